@@ -1,10 +1,9 @@
-//! The API over HTTPS: what each kind of request costs the server, how soon it is answered, and
-//! what a flood of large lists does to small requests.
+//! The API over HTTPS: server CPU and latency of each kind of request, and the effect of many large
+//! lists on small requests.
 //!
-//! `cargo xtask bench api`. The program runs as a process of its own; its CPU time is the kernel's
-//! figure for that process. Client and server are on the same cores. With `--before PATH` the same
-//! load goes to another build of the program in the same run, the two in turns, and the table has a
-//! column for each.
+//! `cargo xtask bench api`. The program runs as a separate process, whose CPU time is the kernel's
+//! figure. Client and server share the cores. With `--before PATH`, another build gets the same
+//! load in the same run, alternating with this one, and the table has a column for each.
 
 mod beside;
 mod client;
@@ -22,47 +21,47 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// How much to measure.
+/// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Another build of the `setpoint` program to compare with, in the same run.
+    /// Another build of the `setpoint` program to compare with in the same run.
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
-    /// The build to measure. Default: the one that `cargo xtask bench` made.
+    /// The build to measure. Default: the one made by `cargo xtask bench`.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Take this measure alone, and write nothing.
+    /// Run only this measurement, and write nothing.
     #[arg(long)]
     only: Option<Measure>,
-    /// How many Pods the large lists have.
+    /// Number of Pods in the large lists.
     #[arg(long, default_value_t = 10_000)]
     pods: usize,
-    /// How often each build has its turn.
+    /// Number of turns of each build.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Write nothing.
+    /// Do not write the table.
     #[arg(long)]
     dry: bool,
 }
 
-/// What there is to measure.
+/// The measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Measure {
-    /// Small requests, objects in memory.
+    /// Small requests, with objects in memory.
     Small,
     /// Writes with a data folder.
     Disk,
     /// Lists of many Pods.
     Large,
-    /// Small requests beside large lists.
+    /// Small requests during large lists.
     Beside,
     /// One change to many watchers.
     FanOut,
-    /// What stays resident after a load; of this build alone.
+    /// Resident memory after a load, of this build only.
     Resident,
 }
 
-/// In what a figure is told.
+/// The unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Micros,
@@ -74,7 +73,7 @@ enum Unit {
 }
 
 impl Unit {
-    fn tell(self, figure: f64) -> String {
+    fn format(self, figure: f64) -> String {
         match self {
             Self::Micros => format!("{figure:.1} µs"),
             Self::Millis => format!("{figure:.1} ms"),
@@ -86,17 +85,17 @@ impl Unit {
     }
 }
 
-/// What is to be reached.
+/// The goal of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Goal {
     None,
-    /// At most this figure.
+    /// At most this value.
     Most(f64),
-    /// At most this share of the figure before.
+    /// At most this share of the other build's figure.
     Share(f64),
 }
 
-/// Figures of every turn, in the order in which they were first taken.
+/// The figures of all turns, in the order in which they were first measured.
 #[derive(Debug, Default)]
 struct Figures {
     names: Vec<(String, Unit, Goal)>,
@@ -108,7 +107,7 @@ struct Figures {
 
 impl Figures {
     fn add(&mut self, name: &str, unit: Unit, goal: Goal, figure: f64) {
-        eprintln!("[{}] {name}: {}", self.build, unit.tell(figure));
+        eprintln!("[{}] {name}: {}", self.build, unit.format(figure));
         if !self.names.iter().any(|(known, ..)| known == name) {
             self.names.push((name.to_owned(), unit, goal));
         }
@@ -121,7 +120,7 @@ impl Figures {
         figures.get(figures.len() / 2).copied()
     }
 
-    /// The table: with the build before, if there is one.
+    /// The table, with the other build if there is one.
     fn table(&self, has_before: bool) -> String {
         let mut out = String::from(if has_before {
             "| measure | before | after | after ÷ before | goal | verdict |\n|---|---|---|---|---|---|"
@@ -131,13 +130,13 @@ impl Figures {
         for (name, unit, goal) in &self.names {
             let after = self.median(name, 0);
             let before = self.median(name, 1);
-            let told =
-                |figure: Option<f64>| figure.map_or("–".to_owned(), |figure| unit.tell(figure));
+            let formatted =
+                |figure: Option<f64>| figure.map_or("–".to_owned(), |figure| unit.format(figure));
             let both = before.zip(after).filter(|(before, _)| *before > 0.0);
             let ratio = both.map(|(before, after)| after / before);
             let (wanted, is_met) = match *goal {
                 Goal::None => ("–".to_owned(), None),
-                Goal::Most(most) => (format!("≤ {}", unit.tell(most)), after.map(|a| a <= most)),
+                Goal::Most(most) => (format!("≤ {}", unit.format(most)), after.map(|a| a <= most)),
                 Goal::Share(share) => (format!("≤ {share:.2}×"), ratio.map(|ratio| ratio <= share)),
             };
             let verdict = match is_met {
@@ -150,25 +149,25 @@ impl Figures {
                 write!(
                     out,
                     "\n| {name} | {} | {} | {ratio} | {wanted} | {verdict} |",
-                    told(before),
-                    told(after)
+                    formatted(before),
+                    formatted(after)
                 )
             } else {
-                write!(out, "\n| {name} | {} | {wanted} | {verdict} |", told(after))
+                write!(out, "\n| {name} | {} | {wanted} | {verdict} |", formatted(after))
             };
         }
         out
     }
 }
 
-/// Takes every measure and writes the table.
+/// Runs all measurements and writes the table.
 pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A socket a watcher, in the program and here.
+    // One socket per watcher, in the program and here.
     let (_, most) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
     nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, most, most)?;
     let wants = |what| args.only.is_none_or(|only| only == what);
-    // The one that `cargo xtask bench` built comes first in the figures, and second in turns.
+    // The build made by `cargo xtask bench` is first in the figures, and second in turns.
     let builds = [args.before.clone().map(|path| (1, Some(path))), Some((0, args.program.clone()))];
     let mut figures = Figures::default();
     for _ in 0..args.rounds {

@@ -1,8 +1,8 @@
-//! One client of the source, in a process of its own: it syncs, reads, takes the events in, and
-//! prints one line of JSON.
+//! One client of the source, in a separate process: it syncs, reads, receives events, and prints
+//! one line of JSON.
 //!
-//! CPU is the process's own, user and system, as the kernel counts it. Memory is the resident set,
-//! and in the program that counts its allocations the bytes that are asked for and not given back.
+//! CPU is the process's user and system time, as counted by the kernel. Memory is the resident set,
+//! and in the program that counts its allocations, the allocated bytes.
 
 mod controller;
 mod floor;
@@ -20,32 +20,32 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use usage::Usage;
 
-/// Which client, and how.
+/// Options.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Where the source is.
+    /// The URL of the source.
     #[arg(long)]
     server: String,
-    /// What to run.
+    /// The client to run.
     #[arg(long, value_enum)]
     kind: Kind,
-    /// Of `setpoint`: what the cache keeps.
+    /// For `setpoint`: the cache policy.
     #[arg(long, default_value = "compact")]
     policy: String,
-    /// Leave `metadata.managedFields` out of the cache.
+    /// Remove `metadata.managedFields` from the cache.
     #[arg(long)]
     prune: bool,
-    /// Ask for the list as a stream.
+    /// Request the list as a stream.
     #[arg(long)]
     stream: bool,
-    /// End after the sync.
+    /// Exit after the sync.
     #[arg(long)]
     sync_only: bool,
-    /// Of controllers: how many reconciles at a time. With more than one, the runtime has two
+    /// For controllers: number of concurrent reconciles. With more than one, the runtime has two
     /// threads.
     #[arg(long, default_value_t = 1)]
     workers: usize,
-    /// Of `controller`: keep no explanations.
+    /// For `controller`: record no explanations.
     #[arg(long)]
     no_explain: bool,
     /// Of controllers: what a reconcile reads of its object.
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     reads: bool,
 }
 
-/// The clients that are Rust.
+/// The clients written in Rust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     /// This project's informer.
@@ -68,7 +68,7 @@ pub(crate) enum Kind {
     KubeRuntime,
     /// The same over `PartialObjectMetadata`.
     KubeRuntimeMetadata,
-    /// Reads the bytes and finds where objects end.
+    /// Reads the bytes and finds the ends of objects.
     Floor,
     /// This project's controller.
     Controller,
@@ -87,28 +87,28 @@ pub(crate) enum Look {
     Three,
 }
 
-/// What a client found; times in seconds, memory in bytes.
+/// The results of a client; times in seconds, memory in bytes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Findings {
     pub(crate) n_objects: u64,
     pub(crate) sync_wall: f64,
     pub(crate) sync_cpu: f64,
-    /// The JSON that the cache holds, where it holds JSON.
+    /// Size of the JSON in the cache, if it stores JSON.
     pub(crate) json_bytes: u64,
-    /// Live after the sync, beyond what was live before it; 0 where nobody counts.
+    /// Bytes allocated during the sync; 0 without counting.
     pub(crate) heap: u64,
-    /// Resident at the start, after the sync, the highest until then, and after the events.
+    /// Resident set at the start, after the sync, the maximum until then, and after the events.
     pub(crate) rss_start: u64,
     pub(crate) rss_synced: u64,
     pub(crate) rss_peak: u64,
     pub(crate) rss_end: u64,
     pub(crate) n_events: u64,
-    /// How often the handler was called for them: fewer when a queue merged some.
+    /// Number of handler calls for them: fewer if a queue merged some.
     pub(crate) n_calls: u64,
     pub(crate) events_wall: f64,
     pub(crate) events_cpu: f64,
-    /// Reconciles that were triggered from inside.
+    /// Number of reconciles triggered from inside the process.
     pub(crate) n_triggered: u64,
     pub(crate) triggered_wall: f64,
     pub(crate) triggered_cpu: f64,
@@ -117,7 +117,7 @@ pub(crate) struct Findings {
     pub(crate) reads_of_all: Option<[u64; 2]>,
 }
 
-/// What the source says of itself.
+/// The source's description of itself.
 #[derive(Debug, Deserialize)]
 struct Facts {
     n_objects: u64,
@@ -125,7 +125,7 @@ struct Facts {
     last_version: u64,
 }
 
-/// What is measured as a client goes through its phases.
+/// The measurements during a client's phases.
 struct Run {
     client: Client,
     args: Args,
@@ -157,7 +157,7 @@ impl Run {
     }
 
     async fn events_begin(&mut self) -> anyhow::Result<()> {
-        // The watch has been asked for by then, and what follows the sync is done.
+        // By then the watch has started, and the work of the sync is done.
         tokio::time::sleep(Duration::from_millis(200)).await;
         self.phase = (Instant::now(), Usage::cpu()?);
         ask(&self.client, "/bench/events").await?;
@@ -182,7 +182,7 @@ async fn ask(client: &Client, path: &str) -> anyhow::Result<String> {
     Ok(client.request_text(http::Request::get(path).body(Vec::new())?).await?)
 }
 
-/// Runs one client and prints what it found.
+/// Runs one client and prints its results.
 pub(crate) fn run(args: &Args, heap: Heap) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match args.workers {

@@ -1,5 +1,5 @@
-//! A version whose objects are converted by somebody who takes his time, as a webhook does: what
-//! lists and watches of it take, and what they cost everybody else.
+//! A version with slow conversion, as through a webhook: the cost of its lists and watches, for
+//! their clients and for others.
 //!
 //! In process, on one thread.
 
@@ -23,15 +23,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// How long one batch takes.
+/// Duration of one batch.
 const BATCH: Duration = Duration::from_millis(20);
 const OBJECTS: usize = 10_000;
 const WATCHERS: usize = 1000;
 const CHANGES: usize = 20;
-/// Between two small requests of somebody else.
+/// Pause between two small requests of another client.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Writes the other version's name, and counts.
+/// Replaces the version, and counts.
 #[derive(Debug, Clone, Default)]
 struct Converter {
     n_objects: Arc<AtomicUsize>,
@@ -84,7 +84,7 @@ fn definition() -> Value {
     })
 }
 
-/// A request on a resource that is served.
+/// A request for a served resource.
 fn request(
     registry: &Registry,
     verb: Verb,
@@ -135,7 +135,8 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     watches(&registry, &converter, table).await
 }
 
-/// The first list of a converted version, with small requests of others beside it, and the next.
+/// The first list of a converted version, with small requests of others during it, and the second
+/// list.
 async fn lists(
     registry: &Registry,
     converter: &Converter,
@@ -168,7 +169,7 @@ async fn lists(
         BATCH.as_millis()
     );
     table.row(&what, format!("{}, {n_calls} batches", short(first)), "–");
-    table.row("a GET of another resource meanwhile", others.told(), "≤ 5 ms");
+    table.row("a GET of another resource meanwhile", others.summary(), "≤ 5 ms");
     let started = Instant::now();
     registry.list(&all, &ListOptions::default()).await?;
     table.row("the same LIST again", short(started.elapsed()), "–");
@@ -177,7 +178,7 @@ async fn lists(
     Ok(())
 }
 
-/// One new object for many watchers of both versions.
+/// One new object, delivered to many watchers of both versions.
 async fn watches(
     registry: &Registry,
     converter: &Converter,
@@ -224,9 +225,9 @@ async fn watches(
     let n_objects = converter.n_objects.load(Ordering::Relaxed) - before;
     let [converted, stored] = took;
     let what = format!("a new object to the last of {WATCHERS} watchers of that version");
-    let figure = format!("{}, {n_objects} conversions for {CHANGES} objects", converted.told());
+    let figure = format!("{}, {n_objects} conversions for {CHANGES} objects", converted.summary());
     table.row(&what, figure, "–");
     let what = format!("the same object to the last of {WATCHERS} watchers of the stored version");
-    table.row(&what, stored.told(), "≤ 20 ms");
+    table.row(&what, stored.summary(), "≤ 20 ms");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The clients of the source in a program that counts what it allocates. Counting takes time: what
-//! is timed runs in the other one.
+//! The clients of the source in a program that counts its allocations. Counting costs time, so
+//! timings use the other program.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
 mod client;
@@ -29,15 +29,15 @@ struct Cli {
     client: Option<client::Args>,
 }
 
-/// What else is counted.
+/// Other measurements with counting.
 #[derive(Debug, Subcommand)]
 #[expect(clippy::enum_variant_names, reason = "they are the names of the commands")]
 enum Command {
-    /// Print what the watch cache and its watchers weigh.
+    /// Print the memory of the watch cache and its watchers.
     WatchMemory,
-    /// Print what definitions and first objects of them weigh.
+    /// Print the memory of definitions and their first objects.
     DefinitionsMemory,
-    /// Print what idle control planes weigh.
+    /// Print the memory of idle control planes.
     PlanesMemory,
 }
 
@@ -73,10 +73,10 @@ mod tests {
     use std::time::Duration;
     use tokio::task::JoinSet;
 
-    /// What one more idle control plane may take, its controllers included.
+    /// Maximum memory of another idle control plane, including its controllers.
     const IDLE_BYTES_MAX: u64 = 256 << 10;
 
-    /// The only test of this program: another would allocate beside it.
+    /// The only test of this program, because another one would allocate concurrently.
     #[test]
     fn idle_control_planes_are_small() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -88,7 +88,7 @@ mod tests {
                 let before = super::heap();
                 let plane = ControlPlane::builder().simulated(seed).build();
                 running.spawn(plane.run(stop.clone()));
-                // The clock stands still for as long as anybody has work to do.
+                // The clock stands still while any task has work.
                 tokio::time::sleep(Duration::from_secs(10)).await;
                 bytes.push(super::heap().saturating_sub(before));
             }
@@ -98,7 +98,7 @@ mod tests {
             }
             bytes
         });
-        // The first makes what a process has once.
+        // The first also makes the state that a process has only once.
         assert!(bytes[1..].iter().all(|bytes| *bytes <= IDLE_BYTES_MAX), "{bytes:?}");
     }
 }

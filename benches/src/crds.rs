@@ -107,8 +107,8 @@ async fn crowd(table: &mut Table) -> anyhow::Result<()> {
         }
     }
     let what = format!("OpenAPI v3 of one of the {GROUPS} group versions, asked for first");
-    table.row(&what, first.told(), "≤ 5 ms");
-    table.row("OpenAPI v3 of one of the group versions, asked for again", next.told(), "≤ 5 ms");
+    table.row(&what, first.summary(), "≤ 5 ms");
+    table.row("OpenAPI v3 of one of the group versions, asked for again", next.summary(), "≤ 5 ms");
     let started = Instant::now();
     client.request_text(get("/openapi/v2")?).await?;
     table.row("OpenAPI v2 of all of them", short(started.elapsed()), "–");
@@ -157,10 +157,10 @@ async fn first_object(table: &mut Table) -> anyhow::Result<()> {
         anyhow::ensure!(document.contains(&format!("Small{at}")), "it is not published");
         documents.push_since(started);
     }
-    table.row("first object after its definition was sent", objects.told(), "≤ 20 ms");
+    table.row("first object after its definition was sent", objects.summary(), "≤ 20 ms");
     table.row(
         "first object after its definition was sent, discovered and published in OpenAPI",
-        documents.told(),
+        documents.summary(),
         "≤ 20 ms",
     );
     Ok(())

@@ -1,19 +1,19 @@
-//! Definitions as real projects have them, made from a seed.
+//! Realistic definitions, generated from a seed.
 //!
-//! Real ones cannot be committed: deep objects with descriptions, lists, patterns and enums, a few
-//! kinds of parts that come again and again, as Pod templates do. Sizes follow those of 349
-//! definitions of 25 projects: most have some ten kilobytes, some have half a megabyte.
+//! Real ones cannot be committed. These have deep objects with descriptions, lists, patterns and
+//! enums, and a few recurring parts, as Pod templates are. Sizes follow those of 349 definitions of
+//! 25 projects: most have some ten kilobytes, some half a megabyte.
 
 use http::Request;
 use kube_client::Client;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// Definitions of the crowd: as many as the 25 projects have.
+/// Number of definitions: as many as the 25 projects have.
 pub(crate) const DEFINITIONS: usize = 349;
-/// Groups that the crowd is spread over.
+/// Number of their groups.
 pub(crate) const GROUPS: usize = 25;
-/// Where definitions are created.
+/// The collection of definitions.
 pub(crate) const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// A definition of one version with a schema.
@@ -52,26 +52,25 @@ pub(crate) async fn established(client: &Client, path: &str) -> anyhow::Result<(
     }
 }
 
-/// The path and the body of an object of a definition of the crowd.
+/// The path and the body of an object of a generated definition.
 pub(crate) fn object(at: usize) -> (String, Value) {
     let (group, plural, kind) = names(at);
     let object = json!({"apiVersion": format!("{group}/v1"), "kind": kind, "metadata": {"name": "a"}, "spec": {}});
     (format!("/apis/{group}/v1/namespaces/default/{plural}"), object)
 }
-/// The path of a definition of the crowd.
+/// The path of a generated definition.
 pub(crate) fn path(at: usize) -> String {
     let (group, plural, _) = names(at);
     format!("{PATH}/{plural}.{group}")
 }
-/// Group, plural name and kind of a definition of the crowd.
+/// Group, plural name and kind of a generated definition.
 fn names(at: usize) -> (String, String, String) {
     (format!("g{}.io", at % GROUPS), format!("things{at}"), format!("Thing{at}"))
 }
-/// A definition of the crowd.
+/// A generated definition.
 pub(crate) fn large(at: usize) -> Value {
     let (group, plural, kind) = names(at);
-    // One in forty is as large as a definition may be and still be stored with its status, the
-    // others have a size of their own.
+    // One in forty has the maximum size that can be stored with a status; the others vary.
     let size = if at % 40 == 7 { 900_000 } else { 8_000 + (at * 7919) % 130_000 };
     let mut schema = Schema { state: at as u64 + 1, left: size as i64 };
     let mut properties = Map::new();
@@ -84,7 +83,7 @@ pub(crate) fn large(at: usize) -> Value {
     definition(&group, &plural, &kind, whole)
 }
 
-/// Makes schemas from a seed until so many bytes are used up.
+/// Generates schemas from a seed until a number of bytes is used up.
 struct Schema {
     state: u64,
     left: i64,

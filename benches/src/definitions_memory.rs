@@ -1,4 +1,4 @@
-//! What definitions and a first object of each weigh, in a program that counts what it allocates.
+//! Memory of definitions and a first object of each, with counted allocations.
 
 use crate::definitions::{DEFINITIONS, PATH, create, established, large, object, path};
 use serde::{Deserialize, Serialize};
@@ -7,19 +7,19 @@ use setpoint::prelude::CancellationToken;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long the control plane is left alone until nothing of a request is left.
+/// Idle time of the control plane until all memory of requests is freed.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// The heap of one control plane, more than with none of them.
+/// Heap of one control plane, in addition to that without definitions.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Weighed {
-    /// Of the definitions.
+    /// With the definitions.
     pub(crate) definitions_bytes: u64,
-    /// Of the definitions and an object of each.
+    /// With the definitions and an object of each.
     pub(crate) with_objects_bytes: u64,
 }
 
-/// Weighs them. `heap` tells the bytes that are allocated and not freed.
+/// Measures. `heap` returns the allocated bytes.
 #[allow(dead_code, reason = "only one of the two programs counts")]
 pub(crate) fn weigh(heap: fn() -> u64) -> anyhow::Result<Weighed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

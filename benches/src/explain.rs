@@ -1,10 +1,10 @@
-//! What it costs that every reconcile can be explained.
+//! The cost of explanations of reconciles.
 //!
 //! `cargo run --release -p setpoint-benches -- explain`. One controller over the API server of this
-//! process, with a worker on the same thread: 1,024 keys (or with `--keys 50000` more than the
-//! processor's caches hold) are added and reconciled, over and over, by a controller that remembers
-//! its passes and one that does not, in turns. Each turn's time is that of the processor, so that
-//! what else the machine does falls out; the ratio is the median of the turns' ratios.
+//! process, with a worker on the same thread: 1,024 keys (or with `--keys 50000` more than fit into
+//! the processor's caches) are added and reconciled repeatedly, alternating between a controller
+//! that records its passes and one that does not. Each turn measures processor time, so that other
+//! load on the machine does not count; the result is the median of the turns' ratios.
 
 use crate::in_process::{plane_ready, send};
 use anyhow::{Context as _, ensure};
@@ -16,30 +16,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// How much to measure.
+/// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many turns each takes.
+    /// Number of turns of each.
     #[arg(long, default_value_t = 15)]
     turns: usize,
-    /// How many keys there are.
+    /// Number of keys.
     #[arg(long, default_value_t = 1024)]
     keys: usize,
-    /// How many reconciles are timed in one turn: as many times all keys as that takes.
+    /// Number of timed reconciles in one turn, rounded up to full rounds of all keys.
     #[arg(long, default_value_t = 200_000)]
     reconciles: usize,
 }
 
-/// What a reconcile does.
+/// The work of a reconcile.
 #[derive(Debug, Clone, Copy)]
 enum Pass {
     /// Nothing.
     Nothing,
-    /// It reads its object from the cache.
+    /// Reads its object from the cache.
     Reads,
 }
 
-/// Prints what one reconcile takes with and without its record.
+/// Prints the time of one reconcile with and without recording.
 pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -74,7 +74,7 @@ async fn compare(args: &Args, client: &kube_client::Client, pass: Pass) -> anyho
     let (mut with, mut without, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..args.turns {
         let mut pair = [0.0; 2];
-        // Each goes first in every other turn.
+        // The two alternate in going first.
         for n in [turn % 2, 1 - turn % 2] {
             let passes_max = if n == 0 { EXPLAINED_PASSES } else { 0 };
             pair[n] = turn_of(args, client.clone(), pass, passes_max).await?;
@@ -100,7 +100,7 @@ async fn compare(args: &Args, client: &kube_client::Client, pass: Pass) -> anyho
     Ok(())
 }
 
-/// Nanoseconds of processor time of one reconcile: added, handed out, reconciled, done.
+/// Processor time of one reconcile in nanoseconds: add, get, reconcile, done.
 async fn turn_of(
     args: &Args,
     client: kube_client::Client,

@@ -8,7 +8,7 @@ use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long each load lasts.
+/// Duration of each load.
 pub(crate) const LOAD: Duration = Duration::from_secs(5);
 
 /// ConfigMaps created one after the other on each of some connections.
@@ -16,14 +16,14 @@ pub(crate) const LOAD: Duration = Duration::from_secs(5);
 pub(crate) struct Load<'a> {
     pub(crate) n_connections: usize,
     pub(crate) lasting: Duration,
-    /// What each ConfigMap holds.
+    /// The data of each ConfigMap.
     pub(crate) data: &'a str,
-    /// How their names begin.
+    /// The prefix of their names.
     pub(crate) prefix: &'a str,
 }
 
 impl Load<'_> {
-    /// How many were created a second.
+    /// Returns the number of creates per second.
     pub(crate) async fn run(&self, kubeconfig: &Path) -> anyhow::Result<f64> {
         let mut tasks = tokio::task::JoinSet::new();
         for connection in 0..self.n_connections {
@@ -50,7 +50,7 @@ impl Load<'_> {
     }
 }
 
-/// A connection of its own, made before any clock runs.
+/// A separate connection, opened before any measurement.
 pub(crate) async fn connect(kubeconfig: &Path) -> anyhow::Result<Api<ConfigMap>> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

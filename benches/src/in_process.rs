@@ -1,5 +1,4 @@
-//! Steps inside one process: the budgets that an exploration of a thousand controller lifetimes a
-//! second stands on.
+//! Steps inside one process: the budget for running a thousand controller lifetimes per second.
 
 use crate::table::{Samples, Table, short};
 use anyhow::ensure;
@@ -17,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// How often each step is measured.
+/// Number of measurements of each step.
 const ROUNDS: u32 = 5_000;
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
@@ -38,7 +37,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
                     send(&server, "POST", CONFIG_MAPS, "application/json", config_map(0)).await;
                 let acknowledged = started.elapsed();
                 if round == 0 {
-                    // The first of a process makes what all later ones share.
+                    // The first also makes the state that all later ones share.
                     first = Some(acknowledged);
                 } else {
                     built.push(ready);
@@ -52,8 +51,8 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
         }
         let first = first.map(short).unwrap_or_default();
         table.row("API server in process, `build()` to its first acknowledged create: the first of a process", first, "≤ 5 ms");
-        table.row("API server in process, `build()` to its first acknowledged create: each later one", fresh.told(), "≤ 5 ms");
-        table.row("fresh control plane in process without its built-in controllers, `build()` to ready", built.told(), "≤ 50 µs");
+        table.row("API server in process, `build()` to its first acknowledged create: each later one", fresh.summary(), "≤ 5 ms");
+        table.row("fresh control plane in process without its built-in controllers, `build()` to ready", built.summary(), "≤ 50 µs");
 
         let plane = ControlPlane::builder().simulated(0).controllers(false).build();
         let server = plane.server().clone();
@@ -72,12 +71,12 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     })
 }
 
-/// Whose deliveries are timed.
+/// The policies whose deliveries are timed.
 const POLICIES: [CachePolicy; 2] = [CachePolicy::Compact, CachePolicy::Decoded];
 
 const DELIVERED: &str = "acknowledged write to handler, through watch, queue and index";
 
-/// The same, where the informer asks the registry itself and nothing is written in HTTP.
+/// The same, with an informer that calls the registry directly and nothing encoded as HTTP.
 const DELIVERED_WITHIN: &str =
     "acknowledged write to handler, without HTTP (`ControlPlane::source`)";
 
@@ -99,7 +98,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Serves one ConfigMap.
+    /// Starts a server with one ConfigMap.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let plane = ControlPlane::builder().simulated(0).controllers(false).build();
@@ -131,13 +130,13 @@ impl Server {
         send(&self.server, "PUT", CONFIG_MAP, "application/json", body).await.map(drop)
     }
 
-    /// From the acknowledged write to an informer's handler.
+    /// Time from the acknowledged write to an informer's handler.
     pub(crate) fn deliveries(&self, table: &mut Table) -> anyhow::Result<()> {
         for policy in POLICIES {
             let mut judge = |what, delivered: Samples| {
                 let is_met = delivered.median() <= Duration::from_micros(5);
                 let what = format!("{what} ({policy:?})");
-                table.judged(&what, delivered.told(), "≤ 5 µs", Some(is_met));
+                table.judged(&what, delivered.summary(), "≤ 5 µs", Some(is_met));
             };
             let within = InProcessSource::namespaced::<ConfigMap>(&self.server, "default");
             let delivered = self.block_on(delivery(&self.server, within, policy))?;
@@ -164,7 +163,7 @@ fn config_map(value: u32) -> String {
     )
 }
 
-/// One request through the whole pipeline; the answer's bytes.
+/// Sends one request through the whole pipeline; returns the response body.
 pub(crate) async fn send(
     server: &ApiServer,
     method: &str,
@@ -197,7 +196,7 @@ async fn steps(server: &ApiServer, table: &mut Table) -> anyhow::Result<()> {
         black_box(send(server, "GET", CONFIG_MAP, "application/json", String::new()).await?);
         get.push_since(started);
     }
-    table.row("live get, ConfigMap of 1 KiB", get.told(), "≤ 10 µs");
+    table.row("live get, ConfigMap of 1 KiB", get.summary(), "≤ 10 µs");
 
     let mut update = Samples::default();
     for round in 0..ROUNDS {
@@ -207,7 +206,7 @@ async fn steps(server: &ApiServer, table: &mut Table) -> anyhow::Result<()> {
         update.push_since(started);
         tokio::task::yield_now().await;
     }
-    table.row("update, ConfigMap of 1 KiB", update.told(), "≤ 40 µs");
+    table.row("update, ConfigMap of 1 KiB", update.summary(), "≤ 40 µs");
 
     let mut apply = Samples::default();
     let path = format!("{CONFIG_MAP}?fieldManager=bench&force=true");
@@ -218,7 +217,7 @@ async fn steps(server: &ApiServer, table: &mut Table) -> anyhow::Result<()> {
         apply.push_since(started);
         tokio::task::yield_now().await;
     }
-    table.row("server-side apply, ConfigMap of 1 KiB", apply.told(), "≤ 100 µs");
+    table.row("server-side apply, ConfigMap of 1 KiB", apply.summary(), "≤ 100 µs");
     Ok(())
 }
 

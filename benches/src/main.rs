@@ -1,11 +1,11 @@
-//! What is measured, and the table it goes into.
+//! The benchmarks, and the tables of their results.
 //!
-//! `cargo xtask bench` builds the program as it is shipped and this one for release, measures the
-//! API server and rewrites its part of `benches/RESULTS.md`. With one of `api`, `informer`,
-//! `workqueue`, `runtime`, `storage`, `watch`, `planes` and `scaling` it does the same for the API
-//! over HTTPS, informers, the work queue, controllers, storage, watchers, idle control planes, and
-//! how operations grow with their objects. Figures of one run compare; figures of different
-//! machines or days do not. Each goal stands beside its figure.
+//! `cargo xtask bench` builds the shipped program and this one for release, measures the API server
+//! and rewrites its part of `benches/RESULTS.md`. With one of `api`, `informer`, `workqueue`,
+//! `runtime`, `storage`, `watch`, `planes` and `scaling` it does the same for the API over HTTPS,
+//! informers, the work queue, controllers, storage, watchers, idle control planes, and the growth
+//! of operations with their objects. Figures of one run can be compared; figures of different
+//! machines or days cannot. Each figure is shown with its goal.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
 mod api;
@@ -44,24 +44,24 @@ struct Cli {
     command: Option<Command>,
 }
 
-/// What to run; nothing: the API server's table.
+/// The benchmark; by default, the API server's table.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure the API over HTTPS, and write its table.
     Api(api::Args),
-    /// Serve Pods on the loopback address, for clients to be measured with.
+    /// Serve Pods on the loopback address, as the source for measured clients.
     Source(source::Args),
-    /// Run one client of the source and print what it found.
+    /// Run one client of the source and print its results.
     Client(client::Args),
-    /// Print what it costs that reconciles can be explained.
+    /// Print the cost of explanations of reconciles.
     Explain(explain::Args),
-    /// Print what deliveries to informers in this process take.
+    /// Print the latency of deliveries to informers in this process.
     Deliveries,
     /// Run every client, and write the informer table.
     Informer(informer::Args),
     /// Measure large and many CustomResourceDefinitions, and write their table.
     Crds(crds::Args),
-    /// Print what it costs to look at one Pod's bytes.
+    /// Print the cost of scanning one Pod's bytes.
     Scan,
     /// Measure the work queue, and write its table.
     Workqueue(workqueue::Args),
@@ -73,7 +73,7 @@ enum Command {
     Planes(planes::Args),
     /// Measure watchers and the watch cache, and write their table.
     Watch(watch::Args),
-    /// Measure how operations on one object grow with it, and write their table.
+    /// Measure how operations on one object grow with its size, and write their table.
     Scaling(scaling::Args),
 }
 

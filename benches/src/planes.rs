@@ -1,25 +1,25 @@
-//! Control planes in one process: what an idle one more costs, and what a thousand do.
+//! Many control planes in one process: the cost of another idle one, and of a thousand.
 //!
-//! `cargo xtask bench planes`. Memory is what the allocator was asked for and did not get back, in
-//! a process of its own that counts it, and the resident memory of that process.
+//! `cargo xtask bench planes`. Memory is the allocated bytes in a separate process that counts
+//! them, and that process's resident memory.
 
 use crate::planes_memory::{PLANES, Weighed};
 use crate::process;
 use crate::results;
 use crate::table::Table;
 
-/// The heap that one more idle control plane may take, its controllers included.
+/// Goal for the heap of another idle control plane, including its controllers.
 const PLANE_GOAL_KIB: f64 = 256.0;
 
-/// How much to measure.
+/// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Write nothing.
+    /// Do not write the table.
     #[arg(long)]
     dry: bool,
 }
 
-/// Takes every measure and writes the table.
+/// Runs all measurements and writes the table.
 pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     let weighed: Weighed = process::counted("planes-memory")?;
     let mut table = Table::with_verdicts();

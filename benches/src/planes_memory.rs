@@ -1,4 +1,4 @@
-//! What idle control planes weigh, in a program that counts what it allocates.
+//! Memory of idle control planes, with counted allocations.
 
 use serde::{Deserialize, Serialize};
 use setpoint::ControlPlane;
@@ -6,34 +6,34 @@ use setpoint::prelude::CancellationToken;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How many control planes there are at most.
+/// Maximum number of control planes.
 pub(crate) const PLANES: usize = 1000;
-/// How long control planes are left alone until their caches are filled and their controllers wait.
+/// Idle time until caches are filled and controllers wait.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// What was found.
+/// The results.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Weighed {
     pub(crate) bare: Planes,
     pub(crate) with_controllers: Planes,
 }
 
-/// What idle control planes take.
+/// The cost of idle control planes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Planes {
-    /// Heap of the first, with what a process has once.
+    /// Heap of the first, including the state that a process has only once.
     pub(crate) first_heap_bytes: u64,
     /// Heap of each further one, on average.
     pub(crate) heap_bytes: f64,
     /// Resident memory of each further one, on average.
     pub(crate) resident_bytes: f64,
-    /// From the first `build` until the last had settled.
+    /// Time from the first `build` until the last had settled.
     pub(crate) wall_seconds: f64,
-    /// Processor time of all of them in a second of idleness.
+    /// Processor time of all of them in an idle second.
     pub(crate) idle_cpu_seconds: f64,
 }
 
-/// Weighs everything. `heap` tells the bytes that are allocated and not freed.
+/// Measures. `heap` returns the allocated bytes.
 #[allow(dead_code, reason = "only one of the two programs counts")]
 pub(crate) fn weigh(heap: fn() -> u64) -> anyhow::Result<Weighed> {
     Ok(Weighed { bare: planes(false, heap)?, with_controllers: planes(true, heap)? })
@@ -86,7 +86,7 @@ async fn start(running: &mut Running, controllers: bool, stop: &CancellationToke
 fn resident_bytes() -> anyhow::Result<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = pages.split(' ').nth(1).unwrap_or_default().parse()?;
-    // Linux on the machines that are measured has pages of 4 KiB.
+    // The measured Linux machines have pages of 4 KiB.
     Ok(pages * 4096)
 }
 

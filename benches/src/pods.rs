@@ -1,27 +1,26 @@
-//! The Pods that every client is served.
+//! The Pods that are served to every client.
 //!
 //! # How the bytes are made
 //!
-//! A Pod is a template ([`POD`], in the order in which an API server writes one) whose places are
-//! filled with what differs between the Pods of a cluster. A number decides everything: the same
-//! seed and index give the same bytes on every machine.
+//! A Pod is a template ([`POD`], in the order in which an API server writes one) filled with values
+//! that differ between the Pods of a cluster. Everything derives from a number: the same seed and
+//! index give the same bytes on every machine.
 //!
-//! - Pods belong to workloads of 12, 24, 36 … replicas. A workload's Pods share its namespace,
-//!   name, image, version, resources, port, owner and the checksum of its configuration, as those
-//!   of a real ReplicaSet do.
-//! - What a server or a node makes up for each Pod is made up for each: the name's suffix, uid,
+//! - Pods belong to workloads of 12, 24, 36 … replicas. The Pods of a workload have the same
+//!   namespace, name, image, version, resources, port, owner and checksum of the configuration, as
+//!   those of a real ReplicaSet do.
+//! - Values that a server or a node generates for each Pod differ for each: the name's suffix, uid,
 //!   times, addresses, the id of the container (64 random hexadecimal digits), the name of the
-//!   token volume. So a compressor finds what it would find in a cluster: much that repeats in all
-//!   Pods, some that repeats in a workload, and about 150 bytes of noise in each.
-//! - Lists are in the order of namespace and name; events jump about.
+//!   token volume. So a compressor finds the redundancy of a cluster: much that repeats in all
+//!   Pods, some that repeats in a workload, and about 150 random bytes in each.
+//! - Lists are sorted by namespace and name; events are in no such order.
 //! - Two `managedFields` entries, the controller's and the kubelet's; every tenth Pod has a second
 //!   container.
-//! - A changed Pod has a new resourceVersion, and its `status` says that it became ready or unready
-//!   at another time.
+//! - A changed Pod has a new resourceVersion, and its `status` became ready or unready at another
+//!   time.
 //!
-//! Items of a list carry no `kind` and `apiVersion`, objects of a watch do: as a real server sends
-//! them. A client that asks for `PartialObjectMetadata` gets that: the same metadata and nothing
-//! else.
+//! As from a real server, items of a list have no `kind` and `apiVersion`, objects of a watch do. A
+//! client that requests `PartialObjectMetadata` gets the same metadata and nothing else.
 
 use std::fmt::Write;
 
@@ -30,22 +29,22 @@ const POD: &str = include_str!("pods/pod.json.txt");
 const SIDECAR: &str = include_str!("pods/sidecar.json.txt");
 const SIDECAR_STATUS: &str = include_str!("pods/sidecar_status.json.txt");
 
-/// One in so many Pods has a second container.
+/// One in this many Pods has a second container.
 const SIDECAR_EVERY: u64 = 10;
 
-/// The version of every list; events follow it.
+/// The resourceVersion of every list; events have later ones.
 pub(crate) const LIST_VERSION: u64 = 48_000_000;
 
 /// A piece of a template.
 enum Piece {
     Text(&'static str),
-    /// By its place among [`Values`].
+    /// The index of a value in [`Values`].
     Value(usize),
     Sidecar,
     SidecarStatus,
 }
 
-/// A number out of a number; SplitMix64.
+/// Hashes a number; SplitMix64.
 fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -53,7 +52,7 @@ fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A sequence of numbers.
+/// A sequence of pseudorandom numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -79,7 +78,7 @@ impl Chance {
         text
     }
 
-    /// As Kubernetes makes suffixes: no vowels, nothing that reads as a word.
+    /// A suffix as Kubernetes generates it: no vowels, so that it does not form a word.
     fn suffix(&mut self, letters: usize) -> String {
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..letters).map(|_| LETTERS[self.below(LETTERS.len() as u64) as usize] as char).collect()
@@ -92,7 +91,7 @@ impl Chance {
     }
 }
 
-/// Seconds after the start of October 2026, as a time of that month.
+/// A timestamp in October 2026, given its seconds since the start of that month.
 fn time(seconds: u64) -> String {
     let (day, rest) = (1 + seconds / 86_400 % 31, seconds % 86_400);
     format!("2026-10-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
@@ -143,7 +142,7 @@ pub(crate) struct Pods {
     sidecar_status: Vec<Piece>,
 }
 
-/// The pieces of a template without its line ends.
+/// Splits a template into pieces, without its line ends.
 fn pieces(template: &'static str, values: &Values) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for line in template.lines() {
@@ -171,7 +170,7 @@ impl Pods {
         }
     }
 
-    /// The indices in the order of namespace and name, in which a server lists them.
+    /// The indices sorted by namespace and name, in which order a server lists them.
     pub(crate) fn sorted(&self) -> Vec<u32> {
         let mut keyed: Vec<(String, u32)> = (0..self.n_objects)
             .map(|index| {
@@ -184,13 +183,13 @@ impl Pods {
         keyed.into_iter().map(|(_, index)| index).collect()
     }
 
-    /// Which Pod the event of a number changes: all of them in turn, in an order that jumps about.
+    /// The Pod that an event changes: all of them in turn, in a scattered order.
     pub(crate) fn changed_by(&self, event: u64) -> u64 {
-        // A prime that divides no number of Pods that is used here.
+        // A prime that divides none of the numbers of Pods used here.
         (event % self.n_objects).wrapping_mul(15_485_863) % self.n_objects
     }
 
-    /// Writes Pod `index` as an item of a list, or as an event changed it: `(event,
+    /// Writes Pod `index` as an item of a list, or as changed by an event: `(event,
     /// resourceVersion)`.
     pub(crate) fn write(&self, index: u64, changed: Option<(u64, u64)>, out: &mut Vec<u8>) {
         self.fill(&self.pieces, &values(self.seed, self.n_objects, index, changed), out);
@@ -211,9 +210,9 @@ impl Pods {
     }
 }
 
-/// What differs between Pods. The order is the same for all.
+/// The values that differ between Pods, in the same order for all.
 fn values(seed: u64, n_objects: u64, index: u64, changed: Option<(u64, u64)>) -> Values {
-    // Twelve neighbours share a workload, and a workload may be drawn more than once.
+    // Twelve neighbors share a workload, and a workload may be drawn more than once.
     let workload = mix(seed ^ (index / 12)) % (n_objects / 12 + 1);
     let mut of_workload = Chance(mix(seed ^ 0x5eed_0000 ^ workload));
     let chance = &mut of_workload;
@@ -282,12 +281,11 @@ fn values(seed: u64, n_objects: u64, index: u64, changed: Option<(u64, u64)>) ->
     }
     Values { list, has_sidecar }
 }
-/// Five letters that say one index.
+/// Five letters that encode one index.
 fn unique(index: u64) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let n_letters = LETTERS.len() as u64;
-    // Spread, so that neighbours do not look alike: a multiplier without a factor in common with
-    // 27^5.
+    // Scattered, so that neighbors differ: a multiplier without a common factor with 27^5.
     let mut rest = index.wrapping_mul(7_368_787) % n_letters.pow(5);
     let mut text = String::with_capacity(5);
     for _ in 0..5 {
@@ -304,12 +302,12 @@ struct Values {
 
 impl Values {
     fn place(&self, name: &str) -> usize {
-        // The tests fill every place.
+        // A test checks that every place has a value.
         self.list.iter().position(|(known, _)| *known == name).unwrap_or(0)
     }
 }
 
-/// The bytes of the metadata in an item.
+/// The bytes of an item's metadata.
 pub(crate) fn metadata_of(item: &[u8]) -> &[u8] {
     const START: &[u8] = b"{\"metadata\":";
     let end = memchr::memmem::find(item, b",\"spec\":{\"volumes\"").unwrap_or(item.len());

@@ -1,4 +1,4 @@
-//! The program from outside: how soon it serves, and what it weighs when idle.
+//! The program as a process: time until ready, and idle memory.
 
 use crate::table::{Samples, Table};
 use anyhow::{Context, ensure};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Names the program that is measured, as `cargo xtask bench` has built it.
+/// Path of the measured program, as built by `cargo xtask bench`.
 const PROGRAM: &str = "SETPOINT_BENCH_PROGRAM";
 
 /// A running `setpoint up`; killed when dropped.
@@ -36,13 +36,13 @@ impl Program {
         Self::start_with(&[])
     }
 
-    /// The same with further arguments of `setpoint up`.
+    /// Starts it with further arguments of `setpoint up`.
     pub(crate) fn start_with(args: &[&OsStr]) -> anyhow::Result<Self> {
         let path = std::env::var_os(PROGRAM).context("run `cargo xtask bench`")?;
         Self::start_binary(Path::new(&path), args)
     }
 
-    /// The same of another build.
+    /// Starts another build.
     pub(crate) fn start_binary(binary: &Path, args: &[&OsStr]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
@@ -59,11 +59,11 @@ impl Program {
         let mut output = BufReader::new(process.stdout.take().context("stdout")?);
         let mut line = String::new();
         output.read_line(&mut line)?;
-        ensure!(line.starts_with("ready "), "setpoint up said {line:?}");
+        ensure!(line.starts_with("ready "), "setpoint up printed {line:?}");
         Ok(Self { process, input, output, kubeconfig, _folder: folder })
     }
 
-    /// Asks it to end and waits until it has.
+    /// Stops it and waits for its end.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         self.signal(Signal::SIGTERM)?;
         let status = self.process.wait()?;
@@ -82,14 +82,14 @@ impl Program {
         /// (`USER_HZ`).
         const TICK: Duration = Duration::from_millis(10);
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        // The name of the program, which may hold anything, ends with the last parenthesis.
+        // The program's name, which may contain any characters, ends with the last parenthesis.
         let (_, rest) = stat.rsplit_once(')').context("stat")?;
         let ticks = rest.split_ascii_whitespace().skip(11).take(2);
         let ticks = ticks.map(str::parse::<u32>).sum::<Result<u32, _>>()?;
         Ok(TICK * ticks)
     }
 
-    /// Bytes that it has allocated and not freed. Only `setpoint-benches-served` answers.
+    /// Its allocated bytes. Only `setpoint-benches-served` supports this.
     pub(crate) fn live_bytes(&mut self) -> anyhow::Result<u64> {
         writeln!(self.input)?;
         let mut line = String::new();
@@ -105,7 +105,7 @@ impl Program {
     }
 }
 
-/// What the program that counts its allocations finds.
+/// Results of the program that counts its allocations.
 pub(crate) fn counted<T: DeserializeOwned>(what: &str) -> anyhow::Result<T> {
     let path = std::env::current_exe()?.with_file_name("setpoint-benches-counted");
     let mut command = Command::new(path);
@@ -122,7 +122,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
         let _program = Program::start()?;
         starts.push_since(started);
     }
-    table.row("process start to `ready`", starts.told(), "≤ 50 ms");
+    table.row("process start to `ready`", starts.summary(), "≤ 50 ms");
     let program = Program::start()?;
     std::thread::sleep(Duration::from_secs(3));
     let resident = program.resident_kib()? as f64 / 1024.0;

@@ -1,14 +1,14 @@
-//! The document that the figures are written into.
+//! The document with the results.
 //!
-//! It has a part without a heading and parts under headings. A measurement rewrites its own part
-//! and leaves the others as they are, those that were written by hand among them.
+//! It has a part without a heading and parts with headings. A benchmark rewrites its own part and
+//! leaves the others, some of which are written by hand.
 
 use anyhow::Context;
 use std::process::Command;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md");
 
-/// Date, cores and what else there is to say of the machine.
+/// Date, cores and other data of the machine.
 pub(crate) fn machine() -> anyhow::Result<String> {
     let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output()?.stdout;
     let cpus = std::fs::read_to_string("/proc/cpuinfo")?;
@@ -21,8 +21,8 @@ pub(crate) fn machine() -> anyhow::Result<String> {
     ))
 }
 
-/// Puts `text` in the place of the part under `heading`; without one, of what stands before the
-/// first heading.
+/// Replaces the part under `heading` with `text`; without a heading, the part before the first
+/// heading.
 pub(crate) fn write(heading: Option<&str>, text: &str) -> anyhow::Result<()> {
     let document = std::fs::read_to_string(PATH).context(PATH)?;
     std::fs::write(PATH, replaced(&document, heading, text))?;

@@ -1,8 +1,7 @@
-//! How the time of an operation on one object grows with the object.
+//! Growth of the time of an operation on one object with the object's size.
 //!
-//! `cargo xtask bench scaling`. Each operation takes inputs of n, 2n, 4n and 8n members. What is at
-//! most linear-logarithmic takes 2.2 times as long for each doubling; what is quadratic takes four
-//! times.
+//! `cargo xtask bench scaling`. Each operation gets inputs of n, 2n, 4n and 8n members.
+//! Linear-logarithmic time grows by a factor of 2.2 with each doubling; quadratic time by four.
 
 use crate::results;
 use crate::table::short;
@@ -18,27 +17,27 @@ use std::time::{Duration, Instant};
 const N: usize = 2_500;
 /// The sizes, in multiples of [`N`].
 const SIZES: [usize; 4] = [1, 2, 4, 8];
-/// The largest growth from n to 8n that counts as linear-logarithmic: 8 × log(20,000) / log(2,500)
-/// is 10; caches and the allocator take their part. Quadratic is 64.
+/// Maximum growth from n to 8n that counts as linear-logarithmic: 8 × log(20,000) / log(2,500) is
+/// 10, plus effects of caches and the allocator. Quadratic is 64.
 const GROWTH_MAX: f64 = 20.0;
 
-/// How much to measure.
+/// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How often each size is taken; the fastest counts.
+    /// Number of measurements of each size; the fastest counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Write nothing.
+    /// Do not write the table.
     #[arg(long)]
     dry: bool,
 }
 
-/// An operation on an input of so many members, prepared: what runs is measured.
+/// An operation on an input of some size; only its run is measured.
 type Prepared = Box<dyn FnMut()>;
-/// An operation and how it is prepared.
+/// An operation and its preparation.
 type Row = (&'static str, fn(usize) -> Prepared);
 
-/// Every operation that a request body can make large.
+/// All operations whose input a request body can make large.
 const ROWS: &[Row] = &[
     ("decode JSON", |n| {
         let body = config_map(n, "1").to_string();
@@ -242,7 +241,7 @@ fn config_map(n: usize, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": data})
 }
 
-/// A ConfigMap of which each entry has a manager of its own.
+/// A ConfigMap in which each entry has a different manager.
 fn crowded(n: usize) -> Value {
     let mut object = config_map(n, "1");
     let entry = |i| {

@@ -1,7 +1,7 @@
-//! What it costs to look at one Pod's bytes, in each way in which that is done.
+//! The cost of scanning one Pod's bytes, in several ways.
 //!
-//! Small stretches are timed many times and the fastest counts, so that what else the machine does
-//! at the time does not.
+//! Short runs are timed many times and the fastest counts, so that other load on the machine does
+//! not.
 
 use crate::pods::Pods;
 use bytes::Bytes;
@@ -14,11 +14,11 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const PODS: u64 = 2000;
-/// How many Pods are looked at in one stretch.
+/// Number of Pods scanned in one run.
 const STRETCH_PODS: usize = 100;
-/// How often every stretch is timed.
+/// Number of timings of each run.
 const ROUNDS: usize = 60;
-/// The size of a piece as a connection gives them, bytes.
+/// Size of a chunk, as connections deliver them, in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Prints microseconds per Pod.

@@ -1,5 +1,5 @@
-//! A control plane served as `setpoint up` serves one, with the same allocator. It counts what is
-//! allocated: each line on its standard input is answered with a line of figures.
+//! A control plane served as `setpoint up` does, with the same allocator, which counts. Each line
+//! on standard input is answered with a line of figures.
 
 use anyhow::Context as _;
 use cap::Cap;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[global_allocator]
 static ALLOCATOR: Cap<MiMalloc> = Cap::new(MiMalloc, usize::MAX);
 
-/// The part of `setpoint`'s command line that is used.
+/// The used part of `setpoint`'s command line.
 #[derive(Debug, Parser)]
 #[command(name = "setpoint-benches-served", about = "A control plane whose memory is counted")]
 struct Cli {
@@ -28,10 +28,10 @@ struct Cli {
 enum Command {
     /// Serve until standard input ends.
     Up {
-        /// The port of HTTPS; 0 picks a free one.
+        /// The HTTPS port; 0 picks a free one.
         #[arg(long)]
         secure_port: u16,
-        /// Where the kubeconfig is written.
+        /// Path of the kubeconfig.
         #[arg(long)]
         kubeconfig: PathBuf,
     },

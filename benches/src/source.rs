@@ -1,42 +1,42 @@
-//! An API server that can only list and watch Pods, as fast as a socket takes the bytes.
+//! A minimal API server that can only list and watch Pods, as fast as a socket accepts the bytes.
 //!
-//! It answers as kube-apiserver's watch cache does: a list at `resourceVersion=0` is whole and
-//! ignores `limit`, any other list is paged when that is asked for, `sendInitialEvents` gives a
-//! list as a stream with the marked bookmark at its end, and a watch that follows is silent until
-//! events are asked for (`GET /bench/events`), which are then sent as fast as they are taken. Every
-//! client is sent the same bytes, over HTTP/1.1 without TLS and without compression. They are made
-//! before anybody asks (above [`PRERENDERED_MAX`] Pods, while they are sent), so the source takes
-//! little of the machine from what is measured.
+//! It answers as kube-apiserver's watch cache does. A list at `resourceVersion=0` is complete and
+//! ignores `limit`; any other list is paged on request. `sendInitialEvents` gives a list as a
+//! stream with the marked bookmark at its end. A watch is silent until events are requested (`GET
+//! /bench/events`), which are then sent as fast as the client reads them. Every client gets the
+//! same bytes, over HTTP/1.1 without TLS and without compression. They are generated in advance
+//! (above [`PRERENDERED_MAX`] Pods, while they are sent), so the source uses little of the machine
+//! that is measured.
 
 use crate::pods::{LIST_VERSION, Pods, metadata_of};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Up to so many Pods are kept as bytes (0.9 GiB); more are made anew for each list.
+/// Up to this many Pods are stored as bytes (0.9 GiB); more are generated for each list.
 const PRERENDERED_MAX: u64 = 200_000;
 
-/// The size at which a piece of a list is sent, bytes.
+/// Size of a chunk of a list in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// What to serve.
+/// Options.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// How many Pods there are.
+    /// Number of Pods.
     #[arg(long, default_value_t = 50_000)]
     objects: u64,
-    /// How many MODIFIED events follow.
+    /// Number of MODIFIED events after the list.
     #[arg(long, default_value_t = 100_000)]
     events: u64,
-    /// Decides every byte.
+    /// The seed of all bytes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The port on the loopback address; 0 takes a free one.
+    /// The port on the loopback address; 0 picks a free one.
     #[arg(long, default_value_t = 0)]
     port: u16,
 }
 
-/// Bytes of many things, one after the other.
+/// The concatenated bytes of many items.
 #[derive(Default)]
 struct Series {
     bytes: Vec<u8>,
@@ -59,13 +59,13 @@ struct Source {
     order: Vec<u32>,
     n_events: u64,
     items: Option<Series>,
-    /// Whole chunks of a response, one event in each.
+    /// Complete chunks of a response, with one event each.
     events: Series,
     gate: Mutex<Gate>,
     moved: Condvar,
 }
 
-/// Whether events flow. Each client has an epoch of its own: watches of an earlier one end.
+/// Whether events are sent. Each client has an epoch; watches of earlier epochs end.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct Gate {
     epoch: u64,
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Writes one chunk of a chunked body.
 fn chunk(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
-    // The length in eight digits, known afterwards.
+    // The length in eight digits, filled in afterwards.
     out.extend_from_slice(b"00000000\r\n");
     fill(out);
     let length = format!("{:08x}", out.len() - start - 10);
@@ -132,7 +132,7 @@ fn frame(verb: &str, item: &[u8], metadata_only: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-/// Writes an item with its type in front.
+/// Writes an item preceded by its type.
 fn typed(item: &[u8], metadata_only: bool, out: &mut Vec<u8>) {
     if metadata_only {
         out.extend_from_slice(
@@ -146,7 +146,7 @@ fn typed(item: &[u8], metadata_only: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Default)]
 struct Request {
     path: String,
@@ -226,7 +226,7 @@ impl Source {
         Ok(())
     }
 
-    /// What there is, for clients to know when they are done.
+    /// A description of the data, so that clients know when they are done.
     fn facts(&self) -> String {
         format!(
             r#"{{"n_objects":{},"n_events":{},"last_version":{},"items_bytes":{}}}"#,
@@ -237,7 +237,7 @@ impl Source {
         )
     }
 
-    /// Calls `each` with the items at some places of the order, as long as it says to go on.
+    /// Calls `each` with a range of items in order, until it returns false.
     fn items(
         &self,
         places: std::ops::Range<usize>,
@@ -288,7 +288,7 @@ impl Source {
             if body.pending.len() > CHUNK { body.send() } else { Ok(()) }
         })?;
         if end > start {
-            // In place of the last comma.
+            // Replaces the last comma.
             body.end(b"]}\n")
         } else {
             body.pending.extend_from_slice(b"]}\n");
@@ -346,7 +346,7 @@ impl Source {
             let start = first.checked_sub(1).map_or(0, |before| self.events.ends[before]);
             body.stream.write_all(&self.events.bytes[start..])?;
         }
-        // Open until the next client begins.
+        // Open until the next client starts.
         let mut now = self.gate();
         while now.epoch == epoch {
             now = self.moved.wait(now).unwrap_or_else(PoisonError::into_inner);
@@ -363,12 +363,12 @@ impl Source {
     }
 }
 
-/// A chunked body on its way.
+/// A chunked response body.
 struct Body<'a> {
     stream: &'a mut TcpStream,
-    /// Of a chunk that is not yet one.
+    /// Bytes that do not form a chunk yet.
     pending: Vec<u8>,
-    /// Whole chunks.
+    /// Complete chunks.
     ready: Vec<u8>,
 }
 
@@ -380,7 +380,7 @@ impl<'a> Body<'a> {
         Ok(Self { stream, pending: Vec::new(), ready: Vec::new() })
     }
 
-    /// Sends all but the last byte of what is pending, which may yet have to go.
+    /// Sends the pending bytes except the last, which may have to be removed.
     fn send(&mut self) -> std::io::Result<()> {
         let Some(last) = self.pending.pop() else { return Ok(()) };
         chunk(&mut self.ready, |out| out.extend_from_slice(&self.pending));

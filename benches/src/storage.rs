@@ -1,7 +1,7 @@
-//! Storage: what durability costs, and how soon a control plane serves what it kept.
+//! Storage: the cost of durability, and the time until a control plane serves stored objects.
 //!
-//! `cargo xtask bench storage`. Everything that is compared is measured in this run and in turns,
-//! in new folders beside each other, so that what else the machine and its disk do falls on all.
+//! `cargo xtask bench storage`. All compared measurements alternate in one run, in new folders on
+//! the same disk, so that other load on the machine affects all.
 
 mod api;
 mod commits;
@@ -11,21 +11,21 @@ mod start;
 use crate::results;
 use crate::table::Table;
 
-/// How much to measure.
+/// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Take this measure alone, and write nothing.
+    /// Run only this measurement, and write nothing.
     #[arg(long)]
     only: Option<Measure>,
-    /// How many objects a control plane starts with.
+    /// Number of objects at a start.
     #[arg(long, default_value_t = 1_000_000)]
     objects: u64,
-    /// Write nothing.
+    /// Do not write the table.
     #[arg(long)]
     dry: bool,
 }
 
-/// What there is to measure.
+/// The measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Measure {
     Commits,
@@ -33,7 +33,7 @@ enum Measure {
     Start,
 }
 
-/// Takes every measure and writes the table.
+/// Runs all measurements and writes the table.
 pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     let wants = |what| args.only.is_none_or(|only| only == what);
     let mut table = Table::with_verdicts();

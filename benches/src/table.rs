@@ -1,16 +1,16 @@
-//! The result table.
+//! Result tables.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Rows of figures, in the order in which they were measured.
+/// Rows of figures, in the order of measurement.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<[String; 4]>,
 }
 
 impl Table {
-    /// A table that says of each goal whether it is met.
+    /// A table that shows whether each goal is met.
     pub(crate) fn with_verdicts() -> Self {
         Self::default()
     }
@@ -22,7 +22,7 @@ impl Table {
         self.judged(what, figure, goal, is_met);
     }
 
-    /// A row with its verdict; none where there is no goal.
+    /// Adds a row with its verdict; `None` without a goal.
     pub(crate) fn judged(&mut self, what: &str, figure: String, goal: &str, is_met: Option<bool>) {
         let verdict = match is_met {
             Some(true) => "met",
@@ -90,7 +90,7 @@ impl Samples {
     }
 
     /// `12.3 µs (p99 20.1 µs)`.
-    pub(crate) fn told(mut self) -> String {
+    pub(crate) fn summary(mut self) -> String {
         self.0.sort_unstable();
         let at = |share: f64| self.0[((self.0.len() - 1) as f64 * share) as usize];
         format!("{} (p99 {})", short(at(0.5)), short(at(0.99)))

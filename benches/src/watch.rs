@@ -1,8 +1,8 @@
-//! Watchers: what those cost that a change does not concern, how soon those are told that it does,
-//! and what the watch cache weighs.
+//! Watchers: the cost of watchers that a change does not concern, the latency to those it does, and
+//! the memory of the watch cache.
 //!
-//! `cargo xtask bench watch`. Client and server are on the same cores. Memory is what the allocator
-//! was asked for and did not get back, in a process of its own that counts it.
+//! `cargo xtask bench watch`. Client and server share the cores. Memory is the allocated bytes in a
+//! separate process that counts them.
 
 mod crowd;
 mod delivery;
@@ -13,18 +13,18 @@ use crate::results;
 use crate::table::Table;
 use crate::watch_memory::Weighed;
 
-/// How much to measure.
+/// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Take this measure alone, and write nothing.
+    /// Run only this measurement, and write nothing.
     #[arg(long)]
     only: Option<Measure>,
-    /// Write nothing.
+    /// Do not write the table.
     #[arg(long)]
     dry: bool,
 }
 
-/// What there is to measure.
+/// The measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Measure {
     Crowd,
@@ -33,10 +33,10 @@ enum Measure {
     Memory,
 }
 
-/// The heap that 10,000 idle watchers may take.
+/// Goal for the heap of 10,000 idle watchers.
 const IDLE_GOAL_MIB: f64 = 64.0;
 
-/// Takes every measure and writes the table.
+/// Runs all measurements and writes the table.
 pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     let wants = |what| args.only.is_none_or(|only| only == what);
     let mut table = Table::with_verdicts();
@@ -65,7 +65,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     )
 }
 
-/// What the counting program finds.
+/// Results of the counting program.
 fn memory(table: &mut Table) -> anyhow::Result<()> {
     let weighed: Weighed = process::counted("watch-memory")?;
     for engine in &weighed.engines {
@@ -76,9 +76,9 @@ fn memory(table: &mut Table) -> anyhow::Result<()> {
                 "watch cache over `{}`, {} ConfigMaps of {:.0} B: memory per object, {how}, {after}",
                 engine.name, engine.n_objects, engine.object_bytes
             );
-            let told = format!("{found:.0} B");
+            let formatted = format!("{found:.0} B");
             let goal = format!("≤ 1.15 × its bytes + 200 B = {most:.0} B");
-            table.judged(&what, told, &goal, Some(found <= most));
+            table.judged(&what, formatted, &goal, Some(found <= most));
         }
     }
     let mib = weighed.idle_bytes / f64::from(1 << 20);

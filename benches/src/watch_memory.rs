@@ -1,4 +1,4 @@
-//! What the watch cache weighs, in a program that counts what it allocates.
+//! Memory of the watch cache, with counted allocations.
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -18,30 +18,29 @@ const OBJECTS: usize = 100_000;
 const PAYLOAD_BYTES: usize = 850;
 const IDLE: usize = 10_000;
 
-/// What was found, in bytes.
+/// The results in bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Weighed {
     pub(crate) engines: Vec<Engine>,
     pub(crate) n_idle: usize,
     pub(crate) idle_bytes: f64,
 }
-/// The cache over one engine; bytes of one object.
+/// The cache over one engine; bytes per object.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Engine {
     pub(crate) name: String,
     pub(crate) n_objects: usize,
-    /// Of the stored object and its key.
+    /// Size of the stored object and its key.
     pub(crate) object_bytes: f64,
-    /// Whether the object's bytes are the store's too. They are counted in what follows all the
-    /// same.
+    /// Whether the object's bytes are shared with the store. They are included below in any case.
     pub(crate) is_shared: bool,
-    /// When the cache was filled.
+    /// After the cache was filled.
     pub(crate) filled: f64,
-    /// When all of them had been listed.
+    /// After all objects were listed.
     pub(crate) listed: f64,
 }
 
-/// Weighs everything. `heap` tells the bytes that are allocated and not freed.
+/// Measures. `heap` returns the allocated bytes.
 #[allow(dead_code, reason = "only one of the two programs counts")]
 pub(crate) fn weigh(heap: fn() -> u64) -> anyhow::Result<Weighed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -52,7 +51,7 @@ pub(crate) fn weigh(heap: fn() -> u64) -> anyhow::Result<Weighed> {
         let folder = tempfile::tempdir()?;
         let disk = DiskStore::open(folder.path(), DiskOptions::default())?;
         fill(&disk).await?;
-        // What the engine keeps of its file is not the cache's.
+        // The engine's own cache of its file does not count.
         drop(disk.range(RangeRequest::prefix("/registry/")).await?);
         let over_disk = over(Arc::new(disk.clone()), false, heap).await?;
         disk.close().await;
@@ -68,7 +67,7 @@ fn object(n: usize) -> (Bytes, Bytes) {
         r#"{{"apiVersion":"v1","data":{{"payload":"{}"}},"kind":"ConfigMap","metadata":{{"creationTimestamp":"2026-01-01T00:00:00Z","labels":{{"app":"bench"}},"name":"settings-{n:08}","namespace":"default","uid":"00000000-0000-4000-8000-0000{n:08}"}}}}"#,
         "x".repeat(PAYLOAD_BYTES)
     );
-    // As a write path leaves them: a buffer that was larger.
+    // As a write path leaves them: a larger buffer.
     (key.into(), Bytes::copy_from_slice(value.as_bytes()))
 }
 
@@ -111,7 +110,7 @@ async fn over(store: Arc<dyn Store>, is_shared: bool, heap: fn() -> u64) -> anyh
     Ok(Engine { name, n_objects: OBJECTS, object_bytes, is_shared, filled, listed })
 }
 
-/// Watches that nothing happens to.
+/// Watches without events.
 async fn idle(heap: fn() -> u64) -> anyhow::Result<f64> {
     let plane = ControlPlane::builder().simulated(0).controllers(false).build();
     let (server, stop) = (plane.server().clone(), CancellationToken::new());
@@ -129,7 +128,7 @@ async fn idle(heap: fn() -> u64) -> anyhow::Result<f64> {
         let response = server.serve(request).await;
         anyhow::ensure!(response.status().is_success(), "{}", response.status());
         let mut body = Box::pin(response.into_body());
-        // The bookmark behind no objects, and then nothing.
+        // The bookmark after the empty initial list, and then nothing.
         while body.frame().now_or_never().is_some() {}
         bodies.push(body);
     }

@@ -1,9 +1,9 @@
-//! The work queue beside client-go's: the same work, in turns, in one run.
+//! The work queue compared with client-go's: the same work, alternating, in one run.
 //!
-//! `cargo xtask bench workqueue`. Each measure of each queue is a process of its own, so that none
-//! finds memory that another one has warmed, and both take turns, so that what else the machine
-//! does falls on both. Figures are medians of the rounds, in nanoseconds of processor time a piece;
-//! where several threads work, of wall time too.
+//! `cargo xtask bench workqueue`. Each measurement of each queue runs in a separate process, so
+//! that none benefits from warmed memory, and both alternate, so that other load on the machine
+//! affects both. Figures are medians of the rounds, in nanoseconds of processor time per item; with
+//! several threads, of wall time too.
 
 mod measures;
 
@@ -16,34 +16,34 @@ use serde::{Deserialize, Serialize};
 use crate::results;
 use crate::table::Table;
 
-/// How much to measure.
+/// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How often each measure is taken.
+    /// Number of rounds of each measurement.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Take this one measure once, and print what it found.
+    /// Run this measurement once, and print its result.
     #[arg(long)]
     one: Option<String>,
-    /// Write nothing.
+    /// Do not write the table.
     #[arg(long)]
     dry: bool,
 }
 
-/// What one measure found, in nanoseconds (and bytes) a piece.
+/// The result of one measurement, in nanoseconds (and bytes) per item.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Figure {
     /// Processor time of the whole process.
     cpu: f64,
     wall: f64,
-    /// Timers: processor time of firing and draining.
+    /// Timers: processor time of expiry and draining.
     fire: f64,
     /// Timers: resident memory.
     bytes: f64,
 }
 
-/// A row: what is told of a measure, how it is named, which of its figures, what the goal is.
+/// A row: description, measurement, figure and goal.
 struct Row {
     what: &'static str,
     measure: &'static str,
@@ -82,7 +82,7 @@ const ROWS: &[Row] = &[
     Row { unit: "B", figure: |figure| figure.bytes, ..row("1M timers: resident", "timers", None) },
 ];
 
-/// Takes every measure and writes the table.
+/// Runs all measurements and writes the table.
 pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     if let Some(one) = &args.one {
         println!("{}", serde_json::to_string(&measures::take(one)?)?);

@@ -8,7 +8,7 @@ use setpoint_store::{
 use std::sync::Arc;
 
 const KEY: &str = "/registry/secrets/default/a";
-/// Every provider, with a key that the corpus' values were written with.
+/// All providers, with a key that the corpus' values were written with.
 const CONFIG: &str = "
 apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
@@ -21,9 +21,9 @@ resources:
   - identity: {}
 ";
 
-/// A configuration is taken, the same each time, or refused with faults that are bounded; any value
-/// that lies in a store is read, or refused, and never shown as it lies when it is encrypted; and
-/// whatever is written is read back.
+/// A configuration is accepted, with the same result each time, or refused with bounded errors. Any
+/// stored value is read or refused, and an encrypted value is never returned undecrypted. Every
+/// written value is read back.
 pub fn check(input: &[u8]) {
     check_config(input);
     check_prefix(input);
@@ -85,12 +85,12 @@ fn check_stored(input: &Bytes) {
         let stored = below.get(KEY.as_bytes(), At::Latest).now_or_never().unwrap().unwrap();
         let stored = stored.value.unwrap().value;
         assert!(stored.starts_with(b"k8s:enc:aesgcm:v1:k:"));
-        // Nonce and tag, and as much as was there.
+        // Nonce and tag, plus the plaintext.
         assert_eq!(stored.len(), 20 + 12 + input.len() + 16);
     }
 }
 
-/// Whether it fits.
+/// Whether the value was stored.
 fn put(store: &dyn Store, value: &Bytes) -> bool {
     let ops = vec![Op::Put(KEY.into(), value.clone())];
     match store.commit(Txn { ops, ..Txn::default() }).now_or_never().unwrap() {

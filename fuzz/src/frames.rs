@@ -6,8 +6,8 @@ use serde_json::Value;
 use setpoint_informer::source::{SourceError, WatchFrame, frames};
 use std::convert::Infallible;
 
-/// The frames of a stream are the same wherever its chunks end; each says what `serde_json` sees in
-/// its line; and both ways to read a line agree.
+/// The frames of a stream do not depend on chunk boundaries, agree with `serde_json` on each line,
+/// and both ways of reading a line agree.
 pub fn check(input: &[u8]) {
     let (pieces, whole) = pieces(input);
     let (got, is_broken) = cut(pieces);
@@ -45,7 +45,7 @@ fn parts(frame: &WatchFrame) -> Option<(&str, &Bytes)> {
 }
 
 fn check_line(frame: &WatchFrame, line: &[u8]) {
-    // Not all that passes is JSON in every scalar; but what is JSON is read as such.
+    // Not every accepted line is valid JSON in all scalars, but valid JSON is read as such.
     let Ok(line) = serde_json::from_slice::<Value>(line) else { return };
     let Some((verb, object)) = parts(frame) else {
         assert_eq!(line["type"], "ERROR");

@@ -1,12 +1,11 @@
-//! What must hold for any bytes.
+//! Properties that must hold for any bytes.
 //!
-//! Each module has one `check`, which panics when something does not hold. The programs in
-//! `libfuzzer/` feed it with bytes that reach ever more of the code: `cargo xtask fuzz`. What they
-//! found worth keeping is in `corpus/`, a folder for each, and every run of the tests feeds it
-//! again.
+//! Each module has a `check` function, which panics if a property does not hold. The programs in
+//! `libfuzzer/` call it with bytes that reach more and more code: `cargo xtask fuzz`. Useful inputs
+//! are committed in `corpus/`, in one folder per module, and every test run checks them again.
 //!
-//! `libfuzzer/` is a workspace of its own: it is built with other flags, and its entry point needs
-//! what the lints here forbid.
+//! `libfuzzer/` is a separate workspace, because it needs other flags, and its entry point violates
+//! the lints of this one.
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
 pub mod cel;
@@ -20,8 +19,8 @@ pub mod skim;
 
 use bytes::Bytes;
 
-/// Cuts an input into pieces of 1 to 64 bytes, now and then none, chosen by its first two bytes;
-/// and what they make together.
+/// Cuts an input into pieces of 1 to 64 bytes, some of them empty, chosen by its first two bytes.
+/// Returns the pieces and their concatenation.
 fn pieces(input: &[u8]) -> (Vec<Bytes>, Bytes) {
     let Some((seed, text)) = input.split_first_chunk::<2>() else {
         return (Vec::new(), Bytes::new());
@@ -31,7 +30,7 @@ fn pieces(input: &[u8]) -> (Vec<Bytes>, Bytes) {
     let (mut rest, mut pieces) = (whole.clone(), Vec::new());
     while !rest.is_empty() {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        // Small pieces more often than large ones.
+        // Small pieces are more frequent than large ones.
         let n_bytes = ((state >> 16) as usize & 63) >> (state >> 24 & 7);
         pieces.push(rest.split_to(n_bytes.min(rest.len())));
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use setpoint_informer::source::{ListPage, ListSplitter};
 use setpoint_object::Head;
 
-/// The items are the same wherever the chunks end, and what `serde_json` sees.
+/// The items do not depend on chunk boundaries, and agree with `serde_json`.
 pub fn check(input: &[u8]) {
     let (pieces, whole) = pieces(input);
     let page = ListPage::parse(&whole).ok();

@@ -1,12 +1,13 @@
-//! Go's regular expressions, rewritten for the `regex` crate.
+//! Go's regular expressions, translated for the `regex` crate.
 use setpoint_schema::crd;
 use setpoint_schema::{pattern, validate};
 
-/// The longest pattern that is compiled, bytes: a longer one tells no more, and takes longer.
+/// Maximum length of a compiled pattern in bytes: longer ones take longer and find nothing new.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// What Go's syntax admits compiles, unless the program would be too large, and matches without a
-/// panic; what it refuses is refused in its words. The first line is the pattern, the rest a text.
+/// A pattern that Go accepts compiles, unless the program would be too large, and matches without a
+/// panic; one that Go refuses is refused with Go's message. The first line of the input is the
+/// pattern, the rest a text.
 pub fn check(input: &[u8]) {
     let input = String::from_utf8_lossy(input);
     let (source, text) = input.split_once('\n').unwrap_or((&input, "aB1_é\u{3a9}\n"));
@@ -18,7 +19,7 @@ pub fn check(input: &[u8]) {
             return;
         }
     };
-    // Rewriting is linear: an atom grows to a class at most.
+    // Translation is linear: an atom expands to a class at most.
     assert!(translated.len() <= 64 * (source.len() + 1), "{source:?} became {}", translated.len());
     if source.len() > PATTERN_BYTES_MAX {
         return;

@@ -2,8 +2,7 @@
 use setpoint_object::resource_version::{compare, has_order};
 use std::cmp::Ordering;
 
-/// Among versions, one in a line, the order is the one of integers of any length; the others have
-/// none.
+/// Lines that are integers of any length compare as integers; other lines have no order.
 pub fn check(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let mut versions: Vec<&str> = text.split('\n').take(16).collect();
@@ -14,11 +13,11 @@ pub fn check(input: &[u8]) {
         }
     }
     versions.retain(|version| has_order(version));
-    // Panics when this is no total order.
+    // Panics if this is not a total order.
     versions.sort_by(|a, b| compare(a, b).unwrap());
 }
 
-/// Digit by digit, from the right.
+/// Compares digit by digit, from the right.
 fn integers(a: &str, b: &str) -> Option<Ordering> {
     let digits = |text: &str| {
         let digits: Option<Vec<u32>> =

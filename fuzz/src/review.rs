@@ -1,4 +1,4 @@
-//! Reviews that webhooks are asked to answer.
+//! Webhook reviews.
 use base64::Engine as _;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,10 +11,10 @@ use setpoint_webhook::{
 };
 use std::collections::BTreeMap;
 
-/// Where the first byte of an input sends the rest.
+/// The paths; the first byte of an input selects one.
 const PATHS: [&str; 4] = ["/mutate", "/raw", "/token", path::CONVERT];
 
-/// A type that knows some fields, and writes one of its own.
+/// A type that knows some fields, and always writes one of its own.
 #[derive(Serialize, Deserialize)]
 struct Thing {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -33,7 +33,7 @@ struct Part {
     size: u8,
 }
 
-/// Changes something almost everywhere.
+/// Changes almost every field.
 async fn mutate(mut thing: Thing, _: Call) -> Result<Thing, Refusal> {
     thing.labels.insert("a/b~c".into(), "d".into());
     thing.parts.iter_mut().step_by(2).for_each(|part| part.size = part.size.wrapping_add(1));
@@ -45,7 +45,7 @@ async fn mutate(mut thing: Thing, _: Call) -> Result<Thing, Refusal> {
     Ok(thing)
 }
 
-/// A kind with a typed version and one that is a tree.
+/// A kind with one typed and one untyped version.
 fn conversion() -> KindConversion {
     let to_hub = |tree: Value| serde_json::from_value::<ConfigMap>(tree).map_err(Refusal::from);
     let from_hub = |map: ConfigMap| serde_json::to_value(map).map_err(Refusal::from);
@@ -71,9 +71,9 @@ fn webhooks() -> Webhooks {
     webhooks.unwrap()
 }
 
-/// Every body is answered by a review with its UID or by a `Status` (WHK-3); a patch applies to the
-/// object that came, leads to what the mutator made, and leaves alone what its type does not know
-/// (WHK-6).
+/// Every body is answered with a review with its UID or with a `Status` (WHK-3). A patch applies to
+/// the object of the request, leads to the mutator's result, and leaves fields alone that its type
+/// does not know (WHK-6).
 pub fn check(input: &[u8]) {
     let Some((first, body)) = input.split_first() else { return };
     let path = PATHS[usize::from(first & 3)];
@@ -85,7 +85,7 @@ pub fn check(input: &[u8]) {
         return;
     }
     assert_eq!(reply.code, 200);
-    let asked = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    let review = serde_json::from_slice::<Value>(body).unwrap_or_default();
     if path == "/token" {
         assert!(answer["status"].is_object());
         return;
@@ -96,15 +96,15 @@ pub fn check(input: &[u8]) {
     match response["result"]["status"].as_str() {
         None => assert!(response["allowed"].is_boolean(), "{answer}"),
         Some("Failure") => assert_eq!(n_objects, Some(0), "{answer}"),
-        // The request may be a list of its members, or not text where nobody looks.
-        Some(_) if asked.is_object() && asked["request"]["objects"].is_array() => {
-            assert_eq!(n_objects, asked["request"]["objects"].as_array().map(Vec::len));
+        // The request may be a list of its members, or invalid UTF-8 in unread parts.
+        Some(_) if review.is_object() && review["request"]["objects"].is_array() => {
+            assert_eq!(n_objects, review["request"]["objects"].as_array().map(Vec::len));
         }
         Some(_) => {}
     }
-    if asked.is_object() {
-        assert_eq!(response["uid"], asked["request"]["uid"].as_str().unwrap_or_default());
-        check_patch(&asked["request"]["object"], response);
+    if review.is_object() {
+        assert_eq!(response["uid"], review["request"]["uid"].as_str().unwrap_or_default());
+        check_patch(&review["request"]["object"], response);
     }
 }
 
@@ -119,8 +119,8 @@ fn check_patch(object: &Value, response: &Value) {
     let call = Call::new(AdmissionRequest::new(Operation::Create, kind, resource));
     let thing: Thing = serde_json::from_value(object.clone()).unwrap();
     let wanted = mutate(thing, call).now_or_never().unwrap().unwrap();
-    let seen: Thing = serde_json::from_value(patched.clone()).unwrap();
-    assert_eq!(serde_json::to_value(seen).unwrap(), serde_json::to_value(wanted).unwrap());
+    let decoded: Thing = serde_json::from_value(patched.clone()).unwrap();
+    assert_eq!(serde_json::to_value(decoded).unwrap(), serde_json::to_value(wanted).unwrap());
     let known = ["labels", "parts", "status"];
     let unknown = |tree: &Value| {
         let mut tree = tree.as_object().cloned().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What is read of an object without a tree, and what is cut out of it.
+//! Reading and pruning objects without a tree.
 use serde_json::Value;
 use setpoint_object::{Head, Prune, Skim, ValueEnd};
 use std::borrow::Cow;
 
-/// The fields that are cut, as paths and as what they lead to.
+/// The pruned fields, as paths and as their steps.
 const PATHS: &[(&str, &[&str])] = &[
     ("metadata.managedFields", &["metadata", "managedFields"]),
     (r#"metadata.annotations["a.b/c"]"#, &["metadata", "annotations", "a.b/c"]),
@@ -12,8 +12,7 @@ const PATHS: &[(&str, &[&str])] = &[
     ("spec.a[*].b", &["spec", "a", "*", "b"]),
 ];
 
-/// Skim, head and `serde_json` agree; what is left of an object after a cut is the tree without the
-/// fields.
+/// Skim, head and `serde_json` agree. A pruned object equals the tree without the fields.
 pub fn check(input: &[u8]) {
     let tree = serde_json::from_slice::<Value>(input).ok().filter(Value::is_object);
     let (skim, head) = (Skim::of(input), Head::of(input));
@@ -37,8 +36,8 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// An object is complete with its last byte and not before, and passing over it in two pieces is
-/// passing over it.
+/// An object is complete with its last byte and not before, and scanning it in two pieces gives the
+/// same result.
 fn check_scan(input: &[u8], head: &Result<Head, setpoint_object::skim::SkimError>) {
     let Ok(head) = head else { return };
     let object = &input[..head.end()];
@@ -54,8 +53,8 @@ fn check_scan(input: &[u8], head: &Result<Head, setpoint_object::skim::SkimError
         end.feed(b)
     });
     match passed {
-        // The bound is that of each member where the head looks into the object, and of the object
-        // where all of it is passed over.
+        // The bound applies to each member where the head reads the object, and to the whole object
+        // where it is skipped.
         Err(fault) if fault.what == "nested too deep" => {}
         passed => assert_eq!(passed, Ok(Some(b.len()))),
     }

@@ -1,4 +1,5 @@
-//! `cargo xtask audit`: what the dependencies are allowed to be, and whether each is used.
+//! `cargo xtask audit`: checks licences, versions and sources of dependencies, and finds unused
+//! ones.
 
 use crate::parts::cache_folder;
 use anyhow::{Context, Result, bail};
@@ -7,8 +8,8 @@ use std::process::Command;
 
 pub(crate) fn run() -> Result<()> {
     let tools = cache_folder()?.join("tools");
-    // Advisories need a database from the network, which not every machine may fetch: run `cargo
-    // deny check advisories` where it can.
+    // Advisories need a database from the network, which may be unavailable: run `cargo deny check
+    // advisories` where it is.
     check(Command::new(tool(&tools, "cargo-deny")?).args([
         "--all-features",
         "check",
@@ -19,7 +20,7 @@ pub(crate) fn run() -> Result<()> {
     check(&mut Command::new(tool(&tools, "cargo-machete")?))
 }
 
-/// Builds a tool once, outside the system.
+/// Builds a tool once, in a cache folder.
 fn tool(tools: &Path, name: &str) -> Result<PathBuf> {
     let binary = tools.join("bin").join(name);
     if !binary.exists() {

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures, and writes the tables that are committed.
+//! `cargo xtask bench`: runs the benchmarks and writes the committed tables.
 
 use crate::pages;
 use crate::parts::GoParts;
@@ -6,11 +6,11 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
 
-/// What to measure.
+/// The benchmark to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Arguments of the bench program: `api`, `informer`, `workqueue`, `runtime`, `storage`,
-    /// `watch`, `planes` or `scaling` for their tables, the peers included; none: the API server's.
+    /// `watch`, `planes` or `scaling` for their tables, including peers; none: the API server's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Ok(path) => {
                 cargo.env("SETPOINT_BENCH_CLIENT_GO", path);
             }
-            Err(error) => eprintln!("client-go is left out: {error:#}"),
+            Err(error) => eprintln!("skipping client-go: {error:#}"),
         }
     }
     if is_queue {
@@ -34,16 +34,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Ok(path) => {
                 cargo.env("SETPOINT_BENCH_WORKQUEUE_GO", path);
             }
-            Err(error) => eprintln!("client-go is left out: {error:#}"),
+            Err(error) => eprintln!("skipping client-go: {error:#}"),
         }
     }
     let counts = ["api", "crds", "informer", "workqueue", "runtime", "scaling", "watch", "planes"];
     if what.is_some_and(|what| counts.contains(&what)) {
-        // With those that count their allocations.
+        // Including those that count their allocations.
         build("setpoint-benches", "release")?;
     }
     if matches!(what, None | Some("api" | "crds" | "storage" | "watch")) {
-        // What is measured from outside is what is shipped.
+        // Measurements from outside use the shipped build.
         build("setpoint-cli", "dist")?;
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
             || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     pages::run()
 }
 
-/// A peer in Go, built.
+/// Builds a peer written in Go.
 fn go_program(name: &str) -> Result<std::path::PathBuf> {
     let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/peers");
     GoParts::install()?.build(&Path::new(peers).join(name), name)

@@ -1,15 +1,15 @@
-//! `cargo xtask facts`: the tables of built-in types.
+//! `cargo xtask facts`: generates the tables of built-in types.
 //!
-//! Three sources, joined by definition name:
+//! It joins three sources by definition name:
 //!
 //! - the published JSON schemas of one Kubernetes release (PyPI package `kubernetes-validate`):
 //!   names, types, list types, map keys, patch strategies;
-//! - `crates/facts/data/fields.json`: what the schemas leave out, read off the Go declarations of
-//!   the same release: the declared order of fields, what is left out when empty, declared
-//!   defaults, protobuf numbers (`cargo xtask facts --go SRC` writes it anew);
-//! - `crates/facts/data/resources.json`: what is served: verbs, names, subresources, columns.
+//! - `crates/facts/data/fields.json`: data missing from the schemas, extracted from the Go
+//!   declarations of the same release: the declared order of fields, which ones are omitted when
+//!   empty, declared defaults, protobuf numbers (`cargo xtask facts --go SRC` regenerates it);
+//! - `crates/facts/data/resources.json`: the served resources: verbs, names, subresources, columns.
 //!
-//! The outcome is Rust source under `crates/facts/src/generated`.
+//! The output is Rust source in `crates/facts/src/generated`.
 
 mod emit;
 mod golang;
@@ -20,38 +20,38 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where things are.
+/// Paths and release.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Folder that holds an installed `kubernetes_validate` package (default: a virtual environment
-    /// made under target/facts).
+    /// Folder with an installed `kubernetes_validate` package (default: a virtual environment made
+    /// under target/facts).
     #[arg(long)]
     package: Option<PathBuf>,
-    /// The Kubernetes release to take.
+    /// The Kubernetes release.
     #[arg(long, default_value = "1.36")]
     release: String,
     /// Go sources (a folder with `k8s.io/api`, `k8s.io/apimachinery`,
-    /// `k8s.io/apiextensions-apiserver`): reads them again and writes
-    /// `crates/facts/data/fields.json` before generating.
+    /// `k8s.io/apiextensions-apiserver`): regenerates `crates/facts/data/fields.json` from them
+    /// first.
     #[arg(long)]
     go: Option<PathBuf>,
 }
 
-/// How a field of a Go struct is encoded when nothing was given.
+/// How a field of a Go struct is encoded if no value was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Presence {
-    /// Left out when it has its zero value.
+    /// Omitted if it has its zero value.
     Omitted,
-    /// Left out when absent; a zero value that was given stays.
+    /// Omitted if absent; a given zero value is written.
     Pointer,
     /// Always written, zero value included.
     Always,
-    /// Always written, `null` when absent.
+    /// Always written, as `null` if absent.
     Null,
 }
 
-/// What the Go declaration says of one field.
+/// The Go declaration of one field.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct GoField {
     /// Name on the wire.
@@ -61,8 +61,7 @@ pub(crate) struct GoField {
     /// Declared default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) default: Option<serde_json::Value>,
-    /// Numbers on the way to it in protobuf: its own, before that those of the structs it was
-    /// inlined from.
+    /// Its protobuf numbers: those of the structs it was inlined from, then its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) protobuf: Vec<u8>,
 }

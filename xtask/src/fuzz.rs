@@ -1,25 +1,25 @@
-//! `cargo xtask fuzz`: looks for bytes for which something that must hold does not.
+//! `cargo xtask fuzz`: searches for inputs that violate a property.
 //!
-//! The programs in `fuzz/libfuzzer` are built with counters at every branch, which the stable
-//! compiler can do, and run for a while, two at a time. They start from the committed corpus and
-//! leave it as it is: new inputs stay in the target folder, and later runs start from them too. A
-//! search finds what it finds when it finds it, so it decides nothing about a change: what lands is
-//! tested with the corpus and with mutants of it that are the same each time (`fuzz/tests`).
+//! Builds the programs in `fuzz/libfuzzer` with branch counters, which the stable compiler
+//! supports, and runs them for a while, two at a time. They start from the committed corpus and do
+//! not change it: new inputs are stored in the target folder, and later runs start from them too.
+//! Because a search is random, it does not gate a change: changes are tested with the corpus and
+//! with deterministic mutants of it (`fuzz/tests`).
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// What to run.
+/// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How long each target runs.
+    /// How long each target runs, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// Searches nothing: each target reads the committed corpus once.
+    /// Do not search: each target reads the committed corpus once.
     #[arg(long, conflicts_with = "seconds")]
     replay: bool,
-    /// Only these targets; none: all.
+    /// Only these targets. Default: all.
     targets: Vec<String>,
 }
 
@@ -29,14 +29,14 @@ impl Args {
     }
 }
 
-/// What is fuzzed: each is a program in `fuzz/libfuzzer` and a folder of `fuzz/corpus`.
+/// The targets: each is a program in `fuzz/libfuzzer` and a folder of `fuzz/corpus`.
 const TARGETS: &[&str] =
     &["cel", "encryption", "frames", "list", "pattern", "resource_version", "review", "skim"];
 
-/// Targets that run at the same time.
+/// Number of targets that run at the same time.
 const TARGETS_AT_ONCE: usize = 2;
 
-/// Counters at the edges of branches, a table of where they are, and the operands of comparisons.
+/// Counters at branch edges, a table of their positions, and the operands of comparisons.
 const FLAGS: &[&str] = &[
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -45,11 +45,11 @@ const FLAGS: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// The largest input, bytes: objects of interest are small.
+/// Maximum input size in bytes: relevant objects are small.
 const INPUT_BYTES_MAX: u32 = 4096;
-/// The most memory a target may take, MiB: what it reads is small, so more is a finding.
+/// Maximum memory of a target in MiB: its inputs are small, so more is a finding.
 const MEMORY_MIB_MAX: u32 = 1024;
-/// The longest that one input may take, seconds.
+/// Maximum time for one input in seconds.
 const INPUT_SECONDS_MAX: u32 = 10;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -82,16 +82,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     )
 }
 
-/// Builds all targets; the folder with the programs.
+/// Builds all targets; returns the folder with the programs.
 fn build() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no root")?;
     let target = std::env::var_os("CARGO_TARGET_DIR");
     let target = target.map_or_else(|| root.join("target"), PathBuf::from).join("fuzz");
     let host = host()?;
     let status = Command::new(env!("CARGO"))
-        // A target that is named keeps the flags from build scripts and macros. Not `--locked`:
-        // that workspace follows what the crates of this one depend on, and this one is what pins
-        // it.
+        // An explicit target keeps the flags away from build scripts and macros. Not `--locked`:
+        // the dependencies of that workspace are pinned through this one.
         .args(["build", "--release", "--target", &host, "--manifest-path"])
         .arg(root.join("fuzz/libfuzzer/Cargo.toml"))
         .env("CARGO_TARGET_DIR", &target)
@@ -105,10 +104,10 @@ fn build() -> Result<PathBuf> {
 
 fn host() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let told = Command::new(rustc).arg("-vV").output().context("cannot start rustc")?;
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).context("rustc does not say what its host is")
+    let version = Command::new(rustc).arg("-vV").output().context("cannot start rustc")?;
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc does not print its host")
 }
 
 fn start(programs: &Path, target: &str, args: &Args) -> Result<Child> {
@@ -122,7 +121,7 @@ fn start(programs: &Path, target: &str, args: &Args) -> Result<Child> {
     if args.replay {
         program.arg("-runs=0");
     } else {
-        // New inputs go into the first folder.
+        // New inputs are stored in the first folder.
         program.arg(learned).arg(format!("-max_total_time={}", args.seconds));
     }
     program

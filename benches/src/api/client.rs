@@ -1,4 +1,5 @@
-//! A client that costs little: one HTTP/2 connection over TLS, bodies counted and not kept.
+//! A client with little overhead: one HTTP/2 connection over TLS, which counts bodies and discards
+//! them.
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-/// Where a program serves, and how it is spoken to.
+/// The address and credentials of a program.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
     uri: Uri,
@@ -25,7 +26,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads the kubeconfig that the program wrote.
+    /// Reads the kubeconfig written by the program.
     pub(super) fn of(kubeconfig: &Path) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
@@ -36,7 +37,7 @@ impl Endpoint {
         Ok(Self { uri: config.cluster_url, tls: Arc::new(tls) })
     }
 
-    /// A connection of its own.
+    /// Opens a separate connection.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
         let host = self.uri.host().context("host")?.to_owned();
         let stream = TcpStream::connect((&*host, self.uri.port_u16().context("port")?)).await?;
@@ -48,7 +49,7 @@ impl Endpoint {
                 .await?;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
-            // It ends when the sender is dropped, or with an error that the sender tells.
+            // It ends when the sender is dropped, or with an error that the sender returns.
             let _ = connection.await;
         });
         let base = self.uri.to_string().trim_end_matches('/').to_owned();
@@ -64,7 +65,7 @@ pub(super) struct Connection {
     _driver: JoinSet<()>,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ask<'a> {
     pub(super) method: &'static str,
@@ -75,7 +76,7 @@ pub(super) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// GET of JSON.
+    /// A GET of JSON.
     pub(super) fn get(path: &'a str) -> Self {
         let content_type = "application/json";
         Self { method: "GET", path, content_type, accept: "application/json", gzip: false }
@@ -87,20 +88,20 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// What came back.
+/// The result of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
-    /// From the request to the first bytes of the body.
+    /// Time from the request to the first bytes of the body.
     pub(super) first: Duration,
-    /// From the request to the last.
+    /// Time from the request to the last byte.
     pub(super) whole: Duration,
-    /// Of the body, as sent.
+    /// Size of the body, as sent.
     pub(super) n_bytes: usize,
 }
 
 impl Answer {
-    /// Fails unless it is a success.
+    /// Returns an error unless the status is a success.
     pub(super) fn ok(self) -> anyhow::Result<Self> {
         ensure!(self.status.is_success(), "the server answered {}", self.status);
         Ok(self)
@@ -108,7 +109,7 @@ impl Answer {
 }
 
 impl Connection {
-    /// Sends a request and reads the answer to its end.
+    /// Sends a request and reads the response to its end.
     pub(super) async fn send(&mut self, ask: Ask<'_>, body: Bytes) -> anyhow::Result<Answer> {
         let started = Instant::now();
         let response = self.begin(ask, body).await?;
@@ -125,7 +126,7 @@ impl Connection {
         Ok(Answer { status, first: first.unwrap_or(whole), whole, n_bytes })
     }
 
-    /// Sends a request and hands on the answer when its head is there.
+    /// Sends a request and returns the response when its head has arrived.
     pub(super) async fn begin(
         &mut self,
         ask: Ask<'_>,

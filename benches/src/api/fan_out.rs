@@ -1,4 +1,4 @@
-//! One change to many watchers, each on a connection of its own: what a delivery costs the server.
+//! One change to many watchers, each on a separate connection: the server's cost of a delivery.
 
 use super::client::{Ask, Endpoint};
 use super::payload::{CONFIG_MAPS, config_map};
@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 const WATCHERS: usize = 1000;
-/// How many changes there are, and how far apart.
+/// The number of changes, and the time between them.
 const CHANGES: u64 = 100;
 const PERIOD: Duration = Duration::from_millis(20);
 
@@ -36,7 +36,7 @@ pub(super) fn measure(
             let response = connection.begin(Ask::get(&path), Bytes::new()).await?;
             let delivered = delivered.clone();
             watchers.spawn(async move {
-                // The connection lives as long as its watch is read.
+                // The connection must live as long as its watch is read.
                 let _connection = connection;
                 let mut body = response.into_body();
                 while let Some(frame) = body.frame().await {

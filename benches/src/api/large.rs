@@ -8,18 +8,18 @@ use anyhow::ensure;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-/// How often each list is read in a turn.
+/// Number of reads of each list in a turn.
 const READS: u32 = 10;
-/// Connections that fill the server.
+/// Connections that create the objects.
 const N_FILLERS: usize = 16;
 
-/// How a list is asked for.
+/// The format of a list request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form {
     pub(super) name: &'static str,
     accept: &'static str,
     gzip: bool,
-    /// Wall time of the whole, server CPU, and time to the first bytes, in milliseconds.
+    /// Goals for total time, server CPU, and time to the first bytes, in milliseconds.
     goals: [Goal; 3],
 }
 

@@ -1,4 +1,4 @@
-//! The objects that are written.
+//! The objects that are created.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// The collection of Pods.
 pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
-/// How many bytes a Pod has, about, as it is sent.
+/// Approximate size of a Pod in bytes, as sent.
 const POD_BYTES: usize = 4096;
-/// How many variables a listed Pod has.
+/// Number of variables of a listed Pod.
 const LISTED_ENV: usize = 2;
 
-/// A ConfigMap of 1 KiB. `n` makes it differ from another of the same name.
+/// A ConfigMap of 1 KiB. `n` distinguishes versions of the same name.
 pub(super) fn config_map(name: &str, n: u64) -> Bytes {
     let payload = "x".repeat(1024);
     format!(
@@ -21,14 +21,14 @@ pub(super) fn config_map(name: &str, n: u64) -> Bytes {
     .into()
 }
 
-/// A Pod of 4 KB with what Pods of a Deployment have, but for an owner: the garbage collector would
-/// delete it for an absent one.
+/// A Pod of 4 KB with the content of a Deployment's Pod, except for an owner: the garbage collector
+/// would delete it because the owner does not exist.
 pub(super) fn pod(name: &str) -> Bytes {
     pod_of(name, 24, POD_BYTES)
 }
 
-/// A Pod that is stored in 4.4 KB, as the Pods of a cluster are about: with its managed fields and
-/// its status.
+/// A Pod with a stored size of 4.4 KB, typical for a cluster: with its managed fields and its
+/// status.
 pub(super) fn listed_pod(name: &str) -> Bytes {
     pod_of(name, LISTED_ENV, 0)
 }
@@ -74,7 +74,7 @@ fn pod_of(name: &str, n_env: usize, n_bytes: usize) -> Bytes {
     pod.to_string().into()
 }
 
-/// A merge patch of a Pod's status, as a kubelet sends it.
+/// A merge patch of a Pod's status, as from a kubelet.
 pub(super) fn status_patch(n: u64) -> Bytes {
     json!({"status": {"phase": "Running", "podIP": format!("10.0.{}.{}", n / 250 % 250, n % 250), "conditions": [
         {"type": "Ready", "status": if n.is_multiple_of(2) { "True" } else { "False" }, "lastTransitionTime": "2026-01-01T00:00:00Z"},
@@ -84,7 +84,7 @@ pub(super) fn status_patch(n: u64) -> Bytes {
     .into()
 }
 
-/// An apply of a ConfigMap.
+/// An apply patch of a ConfigMap.
 pub(super) fn applied(name: &str, n: u64) -> Bytes {
     config_map(name, n)
 }

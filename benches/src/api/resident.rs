@@ -1,8 +1,7 @@
-//! What stays resident after a load: many large lists, readers that take little, watchers that take
-//! nothing.
+//! Resident memory after a load of many large lists, slow readers, and watchers that do not read.
 //!
-//! The server is a program of its own with `setpoint`'s allocator, which also counts what is
-//! allocated and not freed (`benches/src/served.rs`).
+//! The server is a separate program with `setpoint`'s allocator, which also counts allocated bytes
+//! (`benches/src/served.rs`).
 
 use super::client::{Ask, Endpoint};
 use super::large::{self, Form};
@@ -14,17 +13,17 @@ use http_body_util::BodyExt as _;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How long the server is left alone before and after the load: the goal is held to this time.
+/// How long the server is idle before and after the load. The goal applies after this time.
 const SETTLE: Duration = Duration::from_secs(60);
-/// Lists that are read slowly, each on a connection of its own, and for how long.
+/// Slowly read lists, each on a separate connection, and their duration.
 const SLOW_READERS: usize = 32;
 const SLOWLY: Duration = Duration::from_secs(20);
-/// How long a slow reader waits between two pieces.
+/// Pause of a slow reader between two pieces.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Watches that nobody reads, and the changes they would tell.
+/// Watches that nobody reads, and the number of changes.
 const IDLE_WATCHERS: usize = 100;
 const CHANGES: u64 = 20_000;
-/// Resident memory against the bytes that are allocated.
+/// Goal for the ratio of resident memory to allocated bytes.
 const RATIO_GOAL: f64 = 1.5;
 
 pub(super) fn measure(figures: &mut Figures, n_pods: usize) -> anyhow::Result<()> {
@@ -56,7 +55,7 @@ pub(super) fn measure(figures: &mut Figures, n_pods: usize) -> anyhow::Result<()
     tell(&mut program, "a minute after the load has left", Goal::Most(RATIO_GOAL))
 }
 
-/// Lists of which a little is read at a time, and which are given up at the end.
+/// Reads lists slowly, and abandons them at the end.
 async fn read_slowly(endpoint: &Endpoint) -> anyhow::Result<()> {
     let end = Instant::now() + SLOWLY;
     let mut readers = JoinSet::new();
@@ -66,7 +65,7 @@ async fn read_slowly(endpoint: &Endpoint) -> anyhow::Result<()> {
             while Instant::now() < end {
                 let response = connection.begin(Form::JSON.ask(), Bytes::new()).await?;
                 let mut body = response.into_body();
-                // A refusal is short, and asked again.
+                // A refusal is short, and the request is repeated.
                 while Instant::now() < end && body.frame().await.transpose()?.is_some() {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -78,7 +77,7 @@ async fn read_slowly(endpoint: &Endpoint) -> anyhow::Result<()> {
     readers.join_all().await.into_iter().collect()
 }
 
-/// Changes of one object that are told to watchers who do not read.
+/// Changes one object while watchers do not read.
 async fn write_beside_idle_watchers(endpoint: &Endpoint) -> anyhow::Result<()> {
     let mut writer = endpoint.connect().await?;
     writer.send(Ask::write("POST", CONFIG_MAPS), config_map("changing", 0)).await?.ok()?;

@@ -1,4 +1,4 @@
-//! Small requests on sixteen connections, each with one request at a time.
+//! Small requests on sixteen connections, with one request at a time each.
 
 use super::client::{Ask, Endpoint};
 use super::payload::{CONFIG_MAPS, PODS, applied, config_map, pod, status_patch};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 const N_CONNECTIONS: usize = 16;
-/// How long each load lasts.
+/// Duration of each load.
 const LOAD: Duration = Duration::from_secs(3);
-/// The share of the CPU of before that small requests may take.
+/// Goal for the share of the other build's CPU time.
 const SHARE: f64 = 0.67;
 
-/// What one connection asks, again and again.
+/// The request that a connection repeats.
 #[derive(Debug, Clone, Copy)]
 enum Load {
     Create,
@@ -48,8 +48,8 @@ impl Load {
         }
     }
 
-    /// Method, path, type and body of a connection's `n`th request. `run` makes names differ
-    /// between loads.
+    /// Method, path, type and body of a connection's `n`th request. `run` distinguishes names of
+    /// different loads.
     fn request(
         self,
         run: &str,
@@ -147,7 +147,7 @@ fn run(
                         let ask = Ask { content_type, ..Ask::write(method, &path) };
                         let answer = connection.send(ask, body).await?;
                         if matches!(load, Load::Delete) && answer.status == 404 {
-                            // All that there was is gone.
+                            // No objects remain.
                             break;
                         }
                         answer.ok()?;

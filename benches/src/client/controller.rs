@@ -1,9 +1,9 @@
 //! A controller whose reconciler does nothing, or looks at its object: this project's, and
 //! kube-runtime's.
 //!
-//! Both reconcile every Pod of the list, then what the events name, then every Pod as often as
-//! somebody says so from inside the process. When they are done is seen from outside: the count of
-//! reconciles stands still. CPU is taken when it last moved.
+//! Both reconcile every Pod of the list, then those of the events, then every Pod several times,
+//! triggered from inside the process. The end of a phase is detected from outside: the count of
+//! reconciles stops changing. CPU time is taken at its last change.
 use super::usage::Usage;
 use super::{Findings, Look, Run};
 use anyhow::ensure;
@@ -27,26 +27,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// How often all Pods are triggered from inside.
+/// Number of times that all Pods are triggered from inside.
 const TRIGGERS: u64 = 10;
 
-/// The count has stood still when it did so for this long.
+/// The count must not change for this long.
 const STILL: Duration = Duration::from_millis(300);
 
-/// How often one looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What reconcilers count, and what triggers them.
+/// The reconcilers' counter and triggers.
 struct Shared {
     n_reconciles: AtomicU64,
     is_syncing: AtomicBool,
-    /// What was reconciled first, to be triggered later.
+    /// The keys reconciled first, to be triggered later.
     keys: Mutex<Vec<Request>>,
 }
 
 impl Shared {
     fn new(run: &Run) -> Arc<Self> {
-        // Where the heap is counted, nothing is triggered.
+        // With allocation counting, nothing is triggered.
         let is_syncing = !run.args.sync_only;
         Arc::new(Self {
             n_reconciles: AtomicU64::new(0),
@@ -59,8 +59,8 @@ impl Shared {
         self.n_reconciles.fetch_add(1, Relaxed);
     }
 
-    /// Waits until nothing is reconciled any more, once there were `n_min` more than `first`; how
-    /// many there were, and the CPU and wall time by then.
+    /// Waits until there are `n_min` reconciles more than `first` and the count stops changing;
+    /// returns the count, and the CPU and wall time of the last change.
     async fn still(&self, first: u64, n_min: u64) -> anyhow::Result<(u64, Duration, Instant)> {
         let mut last = (first, Usage::cpu()?, Instant::now());
         loop {
@@ -76,7 +76,7 @@ impl Shared {
     }
 }
 
-/// The phases, which are the same for both.
+/// The phases, which are the same for both controllers.
 async fn phases(
     mut run: Run,
     shared: &Shared,
@@ -90,7 +90,7 @@ async fn phases(
     run.findings.sync_wall = (at - run.phase.0).as_secs_f64();
     shared.is_syncing.store(false, Relaxed);
     if run.wants_events() {
-        // Taken before: workers on other threads do not wait for this one.
+        // Read before triggering, because workers on other threads do not wait for this one.
         let first = shared.n_reconciles.load(Relaxed);
         run.events_begin().await?;
         let (n, cpu, at) = shared.still(first, n_objects).await?;

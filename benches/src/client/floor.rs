@@ -1,8 +1,8 @@
-//! The floor under every client: reads the bytes through the same HTTP client and finds where each
-//! object ends. Keeps nothing.
+//! The lower bound of every client: reads the bytes through the same HTTP client and finds the end
+//! of each object. Stores nothing.
 //!
-//! A stream is cut at its newlines with `memchr`, which looks at nothing else. A list is cut as it
-//! arrives with [`ValueEnd`], the fastest splitter there is here, which must follow brackets and
+//! A stream is split at newlines with `memchr`, which checks nothing else. A list is split as it
+//! arrives with [`ValueEnd`], the fastest splitter available here, which must follow brackets and
 //! strings.
 use super::{Findings, Run};
 use anyhow::{Context, ensure};
@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use kube_client::client::Body;
 use setpoint::object::ValueEnd;
 
-/// What stands before a list's first item.
+/// The bytes before a list's first item.
 const ITEMS: &[u8] = b"\"items\":[";
 
 pub(super) async fn run(mut run: Run) -> anyhow::Result<Findings> {
@@ -41,7 +41,7 @@ pub(super) async fn run(mut run: Run) -> anyhow::Result<Findings> {
     Ok(run.findings)
 }
 
-/// Reads until so many newlines have passed; each ends an object.
+/// Reads until this number of newlines; each ends an object.
 async fn lines(body: &mut Body, wanted: u64) -> anyhow::Result<u64> {
     let mut found = 0;
     while found < wanted {
@@ -62,7 +62,7 @@ async fn items(body: &mut Body) -> anyhow::Result<u64> {
         let frame = frame?;
         let Some(mut data) = frame.data_ref().map(|data| &data[..]) else { continue };
         if !is_inside {
-            // The source's first piece is longer than this.
+            // The source's first chunk is longer than this.
             let at = memchr::memmem::find(data, ITEMS).context("no items")?;
             data = &data[at + ITEMS.len()..];
             is_inside = true;

@@ -1,5 +1,5 @@
-//! kube-runtime: its watcher and the store of its reflector, with one handler on the stream of what
-//! was stored.
+//! kube-runtime: its watcher and its reflector's store, with one handler on the stream of stored
+//! objects.
 use super::{Findings, Run};
 use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
@@ -18,7 +18,7 @@ where
     K: Send + Sync + 'static,
     K::DynamicType: Default + Eq + Hash + Clone,
 {
-    // A list from the server's cache in one piece, as the other clients ask for; its own default is
+    // An unpaged list from the server's cache, as the other clients request it; the default is
     // pages of 500.
     let config = Config::default().any_semantic();
     let config = if run.args.stream { config.streaming_lists() } else { config };

@@ -1,10 +1,10 @@
-//! What this process has used.
+//! Resource usage of this process.
 use anyhow::Context;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::time::Duration;
 
-/// Tells the bytes that are allocated and not freed; 0 in a program that does not count.
+/// Returns the allocated bytes; 0 in a program that does not count.
 pub(crate) type Heap = fn() -> u64;
 
 /// CPU.

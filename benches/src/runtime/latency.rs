@@ -20,9 +20,14 @@ const ROUNDS: u32 = 3_000;
 
 pub(crate) fn measure(server: &Server, table: &mut Table) -> anyhow::Result<()> {
     let ours = server.block_on(setpoint(server))?;
-    table.judged("acknowledged write to no-op reconcile, setpoint", ours.told(), "–", None);
+    table.judged("acknowledged write to no-op reconcile, setpoint", ours.summary(), "–", None);
     let theirs = server.block_on(kube_runtime(server))?;
-    table.judged("acknowledged write to no-op reconcile, kube-runtime 5", theirs.told(), "–", None);
+    table.judged(
+        "acknowledged write to no-op reconcile, kube-runtime 5",
+        theirs.summary(),
+        "–",
+        None,
+    );
     Ok(())
 }
 

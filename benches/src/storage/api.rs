@@ -1,4 +1,4 @@
-//! Creates over HTTPS: objects in a data folder against objects in memory.
+//! Creates over HTTPS: a data folder compared with memory.
 
 use super::median;
 use super::payload::Settings;
@@ -8,17 +8,17 @@ use crate::table::Table;
 use std::ffi::OsStr;
 use std::time::Duration;
 
-/// How long one turn lasts.
+/// Duration of one turn.
 const TURN: Duration = Duration::from_secs(3);
-/// How often each takes its turn.
+/// Number of turns of each.
 const ROUNDS: usize = 3;
 const N_CONNECTIONS: usize = 16;
-/// The share of the rate with memory that is to be reached.
+/// Goal for the share of the rate with memory.
 const GOAL: f64 = 0.8;
-/// kube-apiserver 1.36 with etcd 3.5 at as many connections, the client on the same cores: a figure
-/// of another run.
+/// Rate of kube-apiserver 1.36 with etcd 3.5 with as many connections and the client on the same
+/// cores, from another run.
 const PEER: f64 = 2192.0;
-/// How many times that is to be reached.
+/// Goal for the factor over that rate.
 const PEER_GOAL: f64 = 5.0;
 
 pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
@@ -26,30 +26,30 @@ pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let data = Settings::new(1).text(1024);
     let load = Load { n_connections: N_CONNECTIONS, lasting: TURN, data: &data, prefix: "cm" };
-    let (mut memory, mut kept) = (Vec::new(), Vec::new());
+    let (mut memory, mut durable) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let program = Program::start()?;
         memory.push(runtime.block_on(load.run(&program.kubeconfig))?);
         drop(program);
         let folder = tempfile::tempdir()?;
         let program = Program::start_with(&[OsStr::new("--data"), folder.path().as_os_str()])?;
-        kept.push(runtime.block_on(load.run(&program.kubeconfig))?);
+        durable.push(runtime.block_on(load.run(&program.kubeconfig))?);
     }
-    let (memory, kept) = (median(memory), median(kept));
+    let (memory, durable) = (median(memory), median(durable));
     let creates =
         format!("ConfigMap (1 KiB) creates over HTTPS, {N_CONNECTIONS} connections, `--data`");
-    let share = kept / memory;
+    let share = durable / memory;
     table.judged(
         &format!("{creates}, against memory"),
-        format!("{kept:.0} a second = {:.0} % of {memory:.0}", share * 100.0),
+        format!("{durable:.0} a second = {:.0} % of {memory:.0}", share * 100.0),
         &format!("≥ {:.0} %", GOAL * 100.0),
         Some(share >= GOAL),
     );
     table.judged(
         &format!("{creates}, against kube-apiserver and etcd (figure of another run)"),
-        format!("{:.1}× its {PEER:.0} a second", kept / PEER),
+        format!("{:.1}× its {PEER:.0} a second", durable / PEER),
         &format!("≥ {PEER_GOAL:.0}×"),
-        Some(kept / PEER >= PEER_GOAL),
+        Some(durable / PEER >= PEER_GOAL),
     );
     Ok(())
 }

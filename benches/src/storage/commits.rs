@@ -1,4 +1,4 @@
-//! Durable commits a second: this project's store, the engine below it, the disk.
+//! Durable commits per second: this project's store, the engine below it, the disk.
 
 use super::median;
 use super::payload::Settings;
@@ -12,17 +12,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// How long one turn lasts.
+/// Duration of one turn.
 const TURN: Duration = Duration::from_millis(800);
-/// How often each takes its turn.
+/// Number of turns of each.
 const ROUNDS: usize = 3;
-/// The share of the engine's rate that is to be reached.
+/// Goal for the share of the engine's rate.
 const GOAL: f64 = 0.7;
 
 const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
-/// The engine with batches that are always full: so many rows a transaction, one thread, nothing
-/// handed over.
+/// The engine with full batches: this number of rows per transaction, on one thread, without a
+/// queue.
 fn full_batches(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64> {
     let database = Database::create(folder.join("engine.redb"))?;
     let value = Settings::new(1).config_map("cm", n_bytes);
@@ -43,17 +43,17 @@ fn full_batches(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Resu
     Ok(n as f64 / started.elapsed().as_secs_f64())
 }
 
-/// A row, and whom to tell that it is durable.
-type Asked = (String, Bytes, oneshot::Sender<()>);
+/// A row, and the sender to notify when it is durable.
+type Request = (String, Bytes, oneshot::Sender<()>);
 
-/// The engine behind a queue: a thread takes what waits, writes it in one transaction, and answers.
+/// The engine behind a queue: a thread writes all waiting rows in one transaction, and answers.
 fn engine(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64> {
     let database = Database::create(folder.join("engine.redb"))?;
-    let (asked, mut asks) = mpsc::channel::<Asked>(4096);
+    let (requests, mut receiver) = mpsc::channel::<Request>(4096);
     let writer = std::thread::spawn(move || {
-        while let Some(first) = asks.blocking_recv() {
+        while let Some(first) = receiver.blocking_recv() {
             let mut batch = vec![first];
-            while let Ok(next) = asks.try_recv() {
+            while let Ok(next) = receiver.try_recv() {
                 batch.push(next);
             }
             let mut transaction = database.begin_write()?;
@@ -72,10 +72,10 @@ fn engine(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64
         anyhow::Ok(())
     });
     let per_second = writers(n_writers, n_bytes, move |key, value| {
-        let asked = asked.clone();
+        let requests = requests.clone();
         async move {
             let (answer, answered) = oneshot::channel();
-            asked.send((key, value, answer)).await?;
+            requests.send((key, value, answer)).await?;
             Ok(answered.await?)
         }
     });
@@ -86,7 +86,7 @@ fn engine(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64
     per_second
 }
 
-/// This project's store: each commit is a create that looks whether the key is free, and has a
+/// This project's store: each commit is a create that checks that the key is free, and has a
 /// revision.
 fn store(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64> {
     let store = DiskStore::open(folder, DiskOptions::default())?;
@@ -101,13 +101,13 @@ fn store(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64>
     })
 }
 
-/// As many tasks as there are writers, each with one write under way.
+/// Runs one task per writer, each with one write at a time.
 fn writers<F: Future<Output = anyhow::Result<()>> + Send>(
     n_writers: usize,
     n_bytes: usize,
     write: impl Fn(String, Bytes) -> F + Clone + Send + 'static,
 ) -> anyhow::Result<f64> {
-    // Two threads, as `setpoint up` serves with.
+    // Two threads, as `setpoint up` uses here.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
@@ -138,7 +138,7 @@ fn key(writer: usize, n: u64) -> String {
     format!("/registry/configmaps/default/cm-{writer:02}-{n:08}")
 }
 
-/// Appends to a plain file, each synced.
+/// Appends to a plain file, with a sync after each.
 fn disk(folder: &Path, n_bytes: usize) -> anyhow::Result<f64> {
     let mut file = std::fs::File::create(folder.join("plain"))?;
     let value = Settings::new(1).config_map("cm", n_bytes);

@@ -1,4 +1,4 @@
-//! The values that are written: text as ConfigMaps hold it, the same in every run.
+//! The written values: text as in ConfigMaps, the same in every run.
 
 /// Words of settings.
 const WORDS: [&str; 16] = [
@@ -37,7 +37,7 @@ impl Settings {
         text
     }
 
-    /// A ConfigMap as the API server stores it, with so many bytes of data.
+    /// A ConfigMap as the API server stores it, with this number of bytes of data.
     pub(crate) fn config_map(&mut self, name: &str, n_bytes: usize) -> String {
         let (uid, text) = (self.next(), self.text(n_bytes));
         format!(

@@ -1,4 +1,4 @@
-//! How soon a control plane serves a million objects that it kept.
+//! Time until a control plane serves a million stored objects.
 
 use super::median;
 use super::payload::Settings;
@@ -13,11 +13,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How many commits are under way while the folder is filled.
+/// Number of concurrent commits while the folder is filled.
 const UNDER_WAY: u64 = 2048;
-/// How often each start is timed.
+/// Number of timings of each start.
 const ROUNDS: usize = 3;
-/// How long the load lasts that a kill cuts off.
+/// Duration of the load that a kill interrupts.
 const LOAD: Duration = Duration::from_secs(3);
 const CLEAN_GOAL: f64 = 3.0;
 const KILLED_GOAL: f64 = 6.0;
@@ -51,7 +51,7 @@ fn fill(folder: &Path, n_objects: u64) -> anyhow::Result<()> {
 }
 
 fn name(n: u64) -> String {
-    format!("kept-{n:08}")
+    format!("object-{n:08}")
 }
 
 pub(super) fn measure(table: &mut Table, n_objects: u64) -> anyhow::Result<()> {
@@ -72,7 +72,7 @@ pub(super) fn measure(table: &mut Table, n_objects: u64) -> anyhow::Result<()> {
         Program::start_with(&args).map(|program| (program, started.elapsed().as_secs_f64()))
     };
 
-    // The first start makes what every control plane has.
+    // The first start creates the default objects.
     start()?.0.stop()?;
     let (mut clean, mut resident) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -90,7 +90,7 @@ pub(super) fn measure(table: &mut Table, n_objects: u64) -> anyhow::Result<()> {
         let prefix = format!("load-{round}");
         let load = Load { n_connections: 16, lasting: LOAD, data: &data, prefix: &prefix };
         runtime.block_on(async {
-            // In the middle of it.
+            // In the middle of the load.
             let killed = async {
                 tokio::time::sleep(LOAD.mul_f64(0.7)).await;
                 program.signal(Signal::SIGKILL)
@@ -114,8 +114,13 @@ pub(super) fn measure(table: &mut Table, n_objects: u64) -> anyhow::Result<()> {
     let (clean, killed) = (median(clean), median(killed));
     let what = format!("start to `ready` with {n_objects} ConfigMaps of 1 KiB");
     let mut judged = |how: &str, took: f64, goal: f64| {
-        let told = format!("≤ {goal:.0} s");
-        table.judged(&format!("{what}, {how}"), format!("{took:.2} s"), &told, Some(took <= goal));
+        let formatted = format!("≤ {goal:.0} s");
+        table.judged(
+            &format!("{what}, {how}"),
+            format!("{took:.2} s"),
+            &formatted,
+            Some(took <= goal),
+        );
     };
     judged("after a clean stop", clean, CLEAN_GOAL);
     judged("after kill -9 under a write load", killed, KILLED_GOAL);
@@ -124,11 +129,11 @@ pub(super) fn measure(table: &mut Table, n_objects: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first and the last object are served.
+/// Checks that the first and the last object are served.
 async fn check(program: &Program, n_objects: u64) -> anyhow::Result<()> {
     let api = connect(&program.kubeconfig).await?;
     for n in [0, n_objects - 1] {
-        let found = api.get_opt(&name(n)).await?.context("an object that was kept is missing")?;
+        let found = api.get_opt(&name(n)).await?.context("a stored object is missing")?;
         let n_bytes = found.data.unwrap_or_default().values().map(String::len).sum::<usize>();
         ensure!(n_bytes == 1024, "{} holds {n_bytes} bytes", name(n));
     }

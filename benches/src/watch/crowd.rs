@@ -1,4 +1,4 @@
-//! A change that no watcher matches, among few watchers and among many.
+//! A change that no watcher matches, with few watchers and with many.
 
 use crate::table::{Table, short};
 use anyhow::Context as _;
@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 const CROWDS: [usize; 2] = [1, 10_000];
-/// How often each crowd is measured, in turns.
+/// Number of alternating measurements of each crowd.
 const TURNS: usize = 40;
-/// How many changes one turn has, besides the one that ends it.
+/// Number of changes in one turn, in addition to the last one.
 const CHANGES: usize = 500;
-/// By how much the larger crowd may be slower.
+/// Goal for the ratio of the larger to the smaller crowd.
 const RATIO_GOAL: f64 = 1.1;
 
-/// What the watchers select by: as kubelets do, as controllers, and as somebody who waits for one
+/// The watchers' selectors: as of kubelets, of controllers, and of a client that waits for one
 /// object.
 #[derive(Debug, Clone, Copy)]
 enum By {
@@ -33,7 +33,7 @@ enum By {
     Name,
 }
 
-/// A registry with watchers that are never concerned, and one that is.
+/// A registry with watchers that no change concerns, and one that matches.
 struct Plane {
     store: Arc<MemoryStore>,
     probe: WatchStream,
@@ -93,7 +93,7 @@ impl Plane {
             let key = Bytes::from(format!("/registry/pods/default/other-{}", n % 64));
             let ops = vec![Op::Put(key, value.clone())];
             self.store.commit(Txn { ops, ..Txn::default() }).await?;
-            // The cache takes each in by itself, as it does when they come one by one.
+            // The cache processes each separately, as it does when they arrive one by one.
             tokio::task::yield_now().await;
         }
         let ops = vec![Op::Put("/registry/pods/default/probe".into(), pod("probe", "node-x", 0))];
@@ -104,11 +104,11 @@ impl Plane {
 }
 
 pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
-    for (by, told) in [(By::Field, "field"), (By::Label, "label"), (By::Name, "name")] {
+    for (by, selector) in [(By::Field, "field"), (By::Label, "label"), (By::Name, "name")] {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let ([few, many], ratio) = runtime.block_on(compare(by))?;
         let what = format!(
-            "a Pod's change that none of {} watchers by {told} matches, commit to watch cache, against one that 1 does not match",
+            "a Pod's change that none of {} watchers by {selector} matches, commit to watch cache, against one that 1 does not match",
             CROWDS[1]
         );
         let figure = format!("{ratio:.2}×: {} against {}", short(many), short(few));
@@ -131,7 +131,7 @@ async fn compare(by: By) -> anyhow::Result<([Duration; 2], f64)> {
     let (mut figures, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
     for turn in 0..TURNS {
         let mut pair = [Duration::ZERO; 2];
-        // Each goes first in every other turn.
+        // The crowds alternate in going first.
         for idx in [turn % 2, 1 - turn % 2] {
             pair[idx] = planes[idx].turn().await?;
             figures[idx].push(pair[idx]);
@@ -139,7 +139,7 @@ async fn compare(by: By) -> anyhow::Result<([Duration; 2], f64)> {
         ratios.push(pair[1].as_secs_f64() / pair[0].as_secs_f64());
     }
     let n_woken: u64 = planes.iter().map(|plane| plane.n_woken.load(Ordering::Relaxed)).sum();
-    anyhow::ensure!(n_woken == 0, "somebody was told of a change that does not concern it");
+    anyhow::ensure!(n_woken == 0, "a watcher was woken by a change that does not concern it");
     ratios.sort_unstable_by(f64::total_cmp);
     let medians = figures.map(|mut figures| {
         figures.sort_unstable();

@@ -1,4 +1,4 @@
-//! From a write to everybody who watches.
+//! Latency from a write to all watchers.
 
 use crate::in_process::{CONFIG_MAPS, plane_ready, send};
 use crate::process::Program;
@@ -20,16 +20,16 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 const WATCHERS: usize = 1000;
-/// How many changes there are, and how far apart.
+/// The number of changes, and the time between them.
 const CHANGES: usize = 500;
 const PERIOD: Duration = Duration::from_millis(10);
 const P99_GOAL: Duration = Duration::from_millis(50);
-/// By how much a delivery may take more CPU time than the bytes need to be encrypted and written.
+/// Goal for the ratio of a delivery's CPU time to that of encrypting and writing the bytes.
 const FLOOR_RATIO_GOAL: f64 = 2.0;
 
 type Frames = Pin<Box<dyn Stream<Item = anyhow::Result<Bytes>> + Send>>;
 
-/// An API server, and how it is reached.
+/// An API server, in process or over HTTPS.
 trait Server: Clone + Send + 'static {
     async fn watch(&self, path: &str) -> anyhow::Result<Frames>;
     fn write(
@@ -78,19 +78,19 @@ fn config_map(n: usize) -> String {
     )
 }
 
-/// Which of the writes a frame tells of; several may come at once.
-fn told(frames: &[u8]) -> impl Iterator<Item = usize> {
+/// The numbers of the writes in a chunk of frames.
+fn changes_in(frames: &[u8]) -> impl Iterator<Item = usize> {
     memchr::memmem::find_iter(frames, br#""data":{"n":""#).filter_map(|at| {
         let digits = frames[at + br#""data":{"n":""#.len()..].split(|byte| *byte == b'"').next()?;
         std::str::from_utf8(digits).ok()?.parse().ok()
     })
 }
 
-/// How much CPU time something has taken so far.
+/// Returns the CPU time so far.
 type Cpu<'a> = &'a (dyn Fn() -> anyhow::Result<Duration> + Sync);
 
-/// The time from each write's start to each watcher, in order of size; and the CPU time that `cpu`
-/// says of writing and telling.
+/// The sorted times from each write's start to each watcher; and the CPU time of writing and
+/// delivering, according to `cpu`.
 async fn measure<S: Server + Sync>(
     server: S,
     cpu: Cpu<'_>,
@@ -111,9 +111,9 @@ async fn measure<S: Server + Sync>(
             while took.len() < CHANGES {
                 let frame = frames.next().await.context("a watch ended")??;
                 let now = Instant::now();
-                for n in told(&frame) {
+                for n in changes_in(&frame) {
                     ensure!(n == took.len(), "change {n} came where {} was to come", took.len());
-                    took.push(now - *sent[n].get().context("told before it was written")?);
+                    took.push(now - *sent[n].get().context("delivered before it was written")?);
                 }
             }
             Ok(took)
@@ -135,7 +135,7 @@ async fn measure<S: Server + Sync>(
     Ok((all, cpu))
 }
 
-fn tell(table: &mut Table, how: &str, took: &[Duration]) {
+fn add_rows(table: &mut Table, how: &str, took: &[Duration]) {
     let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
     let figure =
         format!("p99 {} (median {}, last {})", short(at(0.99)), short(at(0.5)), short(at(1.0)));
@@ -162,13 +162,13 @@ pub(super) fn in_process(table: &mut Table) -> anyhow::Result<()> {
         }
         took
     })?;
-    tell(table, "in process", &took);
+    add_rows(table, "in process", &took);
     Ok(())
 }
 
 pub(super) fn over_https(table: &mut Table) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A socket a watcher, in the program and here.
+    // One socket per watcher, in the program and here.
     let (_, most) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
     nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, most, most)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -179,9 +179,9 @@ pub(super) fn over_https(table: &mut Table) -> anyhow::Result<()> {
         let config = Config::from_custom_kubeconfig(kubeconfig.clone(), &options).await?;
         measure(Client::try_from(config)?, &|| program.cpu()).await
     })?;
-    tell(table, "over HTTPS, a connection each", &took);
+    add_rows(table, "over HTTPS, a connection each", &took);
     drop(program);
-    // As a frame stands on the wire: the object with what the server adds to it, in a chunk.
+    // A frame as on the wire: the object with the server's additions, in a chunk.
     let frame = format!("5dc\r\n{}\r\n", "x".repeat(0x5dc)).into_bytes();
     let floor = super::floor::cpu_per_write(&kubeconfig, WATCHERS, CHANGES, frame)?;
     let each = cpu / u32::try_from(WATCHERS * CHANGES)?;

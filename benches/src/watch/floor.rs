@@ -1,4 +1,4 @@
-//! The floor of a fan-out over HTTPS: a bare loop that writes the same bytes to as many TLS
+//! The lower bound of a fan-out over HTTPS: a bare loop that writes the same bytes to as many TLS
 //! connections.
 
 use anyhow::Context as _;
@@ -19,8 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// CPU time of the loop's thread for one write of `frame` to one of so many connections.
-/// `kubeconfig` is where its certificate is taken from: it is not verified.
+/// CPU time of the loop's thread for one write of `frame` to one of the connections. The server's
+/// certificate is taken from `kubeconfig` and not verified.
 pub(super) fn cpu_per_write(
     kubeconfig: &Kubeconfig,
     n_connections: usize,
@@ -103,7 +103,7 @@ fn thread_cpu() -> anyhow::Result<Duration> {
     Ok(Duration::from_micros(micros.try_into()?))
 }
 
-/// With the administrator's certificate: any will do.
+/// Uses the administrator's certificate, because any certificate will do.
 fn server_config(kubeconfig: &Kubeconfig) -> anyhow::Result<ServerConfig> {
     let tree = serde_json::to_value(kubeconfig)?;
     let pem = |name: &str| -> anyhow::Result<Vec<u8>> {
@@ -116,7 +116,7 @@ fn server_config(kubeconfig: &Kubeconfig) -> anyhow::Result<ServerConfig> {
     Ok(builder.with_single_cert(vec![certificate], key)?)
 }
 
-/// Takes everybody for the server.
+/// Accepts any server certificate.
 #[derive(Debug)]
 struct Anybody;
 impl ServerCertVerifier for Anybody {

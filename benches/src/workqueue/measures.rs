@@ -1,4 +1,4 @@
-//! What is measured of our queue; the Go program beside it does the same.
+//! The measurements of this queue; the Go program next to it makes the same.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use tokio::task::JoinSet;
 
 use super::Figure;
 
-/// Passes where keys go round and round.
+/// Number of passes over recurring keys.
 const CYCLES: u64 = 2_000_000;
-/// Keys where all are distinct; timers.
+/// Number of distinct keys; number of timers.
 const KEYS: u64 = 1_000_000;
-/// Timers fall due this long after their add, and up to half a second more.
+/// Timers expire this long after their add, plus up to half a second.
 const TIMER_MIN: Duration = Duration::from_secs(8);
-/// All timers are due this long after the start.
+/// All timers have expired this long after the start.
 const TIMER_END: Duration = Duration::from_secs(10);
 
-/// Takes one measure.
+/// Runs one measurement.
 pub(super) fn take(measure: &str) -> anyhow::Result<Figure> {
     let one = Builder::new_current_thread().enable_time().build()?;
     let strict = || WorkQueue::builder().priorities(Priorities::Strict).build();

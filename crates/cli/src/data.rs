@@ -1,11 +1,11 @@
-//! `setpoint store`: looking after a data folder.
+//! `setpoint store`: maintenance of a data folder.
 //!
-//! A folder belongs to the program that has it open. While that runs, `stat` and `backup` ask it
-//! through a socket in the folder ([`control`]); the others need the folder for themselves, and say
-//! so.
+//! One program at a time can open a folder. While it runs, `stat` and `backup` query it through a
+//! socket in the folder ([`control`]). The other commands need the folder for themselves and fail
+//! with an error that says so.
 //!
-//! Every command ends with 0, or says in one line what is wrong and what to do about it, leaves the
-//! store as it was, and ends with another exit code ([`exit_code`]).
+//! Every command exits with 0, or prints one line with the problem and what to do about it, leaves
+//! the store unchanged, and exits with another code ([`exit_code`]).
 
 pub(crate) mod control;
 
@@ -23,38 +23,36 @@ use std::{
 /// Options of `setpoint store`.
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "Exit status: 0 when it was done, 1 when it could not be (the store is as it was), 2 for a wrong command line, 3 when the store or the copy is damaged."
+    after_help = "Exit status: 0 on success, 1 on failure (the store is unchanged), 2 for an invalid command line, 3 if the store or the copy is damaged."
 )]
 pub(crate) enum Command {
-    /// Read the whole store and hold it to its checksums and its own rules. Nobody may have it
-    /// open.
+    /// Read the whole store and verify its checksums and invariants. The store must not be in use.
     ///
-    /// What is damaged is named: the objects that cannot be read, the tables in which pages are
-    /// damaged, and how many objects can be saved. A store that is in use can be checked by a copy:
-    /// back it up, restore the copy into another folder, and check that.
+    /// Reports the damage: the objects that cannot be read, the tables with damaged pages, and how
+    /// many objects can be recovered. To check a store that is in use, back it up, restore the copy
+    /// into another folder, and check that.
     Check(Folder),
-    /// Say what the store holds and weighs, also while a control plane runs on the folder.
+    /// Show what the store contains and its size. Also works while a control plane uses the folder.
     Stat(Stat),
-    /// Write a copy into a new file, also while a control plane runs on the folder.
+    /// Write a copy to a new file. Also works while a control plane uses the folder.
     ///
-    /// The copy is the store at one moment, with its history. It holds Secrets as the store does:
-    /// only its owner can read it.
+    /// The copy is a snapshot of the store with its history. It contains Secrets as the store does,
+    /// so only its owner can read it.
     Backup(Copy),
-    /// Make a store in a folder that has none out of a copy, or out of what can be read of a
-    /// damaged store.
+    /// Create a store in an empty folder, from a copy or from the readable part of a damaged store.
     ///
-    /// A copy that is damaged is refused, with the place of the damage, and nothing is left in the
-    /// folder. With `--salvage` the new store has every object of the damaged one that can be read,
-    /// as it was last, without history; what was left out is listed.
+    /// A damaged copy is refused, with the position of the damage, and nothing remains in the
+    /// folder. With `--salvage` the new store has the last version of every object that can be read
+    /// from the damaged one, without history. The missing objects are listed.
     Restore(Restore),
-    /// Give unused space in the file back. Nobody may have it open.
+    /// Return unused space in the file to the file system. The store must not be in use.
     ///
-    /// The store is copied into a new file, which takes the old one's place once it is whole: there
-    /// must be room for both.
+    /// The store is copied to a new file, which then replaces the old one. There must be room for
+    /// both.
     Defrag(Folder),
 }
 
-/// Which folder.
+/// The data folder.
 #[derive(Debug, Args)]
 pub(crate) struct Folder {
     /// The data folder.
@@ -62,26 +60,26 @@ pub(crate) struct Folder {
     data: PathBuf,
 }
 
-/// Which folder, and how it is said.
+/// Options of `stat`.
 #[derive(Debug, Args)]
 pub(crate) struct Stat {
     #[command(flatten)]
     folder: Folder,
-    /// How it is written.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
 
-/// How a command writes what it found.
+/// The output format of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// One thing a line.
+    /// One value per line.
     Text,
     /// One JSON object.
     Json,
 }
 
-/// Which folder, and which copy.
+/// Options of `backup`.
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
     /// The data folder.
@@ -92,7 +90,7 @@ pub(crate) struct Copy {
     file: PathBuf,
 }
 
-/// Into which folder, and what.
+/// Options of `restore`.
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
     /// The data folder.
@@ -101,7 +99,7 @@ pub(crate) struct Restore {
     /// The copy.
     #[arg(value_name = "FILE", required_unless_present = "salvage")]
     file: Option<PathBuf>,
-    /// A data folder whose store is damaged. Nobody may have it open; it stays as it is.
+    /// A data folder with a damaged store. It must not be in use, and is not changed.
     #[arg(long, value_name = "DIR", conflicts_with = "file")]
     salvage: Option<PathBuf>,
 }
@@ -110,9 +108,9 @@ pub(crate) struct Restore {
 ///
 /// | code | |
 /// |---|---|
-/// | 1 | something could not be done; the message says what and why |
-/// | 2 | the command line cannot be read |
-/// | 3 | the data folder, or a copy of it, is damaged: the message names the objects or tables |
+/// | 1 | the command failed; the message says why |
+/// | 2 | the command line is invalid |
+/// | 3 | the data folder, or a copy of it, is damaged; the message names the objects or tables |
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     let is_damage = error.chain().any(|cause| {
         matches!(
@@ -127,7 +125,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     if is_damage { 3 } else { 1 }
 }
 
-/// Does one of them.
+/// Runs one command.
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     quiet_engine();
     match command {
@@ -138,26 +136,26 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
             let copy =
                 File::open(&file).with_context(|| format!("cannot open {}", file.display()))?;
             let revision = DiskStore::restore(&data, BufReader::new(copy), &file)?;
-            println!("{} stands at revision {revision}", data.display());
+            println!("{} is at revision {revision}", data.display());
             Ok(())
         }
         Command::Restore(Restore { data, salvage, .. }) => {
-            let from = salvage.context("give a copy, or --salvage DIR")?;
+            let from = salvage.context("give a copy or --salvage DIR")?;
             let (revision, damage) = DiskStore::salvage(&data, &from)?;
-            println!("{} stands at revision {revision}: {damage}", data.display());
+            println!("{} is at revision {revision}: {damage}", data.display());
             list(&damage);
             Ok(())
         }
         Command::Defrag(Folder { data }) => {
             let (before, after) = DiskStore::defrag(&data)?;
-            println!("{} had {before} bytes and has {after}", data.display());
+            println!("{} shrank from {before} to {after} bytes", data.display());
             Ok(())
         }
     }
 }
 
-/// Keeps redb's own words about a damaged file off standard error: the store catches what it does
-/// there, and says it in one line.
+/// Suppresses redb's panic messages about a damaged file: the store catches these panics and
+/// reports them as one-line errors.
 pub(crate) fn quiet_engine() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -168,7 +166,7 @@ pub(crate) fn quiet_engine() {
     }));
 }
 
-/// Says of a store that is damaged what is lost, one object a line.
+/// Verifies a store. Prints lost objects, one per line.
 fn check(folder: &Path) -> anyhow::Result<()> {
     let checked = DiskStore::check(folder);
     if let Err(DiskError::DamagedObjects { damage, .. }) = &checked {
@@ -176,31 +174,31 @@ fn check(folder: &Path) -> anyhow::Result<()> {
         println!("{} objects can be read", damage.n_readable);
     }
     let stat = checked?;
-    println!("{} is whole", folder.display());
+    println!("{} is intact", folder.display());
     print!("{stat}");
     Ok(())
 }
 
 fn list(damage: &Damage) {
-    for (key, what) in &damage.objects {
-        println!("lost: {key}: {what}");
+    for (key, error) in &damage.objects {
+        println!("lost: {key}: {error}");
     }
     let n_named = damage.objects.len() as u64;
     if damage.n_objects > n_named {
         println!("lost: {} more objects", damage.n_objects - n_named);
     }
     if damage.n_unnamed > 0 {
-        println!("lost: up to {} objects whose names are not known", damage.n_unnamed);
+        println!("lost: up to {} objects with unknown names", damage.n_unnamed);
     }
 }
 
-/// What a store holds, as one JSON object on a line.
+/// A store's statistics as one line of JSON.
 fn json(stat: &DiskStat) -> String {
     let object = json!({
         "revision": stat.revision.0,
         "oldestRevision": stat.oldest.0,
         "keys": stat.keys,
-        "mortalKeys": stat.mortal,
+        "expiringKeys": stat.mortal,
         "records": stat.records,
         "recordBytes": stat.record_bytes,
         "historyBytes": stat.superseded_bytes,
@@ -210,13 +208,13 @@ fn json(stat: &DiskStat) -> String {
 }
 
 fn stat(folder: &Path, output: Output) -> anyhow::Result<()> {
-    let question = match output {
+    let request = match output {
         Output::Text => control::STAT,
         Output::Json => control::STAT_JSON,
     };
-    if let Some(mut answer) = control::ask(folder, question)? {
-        let n = io::copy(&mut answer, &mut io::stdout().lock()).context("read the answer")?;
-        anyhow::ensure!(n > 0, "the program that has {} open did not answer", folder.display());
+    if let Some(mut answer) = control::send(folder, request)? {
+        let n = io::copy(&mut answer, &mut io::stdout().lock()).context("read the response")?;
+        anyhow::ensure!(n > 0, "the program that uses {} did not answer", folder.display());
         return Ok(());
     }
     let stat = DiskStore::stat_folder(folder)?;
@@ -228,45 +226,45 @@ fn stat(folder: &Path, output: Output) -> anyhow::Result<()> {
 }
 
 fn backup(folder: &Path, file: &Path) -> anyhow::Result<()> {
-    // Under another name until it is whole; and nothing is overwritten.
+    // Written under a temporary name until it is complete. Existing files are never overwritten.
     let mut partial = file.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
     anyhow::ensure!(
         fs::symlink_metadata(file).is_err(),
-        "{} is there already: choose another name",
+        "{} already exists: choose another name",
         file.display()
     );
-    let cannot = |what: &str, path: &Path| format!("cannot {what} {}", path.display());
-    // One that a killed program has left behind is written over.
+    let cannot = |verb: &str, path: &Path| format!("cannot {verb} {}", path.display());
+    // Overwrites a partial file of a killed program.
     let out =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&partial);
-    let mut out = out.with_context(|| cannot("make", &partial))?;
+    let mut out = out.with_context(|| cannot("create", &partial))?;
     if let Err(TryLockError::WouldBlock) = out.try_lock() {
         anyhow::bail!("{} is being written by another backup", partial.display());
     }
     out.set_len(0).with_context(|| cannot("write", &partial))?;
-    let copied = match control::ask(folder, control::BACKUP)? {
+    let copied = match control::send(folder, control::BACKUP)? {
         Some(mut answer) => io::copy(&mut answer, &mut out)
             .with_context(|| cannot("write", &partial))
             .and_then(|_| check_copy(&partial)),
         None => copy_of_folder(folder, &partial, &out).map_err(Into::into),
     };
-    let kept = copied.and_then(|()| {
+    let renamed = copied.and_then(|()| {
         out.sync_all().with_context(|| cannot("sync", &partial))?;
-        fs::rename(&partial, file).with_context(|| cannot("name", file))?;
+        fs::rename(&partial, file).with_context(|| cannot("rename the copy to", file))?;
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or(Path::new("."));
         File::open(parent).and_then(|at| at.sync_all()).with_context(|| cannot("sync", parent))
     });
-    if kept.is_err() {
-        // What is left of it is of no use.
+    if renamed.is_err() {
+        // The partial file is of no use.
         drop(fs::remove_file(&partial));
     }
-    kept
+    renamed
 }
 
-/// The other end may have ended in the middle.
+/// Verifies the copy: the program at the other end of the socket may have ended midway.
 fn check_copy(path: &Path) -> anyhow::Result<()> {
     let copy = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     Ok(DiskStore::check_backup(BufReader::new(copy), path)?)

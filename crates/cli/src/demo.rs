@@ -1,4 +1,4 @@
-//! `setpoint demo`: the whole loop in one process, told step by step.
+//! `setpoint demo`: the whole loop in one process, shown step by step.
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -6,7 +6,7 @@ use network::backend::LocalBackend;
 use setpoint::object::time::Clock;
 use setpoint::runtime::{ControllerState, Manager, cancel_on_signal};
 use setpoint::{ControlPlane, ServeOptions};
-use setpoint_cli::story::{self, Events, Journal, NAMESPACE, NETWORK, Told};
+use setpoint_cli::story::{self, Events, Journal, NAMESPACE, NETWORK, StepOutcome};
 use similar::TextDiff;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -17,14 +17,13 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// The controller's first and longest pause after a failure: short, for nobody should wait for a
-/// story.
+/// The controller's first and longest pause after a failure. Short, so that the demo does not wait.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
 /// Options of `setpoint demo`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Check what each step comes to, then exit: 0 when everything is as it should be.
+    /// Check the result of every step, then exit: 0 if all are as expected.
     #[arg(long)]
     once: bool,
     /// Port of the HTTPS listener; 0 picks a free one.
@@ -32,7 +31,7 @@ pub(crate) struct Options {
     secure_port: u16,
 }
 
-/// Tells the story, then stays up until Ctrl-C.
+/// Plays the demo, then runs until Ctrl-C.
 pub(crate) fn demo(options: Options) -> anyhow::Result<()> {
     let journal = Journal::new();
     tracing_subscriber::registry()
@@ -45,7 +44,7 @@ pub(crate) fn demo(options: Options) -> anyhow::Result<()> {
         .context("start the runtime")?;
     let folder = std::env::temp_dir().join(format!("setpoint-demo-{}", std::process::id()));
     let ended = runtime.block_on(run(options, &journal, folder.clone()));
-    // What the demo made goes with it.
+    // Removes everything that the demo wrote.
     let _ = std::fs::remove_dir_all(&folder);
     ended
 }
@@ -78,20 +77,20 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
     let mut controlling = JoinSet::new();
     controlling.spawn(manager.run(stop_controller.clone()));
 
-    let mut wrong = Vec::new();
+    let mut unexpected = Vec::new();
     let mut n = 0;
     let reconciles = || controller.state() == ControllerState::Running;
-    let story = story::tell(&client, reconciles, journal, Events::Arrive, |told| {
+    let story = story::run(&client, reconciles, journal, Events::Arrive, |outcome| {
         n += 1;
-        narrate(n, told, &journal.drain());
-        if !told.is_right() {
-            wrong.push(told.clone());
+        print_step(n, outcome, &journal.drain());
+        if !outcome.is_expected() {
+            unexpected.push(outcome.clone());
         }
     });
     let signals = cancel_on_signal(stop_controller.clone());
     tokio::pin!(signals);
     tokio::select! {
-        told = story => told?,
+        result = story => result?,
         signal = &mut signals => match signal.context("listen for signals")? {},
         () = stop_controller.cancelled() => bail!("interrupted"),
     }
@@ -99,22 +98,22 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
     if !held.is_empty() {
         bail!("the address registry still holds {held:?}");
     }
-    for told in &wrong {
-        let diff = TextDiff::from_lines(told.expected, &told.seen);
-        eprintln!("{}:\n{}", told.title, diff.unified_diff().header("expected", "seen"));
+    for outcome in &unexpected {
+        let diff = TextDiff::from_lines(outcome.expected, &outcome.observed);
+        eprintln!("{}:\n{}", outcome.title, diff.unified_diff().header("expected", "observed"));
     }
-    if !wrong.is_empty() {
-        bail!("{} of {n} steps ended otherwise than they should", wrong.len());
+    if !unexpected.is_empty() {
+        bail!("{} of {n} steps did not end as expected", unexpected.len());
     }
-    println!("All {n} steps are as they should be.");
+    println!("All {n} steps ended as expected.");
     if !options.once {
-        invite(&kubeconfig);
+        print_next_steps(&kubeconfig);
         tokio::select! {
             signal = &mut signals => match signal.context("listen for signals")? {},
             () = stop_controller.cancelled() => {}
         }
     }
-    // In the order of who needs whom: the controller writes until it has stopped.
+    // The controller stops first, because it needs the API server until it has stopped.
     stop_controller.cancel();
     while let Some(ended) = controlling.join_next().await {
         ended?.context("stop the controller")?;
@@ -126,29 +125,29 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
     Ok(())
 }
 
-fn narrate(n: usize, told: &Told, journal: &[String]) {
+fn print_step(n: usize, outcome: &StepOutcome, journal: &[String]) {
     let indented =
         |text: &str| text.lines().map(|line| format!("      {line}\n")).collect::<String>();
-    println!("{n}. {}", told.title);
-    match told.declared.lines().count() {
+    println!("{n}. {}", outcome.title);
+    match outcome.declared.lines().count() {
         0 => {}
-        // A definition is long: its beginning says what it is.
+        // A long manifest is cut to its first lines.
         13.. => println!(
-            "   declared (its first lines)\n{}",
-            indented(&told.declared.lines().take(8).collect::<Vec<_>>().join("\n"))
+            "   declared (first lines)\n{}",
+            indented(&outcome.declared.lines().take(8).collect::<Vec<_>>().join("\n"))
         ),
-        _ => println!("   declared\n{}", indented(told.declared)),
+        _ => println!("   declared\n{}", indented(outcome.declared)),
     }
-    let lines = if journal.is_empty() { "nothing new".to_owned() } else { journal.join("\n") };
+    let lines = if journal.is_empty() { "no new log lines".to_owned() } else { journal.join("\n") };
     println!("   the controller\n{}", indented(&lines));
     println!(
-        "   seen {}\n{}",
-        if told.is_right() { "(as it should be)" } else { "(NOT as it should be)" },
-        indented(&told.seen)
+        "   observed {}\n{}",
+        if outcome.is_expected() { "(as expected)" } else { "(NOT as expected)" },
+        indented(&outcome.observed)
     );
 }
 
-fn invite(kubeconfig: &std::path::Path) {
+fn print_next_steps(kubeconfig: &std::path::Path) {
     println!(
         "\nThe control plane stays up until Ctrl-C. From another terminal:\n
   export KUBECONFIG={}

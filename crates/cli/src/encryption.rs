@@ -1,4 +1,4 @@
-//! The options of `setpoint up` that say what is encrypted at rest.
+//! The encryption options of `setpoint up`.
 
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
@@ -8,14 +8,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The options. They have the names that kube-apiserver gives them.
+/// The options, named as kube-apiserver's.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct EncryptionOptions {
-    /// What is encrypted at rest, and with which keys: a file of the kind EncryptionConfiguration.
-    /// Default: nothing.
+    /// What to encrypt at rest, and with which keys: a file of kind EncryptionConfiguration.
+    /// Default: no encryption.
     #[arg(long, value_name = "FILE")]
     encryption_provider_config: Option<PathBuf>,
-    /// Looks at that file every minute, and takes over what changed.
+    /// Check that file every minute and apply its changes.
     #[arg(
         long,
         requires = "encryption_provider_config",
@@ -28,16 +28,17 @@ pub(crate) struct EncryptionOptions {
     encryption_provider_config_automatic_reload: bool,
 }
 
-/// A store, and what follows the configuration file if it is to be followed: its owner runs it.
+/// A store, with the task that reloads the configuration file if that is enabled. The caller runs
+/// the task.
 #[derive(Debug)]
 pub(crate) struct Wrapped {
-    /// The store to stand on.
+    /// The store, encrypted if configured.
     pub(crate) store: Arc<dyn Store>,
-    /// What to run beside it.
+    /// The reload task.
     pub(crate) reloader: Option<Reloader>,
 }
 
-/// Puts encryption over a store, if it is asked for.
+/// Wraps a store in encryption, if that is configured.
 pub(crate) fn wrap(store: Arc<dyn Store>, options: &EncryptionOptions) -> anyhow::Result<Wrapped> {
     let Some(path) = &options.encryption_provider_config else {
         return Ok(Wrapped { store, reloader: None });
@@ -48,7 +49,7 @@ pub(crate) fn wrap(store: Arc<dyn Store>, options: &EncryptionOptions) -> anyhow
     for line in config.summary() {
         tracing::info!("encryption at rest of {line}");
     }
-    // The operating system's randomness for every nonce: nothing here can be seeded alike twice.
+    // Every nonce uses the operating system's randomness, so that no seed can ever repeat one.
     let nonces = NonceSource::new(|bytes| getrandom::fill(bytes).map_err(std::io::Error::from));
     let store = EncryptedStore::new(store, config, nonces);
     let reloader = options
@@ -57,14 +58,14 @@ pub(crate) fn wrap(store: Arc<dyn Store>, options: &EncryptionOptions) -> anyhow
     Ok(Wrapped { store: Arc::new(store), reloader })
 }
 
-/// The file holds the keys to everything.
+/// Warns if other users can read the file, which contains the keys.
 fn warn_of_readers(path: &Path) {
     let mode = path.metadata().map(|metadata| metadata.permissions().mode()).unwrap_or(0);
     if mode & 0o077 != 0 {
         tracing::warn!(
             path = %path.display(),
             mode = format!("{:o}", mode & 0o777),
-            "others than its owner can use the encryption configuration, which holds the keys: chmod 600"
+            "other users can read the encryption configuration, which contains the keys: chmod 600"
         );
     }
 }

@@ -1,6 +1,6 @@
-//! What the program `setpoint` shares with its tests: the story that `setpoint demo` tells.
+//! The part of the program `setpoint` that its tests use: the story of `setpoint demo`.
 //!
 //! The program itself is `main.rs`: `up` serves a control plane, `demo` shows one at work, `store`
-//! looks after a data folder. Libraries know nothing about this crate.
+//! maintains a data folder. No library depends on this crate.
 
 pub mod story;

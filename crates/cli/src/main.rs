@@ -9,8 +9,8 @@ mod up;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Gives back what is no longer used, and is quicker than the C library's. Without huge pages: an
-/// idle program is small.
+/// Returns unused memory to the system, and is faster than the C library's allocator. Without huge
+/// pages, so that an idle program is small.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -26,12 +26,12 @@ struct Program {
 enum Command {
     /// Start a control plane and serve it until interrupted.
     Up(Box<up::Options>),
-    /// Show the whole loop in one process: an API server, a controller, and a Network's life.
+    /// Show the whole loop in one process: an API server, a controller, and the life of a Network.
     Demo(demo::Options),
-    /// Look after a data folder.
+    /// Maintain a data folder.
     #[command(subcommand)]
     Store(data::Command),
-    /// Print the version of Kubernetes that is served.
+    /// Print the Kubernetes version that is served.
     Version,
 }
 

@@ -1,5 +1,4 @@
-//! What objects are kept in: the options of `setpoint up` that choose the store, and the store they
-//! choose.
+//! The store options of `setpoint up`, and opening the store that they select.
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
@@ -11,96 +10,95 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Where Kubernetes keeps its keys, and so do we.
+/// Prefix of Kubernetes' keys in etcd, which setpoint uses too.
 const ROOT: &str = "/registry";
-/// How long an etcd that cannot be reached at start is left alone in between.
+/// Pause between two attempts to reach etcd at start.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// How many damaged objects are named in the log; `setpoint store check` lists them all.
+/// Maximum number of damaged objects that are logged. `setpoint store check` lists all.
 const LOGGED_MAX: usize = 20;
-/// Holds the password of `--etcd-user`, where no file does.
+/// Environment variable with the password of `--etcd-user`, if no file is given.
 const PASSWORD: &str = "SETPOINT_ETCD_PASSWORD";
 
 /// The options.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreOptions {
-    /// What objects are kept in. Default: `etcd` when endpoints are given, `disk` when there is a
-    /// data folder, else `memory`.
+    /// Where objects are stored. Default: `etcd` if endpoints are given, `disk` if there is a data
+    /// folder, otherwise `memory`.
     #[arg(long, value_enum)]
     store: Option<StoreKind>,
-    /// The folder that keeps objects over restarts. It is made if it is missing; one program at a
-    /// time can use it.
+    /// The folder that stores objects across restarts. It is made if it is missing. One program at
+    /// a time can use it.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// What happens when objects in the data folder's file are damaged.
+    /// What to do if objects in the data folder's file are damaged.
     #[arg(long, value_enum, default_value_t = Damaged::Refuse, requires = "data")]
     damaged: Damaged,
     #[command(flatten)]
     etcd: EtcdFlags,
 }
 
-/// Where etcd is, under the names that kube-apiserver has for it.
+/// The etcd options, named as kube-apiserver's.
 #[derive(Debug, Clone, Args)]
 struct EtcdFlags {
-    /// Client addresses of etcd's members: `http://host:port` or `https://host:port`. Any of them
-    /// will do; the others are for when it cannot serve. Several servers may use one etcd.
+    /// Client addresses of etcd's members: `http://host:port` or `https://host:port`. One is used
+    /// at a time; if it fails, the next. Several servers may use one etcd.
     #[arg(long, alias = "etcd-servers", value_name = "URL,…", value_delimiter = ',')]
     etcd_endpoints: Vec<String>,
-    /// The authority that signed the certificates of etcd's members (PEM).
+    /// The CA of the certificates of etcd's members (PEM).
     #[arg(long, value_name = "FILE", requires = "etcd_endpoints")]
     etcd_cafile: Option<PathBuf>,
-    /// The certificate that etcd asks clients for (PEM).
+    /// The client certificate for etcd (PEM).
     #[arg(long, value_name = "FILE", requires_all = ["etcd_keyfile", "etcd_cafile"])]
     etcd_certfile: Option<PathBuf>,
     /// Its private key (PEM).
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
-    /// The user to be in etcd, where its authentication is on. The password is in a file, or in the
-    /// variable SETPOINT_ETCD_PASSWORD.
+    /// The user name at etcd, if its authentication is enabled. The password is in a file, or in
+    /// the variable SETPOINT_ETCD_PASSWORD.
     #[arg(long, value_name = "NAME", requires = "etcd_endpoints")]
     etcd_user: Option<String>,
-    /// The file with that user's password, and nothing else; a line break at its end does not
-    /// count.
+    /// A file that contains only that user's password. A line break at its end is ignored.
     #[arg(long, value_name = "FILE", requires = "etcd_user")]
     etcd_password_file: Option<PathBuf>,
-    /// What every key in etcd begins with. It ends in `/registry`; what is before that parts
-    /// several control planes in one etcd.
+    /// Prefix of every key in etcd. It must end in `/registry`; the part before that separates
+    /// control planes that share one etcd.
     #[arg(long, value_name = "PREFIX", default_value = ROOT)]
     etcd_prefix: String,
-    /// How many seconds an etcd that cannot be reached at start is waited for.
+    /// How many seconds to wait at start for an etcd that cannot be reached.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     etcd_start_timeout: u64,
 }
 
-/// What happens when objects are damaged.
+/// What to do if objects are damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Damaged {
-    /// Say which objects and tables it is, and exit with code 3.
+    /// Report the damaged objects and tables, and exit with code 3.
     Refuse,
-    /// Move the damaged file aside, and serve every object that can be read. A request for a
-    /// damaged one is answered 500.
+    /// Move the damaged file aside and serve every object that can be read. A request for a damaged
+    /// object is answered with 500.
     Serve,
 }
 
-/// What objects are kept in.
+/// Where objects are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StoreKind {
-    /// This process's memory; gone when it ends.
+    /// This process's memory; lost when it ends.
     Memory,
-    /// A file in the data folder: what was acknowledged is there after any end.
+    /// A file in the data folder: acknowledged writes survive any end of the process.
     Disk,
-    /// An etcd cluster, which other servers may use as well.
+    /// An etcd cluster, which other servers may use too.
     Etcd,
 }
 
 /// An open store.
 #[derive(Debug)]
 pub(crate) struct OpenStore {
-    /// What the control plane stands on.
+    /// The store of the control plane.
     pub(crate) store: Arc<dyn Store>,
     engine: Engine,
 }
 
-/// What is behind it.
+/// The engine behind the store.
 #[derive(Debug)]
 enum Engine {
     Memory,
@@ -108,11 +106,11 @@ enum Engine {
     Etcd(EtcdStore),
 }
 
-/// Opens the store that the options choose. Waits for an etcd that cannot be reached; dropping it
-/// opens nothing.
+/// Opens the selected store. Waits for an etcd that cannot be reached; dropping the future opens
+/// nothing.
 ///
-/// `history` is how far back watches may begin: stores of our own keep twice as much, as compaction
-/// keeps up to that.
+/// `history` is how far back watches may begin. The memory and disk stores retain twice as much,
+/// because that is how far compaction may lag.
 pub(crate) async fn open_store(
     options: &StoreOptions,
     clock: &Clock,
@@ -121,7 +119,7 @@ pub(crate) async fn open_store(
     let history_age_max = history.saturating_mul(2);
     let (data, etcd) = (&options.data, &options.etcd);
     if data.is_some() && !etcd.etcd_endpoints.is_empty() {
-        bail!("objects are kept in one place: --data DIR or --etcd-endpoints URL,…, not both");
+        bail!("give --data DIR or --etcd-endpoints URL,…, not both");
     }
     let default = match (data, etcd.etcd_endpoints.is_empty()) {
         (Some(_), _) => StoreKind::Disk,
@@ -130,7 +128,7 @@ pub(crate) async fn open_store(
     };
     match (options.store.unwrap_or(default), data) {
         (StoreKind::Memory | StoreKind::Disk, _) if !etcd.etcd_endpoints.is_empty() => {
-            bail!("--etcd-endpoints are for --store etcd")
+            bail!("--etcd-endpoints needs --store etcd")
         }
         (StoreKind::Memory, None) => {
             let mut options = MemoryOptions::default();
@@ -138,7 +136,7 @@ pub(crate) async fn open_store(
             Ok(OpenStore { store: Arc::new(MemoryStore::new(options)), engine: Engine::Memory })
         }
         (StoreKind::Memory, Some(_)) => {
-            bail!("--store memory keeps nothing: leave --data out, or the store")
+            bail!("--store memory does not use a folder: remove --data or --store")
         }
         (StoreKind::Disk, Some(folder)) => {
             open_disk(folder, clock, history_age_max, options.damaged)
@@ -146,7 +144,7 @@ pub(crate) async fn open_store(
         (StoreKind::Disk, None) => bail!("--store disk needs a folder: --data DIR"),
         (StoreKind::Etcd, None) if !etcd.etcd_endpoints.is_empty() => open_etcd(etcd).await,
         (StoreKind::Etcd, _) => {
-            bail!("--store etcd needs to know where etcd is, and no folder: --etcd-endpoints URL,…")
+            bail!("--store etcd needs --etcd-endpoints URL,…, and no --data")
         }
     }
 }
@@ -168,9 +166,9 @@ fn open_disk(
     crate::data::quiet_engine();
     let disk = DiskStore::open(folder, options).context("open the data folder")?;
     if let Some(damage) = disk.damage() {
-        tracing::warn!(%damage, "serving a store in which objects are damaged");
+        tracing::warn!(%damage, "serving a store with damaged objects");
         for (key, _) in damage.objects.iter().take(LOGGED_MAX) {
-            tracing::warn!(%key, "this object is damaged");
+            tracing::warn!(%key, "damaged object");
         }
     }
     let store = Arc::new(disk.clone());
@@ -179,8 +177,8 @@ fn open_disk(
 
 async fn open_etcd(flags: &EtcdFlags) -> anyhow::Result<OpenStore> {
     let options = etcd_options(flags)?;
-    let patience = Duration::from_secs(flags.etcd_start_timeout);
-    let deadline = Instant::now() + patience;
+    let timeout = Duration::from_secs(flags.etcd_start_timeout);
+    let deadline = Instant::now() + timeout;
     let etcd = loop {
         let problem =
             match tokio::time::timeout_at(deadline, EtcdStore::connect(options.clone())).await {
@@ -190,9 +188,9 @@ async fn open_etcd(flags: &EtcdFlags) -> anyhow::Result<OpenStore> {
                 Err(_) => format!("no etcd member of {} answers", flags.etcd_endpoints.join(", ")),
             };
         if Instant::now() + RETRY_PAUSE >= deadline {
-            bail!("{problem}; gave up after {} s (--etcd-start-timeout)", patience.as_secs());
+            bail!("{problem}; gave up after {} s (--etcd-start-timeout)", timeout.as_secs());
         }
-        tracing::warn!(problem, "etcd cannot be reached; trying again");
+        tracing::warn!(problem, "cannot reach etcd; retrying");
         tokio::time::sleep(RETRY_PAUSE).await;
     };
     Ok(OpenStore { store: Arc::new(etcd.clone()), engine: Engine::Etcd(etcd) })
@@ -229,7 +227,7 @@ fn etcd_options(flags: &EtcdFlags) -> anyhow::Result<EtcdOptions> {
 }
 
 impl OpenStore {
-    /// The data folder and the store in it, if that is the engine.
+    /// The data folder and its store; `None` for other engines.
     pub(crate) fn disk(&self) -> Option<(&DiskStore, &Path)> {
         match &self.engine {
             Engine::Disk(disk, folder) => Some((disk, folder)),
@@ -237,20 +235,21 @@ impl OpenStore {
         }
     }
 
-    /// Why a control plane over it ended: damage that the store has met, where that is the reason.
-    pub(crate) fn blame(&self, error: anyhow::Error) -> anyhow::Error {
+    /// The reason why a control plane ended: the damage that the store found, if any, otherwise
+    /// `error`.
+    pub(crate) fn cause_of(&self, error: anyhow::Error) -> anyhow::Error {
         match self.disk().and_then(|(disk, _)| disk.damage_met()) {
             Some(damage) => anyhow::Error::new(damage),
             None => error,
         }
     }
 
-    /// Whether other servers may stand on it, too.
+    /// Whether other servers may use the same store.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.engine, Engine::Etcd(_))
     }
 
-    /// Closes it: the last thing a program does.
+    /// Closes the store. The last action of the program.
     pub(crate) async fn close(self) {
         match self.engine {
             Engine::Memory => {}

@@ -1,12 +1,12 @@
-//! The life of one Network, from before its type exists to after its deletion: what `setpoint demo`
-//! tells and tests check.
+//! The life of one Network, from before its type exists to after its deletion. `setpoint demo`
+//! shows it, and tests check it.
 //!
-//! The story is data: steps that declare something, and what must be seen afterwards. [`tell`] runs
-//! it against any API server with the Network controller beside it; it only declares and looks, as
-//! a person would. It waits for states, never for times.
+//! The story is data: a list of steps, each with a manifest to declare and the result to expect.
+//! [`run`] runs it as a client of any API server with a running Network controller. It waits for
+//! states and never for a fixed time.
 
 mod journal;
-mod look;
+mod observe;
 mod steps;
 
 pub use journal::Journal;
@@ -16,90 +16,91 @@ use kube_client::Client;
 use std::time::Duration;
 use steps::{Act, STEPS, Step};
 
-/// How long a step may take before the story gives up: far beyond any back-off of the controller.
-pub const STEP_PATIENCE: Duration = Duration::from_secs(120);
+/// Maximum time for a step, far longer than any back-off of the controller.
+pub const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Why a story could not be told.
+/// Why a story could not be played to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoryError {
-    /// The API server refused what a step declares.
-    #[error("{step}: {what}")]
+    /// The API server refused a request of a step.
+    #[error("{step}: {request}")]
     Refused {
         /// The step's title.
         step: &'static str,
-        /// What was asked.
-        what: &'static str,
-        /// Why not.
+        /// The request.
+        request: &'static str,
+        /// The cause.
         #[source]
         source: kube_client::Error,
     },
-    /// What a step waits for did not come.
-    #[error("{step}: nothing came of it within {STEP_PATIENCE:?}; seen last:\n{seen}")]
+    /// A step did not reach its expected state in time.
+    #[error("{step}: not done within {STEP_TIMEOUT:?}; last observed:\n{observed}")]
     TimedOut {
         /// The step's title.
         step: &'static str,
-        /// What was seen when patience ended.
-        seen: String,
+        /// The last observed state.
+        observed: String,
     },
 }
 
-/// How one step went.
+/// The outcome of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
-    /// What the step is about.
+pub struct StepOutcome {
+    /// What the step does.
     pub title: &'static str,
-    /// What was declared, as a person would write it; empty when nothing was.
+    /// The declared manifest; empty if the step declares nothing.
     pub declared: &'static str,
-    /// What must be seen.
+    /// The expected result.
     pub expected: &'static str,
-    /// What was seen.
-    pub seen: String,
+    /// The observed result.
+    pub observed: String,
 }
 
-impl Told {
-    /// Whether things are as they should be.
-    pub fn is_right(&self) -> bool {
-        self.seen == self.expected
+impl StepOutcome {
+    /// Whether the observed result is the expected one.
+    pub fn is_expected(&self) -> bool {
+        self.observed == self.expected
     }
 }
 
-/// What becomes of the controller's events.
+/// Whether the controller's events can be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Events {
-    /// Each gets there: a step about a Network waits for the one that tells of it.
+    /// Every event arrives: a step that changes the Network waits for its event.
     Arrive,
-    /// Some are lost, as events may be when the server fails or the controller dies: none is waited
-    /// for, or told.
+    /// Events may be lost, because the server fails or the controller is killed. They are neither
+    /// awaited nor reported.
     MayBeLost,
 }
 
-/// Tells the story: each step's outcome goes to `say` as soon as it is known.
+/// Plays the story and calls `report` with the outcome of each step as soon as it is known.
 ///
-/// The caller runs the Network controller, and may end it and run another one meanwhile;
-/// `reconciles` says whether it has one that runs now. `journal` hears what it logs.
+/// The caller runs the Network controller, and may stop it and start another one during the story.
+/// `reconciles` returns whether a controller is running now. `journal` has the controller's log
+/// lines.
 ///
 /// # Errors
 ///
-/// When a step cannot be taken or does not end. A step that ends otherwise than it should is told,
-/// not an error.
-pub async fn tell(
+/// If a request fails or a step does not finish. An outcome that differs from the expected one is
+/// reported and is not an error.
+pub async fn run(
     client: &Client,
     reconciles: impl Fn() -> bool,
     journal: &Journal,
     events: Events,
-    mut say: impl FnMut(&Told),
+    mut report: impl FnMut(&StepOutcome),
 ) -> Result<(), StoryError> {
     for step in STEPS {
-        let seen = take(step, client, &reconciles, journal, events).await?;
+        let observed = run_step(step, client, &reconciles, journal, events).await?;
         let expected = events.expected(step);
-        say(&Told { title: step.title, declared: step.declared, expected, seen });
+        report(&StepOutcome { title: step.title, declared: step.declared, expected, observed });
     }
     Ok(())
 }
 
 impl Events {
-    /// What must be seen of a step: without its last line when that is an event which may be lost.
+    /// The expected result of a step, without the last line if that is an event which may be lost.
     fn expected(self, step: &Step) -> &'static str {
         match (self, step.expected.rsplit_once('\n')) {
             (Self::MayBeLost, Some((rest, _))) if step.act == Act::Apply => rest,
@@ -108,32 +109,33 @@ impl Events {
     }
 }
 
-/// Takes one step and waits until what it is about has settled.
-async fn take(
+/// Runs one step and waits until its result has settled.
+async fn run_step(
     step: &Step,
     client: &Client,
     reconciles: impl Fn() -> bool,
     journal: &Journal,
     events: Events,
 ) -> Result<String, StoryError> {
-    let refused = |what| move |source| StoryError::Refused { step: step.title, what, source };
-    steps::declare(step, client).await.map_err(refused("declare it"))?;
-    let mut seen = String::new();
+    let refused = |request| move |source| StoryError::Refused { step: step.title, request, source };
+    steps::declare(step, client).await.map_err(refused("send the request"))?;
+    let mut observed = String::new();
     let settled = async {
         loop {
-            let view =
-                look::at(step, client, journal, events).await.map_err(refused("look at it"))?;
-            let runs = !step.wants_controller || reconciles();
-            let is_settled = view.is_settled && runs;
-            seen = view.text;
+            let observation = observe::observe(step, client, journal, events)
+                .await
+                .map_err(refused("observe the result"))?;
+            let runs = !step.needs_controller || reconciles();
+            let is_settled = observation.is_settled && runs;
+            observed = observation.text;
             if is_settled {
                 return Ok(());
             }
-            tokio::time::sleep(look::PERIOD).await;
+            tokio::time::sleep(observe::PERIOD).await;
         }
     };
-    match tokio::time::timeout(STEP_PATIENCE, settled).await {
-        Ok(settled) => settled.map(|()| seen),
-        Err(_) => Err(StoryError::TimedOut { step: step.title, seen }),
+    match tokio::time::timeout(STEP_TIMEOUT, settled).await {
+        Ok(settled) => settled.map(|()| observed),
+        Err(_) => Err(StoryError::TimedOut { step: step.title, observed }),
     }
 }

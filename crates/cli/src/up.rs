@@ -1,4 +1,4 @@
-//! `setpoint up`: a control plane behind a socket.
+//! `setpoint up`: a control plane served on a socket.
 
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
@@ -37,53 +37,54 @@ pub(crate) struct Options {
     /// Off by default.
     #[arg(long, value_name = "PORT")]
     insecure_port: Option<u16>,
-    /// Where the administrator's kubeconfig is written. Default: a file named after the port, in
-    /// the user's runtime directory or the directory of temporary files.
+    /// Path of the administrator's kubeconfig. Default: a file named after the port, in the user's
+    /// runtime directory or the directory of temporary files.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How long an Event is kept after it was written last: seconds, or a duration such as `1h30m`.
+    /// Time to live of an Event after its last write: seconds, or a duration such as `1h30m`.
     /// Default: one hour.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     event_ttl: Option<Duration>,
-    /// How far back watches, and pages of a list, may begin: older history is let go, in memory and
-    /// in the store, which keeps up to twice as much. Less of it takes less memory and room;
-    /// clients that are away longer list anew. Default: five minutes.
+    /// How far back watches, and pages of a list, may begin. Older history is dropped from memory
+    /// and from the store, which retains up to twice as much. A smaller value needs less memory and
+    /// disk space; clients that are disconnected for longer have to list again. Default: five
+    /// minutes.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     history: Option<Duration>,
     #[command(flatten)]
     certificates: CertificateOptions,
-    /// Threads that serve. Default: as many as the machine has cores, or its control group allows.
+    /// Number of worker threads. Default: the number of cores of the machine or its control group.
     #[arg(long, value_name = "N")]
     worker_threads: Option<NonZeroUsize>,
-    /// How logs are written to standard error.
+    /// Format of the logs on standard error.
     #[arg(long, value_enum, default_value_t = LogLines::Text)]
     log_format: LogLines,
 }
 
-/// Certificates and credentials, under the names that kube-apiserver has for them.
+/// The certificate and credential options, named as kube-apiserver's.
 #[derive(Debug, Args)]
 struct CertificateOptions {
     /// The folder of the CA, the administrator's credentials and the server's certificate. It is
-    /// made if it is missing; several servers may share it, at which one kubeconfig is then good.
-    /// Default: `pki` in the data folder; without one, they are made for this run.
+    /// made if it is missing. Several servers may share it; one kubeconfig then works at all of
+    /// them. Default: `pki` in the data folder; without a data folder, everything is made for this
+    /// run.
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
-    /// The certificate that is shown (PEM, with its chain), instead of one that is made. Read again
+    /// The certificate to present (PEM, with its chain), instead of a generated one. It is reloaded
     /// while the server runs.
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
     /// Its private key (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Authorities (PEM) whose client certificates are believed, too: the common name is the user,
-    /// each organization a group.
+    /// Additional authorities (PEM) for client certificates: the common name is the user, each
+    /// organization a group.
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// A further name or address that the certificate that is made is good for. May be given
-    /// several times.
+    /// An additional name or address for the generated certificate. May be given several times.
     #[arg(long, value_name = "NAME")]
     tls_san: Vec<String>,
-    /// A file of tokens that are believed, too: lines of `token,user,uid,"group1,group2"`.
+    /// A file of additional tokens: lines of `token,user,uid,"group1,group2"`.
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
 }
@@ -106,16 +107,16 @@ impl CertificateOptions {
     }
 }
 
-/// How log lines are written.
+/// Log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogLines {
-    /// For people.
+    /// Human-readable text.
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// Starts a control plane, prints one line when it serves, and runs until SIGINT or SIGTERM.
+/// Starts a control plane, prints one line when it is ready, and runs until SIGINT or SIGTERM.
 pub(crate) fn up(options: Options) -> anyhow::Result<()> {
     setpoint::log::init(match options.log_format {
         LogLines::Text => LogFormat::Text,
@@ -129,7 +130,7 @@ pub(crate) fn up(options: Options) -> anyhow::Result<()> {
 }
 
 async fn serve(options: Options) -> anyhow::Result<()> {
-    // Before anything is served: a signal during start-up must not be lost.
+    // Installed first, so that no signal during start-up is lost.
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
 
@@ -137,7 +138,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let history = options.history.unwrap_or(setpoint::registry::HISTORY_PERIOD);
     let open = tokio::select! {
         biased;
-        // Cancel safe: the program ends.
+        // Cancel safe: the program exits.
         open = open_store(&options.store, &clock, history) => open?,
         _ = interrupt.recv() => return Ok(()),
         _ = terminate.recv() => return Ok(()),
@@ -150,7 +151,8 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .clock(clock)
         .serve_metrics(&Metrics::new());
     if open.is_shared() {
-        plane = plane.shared_as(machine_identity().context("ask the machine for chance")?);
+        plane =
+            plane.shared_as(machine_identity().context("read the operating system's randomness")?);
     }
     let address = SocketAddr::new(options.bind_address, options.secure_port);
     let data = open.disk().map(|(_, folder)| folder);
@@ -178,14 +180,14 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     }
 
     let mut ready = serving.ready();
-    let (stop, stop_beside) = (CancellationToken::new(), CancellationToken::new());
-    let mut beside = JoinSet::new();
+    let (stop, stop_background) = (CancellationToken::new(), CancellationToken::new());
+    let mut background = JoinSet::new();
     if let Some((disk, folder)) = open.disk() {
         let control = Control::bind(folder, disk.clone())?;
-        beside.spawn(control.run(stop_beside.clone()));
+        background.spawn(control.run(stop_background.clone()));
     }
     if let Some(reloader) = wrapped.reloader {
-        beside.spawn(reloader.run(stop_beside.clone()));
+        background.spawn(reloader.run(stop_background.clone()));
     }
     let mut running = JoinSet::new();
     running.spawn(serving.run(stop.clone()));
@@ -194,26 +196,26 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         // Cancel safe: a dropped `join_next` has taken no result.
         Some(ended) = running.join_next() => {
             let ended = ended?.context("start the control plane");
-            return ended.map_err(|error| open.blame(error));
+            return ended.map_err(|error| open.cause_of(error));
         }
-        // Cancel safe: it is state, and not asked again.
+        // Cancel safe: it waits for a state and is not polled again.
         started = ready.wait_for(|ready| *ready) => {
             started.context("start the registry")?;
             true
         }
-        // Cancel safe: whichever comes first ends the program.
+        // Cancel safe: the first signal ends the program.
         _ = interrupt.recv() => false,
         _ = terminate.recv() => false,
     };
     if is_ready {
         announce(&url, &path)?;
         tokio::select! {
-            // Cancel safe: whichever comes first ends the program.
+            // Cancel safe: the first signal ends the program.
             _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
             _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
             Some(ended) = running.join_next() => {
                 let ended = ended?.context("run the control plane");
-                return ended.map_err(|error| open.blame(error));
+                return ended.map_err(|error| open.cause_of(error));
             }
         }
     }
@@ -221,16 +223,16 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     while let Some(ended) = running.join_next().await {
         ended?.context("stop the control plane")?;
     }
-    stop_beside.cancel();
-    while beside.join_next().await.is_some() {}
+    stop_background.cancel();
+    while background.join_next().await.is_some() {}
     open.close().await;
     Ok(())
 }
 
-/// `90`, `90s`, `1h0m0s`: whole hours, minutes and seconds, at least one second in all.
+/// Parses `90`, `90s` or `1h0m0s`: whole hours, minutes and seconds, at least one second in all.
 fn duration(text: &str) -> Result<Duration, String> {
     let (mut sum, mut number) = (0_u64, String::new());
-    // A bare number counts seconds.
+    // A bare number is in seconds.
     for c in text.chars().chain((!text.ends_with(['h', 'm', 's'])).then_some('s')) {
         let unit = match c {
             '0'..='9' => {
@@ -250,7 +252,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     if sum == 0 { Err("at least one second".into()) } else { Ok(Duration::from_secs(sum)) }
 }
 
-/// The one line on standard output.
+/// Prints the one line on standard output.
 fn announce(url: &str, kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready {url} kubeconfig={}", kubeconfig.display())
@@ -271,7 +273,7 @@ mod tests {
     use super::duration;
 
     #[test]
-    fn durations_are_read_as_kube_apiserver_is_given_them() {
+    fn durations_are_parsed_as_by_kube_apiserver() {
         let seconds = |text| duration(text).map(|ttl| ttl.as_secs()).ok();
         assert_eq!(seconds("1h0m0s"), Some(3600));
         assert_eq!(seconds("90s"), Some(90));

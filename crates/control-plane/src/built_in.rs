@@ -1,41 +1,41 @@
-//! When the built-in controllers of a control plane run.
+//! Runs the built-in controllers of a control plane.
 //!
-//! Several servers over one store may each have them; then one of them runs them, the holder of a
-//! Lease. They would do no harm together: what they write carries preconditions, and they do twice
-//! what is done. But half of it would be conflicts.
+//! If several servers share a store, only the holder of a Lease runs them. Several sets would do no
+//! harm, because their writes carry preconditions and are idempotent, but half of the writes would
+//! be conflicts.
 
 use futures::future::BoxFuture;
 use setpoint_apiserver::ApiServer;
-use setpoint_controllers::gc::{ObjectFeed, Told};
+use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{GarbageCollector, NamespaceController, ProtectionController};
 use setpoint_registry::{ObjectChange, ObjectChanges};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
 use tokio_util::sync::CancellationToken;
 
-/// The Lease that says who runs them.
+/// The Lease that elects the server that runs them.
 const LEASE: (&str, &str) = ("kube-system", "setpoint-controllers");
 
-/// Whether they run.
+/// When the controllers run.
 #[derive(Debug)]
 pub(crate) enum Controllers {
     /// Never.
     None,
-    /// For as long as the server does.
+    /// As long as the server runs.
     Always {
-        /// Seed of all their chance.
+        /// Seed of their randomness.
         seed: u64,
     },
     /// While this server holds the Lease.
     Elected {
-        /// Whom the Lease names.
+        /// The holder identity in the Lease.
         identity: String,
-        /// Seed of a candidate's waits and of all their chance.
+        /// Seed of the candidate's delays and of the controllers' randomness.
         seed: u64,
     },
 }
 
 impl Controllers {
-    /// Runs them from the moment the server serves until `stop`.
+    /// Runs them from when the server is ready until `stop`.
     pub(crate) async fn run(self, server: &ApiServer, stop: &CancellationToken) {
         if matches!(self, Self::None) {
             return;
@@ -43,14 +43,14 @@ impl Controllers {
         let mut ready = server.registry().ready();
         tokio::select! {
             biased;
-            // An error says that the registry has ended, which its own part reports.
+            // An error means that the registry has ended, which the registry reports itself.
             served = ready.wait_for(|ready| *ready) => if served.is_err() { return },
             () = stop.cancelled() => return,
         }
         drop(ready);
         match self {
             Self::None => {}
-            // Boxed: a control plane holds room for what it runs only.
+            // Boxed, so that a control plane holds space only for what it runs.
             Self::Always { seed } => Box::pin(run(server, stop, seed)).await,
             Self::Elected { identity, seed } => {
                 Box::pin(run_elected(server, stop, &identity, seed)).await;
@@ -60,7 +60,7 @@ impl Controllers {
 }
 
 async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64) {
-    // One client for all of them: each has a queue and a task.
+    // One client for all of them, because each client has a queue and a task.
     let (client, clock) = (server.client(), server.registry().clock());
     let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
     let protection = ProtectionController::new(client.clone(), clock.clone()).seed(seed);
@@ -78,20 +78,20 @@ async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64) {
     }
 }
 
-/// The registry's own changes, as the garbage collector is told them.
+/// The registry's object changes, as the garbage collector's feed.
 #[derive(Debug)]
 struct Feed(ObjectChanges);
 
 impl ObjectFeed for Feed {
-    fn next(&mut self) -> BoxFuture<'_, Option<Told>> {
+    fn next(&mut self) -> BoxFuture<'_, Option<ObjectEvent>> {
         Box::pin(async {
             loop {
                 return Some(match self.0.next().await? {
-                    ObjectChange::Resync => Told::Restarted,
-                    ObjectChange::Synced(_) => Told::Synced,
-                    ObjectChange::Put(object) => Told::Present(object.value),
-                    ObjectChange::Deleted(object) => Told::Gone(object.value),
-                    // A kind of change that does not concern objects.
+                    ObjectChange::Resync => ObjectEvent::Restarted,
+                    ObjectChange::Synced(_) => ObjectEvent::Synced,
+                    ObjectChange::Put(object) => ObjectEvent::Put(object.value),
+                    ObjectChange::Deleted(object) => ObjectEvent::Deleted(object.value),
+                    // Not a change of an object.
                     _ => continue,
                 });
             }
@@ -99,21 +99,22 @@ impl ObjectFeed for Feed {
     }
 }
 
-/// Stands for election, runs them while it leads, and stands again when it has lost.
+/// Takes part in the election, runs the controllers while it leads, and takes part again when it
+/// has lost the Lease.
 async fn run_elected(server: &ApiServer, stop: &CancellationToken, identity: &str, seed: u64) {
     for term in 0.. {
         let (namespace, name) = LEASE;
         let options = ElectionOptions::new(name)
             .identity(identity)
             .namespace(namespace)
-            // They have ended by then: the next server need not wait.
+            // The controllers have stopped by then, so the next server need not wait.
             .release_on_stop(true)
             .seed(seed.wrapping_add(term));
         let clock = server.registry().clock().clone();
         let elector = match LeaderElector::new(server.client(), clock, options) {
             Ok(elector) => elector,
             Err(error) => {
-                tracing::error!(%error, "stand for election");
+                tracing::error!(%error, "run the leader election");
                 return;
             }
         };
@@ -128,7 +129,7 @@ async fn run_elected(server: &ApiServer, stop: &CancellationToken, identity: &st
             let elected = tokio::select! {
                 biased;
                 () = end_term.cancelled() => false,
-                // Cancel safe: it only looks.
+                // Cancel safe: it only waits for a state.
                 elected = leadership.elected() => elected,
             };
             if elected {

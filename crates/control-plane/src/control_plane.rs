@@ -1,4 +1,4 @@
-//! The assembly that the program, the demo and tests share.
+//! The control plane that the program, the demo and tests share.
 
 use crate::built_in::Controllers;
 use crate::extensions::Extensions;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 /// Where the clock of a simulated control plane starts: 2026-01-01T00:00:00Z.
 const SIMULATION_EPOCH_SECS: u64 = 1_767_225_600;
 
-/// Why a control plane ended by itself.
+/// Why a control plane ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlPlaneError {
@@ -50,91 +50,95 @@ pub struct ControlPlaneBuilder {
 }
 
 impl ControlPlaneBuilder {
-    /// A kind that is compiled in, beside the built-in ones, with its own defaults, validation and
-    /// columns. Definitions cannot take its place.
+    /// Adds a compiled-in kind with its own defaults, validation and columns. Custom resource
+    /// definitions cannot replace it.
     pub fn kind(mut self, kind: CompiledKind) -> Self {
         self.kinds.push(kind);
         self
     }
 
-    /// What objects are kept in. Default: an empty [`MemoryStore`].
+    /// The store of the objects. Default: an empty [`MemoryStore`].
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = store;
         self
     }
 
-    /// What time it is. Default: the wall clock's when the builder was made, and tokio's time
+    /// The clock. Default: the wall clock at the time the builder was made, plus tokio's time
     /// since.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Makes it deterministic, for simulations and tests: the clock starts at 2026-01-01T00:00:00Z
-    /// and follows tokio's time, and uids, generated names and everything else that is random come
-    /// from `seed`. Two that share a store need different seeds. Default: the operating system's
-    /// entropy and the wall clock. A [`clock`](Self::clock) that is set later replaces this one's.
+    /// Makes the control plane deterministic, for simulations and tests: the clock starts at
+    /// 2026-01-01T00:00:00Z and follows tokio's time; uids, generated names and all other
+    /// randomness come from `seed`. Two control planes that share a store need different seeds.
+    /// Default: the operating system's entropy and the wall clock. A later [`clock`](Self::clock)
+    /// replaces this clock.
     pub fn simulated(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self.clock = Clock::starting_at(Timestamp::from_secs(SIMULATION_EPOCH_SECS));
         self
     }
 
-    /// Credentials that listeners accept. Default: none; clients in process need none.
+    /// Credentials that listeners accept. Default: none. In-process clients need none.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
         self
     }
 
-    /// The `host:port` that discovery tells clients. Default: where each client found the server.
+    /// The `host:port` that discovery reports to clients. Default: the address that each client
+    /// used.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self
     }
 
     /// Whether the built-in controllers run: namespace deletion and garbage collection. Default:
-    /// yes. Without them a deleted namespace stays, and so do objects whose owner is gone.
+    /// yes. Without them a deleted namespace is never removed, and neither are objects whose owner
+    /// is gone.
     pub fn controllers(mut self, controllers: bool) -> Self {
         self.controllers = controllers;
         self
     }
 
-    /// How many revisions of the store's history watches may begin at after a restart, as far as
-    /// they are kept. Default: [`setpoint_registry::REPLAYED_REVISIONS`] over a store that keeps
-    /// its history ([`Store::keeps_history`]), none over another.
+    /// The number of past revisions at which watches may begin after a restart, if the store still
+    /// has them. Default: [`setpoint_registry::REPLAYED_REVISIONS`] for a store that keeps its
+    /// history ([`Store::keeps_history`]), none for others.
     pub fn replayed_revisions(mut self, n: u64) -> Self {
         self.replayed_revisions = Some(n);
         self
     }
 
-    /// How long an Event is kept after it was written last. Default: one hour, as kube-apiserver.
+    /// The time to live of an Event after its last write. Default: one hour, as kube-apiserver.
     pub fn event_ttl(mut self, ttl: Duration) -> Self {
         self.event_ttl = ttl;
         self
     }
 
-    /// How far back watches, and pages of a list, may begin: older history is let go, in the watch
-    /// cache and in the store, where twice as much is kept for a while. Default: five minutes, as
-    /// kube-apiserver.
+    /// The age at which watches, and pages of a list, may still begin. Older history is dropped
+    /// from the watch cache and from the store; the store temporarily holds up to twice as much.
+    /// Default: five minutes, as kube-apiserver.
     pub fn history(mut self, history: Duration) -> Self {
         self.history = history;
         self
     }
 
-    /// Other servers stand on the same store: this one's part in it. Its built-in controllers run
-    /// only while it holds the Lease `kube-system/setpoint-controllers`, by this identity, which
-    /// must be its own, also among its restarts; and it relies on nothing that only its own writes
-    /// would make true. Default: the store is this control plane's alone.
+    /// For a store that is shared with other servers. `identity` must differ from those of the
+    /// other servers and of earlier starts of this one. The built-in controllers run only while
+    /// this server holds the Lease `kube-system/setpoint-controllers` with this identity, and the
+    /// server makes no assumption that only its own writes could guarantee. Default: only this
+    /// control plane uses the store.
     pub fn shared_as(mut self, identity: impl Into<String>) -> Self {
         self.shared_as = Some(identity.into());
         self
     }
 
-    /// The control plane; nothing runs yet.
+    /// Creates the control plane. Nothing runs yet.
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
         let mut registry = Registry::builder(self.store, self.clock);
-        // Without one, costly work is done beside everything else.
+        // Without a seed, costly work runs on other threads.
         if let Some(seed) = self.seed {
             registry = registry.seed(seed);
         }
@@ -149,7 +153,7 @@ impl ControlPlaneBuilder {
             .history(self.history)
             .shared(self.shared_as.is_some());
         let (registry, worker) = self.extensions.registry(registry).build();
-        // Not the registry's seed: two generators must not tell the same numbers.
+        // Not the registry's seed: two generators must not produce the same numbers.
         let of_server = seed.wrapping_add(1);
         let server = ApiServer::builder(registry).credentials(self.credentials).seed(of_server);
         let mut server = self.extensions.server(server);
@@ -165,7 +169,7 @@ impl ControlPlaneBuilder {
     }
 }
 
-/// A control plane: store, registry, API server. Take handles from it, then run it.
+/// A control plane: store, registry and API server. Take handles from it, then run it.
 #[derive(Debug)]
 #[must_use = "a control plane does nothing until it is run"]
 pub struct ControlPlane {
@@ -175,12 +179,12 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// A builder with the wall clock and the operating system's entropy
-    /// ([`ControlPlaneBuilder::simulated`] takes neither).
+    /// A builder with the wall clock and the operating system's entropy, unless
+    /// [`ControlPlaneBuilder::simulated`] replaces both.
     ///
     /// # Panics
     ///
-    /// [`ControlPlaneBuilder::build`] does, when the operating system gives no randomness.
+    /// [`ControlPlaneBuilder::build`] panics if the operating system gives no randomness.
     pub fn builder() -> ControlPlaneBuilder {
         ControlPlaneBuilder {
             store: Arc::new(MemoryStore::default()),
@@ -198,19 +202,19 @@ impl ControlPlane {
         }
     }
 
-    /// The API server: a tower service, and what listeners serve.
+    /// The API server: a tower service, which the listeners serve.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }
 
-    /// A client in process, as the server itself. Call it within a tokio runtime.
+    /// An in-process client, authenticated as the server itself. Call it within a tokio runtime.
     pub fn client(&self) -> Client {
         self.server.client()
     }
 
-    /// The source of an informer over all objects of `K`, in process and without HTTP. Take it, as
-    /// every handle, before the control plane runs; [`InProcessSource`] says how it is narrowed,
-    /// and makes more of them from [`Self::server`].
+    /// The source of an informer over all objects of `K`, in process and without HTTP. Like every
+    /// handle, take it before the control plane runs. [`InProcessSource`] documents how to narrow
+    /// it, and makes more of them from [`Self::server`].
     pub fn source<K: Resource>(&self) -> InProcessSource
     where
         K::DynamicType: Default,
@@ -218,19 +222,19 @@ impl ControlPlane {
         InProcessSource::all::<K>(&self.server)
     }
 
-    /// Becomes true once it serves.
+    /// Becomes true once the control plane serves requests.
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.server.registry().ready()
     }
 
-    /// Runs until `stop`, which ends watches politely. Dropping it stops everything at once.
+    /// Runs until `stop`, then ends watches gracefully. Dropping it stops everything at once.
     ///
     /// # Errors
     ///
-    /// When a part fails before `stop`.
+    /// If a part fails before `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControlPlaneError> {
         let mut parts = JoinSet::new();
-        // The registry goes last: it serves while everything above it still finishes.
+        // The registry stops last, because it serves the parts above it while they finish.
         let registry_stop = CancellationToken::new();
         let (server, worker, controllers) = (self.server, self.worker, self.controllers);
         parts.spawn({
@@ -238,7 +242,7 @@ impl ControlPlane {
             async move { worker.run(registry_stop).await }
         });
         parts.spawn(async move {
-            // However this part ends, the registry must not be waited for in vain.
+            // Stops the registry however this part ends, so that joining it always returns.
             let _registry_stop = registry_stop.drop_guard();
             controllers.run(&server, &stop).await;
             stop.cancelled().await;

@@ -1,5 +1,5 @@
-//! What an embedder adds to a control plane: who may come in, who may do what, what may be stored,
-//! who looks on, what else is served.
+//! Extension points of a control plane: authentication, authorization, admission, audit, metrics,
+//! routes and backends.
 
 use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
@@ -8,7 +8,7 @@ use setpoint_registry::{Admission, Authorizer, RegistryBuilder};
 use std::fmt;
 use std::sync::Arc;
 
-/// What was added, in order.
+/// The extensions, in the order in which they were added.
 #[derive(Default)]
 pub(crate) struct Extensions {
     authenticators: Vec<Arc<dyn Authenticator>>,
@@ -21,7 +21,7 @@ pub(crate) struct Extensions {
 }
 
 impl Extensions {
-    /// Adds those of the registry.
+    /// Adds the registry's extensions.
     pub(crate) fn registry(&mut self, mut builder: RegistryBuilder) -> RegistryBuilder {
         for authorizer in self.authorizers.drain(..) {
             builder = builder.authorizer(authorizer);
@@ -32,7 +32,7 @@ impl Extensions {
         builder
     }
 
-    /// Adds those of the API server.
+    /// Adds the API server's extensions.
     pub(crate) fn server(self, mut builder: ApiServerBuilder) -> ApiServerBuilder {
         for authenticator in self.authenticators {
             builder = builder.authenticator(authenticator);
@@ -68,54 +68,55 @@ impl fmt::Debug for Extensions {
 }
 
 impl ControlPlaneBuilder {
-    /// Asks who sends a request, after credentials and authenticators added before. Default:
-    /// nobody.
+    /// Adds an authenticator, called after the credentials and the authenticators added before.
+    /// Default: none.
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticator>) -> Self {
         self.extensions.authenticators.push(authenticator);
         self
     }
 
-    /// Asks whether a user may do something, after authorizers added before. Default: whoever is
-    /// authenticated may do everything.
+    /// Adds an authorizer, called after the authorizers added before. Default: every authenticated
+    /// user may do everything.
     pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
         self.extensions.authorizers.push(authorizer);
         self
     }
 
-    /// Adds an admission plugin, behind Kubernetes' own and those added before. Default: none.
+    /// Adds an admission plugin, called after Kubernetes' own and those added before. Default:
+    /// none.
     pub fn admission(mut self, plugin: Arc<dyn Admission>) -> Self {
         self.extensions.admission.push(plugin);
         self
     }
 
-    /// Tells an audit sink of every request. Default: nobody is told.
+    /// Adds an audit sink that receives every request. Default: none.
     pub fn audit(mut self, sink: Arc<dyn AuditSink>) -> Self {
         self.extensions.audit.push(sink);
         self
     }
 
-    /// Has requests counted. Default: nobody counts.
+    /// Sets the observer that counts requests. Default: none.
     pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
         self.extensions.metrics.push(metrics);
         self
     }
 
-    /// Counts requests as kube-apiserver does ([`RequestMetrics`]), and serves all of these metrics
-    /// at `/metrics`, which is authorized as any path. Default: neither.
+    /// Counts requests as kube-apiserver does ([`RequestMetrics`]), and serves all metrics in
+    /// `metrics` at `/metrics`, which is authorized like any path. Default: neither.
     pub fn serve_metrics(self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
         let page = MetricsPage::new(metrics.clone());
         self.metrics(RequestMetrics::register(metrics)).route("/metrics", Arc::new(page))
     }
 
-    /// Hands requests under a path to a handler, where nothing else answers them. Default: 404.
+    /// Routes requests under a path to a handler, if nothing else answers them. Default: 404.
     pub fn route(mut self, prefix: &str, handler: Arc<dyn Handler>) -> Self {
         self.extensions.routes.push((prefix.to_owned(), handler));
         self
     }
 
-    /// Serves a group version from elsewhere.
-    /// [`ApiServer::backends`](setpoint_apiserver::ApiServer::backends) puts and removes more while
-    /// it runs. Default: none.
+    /// Serves a group version from a backend.
+    /// [`ApiServer::backends`](setpoint_apiserver::ApiServer::backends) adds and removes backends
+    /// at run time. Default: none.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.extensions.backends.push(backend);
         self

@@ -1,21 +1,21 @@
-//! A control plane in the process: a store, the registry over it, the API server over that, and the
-//! built-in controllers.
+//! A control plane in one process: a store, the registry, the API server and the built-in
+//! controllers.
 //!
 //! # Theory
 //!
-//! [`ControlPlane`] assembles the server half. It is built without doing any work; its owner runs
-//! it and stops it; clients are handles that wait until it has started.
+//! [`ControlPlane`] assembles the server half. Building it does no work; its owner runs and stops
+//! it; clients are handles that wait until it has started.
 //!
-//! | part | where it comes from |
+//! | part | source |
 //! |---|---|
 //! | objects | [`ControlPlaneBuilder::store`]: any engine |
-//! | time and chance | the wall clock and the operating system, or [`ControlPlaneBuilder::simulated`] |
-//! | who may do what, what may be stored, what else is served | [`ControlPlaneBuilder`]'s extension points |
-//! | built-in controllers | one set each, over the watch cache of this process; with several servers on one store, on the one that leads |
-//! | sockets, certificates, kubeconfig | [`serve`], when [`ControlPlane::serve`] is asked |
+//! | time and randomness | the wall clock and the operating system, or [`ControlPlaneBuilder::simulated`] |
+//! | authorization, admission, further routes | [`ControlPlaneBuilder`]'s extension points |
+//! | built-in controllers | one set per control plane, over its watch cache; if several servers share a store, only on the leader |
+//! | sockets, certificates, kubeconfig | [`serve`], through [`ControlPlane::serve`] |
 //!
-//! Clients in process are [`ControlPlane::client`], over the same stages as HTTP, and
-//! [`ControlPlane::source`], without HTTP in between.
+//! In-process clients are [`ControlPlane::client`], which passes the same stages as HTTP, and
+//! [`ControlPlane::source`], which skips HTTP.
 
 mod built_in;
 pub mod control_plane;

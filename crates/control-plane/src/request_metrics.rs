@@ -1,4 +1,4 @@
-//! What requests to the API server count, under kube-apiserver's names.
+//! Request metrics of the API server, under kube-apiserver's names.
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Upper bounds of the buckets of `apiserver_request_duration_seconds`, in seconds, as
-/// kube-apiserver has them.
+/// Upper bounds of the buckets of `apiserver_request_duration_seconds`, in seconds, as in
+/// kube-apiserver.
 pub const REQUEST_SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
-/// Counts requests to an API server, in a manager's or a program's [`Metrics`]:
+/// Counts requests to an API server in a manager's or a program's [`Metrics`]:
 ///
 /// | metric | labels |
 /// |---|---|
@@ -33,15 +33,15 @@ pub const REQUEST_SECONDS: [f64; 23] = [
 /// | `apiserver_current_inflight_requests` | `request_kind`: `mutating`, `readOnly` |
 /// | `apiserver_longrunning_requests` | `verb`, `group`, `version`, `resource`, `subresource`, `scope`, `component` |
 ///
-/// A request is counted when it is over, so a watch once, at its end. The code of one whose client
-/// went away before it was answered is 0.
+/// A request is counted when it has ended, a watch too. The code is 0 if the client disconnected
+/// before the response.
 ///
-/// What a client chooses does not become a label. A resource that this server has no row of is
-/// `other`, also when a [`Backend`](setpoint_apiserver::Backend) serves it; so is a verb that
-/// kube-apiserver does not know. A path has the server's root in `subresource` (`/healthz`,
-/// `/apis`), or nothing where it is no root. Series of a definition that is gone stay. An apply is
-/// a `PATCH`. The gauge of requests in flight is what it is at the scrape, not the second's
-/// highest.
+/// Text chosen by a client never becomes a label. A resource without a row in this server's catalog
+/// is `other`, also when a [`Backend`](setpoint_apiserver::Backend) serves it. A verb unknown to
+/// kube-apiserver is `other` too. For a path, `subresource` is the server's root (`/healthz`,
+/// `/apis`), or empty if the path is not under one. Series of a deleted definition remain. An apply
+/// is a `PATCH`. The gauge of requests in flight is the value at the scrape, not the maximum of the
+/// last second.
 ///
 /// ```
 /// use setpoint_control_plane::ControlPlane;
@@ -61,14 +61,14 @@ pub struct RequestMetrics {
     read_only: Gauge,
 }
 
-/// What a request is.
+/// The labels of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     verb: &'static str,
-    group: Word,
-    version: Word,
-    resource: Word,
-    subresource: Word,
+    group: LabelValue,
+    version: LabelValue,
+    resource: LabelValue,
+    subresource: LabelValue,
     scope: &'static str,
     component: &'static str,
 }
@@ -92,16 +92,15 @@ struct InFlight {
     request_kind: &'static str,
 }
 
-/// The value of a label, shared with the row that it comes from, so that a request allocates
-/// nothing.
+/// A label value, shared with the catalog row it comes from, so that a request allocates nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Word {
+enum LabelValue {
     Fixed(&'static str),
     OfRow(Arc<str>),
     Subresource(Subresource),
 }
 
-impl EncodeLabelValue for Word {
+impl EncodeLabelValue for LabelValue {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
         let text = match self {
             Self::Fixed(text) => text,
@@ -112,8 +111,8 @@ impl EncodeLabelValue for Word {
     }
 }
 
-const NONE: Word = Word::Fixed("");
-const OTHER: Word = Word::Fixed("other");
+const NONE: LabelValue = LabelValue::Fixed("");
+const OTHER: LabelValue = LabelValue::Fixed("other");
 
 impl Labels {
     fn of(request: &Attributes) -> Self {
@@ -121,10 +120,10 @@ impl Labels {
         match &request.requested {
             Requested::Resource(target) => Self {
                 verb,
-                group: Word::OfRow(target.resource.gvk.group.clone()),
-                version: Word::OfRow(target.resource.gvk.version.clone()),
-                resource: Word::OfRow(target.resource.resource.clone()),
-                subresource: target.subresource.clone().map_or(NONE, Word::Subresource),
+                group: LabelValue::OfRow(target.resource.gvk.group.clone()),
+                version: LabelValue::OfRow(target.resource.gvk.version.clone()),
+                resource: LabelValue::OfRow(target.resource.resource.clone()),
+                subresource: target.subresource.clone().map_or(NONE, LabelValue::Subresource),
                 scope: scope(request),
                 component: COMPONENT,
             },
@@ -133,7 +132,7 @@ impl Labels {
                 group: NONE,
                 version: NONE,
                 resource: NONE,
-                subresource: Word::Fixed(root(path)),
+                subresource: LabelValue::Fixed(root(path)),
                 scope: "",
                 component: "",
             },
@@ -152,7 +151,7 @@ impl Labels {
 
 const COMPONENT: &str = "apiserver";
 
-/// The verb in the words of kube-apiserver's metrics, which are those of HTTP where there is one.
+/// The verb as kube-apiserver's metrics name it: the HTTP method where there is one.
 fn verb(request: &Attributes) -> &'static str {
     use Subresource::{Attach, Exec, PortForward, Proxy};
     if matches!(request.subresource(), Some(Attach | Exec | PortForward | Proxy)) {
@@ -207,7 +206,7 @@ fn root(path: &str) -> &'static str {
 }
 
 impl RequestMetrics {
-    /// Registers them; once for the same metrics, or they are there twice.
+    /// Registers the metrics. Registering twice in the same [`Metrics`] produces duplicate series.
     pub fn register(metrics: &Metrics) -> Arc<Self> {
         let in_flight: Family<InFlight, Gauge> = Family::default();
         let kind = |request_kind| in_flight.get_or_create(&InFlight { request_kind }).clone();
@@ -272,10 +271,10 @@ impl Observer for RequestMetrics {
     }
 }
 
-/// Answers scrapes.
+/// Serves scrapes at `/metrics`.
 pub(crate) struct MetricsPage {
     metrics: Metrics,
-    /// One page is written at a time.
+    /// Allows one page to be written at a time.
     turn: Arc<Semaphore>,
 }
 
@@ -289,10 +288,11 @@ impl Handler for MetricsPage {
     fn handle(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<Body>> {
         let (metrics, turn) = (self.metrics.clone(), self.turn.clone());
         async move {
-            // Never closed: without a turn two are written at once, no more.
+            // The semaphore is never closed. Without a permit, at most two pages would be written
+            // at once.
             let turn = turn.acquire_owned().await;
             let (parts, _) = request.into_parts();
-            // Thousands of series take longer than a thread that serves has time.
+            // Thousands of series take too long to write on a thread that serves requests.
             let written = tokio::task::spawn_blocking(move || {
                 let page = metrics.respond(&Request::from_parts(parts, ()));
                 drop(turn);

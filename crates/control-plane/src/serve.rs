@@ -1,21 +1,21 @@
-//! A control plane behind sockets: listeners, certificates, kubeconfig, and the order in which all
-//! of it ends.
+//! Serves a control plane on sockets: listeners, certificates, kubeconfig, and the order of
+//! shutdown.
 //!
 //! [`ControlPlane::serve`] binds everything and starts nothing; [`Serving::run`] serves until it is
-//! stopped. Then listeners end first, so that what is being answered is answered by something that
-//! still runs, and the control plane after them.
+//! stopped. Listeners then stop first and the control plane last, so that requests in progress
+//! still get their responses.
 //!
 //! # Certificates
 //!
-//! | [`ServeOptions`] | the server shows | clients are believed who have |
+//! | [`ServeOptions`] | the server presents | trusted clients |
 //! |---|---|---|
-//! | without any | a certificate of a CA that is made for this run | the kubeconfig |
+//! | none of these | a certificate of a CA that is made for this run | the kubeconfig |
 //! | [`cert_dir`](ServeOptions::cert_dir) | a certificate of the CA in that folder, which is made if it is missing | the same, also after restarts and at other servers with the folder |
-//! | [`tls_files`](ServeOptions::tls_files) | the certificate in those files, followed while it runs | |
-//! | [`client_ca_file`](ServeOptions::client_ca_file) | | certificates of that CA, too: common name and organizations say who |
-//! | [`token_auth_file`](ServeOptions::token_auth_file) | | its tokens, too |
+//! | [`tls_files`](ServeOptions::tls_files) | the certificate in those files, reloaded when they change | |
+//! | [`client_ca_file`](ServeOptions::client_ca_file) | | also certificates of that CA: the common name is the user, organizations are groups |
+//! | [`token_auth_file`](ServeOptions::token_auth_file) | | also its tokens |
 //!
-//! A certificate of its own CA is renewed in its last month, while the server runs.
+//! A certificate of setpoint's own CA is renewed in its last month, while the server runs.
 
 mod cert_dir;
 mod certificates;
@@ -41,46 +41,46 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Why a control plane cannot be served, or no longer.
+/// Why a control plane cannot be served, or stopped being served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// A listener cannot be made.
+    /// A listener cannot be created.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The folder of certificates cannot be used.
+    /// The certificate folder cannot be used.
     #[error(transparent)]
     CertDir(#[from] CertDirError),
     /// Certificates cannot be made.
     #[error("make certificates")]
     Pki(#[from] PkiError),
-    /// The files of a certificate cannot be used.
+    /// The certificate files cannot be used.
     #[error("use the files of a certificate")]
     Certificate(#[from] CertificateError),
-    /// The file of tokens cannot be used.
+    /// The token file cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenFileError),
-    /// The kubeconfig cannot be put into words.
+    /// The kubeconfig cannot be rendered as YAML.
     #[error("write the kubeconfig as YAML")]
     KubeconfigText(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The kubeconfig cannot be written.
     #[error("write {}", path.display())]
     Kubeconfig {
-        /// Where to.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Signals cannot be listened to.
+    /// The signal handlers cannot be installed.
     #[error("listen for signals")]
     Signals(#[source] io::Error),
-    /// The control plane ended by itself.
+    /// The control plane ended before it was stopped.
     #[error(transparent)]
     ControlPlane(#[from] ControlPlaneError),
 }
 
-/// Where a control plane is served, what it shows and whom it believes.
+/// Where a control plane is served, which certificate it presents and which clients it trusts.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ServeOptions {
@@ -96,7 +96,7 @@ pub struct ServeOptions {
 }
 
 impl ServeOptions {
-    /// HTTPS at this address; port 0 picks a free one.
+    /// Serves HTTPS at this address; port 0 picks a free one.
     pub fn new(address: impl Into<SocketAddr>) -> Self {
         Self {
             address: address.into(),
@@ -112,57 +112,57 @@ impl ServeOptions {
     }
 
     /// Also serves on this port of 127.0.0.1, without TLS and without authentication; 0 picks a
-    /// free one. Default: not.
+    /// free one. Default: off.
     pub fn insecure_port(mut self, port: u16) -> Self {
         self.insecure_port = Some(port);
         self
     }
 
-    /// Where the administrator's kubeconfig is written; only its owner can read it. Default:
-    /// nowhere.
+    /// Path to which the administrator's kubeconfig is written, readable by its owner only.
+    /// Default: not written.
     pub fn kubeconfig(mut self, path: impl Into<PathBuf>) -> Self {
         self.kubeconfig = Some(path.into());
         self
     }
 
     /// The folder of the CA, the administrator's credentials and the server's certificate. It is
-    /// made if it is missing, and may be shared by several servers, at which the same kubeconfig is
-    /// then good. Default: everything is made for this run.
+    /// made if it is missing. Several servers may share it; one kubeconfig then works at all of
+    /// them. Default: everything is made for this run.
     pub fn cert_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cert_dir = Some(folder.into());
         self
     }
 
-    /// Files of the certificate that is shown instead of one of its own CA. They are read again
-    /// while it runs. Default: none.
+    /// Files of the certificate that is presented instead of one of setpoint's own CA. They are
+    /// reloaded while the server runs. Default: none.
     pub fn tls_files(mut self, files: CertificateFiles) -> Self {
         self.tls_files = Some(files);
         self
     }
 
-    /// A PEM file of authorities whose client certificates are believed as well: the common name is
-    /// the user, each organization a group. Default: none.
+    /// A PEM file of additional authorities for client certificates: the common name is the user,
+    /// each organization a group. Default: none.
     pub fn client_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.client_ca_file = Some(path.into());
         self
     }
 
-    /// A further name or address that the server's own certificate is good for. May be called
-    /// several times. Default: names of this machine, `kubernetes.default.svc` and its short forms,
-    /// and the address.
+    /// An additional name or address for the server's own certificate. May be called several times.
+    /// Default: this machine's names, `kubernetes.default.svc` and its short forms, and the
+    /// address.
     pub fn tls_san(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
     }
 
-    /// A file of tokens in Kubernetes' form: lines of `token,user,uid,"group1,group2"`. Default:
+    /// A token file in Kubernetes' format: lines of `token,user,uid,"group1,group2"`. Default:
     /// none.
     pub fn token_auth_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.token_auth_file = Some(path.into());
         self
     }
 
-    /// Further credentials that the secure listener believes. Default: none.
+    /// Additional credentials that the secure listener accepts. Default: none.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
         self
@@ -170,12 +170,12 @@ impl ServeOptions {
 }
 
 impl ControlPlane {
-    /// Binds the listeners, reads or makes the certificates, and writes the kubeconfig. Nothing is
-    /// answered before [`Serving::run`].
+    /// Binds the listeners, reads or makes the certificates, and writes the kubeconfig. Serves
+    /// nothing before [`Serving::run`].
     ///
     /// # Errors
     ///
-    /// When an address cannot be bound, or a file cannot be read, used or written.
+    /// If an address cannot be bound, or a file cannot be read, used or written.
     pub async fn serve(self, options: ServeOptions) -> Result<Serving, ServeError> {
         let server = self.server();
         let Certificates { pki, ca, tls, freshness } =
@@ -204,7 +204,7 @@ impl ControlPlane {
     }
 }
 
-/// A control plane with its listeners, bound and not yet running.
+/// A control plane with its listeners, bound but not yet running.
 #[must_use = "nothing is served until it is run"]
 pub struct Serving {
     plane: ControlPlane,
@@ -216,7 +216,7 @@ pub struct Serving {
     kubeconfig: String,
 }
 
-/// Without the kubeconfig, which holds a key.
+/// Omits the kubeconfig, which contains a private key.
 impl fmt::Debug for Serving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { url, insecure_url, .. } = self;
@@ -228,48 +228,48 @@ impl fmt::Debug for Serving {
 }
 
 impl Serving {
-    /// How clients on this machine reach the secure listener.
+    /// URL of the secure listener, for clients on this machine.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The port of the secure listener.
+    /// Port of the secure listener.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Writes the administrator's kubeconfig, whole or not at all; only its owner can read it.
+    /// Writes the administrator's kubeconfig atomically, readable by its owner only.
     ///
     /// # Errors
     ///
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn write_kubeconfig(&self, path: impl AsRef<Path>) -> Result<(), ServeError> {
         let path = path.as_ref();
         kubeconfig::write(path, &self.kubeconfig)
             .map_err(|source| ServeError::Kubeconfig { path: path.to_owned(), source })
     }
 
-    /// How they reach the one without authentication.
+    /// URL of the listener without authentication; `None` if there is none.
     pub fn insecure_url(&self) -> Option<&str> {
         self.insecure_url.as_deref()
     }
 
-    /// A client in process, as [`ControlPlane::client`].
+    /// An in-process client, as [`ControlPlane::client`].
     pub fn client(&self) -> Client {
         self.plane.client()
     }
 
-    /// Becomes true once requests are answered, as [`ControlPlane::ready`].
+    /// Becomes true once requests are served, as [`ControlPlane::ready`].
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.plane.ready()
     }
 
-    /// Serves until `stop`; then ends watches, answers what was asked, and stops the control plane.
-    /// Dropping it stops everything at once; nothing that was acknowledged is lost.
+    /// Serves until `stop`, then ends watches, completes requests in progress, and stops the
+    /// control plane. Dropping it stops everything at once; acknowledged writes are never lost.
     ///
     /// # Errors
     ///
-    /// When the control plane ends before `stop`.
+    /// If the control plane ends before `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ServeError> {
         let (stop_listeners, stop_plane) = (stop.child_token(), CancellationToken::new());
         let (mut edge, mut planes) = (JoinSet::new(), JoinSet::new());
@@ -284,7 +284,7 @@ impl Serving {
             // Cancel safe: a dropped `join_next` has taken no result.
             ended = planes.join_next() => ended,
         };
-        // Listeners first, so that what is being answered is answered by something that still runs.
+        // Listeners stop first, so that requests in progress still get their responses.
         stop_listeners.cancel();
         while edge.join_next().await.is_some() {}
         stop_plane.cancel();
@@ -298,11 +298,11 @@ impl Serving {
         }
     }
 
-    /// The same until SIGINT or SIGTERM. A second signal exits at once.
+    /// Serves until SIGINT or SIGTERM. A second signal exits at once.
     ///
     /// # Errors
     ///
-    /// When signals cannot be listened to, or the control plane ends before one comes.
+    /// If the signal handlers cannot be installed, or the control plane ends before a signal.
     pub async fn run_until_signal(self) -> Result<(), ServeError> {
         let stop = CancellationToken::new();
         tokio::select! {
@@ -312,7 +312,7 @@ impl Serving {
     }
 }
 
-/// How clients on this machine reach an address.
+/// The URL of an address, for clients on this machine.
 fn url(address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         format!("https://localhost:{}", address.port())

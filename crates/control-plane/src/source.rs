@@ -2,20 +2,20 @@
 //!
 //! # Theory
 //!
-//! [`InProcessSource`] asks the API server ([`ApiServer::list`], [`ApiServer::watch`]) without
-//! HTTP: what a reflector asks becomes one call, and what comes back are the objects that the watch
-//! cache holds, shared and not copied. There is no request to parse, no frame to write and to cut
-//! again. The request passes the stages that it passes over HTTP, start-up, routing, refusals and
-//! flow control, so that it is answered as [`ClientSource`] over
-//! [`ControlPlane::client`](crate::ControlPlane::client) is. One thing differs: items of a built-in
-//! list name their type, which over HTTP they leave out. An informer completes them anyway.
+//! [`InProcessSource`] calls the API server ([`ApiServer::list`], [`ApiServer::watch`]) without
+//! HTTP. Each request of a reflector is one call, and the results are the objects in the watch
+//! cache, shared and not copied. No request is parsed, and no frame is written and split again. The
+//! request passes the same stages as over HTTP: start-up, routing, refusals and flow control. So
+//! the answer equals that of [`ClientSource`] over
+//! [`ControlPlane::client`](crate::ControlPlane::client), with one difference: items of a built-in
+//! list include their type, which they omit over HTTP. Informers add it in any case.
 //!
 //! A resource that a [`Backend`](setpoint_apiserver::Backend) serves has no objects in the watch
-//! cache, and a backend speaks HTTP: there the source makes the requests of a `ClientSource`, in
-//! process, for as long as there is such a backend.
+//! cache, and a backend speaks HTTP. While such a backend exists, the source sends the in-process
+//! requests of a `ClientSource`.
 //!
-//! It asks as the server itself, as the in-process client does; warnings of a deprecated type go
-//! nowhere.
+//! The source acts as the server itself, as the in-process client does. Warnings of deprecated
+//! types are discarded.
 
 use futures::future::BoxFuture;
 use futures::stream;
@@ -32,7 +32,7 @@ use setpoint_object::{GroupVersion, GroupVersionResource};
 use setpoint_registry::{Event, EventKind, List, ListOptions, Listed, VersionMatch};
 use std::fmt;
 
-/// How many items of a list are handed on at once, so that a long list leaves others their turn.
+/// Maximum number of list items passed on at once, so that a long list does not block other tasks.
 const PART_ITEMS_MAX: usize = 1000;
 
 /// Lists and watches one resource of a control plane in this process. Cheap to clone.
@@ -47,13 +47,13 @@ const PART_ITEMS_MAX: usize = 1000;
 /// let plane = ControlPlane::builder().build();
 /// let (informer, worker) = SharedInformer::<Namespace>::builder(plane.source::<Namespace>()).build();
 /// let stop = CancellationToken::new();
-/// let story = async {
+/// let client = async {
 ///     informer.synced().await?;
 ///     stop.cancel();
 ///     Ok::<_, Box<dyn std::error::Error>>(informer.lister().len())
 /// };
-/// let (ended, (), n_namespaces) = tokio::join!(plane.run(stop.clone()), worker.run(stop.clone()), story);
-/// ended?;
+/// let (result, (), n_namespaces) = tokio::join!(plane.run(stop.clone()), worker.run(stop.clone()), client);
+/// result?;
 /// assert_eq!(n_namespaces?, 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
@@ -117,25 +117,25 @@ impl InProcessSource {
         self
     }
 
-    /// Only objects whose labels match, in the query form: `app=web,tier in (a,b)`.
+    /// Only objects whose labels match, in query form: `app=web,tier in (a,b)`.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.label_selector = selector.into();
         self
     }
 
-    /// Only objects whose fields match, in the query form: `spec.nodeName=n1`.
+    /// Only objects whose fields match, in query form: `spec.nodeName=n1`.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
         self.field_selector = selector.into();
         self
     }
 
-    /// Whether lists are asked for as streams (default: yes).
+    /// Whether lists are requested as streams. Default: yes.
     pub fn stream_list(mut self, enabled: bool) -> Self {
         self.can_stream_list = enabled;
         self
     }
 
-    /// A request for all of it, as the server itself.
+    /// A request for all selected objects, as the server itself.
     fn request(&self, verb: Verb) -> Attributes {
         let GroupVersionResource { group, version, resource } = &self.resource;
         let path = ResourcePath {
@@ -152,8 +152,8 @@ impl InProcessSource {
         }
     }
 
-    /// The source of a resource that a backend serves.
-    fn elsewhere(&self) -> Option<ClientSource> {
+    /// The source of a resource that a backend serves; `None` if no backend serves it.
+    fn backend_source(&self) -> Option<ClientSource> {
         let GroupVersionResource { group, version, resource } = &self.resource;
         let group_version = GroupVersion::new(group.clone(), version.clone());
         self.server.backends().get(&group_version)?;
@@ -161,7 +161,7 @@ impl InProcessSource {
             group: group.to_string(),
             version: version.to_string(),
             api_version: group_version.to_string(),
-            // Paths have no kind.
+            // Request paths contain no kind.
             kind: String::new(),
             plural: resource.to_string(),
         };
@@ -186,7 +186,7 @@ impl InProcessSource {
 impl ListWatch for InProcessSource {
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
         async move {
-            if let Some(source) = self.elsewhere() {
+            if let Some(source) = self.backend_source() {
                 return source.list(request).await;
             }
             let list = self.page(request).await?;
@@ -205,7 +205,7 @@ impl ListWatch for InProcessSource {
         request: ListRequest,
     ) -> BoxFuture<'_, Result<ListStream, SourceError>> {
         async move {
-            if let Some(source) = self.elsewhere() {
+            if let Some(source) = self.backend_source() {
                 return source.list_in_parts(request).await;
             }
             let list = self.page(request).await?;
@@ -222,7 +222,7 @@ impl ListWatch for InProcessSource {
 
     fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
         async move {
-            if let Some(source) = self.elsewhere() {
+            if let Some(source) = self.backend_source() {
                 return source.watch(request).await;
             }
             let initial = request.send_initial_events;

@@ -1,4 +1,5 @@
-//! The API as the built-in controllers use it: types known at run time, by plain requests.
+//! The API client of the built-in controllers. Types are known at run time; requests are plain
+//! HTTP.
 
 mod discovery;
 
@@ -9,21 +10,20 @@ use kube_client::Client;
 use serde_json::Value;
 use setpoint_object::{ApiError, Status};
 
-/// What every built-in controller is called in `managedFields`: the user agent up to its first
-/// slash.
+/// The name of every built-in controller in `managedFields`: the user agent up to its first slash.
 const COMPONENT: &str = "kube-controller-manager";
 
-/// How many objects one page of a list has: 500, as the reference's pagers.
+/// Number of objects in one page of a list: 500, as in the reference's pagers.
 const PAGE_OBJECTS: usize = 500;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The server said no.
+    /// The server answered with an error.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// The request did not get there, or its answer did not come back whole.
+    /// The request did not reach the server, or its response did not arrive completely.
     #[error("reach the API server")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -33,23 +33,23 @@ impl RequestError {
         Self::Transport(error.into())
     }
 
-    /// The object, or its kind, is not there.
+    /// Whether the object or its kind was not found (404).
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Api(error) if error.code() == 404)
     }
 
-    /// Somebody else wrote first.
+    /// Whether another client wrote first (409).
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Api(error) if error.code() == 409)
     }
 
-    /// The server does not serve the verb.
+    /// Whether the server does not serve the verb (405).
     pub(crate) fn is_method_not_allowed(&self) -> bool {
         matches!(self, Self::Api(error) if error.code() == 405)
     }
 }
 
-/// A client that sends as one named controller.
+/// A client that sends requests as one named controller.
 #[derive(Clone)]
 pub(crate) struct Api {
     client: Client,
@@ -92,7 +92,7 @@ impl Api {
         self.send(Method::DELETE, path, "application/json", Some(options)).await
     }
 
-    /// Reads a collection page by page and hands over each object.
+    /// Reads a collection page by page and calls `take` with each object.
     pub(crate) async fn list_pages(
         &self,
         collection: &str,
@@ -105,7 +105,7 @@ impl Api {
             if let Some(items) = page["items"].as_array_mut() {
                 items.drain(..).for_each(&mut take);
             }
-            // Tokens are of the URL-safe alphabet.
+            // Tokens use the URL-safe alphabet.
             token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if token.is_empty() {
                 return Ok(());

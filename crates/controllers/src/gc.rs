@@ -3,33 +3,34 @@
 //! # Theory
 //!
 //! ```text
-//!   server in this process: one feed of all objects ──┐
-//!   remote server: one metadata informer a resource ──┴▶ Graph ──▶ WorkQueue of uids ──▶ workers
-//!     (discovery: at most 30 s old, and                  uid → owners, dependents            │
-//!      asked anew when a CRD changes)                               live reads and writes ◀──┘
+//! server in this process: one feed of all objects ────┐
+//!                                                     ├─▶ Graph ─▶ WorkQueue of uids ─▶ workers
+//! remote server: one metadata informer per resource ──┘   (uid → owners, dependents)       │
+//!                                                                                          ▼
+//! discovery: at most 30 s old, read again when a CRD changes        live reads and writes
 //! ```
 //!
-//! With a feed, discovery is read when an object is looked at: where nothing is collected, nothing
-//! is asked or kept.
+//! With a feed, discovery is read when an object is processed. While there is nothing to collect,
+//! the collector sends no requests and caches no discovery.
 //!
-//! The graph only says which objects to look at. Before it acts a worker reads the object and its
-//! owners from the server, and it writes with uid and resourceVersion as preconditions, so that a
-//! stale graph costs a look and never an object.
+//! The graph only determines which objects to process. Before a worker acts, it reads the object
+//! and its owners from the server, and it writes with uid and resourceVersion as preconditions. A
+//! stale graph can therefore cause an unnecessary read, but never the loss of an object.
 //!
 //! | the live object | what happens |
 //! |---|---|
-//! | is gone, or has another uid | the graph forgets it; its dependents are looked at |
-//! | is being deleted, finalizer `orphan` | its dependents lose their reference, then it loses the finalizer |
-//! | is being deleted, finalizer `foregroundDeletion` | its dependents are looked at; when none is left that blocks, it loses the finalizer |
-//! | has an owner that exists | references to others are removed |
+//! | is gone, or has another uid | it is removed from the graph; its dependents are processed |
+//! | is being deleted, finalizer `orphan` | its dependents lose their reference to it, then it loses the finalizer |
+//! | is being deleted, finalizer `foregroundDeletion` | its dependents are processed; when no blocking one remains, it loses the finalizer |
+//! | has an owner that exists | its references to other owners are removed |
 //! | has only owners that wait for it, and dependents of its own | it is deleted in the foreground |
 //! | has references and no owner | it is deleted |
 //!
-//! A resource that cannot be listed delays nothing else: workers start once every resource has been
-//! listed, or its list has been refused, or has failed for 30 s.
+//! A resource that cannot be listed does not delay the others: workers start once every resource
+//! has been listed, has been refused, or has failed for 30 s.
 //!
-//! Events are never collected. A reference to a kind that the server does not know keeps the
-//! object, and is tried again.
+//! Events are never collected. An object whose owner reference names an unknown kind is not
+//! deleted; it is retried.
 
 mod collect;
 mod feed;
@@ -38,7 +39,7 @@ mod monitor;
 mod reference;
 
 use crate::api::{Api, Discovered, RequestError, Resource, discover};
-pub use feed::{ObjectFeed, Told};
+pub use feed::{ObjectEvent, ObjectFeed};
 
 use feed::Feed;
 use graph::{Coordinates, Graph, Observation, OwnerReference, Uid};
@@ -55,22 +56,21 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often discovery is read again although nothing seems to have changed: 30 s, as the
+/// Interval at which discovery is read again if nothing seems to have changed: 30 s, as in the
 /// reference.
 pub const REDISCOVER_PERIOD: Duration = Duration::from_secs(30);
 
 /// How long the collector waits at start for resources whose list fails for a reason other than a
 /// refusal.
 ///
-/// 30 s, as kube-controller-manager's initial sync timeout. The others are collected without them
-/// after that.
+/// 30 s, as kube-controller-manager's initial sync timeout. After that, collection starts without
+/// these resources.
 pub const FIRST_LISTS_MAX: Duration = Duration::from_secs(30);
 
-/// The pause before discovery is read again at the earliest: what asks for it may come in
-/// thousands.
+/// Minimum pause between two reads of discovery. Thousands of events can request one at once.
 const REDISCOVER_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many objects are looked at at a time.
+/// Number of objects that are processed at the same time.
 const WORKERS: usize = 4;
 
 /// The finalizer of a deletion that waits for dependents.
@@ -78,27 +78,27 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// The finalizer of a deletion that leaves dependents alone.
 const ORPHAN: &str = "orphan";
 
-/// What monitors and workers share.
+/// State shared by monitors and workers.
 pub(crate) struct Shared {
     api: Api,
     graph: Mutex<Graph>,
     queue: WorkQueue<Uid>,
     served: Mutex<Served>,
-    /// A CRD changed: what is served may have.
+    /// Notified when a CRD changes, because the served resources may have changed.
     rediscover: Notify,
     seed: u64,
 }
 
-/// What the server serves, as far as it is known.
+/// The discovered resources, if they are cached.
 #[derive(Debug, Default)]
 struct Served {
     discovered: Option<Arc<Discovered>>,
-    /// Counts how often what was known was forgotten.
-    n_forgotten: u64,
+    /// Incremented each time the cache is invalidated.
+    n_invalidations: u64,
 }
 
 impl Shared {
-    /// A resource's share of the seed: watches of different resources end at different times.
+    /// A seed for one resource, so that watches of different resources end at different times.
     fn seed_of(&self, resource: &Resource) -> u64 {
         use std::hash::{DefaultHasher, Hasher};
         let mut hasher = DefaultHasher::new();
@@ -107,68 +107,68 @@ impl Shared {
         self.seed ^ hasher.finish()
     }
 
-    fn look_at(&self, uids: Vec<Uid>) {
+    fn enqueue(&self, uids: Vec<Uid>) {
         uids.into_iter().for_each(|uid| self.queue.add(uid));
     }
 
-    /// What the server serves; asks it unless that is known.
+    /// The served resources: cached, or read from the server.
     ///
     /// # Errors
     ///
-    /// Discovery cannot be read.
+    /// If discovery cannot be read.
     async fn discovered(&self) -> Result<Arc<Discovered>, RequestError> {
-        let n_forgotten = {
+        let n_invalidations = {
             let served = self.served.lock();
             if let Some(discovered) = &served.discovered {
                 return Ok(discovered.clone());
             }
-            served.n_forgotten
+            served.n_invalidations
         };
         let discovered = Arc::new(self.discover().await?);
         let mut served = self.served.lock();
-        // Unless it may be older than what made it be forgotten.
-        if served.n_forgotten == n_forgotten {
+        // Not cached if it was invalidated during the read.
+        if served.n_invalidations == n_invalidations {
             served.discovered = Some(discovered.clone());
         }
         Ok(discovered)
     }
 
-    /// Reads discovery. Boxed: it is large, and seldom under way.
+    /// Reads discovery. Boxed, because its future is large and seldom in use.
     async fn discover(&self) -> Result<Discovered, RequestError> {
         Box::pin(discover(&self.api)).await
     }
 
-    fn forget_served(&self) {
+    fn invalidate_discovery(&self) {
         let mut served = self.served.lock();
         served.discovered = None;
-        served.n_forgotten += 1;
+        served.n_invalidations += 1;
     }
 
-    /// Takes in an object as it is now.
+    /// Adds or updates an object in the graph.
     fn observe(&self, api_version: &Arc<str>, kind: &Arc<str>, skim: &Skim<'_>) {
         self.changed_type(kind);
-        if is_collected_kind(kind) {
-            let look_at = self.graph.lock().observe(observation(api_version, kind, skim));
-            self.look_at(look_at);
+        if is_collectable_kind(kind) {
+            let to_process = self.graph.lock().observe(observation(api_version, kind, skim));
+            self.enqueue(to_process);
         }
     }
 
-    /// Takes in that an object is gone.
+    /// Removes an object from the graph.
     fn forget(&self, uid: &str, kind: &str) {
         self.changed_type(kind);
-        let look_at = self.graph.lock().forget(uid);
-        self.look_at(look_at);
+        let to_process = self.graph.lock().forget(uid);
+        self.enqueue(to_process);
     }
 
-    /// Takes in that only these objects exist.
+    /// Removes all objects from the graph except these.
     fn forget_others(&self, present: &HashSet<Uid>) {
         let gone: Vec<Uid> = {
             let graph = self.graph.lock();
-            graph.all_seen().filter(|uid| !present.contains(*uid)).cloned().collect()
+            graph.all_observed().filter(|uid| !present.contains(*uid)).cloned().collect()
         };
         for uid in gone {
-            let look_at = self.graph.lock().forget(&uid);
-            self.look_at(look_at);
+            let to_process = self.graph.lock().forget(&uid);
+            self.enqueue(to_process);
         }
     }
 
@@ -179,7 +179,7 @@ impl Shared {
     }
 }
 
-fn is_collected_kind(kind: &str) -> bool {
+fn is_collectable_kind(kind: &str) -> bool {
     kind != "Event"
 }
 
@@ -210,7 +210,7 @@ fn observation(api_version: &Arc<str>, kind: &Arc<str>, skim: &Skim<'_>) -> Obse
     }
 }
 
-/// The garbage collector; nothing runs before [`GarbageCollector::run`].
+/// The garbage collector. Does nothing until [`GarbageCollector::run`].
 #[must_use]
 pub struct GarbageCollector {
     client: Client,
@@ -219,27 +219,27 @@ pub struct GarbageCollector {
 }
 
 impl GarbageCollector {
-    /// A collector that works through `client` and watches every resource that can be deleted, by
-    /// metadata.
+    /// Creates a collector that uses `client` and watches the metadata of every resource that can
+    /// be deleted.
     pub fn new(client: Client) -> Self {
         Self { client, seed: seed::from_entropy(), feed: None }
     }
 
-    /// The seed of all chance, for a simulation. Default: the operating system's randomness.
+    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Learns of objects from `feed` instead of watching each resource: for a server in the same
+    /// Reads objects from `feed` instead of watching each resource. For a server in the same
     /// process.
     pub fn feed(mut self, feed: impl ObjectFeed) -> Self {
         self.feed = Some(Feed::new(feed));
         self
     }
 
-    /// Runs until `stop`. Nothing is deleted before every resource has been listed once, as far as
-    /// it can be. Dropping it stops everything at once.
+    /// Runs until `stop`. Deletes nothing until every resource that can be listed has been listed
+    /// once. Dropping it stops everything at once.
     pub async fn run(self, stop: CancellationToken) {
         let Self { client, seed, feed } = self;
         let shared = Arc::new(Shared {
@@ -257,7 +257,7 @@ impl GarbageCollector {
                 let (shared, stop) = (shared.clone(), stop.clone());
                 tasks.spawn(async move {
                     tokio::select! {
-                        // Cancel safe: the graph ends with the collector.
+                        // Cancel safe: the graph is dropped together with the collector.
                         () = feed.follow(shared, synced) => {}
                         () = stop.cancelled() => {}
                     }
@@ -274,18 +274,17 @@ impl GarbageCollector {
         let mut is_working = false;
         loop {
             match &watches {
-                // Read again when an object is looked at.
-                Watches::Feed(_) => shared.forget_served(),
+                // Read again when the next object is processed.
+                Watches::Feed(_) => shared.invalidate_discovery(),
                 Watches::Monitors { .. } => match shared.discover().await {
                     Ok(discovered) => {
                         watches.follow(&shared, &discovered, &mut tasks, &stop);
                         shared.served.lock().discovered = Some(Arc::new(discovered));
                         is_discovered = true;
                     }
-                    Err(error) => tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "read what the server serves"
-                    ),
+                    Err(error) => {
+                        tracing::warn!(error = &error as &dyn std::error::Error, "read discovery")
+                    }
                 },
             }
             let settled = async {
@@ -294,19 +293,19 @@ impl GarbageCollector {
                     false => watches.settled().await,
                 }
             };
-            // Soon, until it works: a first look may have failed.
+            // Retry soon until it works: the first read may have failed.
             let pause = if is_working { REDISCOVER_PERIOD } else { Duration::from_secs(1) };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                // Cancel safe: it only looks.
+                // Cancel safe: it only waits for a state.
                 () = settled => {
                     is_working = true;
                     for _ in 0..WORKERS {
                         tasks.spawn(work(shared.clone()));
                     }
                 }
-                // Cancel safe: a permit that was not taken stays.
+                // Cancel safe: a permit that was not taken remains.
                 () = shared.rediscover.notified() => {
                     tokio::select! {
                         () = stop.cancelled() => break,
@@ -325,22 +324,22 @@ impl GarbageCollector {
     }
 }
 
-/// How the graph learns of objects.
+/// The source of the graph's events.
 enum Watches {
-    /// By one feed; whether it has told everything that existed.
+    /// One feed. The receiver becomes true once all existing objects have been observed.
     Feed(watch::Receiver<bool>),
-    /// By a monitor for each resource.
+    /// One monitor for each resource.
     Monitors {
         running: BTreeMap<Resource, CancellationToken>,
-        /// Those not known to have settled.
+        /// Monitors that are not known to have settled.
         unsettled: Vec<(Resource, Monitor)>,
-        /// When the others begin without them.
+        /// When collection starts without the unsettled monitors.
         settle_by: Instant,
     },
 }
 
 impl Watches {
-    /// Starts monitors of resources that are new and stops those of resources that are gone.
+    /// Starts monitors for new resources and stops those of removed resources.
     fn follow(
         &mut self,
         shared: &Arc<Shared>,
@@ -350,7 +349,7 @@ impl Watches {
     ) {
         let Self::Monitors { running, unsettled, .. } = self else { return };
         let wanted: BTreeSet<&Resource> =
-            discovered.resources.iter().filter(|resource| is_collected(resource)).collect();
+            discovered.resources.iter().filter(|resource| is_collectable(resource)).collect();
         running.retain(|resource, stop| {
             let stays = wanted.contains(resource);
             if !stays {
@@ -370,10 +369,10 @@ impl Watches {
         }
     }
 
-    /// Waits until every object that can be known is. Dropping it loses nothing.
+    /// Waits until every object that can be listed has been observed. Dropping it loses nothing.
     async fn settled(&mut self) {
         match self {
-            // A feed that ended before is a server that ended.
+            // A feed that ends before it is synced belongs to a server that has ended.
             Self::Feed(is_synced) => drop(is_synced.wait_for(|synced| *synced).await),
             Self::Monitors { unsettled, settle_by, .. } => {
                 let settled = async {
@@ -384,32 +383,32 @@ impl Watches {
                 };
                 if tokio::time::timeout_at(*settle_by, settled).await.is_err() {
                     let names: Vec<_> = unsettled.iter().map(|(r, _)| r.dotted()).collect();
-                    tracing::warn!(resources = ?names, "not listed yet: collecting without them");
+                    tracing::warn!(resources = ?names, "not listed yet: starting without these resources");
                 }
             }
         }
     }
 }
 
-fn is_collected(resource: &Resource) -> bool {
+fn is_collectable(resource: &Resource) -> bool {
     ["delete", "list", "watch"].iter().all(|verb| resource.serves(verb))
-        && is_collected_kind(&resource.kind)
+        && is_collectable_kind(&resource.kind)
 }
 
 async fn work(shared: Arc<Shared>) {
     while let Some(item) = shared.queue.get().await {
         let uid = item.key();
-        // Boxed: a worker that waits for work is small.
-        match Box::pin(collect::look_at(&shared, uid)).await {
+        // Boxed, so that a worker that waits for work is small.
+        match Box::pin(collect::process(&shared, uid)).await {
             Ok(()) => shared.queue.forget(uid),
             Err(error) => {
                 if matches!(&error, collect::CollectError::UnknownKind { .. }) {
-                    // It may be served since.
+                    // The kind may be served by now.
                     shared.rediscover.notify_one();
                 }
                 let conflict = matches!(&error, collect::CollectError::Request(error) if RequestError::is_conflict(error));
                 if !conflict {
-                    tracing::debug!(%uid, error = &error as &dyn std::error::Error, "looking again later");
+                    tracing::debug!(%uid, error = &error as &dyn std::error::Error, "retrying later");
                 }
                 shared.queue.add_rate_limited(uid.clone());
             }

@@ -1,24 +1,24 @@
-//! Namespace deletion: a namespace that is being deleted loses its content, then its finalizer,
-//! then itself.
+//! Namespace deletion: removes the content of a namespace that is being deleted, then its
+//! finalizer, so that the namespace is removed.
 //!
 //! # Theory
 //!
 //! A controller reconciles every namespace that has a deletionTimestamp; one reconcile is one
 //! *pass*:
 //!
-//! 1. Discovery: every namespaced resource that can be deleted. Groups that cannot be read block
-//!    the end, not the pass.
-//! 2. Pods first: `deletecollection`, and while any remain nothing else is deleted.
-//! 3. Every other resource: `deletecollection`, or one by one where that is not served; then a list
-//!    says what remains and which finalizers hold it.
-//! 4. The five conditions are written, as the pass found things.
-//! 5. When nothing remains and nothing failed, `PUT …/finalize` without `kubernetes`; the API
-//!    server removes the object.
+//! 1. Discovery: every namespaced resource that can be deleted. A group that cannot be read
+//!    prevents the namespace's removal but not the pass.
+//! 2. Pods first: `deletecollection`. While any remain, nothing else is deleted.
+//! 3. Every other resource: `deletecollection`, or one by one where that is not served. A list then
+//!    shows the remaining objects and the finalizers that hold them.
+//! 4. The five conditions are written from the findings of the pass.
+//! 5. If nothing remains and nothing failed, `PUT …/finalize` without `kubernetes`. The API server
+//!    then removes the object.
 //!
-//! A pass that leaves something is repeated: by the back-off of the queue after a failure, after an
-//! estimate (half of what the pods' grace periods or a finalizer's 15 s suggest, plus one second)
-//! when content waits. A pass changes nothing that an earlier one has done, so a crash between any
-//! two steps costs nothing but a repetition.
+//! A pass that leaves content is repeated. After a failure, the queue's back-off decides when. If
+//! content waits, an estimate does: half of the pods' grace period or of a finalizer's 15 s, plus
+//! one second. A pass never repeats the work of an earlier one, so a crash between two steps costs
+//! only a repetition.
 
 mod condition;
 mod content;
@@ -39,20 +39,20 @@ use setpoint_runtime::{
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The controller's name: in its user agent, and in logs.
+/// The controller's name in its user agent and in logs.
 const NAME: &str = "namespace-controller";
 
-/// How many namespaces are emptied at a time: 10, as the reference.
+/// Number of namespaces that are processed at the same time: 10, as in the reference.
 const WORKERS: usize = 10;
 
-/// The shortest and the longest wait after a pass that failed: 5 ms doubling to a minute, as the
-/// reference. A namespace that is being deleted is in somebody's way.
+/// Shortest and longest back-off after a failed pass: 5 ms doubling to a minute, as in the
+/// reference.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(60));
 
 /// The finalizer in `spec.finalizers` that this controller removes.
 const FINALIZER: &str = "kubernetes";
 
-/// Why a pass has to be repeated at once, after a back-off.
+/// Why a pass is repeated after a back-off.
 #[derive(Debug, thiserror::Error)]
 enum PassError {
     /// A request failed.
@@ -63,7 +63,7 @@ enum PassError {
     Content(String),
 }
 
-/// The namespace controller; nothing runs before [`NamespaceController::run`].
+/// The namespace controller. Does nothing until [`NamespaceController::run`].
 #[must_use]
 pub struct NamespaceController {
     api: Api,
@@ -72,30 +72,29 @@ pub struct NamespaceController {
 }
 
 impl NamespaceController {
-    /// A controller that works through `client` and dates its conditions by `clock`.
+    /// Creates a controller that uses `client` and dates its conditions by `clock`.
     pub fn new(client: Client, clock: Clock) -> Self {
         Self { api: Api::new(client, NAME), clock, seed: seed::from_entropy() }
     }
 
-    /// The seed of all chance, for a simulation. Default: the operating system's randomness.
+    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Runs until `stop`, which lets passes that are under way finish. Dropping it stops everything
-    /// at once.
+    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
     ///
     /// # Errors
     ///
-    /// When a part of it fails for good.
+    /// If a part of it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        // The deletionTimestamp asks for a pass. Changes after it are mostly this controller's own
-        // conditions, and a pass for each of those would never wait for the back-off of a pass that
-        // failed: each pass says itself when to come back.
+        // A new deletionTimestamp triggers a pass. Later changes are mostly this controller's own
+        // conditions; a pass for each of them would bypass the back-off of a failed pass. Each pass
+        // schedules the next one itself.
         let is_deleting =
             |namespace: &Object<Namespace>| !namespace.skim().deletion_timestamp.is_empty();
-        let begins = Predicate::new(move |event| match event {
+        let deletion_begins = Predicate::new(move |event| match event {
             Event::Updated { old, new } => is_deleting(new) && !is_deleting(old),
             event => event.object().is_some_and(is_deleting),
         });
@@ -104,7 +103,7 @@ impl NamespaceController {
             .seed(self.seed)
             .build();
         let controller = Controller::builder(NAME)
-            .for_(Watch::<Namespace>::new().filter(begins))
+            .for_(Watch::<Namespace>::new().filter(deletion_begins))
             .concurrency(WORKERS)
             .rate_limiter(RateLimits::new().backoff(BACKOFF.0, BACKOFF.1))
             .sync_timeout(None)
@@ -144,15 +143,15 @@ impl NamespaceController {
         }
     }
 
-    /// Writes the five conditions; returns the namespace as it is then.
+    /// Writes the five conditions; returns the updated namespace.
     async fn write_conditions(&self, path: &str, findings: &Findings) -> Result<Value, PassError> {
         let mut namespace = self.api.get(path).await?;
         let now = self.clock.now().rfc3339();
         if condition::set_all(&mut namespace, findings, &now) {
-            // As a PUT: a concurrent write makes it a conflict, and the pass is repeated.
+            // A PUT, so that a concurrent write causes a conflict and the pass is repeated.
             namespace = self.api.put(&format!("{path}/status"), &namespace).await?;
         }
-        // What it carries here must not count as a precondition of the next write.
+        // The `managedFields` must not become a precondition of the next write.
         namespace.set_meta("managedFields", json!(null));
         Ok(namespace)
     }
@@ -162,7 +161,7 @@ impl Reconciler for NamespaceController {
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
-        // Boxed: a worker that waits for work is small.
+        // Boxed, so that a worker that waits for work is small.
         Ok(Box::pin(self.pass(&request.name)).await?)
     }
 }

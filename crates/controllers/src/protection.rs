@@ -1,20 +1,20 @@
-//! Storage protection: a claim or volume that is being deleted stays while it is in use.
+//! Storage protection: a claim or volume that is being deleted remains while it is in use.
 //!
 //! # Theory
 //!
-//! Admission gives every PersistentVolumeClaim the finalizer `kubernetes.io/pvc-protection` and
-//! every PersistentVolume `kubernetes.io/pv-protection`. Two controllers take them off again:
+//! Admission adds the finalizer `kubernetes.io/pvc-protection` to every PersistentVolumeClaim and
+//! `kubernetes.io/pv-protection` to every PersistentVolume. Two controllers remove them again:
 //!
 //! | object being deleted | loses its finalizer when |
 //! |---|---|
 //! | claim | no pod with a node uses it, by name or as the claim of a generic ephemeral volume |
 //! | volume | its phase is not `Bound` |
 //!
-//! Claims are looked at by namespace: a claim whose deletion begins and a pod that ends both ask
-//! for a look at their namespace. A look lists the pods of the namespace once, from the server, so
-//! that no pod is overlooked that a cache does not show yet. A pod without a node does not count,
-//! as no kubelet starts a pod whose claim is being deleted. The rules are those of
-//! kube-controller-manager's `pvc-protection-controller` and `pv-protection-controller`.
+//! Claims are reconciled by namespace: the deletion of a claim and the end of a pod both enqueue
+//! their namespace. One pass lists the pods of the namespace once, from the server, because a cache
+//! may not yet show every pod. A pod without a node does not count, because no kubelet starts a pod
+//! whose claim is being deleted. The rules are those of kube-controller-manager's
+//! `pvc-protection-controller` and `pv-protection-controller`.
 
 use crate::api::{Api, RequestError};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -38,7 +38,7 @@ const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 /// The finalizer of volumes.
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// Both protection controllers; nothing runs before [`ProtectionController::run`].
+/// Both protection controllers. They do nothing until [`ProtectionController::run`].
 #[must_use]
 pub struct ProtectionController {
     client: Client,
@@ -47,23 +47,22 @@ pub struct ProtectionController {
 }
 
 impl ProtectionController {
-    /// Controllers that work through `client`.
+    /// Creates controllers that use `client`.
     pub fn new(client: Client, clock: Clock) -> Self {
         Self { client, clock, seed: seed::from_entropy() }
     }
 
-    /// The seed of all chance, for a simulation. Default: the operating system's randomness.
+    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Runs until `stop`, which lets passes that are under way finish. Dropping it stops everything
-    /// at once.
+    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
     ///
     /// # Errors
     ///
-    /// When a part of it fails for good.
+    /// If a part of it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut manager =
             Manager::builder(self.client.clone()).clock(self.clock).seed(self.seed).build();
@@ -86,8 +85,8 @@ impl ProtectionController {
                 let ends = matches!(event, Event::Deleted { .. })
                     || event.object().is_some_and(|pod| !pod.skim().deletion_timestamp.is_empty());
                 let namespace = &event.key().namespace;
-                let asks = ends && pods.is_any(namespace);
-                asks.then(|| Request::cluster(namespace.clone())).into_iter().collect()
+                let is_relevant = ends && pods.has_any(namespace);
+                is_relevant.then(|| Request::cluster(namespace.clone())).into_iter().collect()
             })
             .sync_timeout(None)
             .build(claims)?;
@@ -102,7 +101,7 @@ impl ProtectionController {
     }
 }
 
-/// Objects that are being deleted and have a finalizer.
+/// Matches objects that are being deleted and have the finalizer.
 fn being_deleted<K>(finalizer: &'static str) -> Predicate<PartialObjectMeta<K>>
 where
     PartialObjectMeta<K>: Resource + 'static,
@@ -117,7 +116,7 @@ where
     })
 }
 
-/// The claims that wait to lose their finalizer, by namespace.
+/// Claims that wait for the removal of their finalizer, by namespace.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>);
 
@@ -135,7 +134,7 @@ impl Waiting {
         }
     }
 
-    fn is_any(&self, namespace: &str) -> bool {
+    fn has_any(&self, namespace: &str) -> bool {
         self.0.lock().contains_key(namespace)
     }
 
@@ -144,7 +143,7 @@ impl Waiting {
     }
 }
 
-/// Reconciles the claims of one namespace, which is the key's name.
+/// Reconciles the claims of one namespace. The namespace is the request's name.
 struct Claims {
     api: Api,
     waiting: Arc<Waiting>,
@@ -154,13 +153,13 @@ impl Reconciler for Claims {
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
-        // Boxed: a worker that waits for work is small.
+        // Boxed, so that a worker that waits for work is small.
         Ok(Box::pin(self.pass(&request.name)).await?)
     }
 }
 
 impl Claims {
-    /// One pass over the claims of a namespace that wait.
+    /// One pass over the waiting claims of a namespace.
     async fn pass(&self, namespace: &str) -> Result<Action, RequestError> {
         let waiting = self.waiting.of(namespace);
         if waiting.is_empty() {
@@ -187,12 +186,12 @@ impl Claims {
     }
 }
 
-/// What the pods of a namespace use.
+/// The claims that the pods of a namespace use.
 #[derive(Debug, Default)]
 struct Used {
-    /// Claims that are named.
+    /// Claims that pods name.
     by_name: BTreeSet<String>,
-    /// Claims of generic ephemeral volumes: name, and uid of the pod, which is the claim's
+    /// Claims of generic ephemeral volumes: the name, and the uid of the pod, which is the claim's
     /// controller.
     ephemeral: EphemeralClaims,
 }
@@ -210,19 +209,18 @@ impl Claims {
     async fn used(&self, namespace: &str) -> Result<Used, RequestError> {
         let mut used = Used::default();
         self.api
-            .list_pages(&format!("/api/v1/namespaces/{namespace}/pods"), |pod| used.take_in(&pod))
+            .list_pages(&format!("/api/v1/namespaces/{namespace}/pods"), |pod| used.add_pod(&pod))
             .await?;
         Ok(used)
     }
 }
 
 impl Used {
-    fn take_in(&mut self, pod: &Value) {
+    fn add_pod(&mut self, pod: &Value) {
         if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
             return;
         }
-        // It has been set up for deletion and only waits for its removal, perhaps by way of this
-        // very claim.
+        // The pod has been shut down and only waits for its removal, perhaps because of this claim.
         let is_shut_down = !pod.deletion_timestamp().is_empty()
             && pod["metadata"]["deletionGracePeriodSeconds"] == 0;
         for volume in pod["spec"]["volumes"].as_array().into_iter().flatten() {
@@ -238,7 +236,7 @@ impl Used {
     }
 }
 
-/// The uid of an object's controller; empty without one.
+/// The uid of an object's controller; empty if it has none.
 fn controller(object: &Value) -> &str {
     let owners = object["metadata"]["ownerReferences"].as_array();
     let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
@@ -273,7 +271,8 @@ impl Volumes {
     }
 }
 
-/// Takes a finalizer off an object that is being deleted, if it is still as it was looked at.
+/// Removes a finalizer from an object that is being deleted, if the object has not changed since it
+/// was read.
 async fn release(
     api: &Api,
     path: &str,
@@ -284,9 +283,9 @@ async fn release(
     if object.deletion_timestamp().is_empty() || !finalizers.contains(&finalizer) {
         return Ok(());
     }
-    let kept: Vec<&str> = finalizers.into_iter().filter(|found| *found != finalizer).collect();
+    let remaining: Vec<&str> = finalizers.into_iter().filter(|found| *found != finalizer).collect();
     let metadata = json!({
-        "uid": object.uid(), "resourceVersion": object.resource_version(), "finalizers": kept,
+        "uid": object.uid(), "resourceVersion": object.resource_version(), "finalizers": remaining,
     });
     match api.merge_patch(path, &json!({"metadata": metadata})).await {
         Err(error) if error.is_not_found() => Ok(()),

@@ -1,5 +1,5 @@
-//! How the generated tables spell a field: the usual in one call, the unusual chained to it.
-//! Evaluated by the compiler.
+//! Constructors that the generated tables use: one call for the common members of a field, chained
+//! calls for the rest. Evaluated at compile time.
 
 use crate::{Field, Presence, Type};
 

@@ -1,15 +1,15 @@
 //! Generated data about the built-in Kubernetes types.
 //!
-//! Two tables of plain data: [`DEFINITIONS`], what a type's fields are, and [`RESOURCES`], what is
-//! served. Both are `static`: nothing is read, parsed or allocated at start, and nothing here
-//! decides anything. `cargo xtask facts` writes them from the schemas that one Kubernetes release
-//! publishes, from the declared encoding of each field and from what its discovery lists; tables
-//! are therefore changed there, not here.
+//! Two tables of plain data: [`DEFINITIONS`], the fields of types, and [`RESOURCES`], the served
+//! resources. Both are `static`: nothing is read, parsed or allocated at start, and this crate has
+//! no logic. `cargo xtask facts` generates them from the published schemas of one Kubernetes
+//! release, from the Go declarations of the fields and from the release's discovery. To change the
+//! tables, change the generator.
 //!
 //! Definitions refer to one another by index ([`Type::Ref`]), so recursive types
-//! (`JSONSchemaProps`) are ordinary rows.
+//! (`JSONSchemaProps`) need no special case.
 //!
-//! This crate knows nothing of schemas, HTTP or objects; it depends on nothing.
+//! This crate knows nothing of schemas, HTTP or objects, and has no dependencies.
 
 mod build;
 #[rustfmt::skip]
@@ -24,21 +24,21 @@ pub use generated::{DEFINITIONS, RESOURCES};
 pub struct Definition {
     /// Reverse-domain name, such as `io.k8s.api.core.v1.PodSpec`.
     pub name: &'static str,
-    /// Its shape: [`Type::Object`] for a struct, the scalar for `Quantity`, `Time` and their like,
-    /// [`Type::Any`] for free-form JSON.
+    /// Its shape: [`Type::Object`] for a struct, the scalar for `Quantity`, `Time` and similar
+    /// types, [`Type::Any`] for free-form JSON.
     pub ty: Type,
     /// Fields, sorted by name.
     pub fields: &'static [Field],
     /// Required fields.
     pub required: &'static [&'static str],
-    /// `x-kubernetes-map-type: atomic`: apply takes the struct as one value.
+    /// `x-kubernetes-map-type: atomic`: apply treats the struct as one value.
     pub atomic: bool,
-    /// Kinds it is the body of: (group, version, kind), in served group versions only.
+    /// The kinds that this is the body of: (group, version, kind), in served group versions only.
     pub kinds: &'static [(&'static str, &'static str, &'static str)],
     /// `format` (`date-time` for the times).
     pub format: &'static str,
-    /// Indices of the fields that protobuf holds, sorted by `Field::protobuf`, so that those within
-    /// one message stand together.
+    /// Indices of the fields that exist in protobuf, sorted by `Field::protobuf`, so that fields of
+    /// one message are adjacent.
     pub protobuf: &'static [u8],
 }
 impl Definition {
@@ -56,49 +56,48 @@ pub struct Field {
     pub name: &'static str,
     /// Type.
     pub ty: Type,
-    /// `x-kubernetes-list-type` (empty: not given, which means `atomic`).
+    /// `x-kubernetes-list-type`; empty if not given, which means `atomic`.
     pub list_type: &'static str,
     /// `x-kubernetes-list-map-keys`.
     pub list_map_keys: &'static [&'static str],
     /// `x-kubernetes-map-type: atomic` on the field itself.
     pub atomic: bool,
-    /// `x-kubernetes-map-type: granular` on the field itself: merges member by member even where
-    /// its type's definition is atomic.
+    /// `x-kubernetes-map-type: granular` on the field itself: merges member by member even if its
+    /// type's definition is atomic.
     pub granular: bool,
     /// `x-kubernetes-patch-strategy`, comma separated.
     pub patch_strategy: &'static str,
     /// `x-kubernetes-patch-merge-key`.
     pub merge_key: &'static str,
-    /// Declared default as JSON text (empty: none).
+    /// Declared default as JSON text; empty if none.
     pub default: &'static str,
-    /// `format` of the field, or of its items when it is a list of scalars.
+    /// `format` of the field, or of its items if it is a list of scalars.
     pub format: &'static str,
-    /// What is written when nothing was given.
+    /// How the field is encoded if no value was given.
     pub presence: Presence,
-    /// Place in the declared order of the struct, in which the API writes built-in types (255:
+    /// Position in the declared order of the struct, in which the API writes built-in types (255:
     /// unknown).
     pub order: u8,
-    /// Number in the protobuf message, after those of the messages on the way to it: JSON lifts the
-    /// members of some messages to where the message stands (`Volume.hostPath` is
-    /// `volumeSource.hostPath`, `[2, 1]`). Empty: not in protobuf, or unknown.
+    /// Number in the protobuf message, preceded by the numbers of the enclosing messages: JSON
+    /// inlines the members of some messages (`Volume.hostPath` is `volumeSource.hostPath`, `[2,
+    /// 1]`). Empty: not in protobuf, or unknown.
     pub protobuf: &'static [u8],
 }
 
-/// How a field is encoded when nothing, or the zero value of its type, was given.
+/// How a field is encoded if no value, or the zero value of its type, was given.
 ///
 /// Zero values: `""`, `0`, `false`, `"0"` (quantity), `{}` with its own always-written fields
 /// (struct), `null` (list, map, time, any).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Presence {
-    /// Left out when it has its zero value, given or not; empty lists and maps are left out too.
+    /// Omitted if it has its zero value, given or not. Empty lists and maps are omitted too.
     Omitted,
-    /// Left out when absent; a zero value that was given stays (`replicas: 0`, `securityContext:
-    /// {}`).
+    /// Omitted if absent. A given zero value is written (`replicas: 0`, `securityContext: {}`).
     Pointer,
-    /// Always written, with its zero value when absent (`status: {}`, `resources: {}`,
+    /// Always written, with its zero value if absent (`status: {}`, `resources: {}`,
     /// `lastTransitionTime: ""`).
     Always,
-    /// Always written, `null` when absent (`containers: null`, `eventTime: null`).
+    /// Always written, as `null` if absent (`containers: null`, `eventTime: null`).
     Null,
 }
 
@@ -107,7 +106,7 @@ pub enum Presence {
 pub enum Type {
     /// A string.
     Str,
-    /// An integer; `Field::format` says `int32` or `int64`.
+    /// An integer; `Field::format` is `int32` or `int64`.
     Int,
     /// A number.
     Num,
@@ -148,7 +147,7 @@ pub struct Resource {
     pub singular: &'static str,
     /// Kind.
     pub kind: &'static str,
-    /// Namespaced, or else cluster-scoped.
+    /// Whether it is namespaced; otherwise it is cluster-scoped.
     pub namespaced: bool,
     /// Verbs of the main endpoint, alphabetical as discovery lists them.
     pub verbs: &'static [&'static str],
@@ -160,7 +159,7 @@ pub struct Resource {
     pub subresources: &'static [Subresource],
     /// Whether the kind tracks `metadata.generation`.
     pub generation: bool,
-    /// Table columns (empty for kinds that are never printed, such as reviews).
+    /// Table columns; empty for kinds that are never printed, such as reviews.
     pub columns: &'static [Column],
 }
 impl Resource {
@@ -188,7 +187,7 @@ pub struct Column {
     pub name: &'static str,
     /// `string`, `integer`, `boolean` or `date`.
     pub ty: &'static str,
-    /// `name` for the column that holds the object's name, else empty.
+    /// `name` for the column with the object's name, otherwise empty.
     pub format: &'static str,
     /// 0: always shown; 1: shown with `-o wide`.
     pub priority: u8,
@@ -200,7 +199,7 @@ pub fn definition(name: &str) -> Option<u16> {
     u16::try_from(at).ok()
 }
 
-/// Index in [`DEFINITIONS`] of the body of a kind (objects and their lists; for meta/v1 types ask
+/// Index in [`DEFINITIONS`] of the body of a kind (objects and their lists; for meta/v1 types use
 /// [`definition`]).
 pub fn kind(group: &str, version: &str, kind: &str) -> Option<u16> {
     let wanted = (group, version, kind);

@@ -116,7 +116,7 @@ fn protobuf_numbers_lead_to_one_field_each() {
             .collect();
         ways.sort_unstable();
         for pair in ways.windows(2) {
-            // A number is a field or a message of lifted fields, never both.
+            // A number denotes a field or an inlined message, never both.
             assert!(!pair[1].starts_with(pair[0]), "{}: {pair:?}", definition.name);
         }
     }

@@ -1,17 +1,17 @@
-//! `#[setpoint::test]`: a test over a control plane of its own.
+//! `#[setpoint::test]`: a test with its own control plane.
 //!
 //! # Theory
 //!
 //! The attribute turns an asynchronous function of a `&TestEnv` into a test of the standard
-//! harness. It only writes the call: what a test environment is, how its runtime is built and what
-//! is printed when it fails is in `setpoint-testenv`, whose page describes the attribute.
+//! harness. It only generates the call. `setpoint-testenv` provides the test environment, its
+//! runtime and the output of failures, and documents the attribute.
 
 use proc_macro::TokenStream;
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Ident, ItemFn, LitInt, Path, Token, parse_macro_input, parse_quote};
 
-/// What stands in the brackets.
+/// The arguments in the brackets.
 struct Options {
     real_time: bool,
     seed: Expr,
@@ -61,16 +61,16 @@ impl Parse for Options {
 
 /// Makes a test of an asynchronous function with one parameter, `&TestEnv`, or none.
 ///
-/// | option | what it does |
+/// | option | effect |
 /// |---|---|
-/// | none | virtual time, seed 0: the test does the same each time |
+/// | none | virtual time, seed 0: the test behaves the same each time |
 /// | `real_time` | the wall clock, and the operating system's entropy |
 /// | `seed = N` | another seed |
 /// | `seeds = N` | the test runs with `N` seeds, from `seed` on |
-/// | `crate = path` | where the `testenv` module is; `::setpoint::testenv` unless it says otherwise |
+/// | `crate = path` | the path of the `testenv` module; default `::setpoint::testenv` |
 ///
-/// The environment variable `SEED` picks one seed, which is how a failure is replayed. The function
-/// may return `()` or a `Result`.
+/// The environment variable `SEED` selects one seed, to replay a failure. The function may return
+/// `()` or a `Result`.
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     let Options { real_time, seed, seeds, krate } = parse_macro_input!(options as Options);

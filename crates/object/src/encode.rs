@@ -1,8 +1,9 @@
-//! The one encoding of objects: members sorted, no spaces, so that equal objects are equal bytes.
+//! The canonical encoding of objects: members sorted, no spaces, so that equal objects have equal
+//! bytes.
 //!
-//! Stored objects have no `metadata.resourceVersion`: the revision says it. The splices put it in,
-//! or exchange `apiVersion`, by copying the bytes around one member; [`with_resource_version`]
-//! keeps the encoding canonical.
+//! Stored objects have no `metadata.resourceVersion`, because the store's revision is the
+//! resourceVersion. The splice functions insert it, or replace `apiVersion`, by copying the bytes
+//! around one member. [`with_resource_version`] keeps the encoding canonical.
 use crate::scan::Cursor;
 use crate::skim::SkimError;
 use bytes::Bytes;
@@ -12,17 +13,16 @@ use std::ops::Range;
 
 /// Encodes a tree canonically.
 ///
-/// Members come sorted bytewise, whether or not `serde_json` keeps the order of insertion in this
+/// Members are sorted bytewise, whether or not `serde_json` preserves insertion order in this
 /// build.
 pub fn to_bytes(value: &Value) -> Bytes {
-    to_bytes_of_about(value, 256)
+    to_bytes_with_capacity(value, 256)
 }
-/// As [`to_bytes`], with room for so many bytes to begin with: for whoever knows what the tree was
-/// before.
-pub fn to_bytes_of_about(value: &Value, room: usize) -> Bytes {
-    let mut out = Vec::with_capacity(room);
+/// As [`to_bytes`], with an initial capacity, for callers that know the approximate size.
+pub fn to_bytes_with_capacity(value: &Value, capacity: usize) -> Bytes {
+    let mut out = Vec::with_capacity(capacity);
     write_value(&mut out, value);
-    // What is made here is kept as it is, in a store and in caches.
+    // The result is stored as it is, in a store and in caches, so excess capacity would be wasted.
     if out.capacity() - out.len() > out.len() / 4 {
         out.shrink_to_fit();
     }
@@ -65,28 +65,27 @@ fn write_members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a Strin
     }
     out.push(b'}');
 }
-/// Writes what has no members. Writing these into memory cannot fail.
+/// Writes a value without members. Writing it to memory cannot fail.
 fn write_scalar<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, scalar: &T) {
     let written = serde_json::to_writer(out, scalar);
     debug_assert!(written.is_ok(), "a scalar into memory");
 }
 
-/// Splices `metadata.resourceVersion` into a stored encoding, which has none, without building a
-/// tree.
+/// Inserts `metadata.resourceVersion` into a stored encoding without building a tree.
 ///
-/// The member goes to its sorted place, so a canonical encoding stays canonical. One that is
-/// already there is exchanged. An object without `metadata` gets one. Bytes that are no object, or
-/// whose `metadata` is none, come back as they are.
+/// The member is inserted at its sorted position, so a canonical encoding stays canonical. An
+/// existing resourceVersion is replaced. An object without `metadata` gets one. Bytes that are not
+/// an object, or whose `metadata` is not an object, are returned unchanged.
 pub fn with_resource_version(stored: &[u8], revision: u64) -> Bytes {
     let mut out = Vec::with_capacity(stored.len() + RESOURCE_VERSION_BYTES);
     push_with_resource_version(&mut out, stored, revision);
     out.into()
 }
-/// The most bytes that a splice of a resourceVersion adds: `"metadata":{"resourceVersion":"` and
-/// `"},` around 20 digits.
+/// Maximum number of bytes that inserting a resourceVersion adds: `"metadata":{"resourceVersion":"`
+/// and `"},` around 20 digits.
 pub const RESOURCE_VERSION_BYTES: usize = 54;
 
-/// As [`with_resource_version`], behind what `out` holds: who assembles a larger text copies each
+/// As [`with_resource_version`], appending to `out`, so that assembling a larger text copies each
 /// object once.
 pub fn push_with_resource_version(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     let mut digits = itoa::Buffer::new();
@@ -97,14 +96,14 @@ pub fn push_with_resource_version(out: &mut Vec<u8>, stored: &[u8], revision: u6
     }
 }
 
-/// Appends a stored object as an item of a list of its kind: with its resourceVersion spliced in as
-/// by [`push_with_resource_version`], without its top-level `apiVersion` and `kind`, which the list
-/// tells. Bytes that are no object are appended as they are.
+/// Appends a stored object as an item of a list of its kind: with its resourceVersion inserted as
+/// by [`push_with_resource_version`], and without its top-level `apiVersion` and `kind`, which the
+/// list has. Bytes that are not an object are appended unchanged.
 pub fn push_list_item(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     if let Some(places) = ListItemPlaces::of(stored) {
         return places.push(out, stored, revision);
     }
-    // Not in canonical order, which no object of this server's own is.
+    // Not in canonical order. All objects written by this server are.
     let object = with_resource_version(stored, revision);
     match without_type(&object) {
         Ok(pieces) => {
@@ -121,33 +120,36 @@ pub fn push_list_item(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     }
 }
 
-/// Where a canonical stored object is cut to be an item of a list, for whoever makes one of the
-/// same object often: looking costs as much as copying. Eight bytes.
+/// The positions at which a canonical stored object is cut to make a list item. For callers that
+/// make items of the same object often, because finding the positions costs as much as copying.
+/// Eight bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListItemPlaces {
-    /// Where the member `kind` starts.
+    /// Start of the member `kind`.
     kind: u32,
-    /// Where the resourceVersion belongs, in a `metadata` that has other members.
+    /// Position of the resourceVersion, in a `metadata` that has other members.
     version: u32,
 }
 impl ListItemPlaces {
-    /// Looks. `None` for what is not canonical, or has a resourceVersion already.
+    /// Finds the positions. `None` if the object is not canonical, or already has a
+    /// resourceVersion.
     pub fn of(stored: &[u8]) -> Option<Self> {
         list_item_places(stored).ok()
     }
-    /// As one number, which is never zero.
+    /// Packs the positions into one number, which is never zero.
     pub fn to_bits(self) -> u64 {
         u64::from(self.kind) << 32 | u64::from(self.version)
     }
-    /// What [`ListItemPlaces::to_bits`] was made of.
+    /// Unpacks the number of [`ListItemPlaces::to_bits`].
     pub fn from_bits(bits: u64) -> Self {
-        // The halves of a number.
+        // The two halves of the number.
         Self { kind: (bits >> 32) as u32, version: (bits & u64::from(u32::MAX)) as u32 }
     }
-    /// Appends the item, as [`push_list_item`] does. `stored` is what the places are of.
+    /// Appends the item, as [`push_list_item`] does. `stored` must be the object of these
+    /// positions.
     pub fn push(self, out: &mut Vec<u8>, stored: &[u8], revision: u64) {
         let (kind, version) = (self.kind as usize, self.version as usize);
-        // Versions and kinds hold no commas.
+        // Versions and kinds contain no commas.
         let behind = |start: usize| {
             let comma = stored[start..].iter().position(|byte| *byte == b',');
             comma.map_or(stored.len(), |len| start + len + 1)
@@ -204,7 +206,7 @@ fn list_item_places(stored: &[u8]) -> Result<ListItemPlaces, SkimError> {
         _ => cursor.fail("metadata without a resourceVersion"),
     }
 }
-/// The members of an object but for `apiVersion` and `kind`, names and values.
+/// The ranges of an object's members, name and value, except `apiVersion` and `kind`.
 fn without_type(object: &[u8]) -> Result<Vec<Range<usize>>, SkimError> {
     let mut cursor = Cursor::new(object);
     cursor.object()?;
@@ -219,10 +221,10 @@ fn without_type(object: &[u8]) -> Result<Vec<Range<usize>>, SkimError> {
     Ok(pieces)
 }
 
-/// Exchanges the top-level `apiVersion` of an encoded object without building a tree; adds one when
-/// there is none.
+/// Replaces the top-level `apiVersion` of an encoded object without building a tree; adds it if
+/// missing.
 ///
-/// Bytes that are no object come back as they are.
+/// Bytes that are not an object are returned unchanged.
 pub fn with_api_version(encoded: &[u8], api_version: &str) -> Bytes {
     let mut quoted = Vec::with_capacity(api_version.len() + 2);
     write_scalar(&mut quoted, api_version);
@@ -236,26 +238,27 @@ pub fn with_api_version(encoded: &[u8], api_version: &str) -> Bytes {
     }
 }
 
-/// Where the value of a member stands or belongs.
+/// The position of a member's value in the text.
 #[derive(Debug, PartialEq, Eq)]
 enum Place<'p> {
-    /// It stands here.
+    /// The member exists; range of its value.
     There(Range<usize>),
-    /// It belongs at this byte: these members, each in the one before, are missing there.
+    /// The member is missing and belongs at this byte. `path` has the missing members, each nested
+    /// in the one before.
     Missing { at: usize, path: &'p [&'p str], comma: Comma },
 }
-/// Where the separator of a new member goes.
+/// Position of the separator of a new member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comma {
-    /// The object has no member.
+    /// The object has no members.
     None,
-    /// A member stands before.
+    /// A member precedes.
     Before,
-    /// A member stands behind.
+    /// A member follows.
     After,
 }
 impl Place<'_> {
-    /// Appends the text with the value, given in parts, put in.
+    /// Appends the text with the value inserted. The value is given in parts.
     fn push(&self, out: &mut Vec<u8>, bytes: &[u8], value: &[&[u8]]) {
         let (range, path, comma) = match self {
             Place::There(range) => (range.clone(), &[][..], Comma::None),
@@ -269,7 +272,7 @@ impl Place<'_> {
             if idx > 0 {
                 out.push(b'{');
             }
-            // A `Vec` takes every write; the names are this module's own and need no escapes.
+            // Writing to a `Vec` cannot fail; the names are this module's own and need no escapes.
             _ = write!(out, "\"{name}\":");
         }
         value.iter().for_each(|part| out.extend_from_slice(part));
@@ -280,7 +283,7 @@ impl Place<'_> {
         out.extend_from_slice(&bytes[range.end..]);
     }
 }
-/// Finds a member by its path, the first of repeated ones.
+/// Finds a member by its path; the first one if it is repeated.
 fn place_of<'p>(bytes: &[u8], path: &'p [&'p str]) -> Result<Place<'p>, SkimError> {
     let mut cursor = Cursor::new(bytes);
     for level in 0..path.len() {
@@ -290,8 +293,8 @@ fn place_of<'p>(bytes: &[u8], path: &'p [&'p str]) -> Result<Place<'p>, SkimErro
     }
     Ok(Place::There(cursor.skip()?))
 }
-/// Goes into the object at the cursor and up to the value of the first member of `path`. If it is
-/// missing: where the path belongs.
+/// Enters the object at the cursor and moves to the value of the first member of `path`. Returns
+/// the insert position if the member is missing.
 fn seek<'p>(cursor: &mut Cursor<'_>, path: &'p [&'p str]) -> Result<Option<Place<'p>>, SkimError> {
     let name = path.first().copied().unwrap_or_default();
     cursor.object()?;
@@ -301,7 +304,7 @@ fn seek<'p>(cursor: &mut Cursor<'_>, path: &'p [&'p str]) -> Result<Option<Place
         let at = cursor.position();
         cursor.peek();
         let Some(key) = cursor.key(&mut first)? else {
-            // Not there: at the first member that sorts behind it, else at the end.
+            // Missing: insert before the first member that sorts after it, else at the end.
             let comma = if n_members == 0 { Comma::None } else { Comma::Before };
             return Ok(Some(match before {
                 Some(at) => Place::Missing { at, path, comma: Comma::After },

@@ -1,4 +1,4 @@
-//! Field paths and field errors: what `Status.details.causes` is made of (spec: api-server §4).
+//! Field paths and field errors, the content of `Status.details.causes` (spec: api-server §4).
 use serde_json::Value;
 
 mod errors;
@@ -9,7 +9,7 @@ pub use errors::Errors;
 pub use path::Path;
 pub use show::{quote, show};
 
-/// What kind of fault a field error reports; gives the cause's `reason` and the text's prefix.
+/// The kind of a field error. Determines the cause's `reason` and the prefix of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -28,15 +28,15 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// One fault of one field. Displays as `spec.x: Invalid value: 3: must be ...`.
+/// An error of one field. Displays as `spec.x: Invalid value: 3: must be ...`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Error {
-    /// What kind.
+    /// The kind of the error.
     pub kind: ErrorKind,
-    /// Where.
+    /// The path of the field.
     pub path: Path,
-    /// The text that follows the prefix for kinds that show a value, already printed as the API
-    /// does; `None` when not shown.
+    /// The printed value, for kinds whose text includes one, as the API prints it; `None` if not
+    /// shown.
     pub shown: Option<String>,
     /// The explanation; may be empty.
     pub detail: String,
@@ -103,7 +103,7 @@ impl Error {
     pub fn internal(path: Path, detail: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Internal, path, shown: None, detail: detail.into() }
     }
-    /// How many bytes its path and what it says are.
+    /// Length of its path, value and explanation, in bytes.
     pub fn n_bytes(&self) -> usize {
         self.path.n_bytes() + self.detail.len() + self.shown.as_deref().map_or(0, str::len)
     }
@@ -156,14 +156,14 @@ impl std::fmt::Display for Error {
 }
 impl std::error::Error for Error {}
 
-/// Several field errors as one text: one stands alone, more are `[a, b]` with repeated texts left
-/// out.
+/// Joins field errors into one text: a single error as it is, several as `[a, b]` without
+/// duplicates.
 pub fn aggregate(errors: &[Error]) -> String {
     let mut texts: Vec<String> = Vec::with_capacity(errors.len());
     let mut seen = std::collections::HashSet::with_capacity(errors.len());
     for error in errors {
         let text = error.to_string();
-        // A body may hold a hundred thousand faults.
+        // A body may contain a hundred thousand errors.
         if seen.insert(text.clone()) {
             texts.push(text);
         }

@@ -1,11 +1,12 @@
 //! Field selectors (spec: api-server §8).
 //!
-//! Which labels a kind supports is the registry's to check; here is the grammar and the comparison.
+//! This module has the grammar and the comparison. The registry checks which fields a kind
+//! supports.
 use crate::label::ParseError;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A parsed field selector; the empty one matches everything.
+/// A parsed field selector. The empty one matches everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FieldSelector {
     terms: Vec<Term>,
@@ -20,11 +21,11 @@ pub struct Term {
     pub negated: bool,
 }
 impl FieldSelector {
-    /// Matches everything.
+    /// A selector that matches everything.
     pub fn everything() -> Self {
         Self::default()
     }
-    /// A selector that wants `metadata.name` to be this one.
+    /// A selector that requires this `metadata.name`.
     pub fn name(name: impl Into<String>) -> Self {
         let path = "metadata.name".to_owned();
         Self { terms: vec![Term { path, value: name.into(), negated: false }] }
@@ -33,7 +34,7 @@ impl FieldSelector {
     ///
     /// # Errors
     ///
-    /// Displays as the message of the API's 400.
+    /// Displays as the message of the API's 400 response.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let parts = split_unescaped(text).into_iter().filter(|part| !part.is_empty());
         let terms = parts.map(|part| {
@@ -48,27 +49,27 @@ impl FieldSelector {
         });
         Ok(Self { terms: terms.collect::<Result<_, _>>()? })
     }
-    /// Its terms.
+    /// The terms.
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }
-    /// Whether it has no term.
+    /// Whether it has no terms.
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
-    /// The name it requires, if it has a term `metadata.name=x`.
+    /// The required name, if it has a term `metadata.name=x`.
     pub fn requires_name(&self) -> Option<&str> {
         self.terms
             .iter()
             .find(|t| !t.negated && t.path == "metadata.name")
             .map(|t| t.value.as_str())
     }
-    /// Matches fields given as a look-up (absent reads as empty).
+    /// Matches an object's fields, given as a lookup function. An absent field reads as empty.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> Cow<'a, str>) -> bool {
         self.terms.iter().all(|term| (field(&term.path) == term.value) != term.negated)
     }
 }
-/// The query form: parses back to the same selector.
+/// The query form, which parses to the same selector.
 impl fmt::Display for FieldSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (idx, Term { path, value, negated }) in self.terms.iter().enumerate() {
@@ -85,7 +86,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// Splits at commas that no backslash stands before.
+/// Splits at commas that are not escaped with a backslash.
 fn split_unescaped(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut is_escaped) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_the_apis() {
+    fn messages_are_those_of_the_api() {
         for (text, message) in [
             ("a", "invalid selector: 'a'; can't understand 'a'"),
             ("b=1,a", "invalid selector: 'b=1,a'; can't understand 'a'"),
@@ -164,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_displays_parses_back(
+        fn displayed_selector_parses_to_the_same(
             terms in proptest::collection::vec(("[a-z.]{1,5}", "[a,=!é\\\\]{0,5}", any::<bool>()), 0..4),
         ) {
             let terms: Vec<_> = terms
@@ -176,7 +177,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in "[a,=!é\\\\]{0,8}") {
+        fn no_text_causes_a_panic(text in "[a,=!é\\\\]{0,8}") {
             _ = FieldSelector::parse(&text);
         }
     }

@@ -1,4 +1,4 @@
-//! Group, version, kind and resource, as the field names them.
+//! Group, version, kind and resource.
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ pub struct GroupVersion {
     pub version: Arc<str>,
 }
 impl GroupVersion {
-    /// Builds one.
+    /// Creates one.
     pub fn new(group: impl Into<Arc<str>>, version: impl Into<Arc<str>>) -> Self {
         Self { group: group.into(), version: version.into() }
     }
     /// Parses an `apiVersion`: `v1` or `group/version`.
     ///
-    /// `None` when it is empty, has no version or more than one slash.
+    /// `None` if it is empty, has no version, or has more than one slash.
     pub fn parse(api_version: &str) -> Option<Self> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         (!version.is_empty() && !version.contains('/')).then(|| Self::new(group, version))
     }
-    /// The same group version with a kind.
+    /// The kind in this group version.
     pub fn kind(&self, kind: impl Into<Arc<str>>) -> GroupVersionKind {
         GroupVersionKind {
             group: self.group.clone(),
@@ -30,7 +30,7 @@ impl GroupVersion {
             kind: kind.into(),
         }
     }
-    /// The same group version with a resource.
+    /// The resource in this group version.
     pub fn resource(&self, resource: impl Into<Arc<str>>) -> GroupVersionResource {
         GroupVersionResource {
             group: self.group.clone(),
@@ -61,7 +61,7 @@ pub struct GroupVersionKind {
     pub kind: Arc<str>,
 }
 impl GroupVersionKind {
-    /// Builds one.
+    /// Creates one.
     pub fn new(
         group: impl Into<Arc<str>>,
         version: impl Into<Arc<str>>,
@@ -69,17 +69,17 @@ impl GroupVersionKind {
     ) -> Self {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
-    /// Its `apiVersion`.
+    /// The group and version.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
-    /// Without the version.
+    /// The kind without the version.
     pub fn group_kind(&self) -> GroupKind {
         GroupKind { group: self.group.clone(), kind: self.kind.clone() }
     }
 }
-/// Displays as `apps/v1, Kind=Deployment` (the core group as `/v1, Kind=Pod`), as the API's
-/// messages do.
+/// Displays as `apps/v1, Kind=Deployment` (the core group as `/v1, Kind=Pod`), as in the API's
+/// messages.
 impl fmt::Display for GroupVersionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)
@@ -97,7 +97,7 @@ pub struct GroupVersionResource {
     pub resource: Arc<str>,
 }
 impl GroupVersionResource {
-    /// Builds one.
+    /// Creates one.
     pub fn new(
         group: impl Into<Arc<str>>,
         version: impl Into<Arc<str>>,
@@ -105,11 +105,11 @@ impl GroupVersionResource {
     ) -> Self {
         Self { group: group.into(), version: version.into(), resource: resource.into() }
     }
-    /// Without the version.
+    /// The resource without the version.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: self.resource.clone() }
     }
-    /// Its group version.
+    /// The group and version.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }

@@ -1,18 +1,18 @@
-//! Who an encoded object is, as places in its bytes.
+//! The identity of an encoded object, as positions in its bytes.
 //!
-//! [`Head::scan`] passes over an object once and remembers where its identity stands and where it
-//! ends, in one cache line and without allocating: what a cache that keeps objects as bytes needs
-//! of each. [`Skim`](crate::Skim) reads more, and both agree on what they read.
+//! [`Head::scan`] reads an object once and records the positions of its identity and its end, in
+//! one cache line and without allocating. This is what a cache of encoded objects needs of each.
+//! [`Skim`](crate::Skim) reads more; both agree on what they read.
 use crate::scan::{Cursor, RawStr};
 use crate::skim::SkimError;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Where the identity of an encoded object stands in its bytes, and where the object ends.
+/// The positions of an encoded object's identity in its bytes, and the object's end.
 ///
-/// The accessors want the bytes that were scanned, or a copy of them; with others they read
-/// anything, but never panic. Absent members, and members of the wrong type, read as empty. The
-/// last of repeated members counts.
+/// Pass the accessors the bytes that were scanned, or a copy of them. With other bytes they return
+/// arbitrary text, but never panic. Absent members, and members of the wrong type, read as empty.
+/// The last of repeated members counts.
 ///
 /// ```
 /// use setpoint_object::Head;
@@ -33,25 +33,25 @@ pub struct Head {
     resource_version: Span,
     pub(crate) managed_fields: Span,
     pub(crate) end: u32,
-    /// Whether `managedFields` stands more than once in the metadata that counts.
+    /// Whether `managedFields` occurs more than once in the effective metadata.
     pub(crate) is_repeated: bool,
 }
 
-/// A range of bytes; an empty one is of something absent or empty.
+/// A range of bytes. Empty for an absent or empty member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Span {
     pub(crate) from: u32,
     pub(crate) to: u32,
 }
 impl Span {
-    /// All positions are in a text that [`Head::scan`] has cut to what 32 bits can say.
+    /// All positions fit into 32 bits, because [`Head::scan`] limits the text.
     fn new(range: Range<usize>) -> Self {
         Self { from: range.start as u32, to: range.end as u32 }
     }
     fn range(self) -> Range<usize> {
         self.from as usize..self.to as usize
     }
-    /// The value of the string that stands here.
+    /// The value of the string at this range.
     fn text(self, bytes: &[u8]) -> Cow<'_, str> {
         let raw = bytes.get(self.range()).unwrap_or_default();
         if memchr::memchr(b'\\', raw).is_none() {
@@ -62,13 +62,13 @@ impl Span {
 }
 
 impl Head {
-    /// Scans the object at the start of `bytes`, behind white space. `None` when it is not complete
-    /// in these bytes; what follows it is left alone.
+    /// Scans the object at the start of `bytes`, after white space. `None` if the object is not
+    /// complete in these bytes; bytes after it are ignored.
     ///
     /// # Errors
-    /// The bytes are no JSON object, as far as the scan looks: it follows the structure of
-    /// everything, but looks into scalars only where it reads them. The object's bytes are UTF-8.
-    /// Brackets nested deeper than 128, and objects of more than 4 GiB, are an error.
+    /// If the bytes are not a JSON object, as far as the scan looks. It checks all structure, but
+    /// the content of only those scalars that it reads. The object's bytes must be UTF-8. Brackets
+    /// nested deeper than 128, and objects of more than 4 GiB, are an error.
     pub fn scan(bytes: &[u8]) -> Result<Option<Self>, SkimError> {
         const SPAN_MAX: usize = u32::MAX as usize;
         let mut cursor = Cursor::new(&bytes[..bytes.len().min(SPAN_MAX)]);
@@ -81,11 +81,11 @@ impl Head {
             Err(error) => Err(error),
         }
     }
-    /// Scans bytes that are one whole object.
+    /// Scans bytes that are exactly one object.
     ///
     /// # Errors
-    /// As [`Head::scan`]; and when the object is not complete, or anything but white space follows
-    /// it.
+    /// As [`Head::scan`]; also if the object is not complete, or is followed by anything but white
+    /// space.
     pub fn of(bytes: &[u8]) -> Result<Self, SkimError> {
         let Some(head) = Self::scan(bytes)? else {
             return Err(SkimError { at: bytes.len(), what: "an object without an end" });
@@ -97,7 +97,7 @@ impl Head {
         Err(SkimError { at: bytes.len() - rest.len(), what: "text after the object" })
     }
 
-    /// Behind the object's last byte.
+    /// The position after the object's last byte.
     pub fn end(&self) -> usize {
         self.end as usize
     }
@@ -125,18 +125,18 @@ impl Head {
     pub fn resource_version<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
         self.resource_version.text(bytes)
     }
-    /// The member `metadata.managedFields`, its key, value and one comma: what stands around it is
-    /// the object without it. `None` when there is none. Of several, the last: then those before it
-    /// come to count when it is cut.
+    /// The member `metadata.managedFields`: its key, its value and one comma, so that removing the
+    /// range leaves a valid object. `None` if there is none. If there are several, the last;
+    /// removing it makes an earlier one effective.
     pub fn managed_fields(&self) -> Option<Range<usize>> {
         (self.managed_fields != Span::default()).then(|| self.managed_fields.range())
     }
-    /// Whether [`Head::managed_fields`] is only one of several members of this name.
+    /// Whether [`Head::managed_fields`] is one of several members of this name.
     pub fn has_repeated_managed_fields(&self) -> bool {
         self.is_repeated
     }
 
-    /// Every range in it.
+    /// All ranges.
     pub(crate) fn spans(&mut self) -> [&mut Span; 7] {
         let Self { api_version, kind, name, namespace, uid, resource_version, .. } = self;
         let managed_fields = &mut self.managed_fields;
@@ -174,7 +174,7 @@ impl Head {
             if !is_first {
                 cursor.peek();
             }
-            // Behind the bracket, or at the comma.
+            // After the bracket, or at the comma.
             let from = cursor.position();
             let Some(key) = cursor.key(&mut first)? else { return Ok(()) };
             let decoded;
@@ -192,8 +192,8 @@ impl Head {
                 b"resourceVersion" => self.resource_version = string(cursor)?,
                 b"managedFields" => {
                     cursor.skip()?;
-                    // One comma goes with the member: the one before it, or the one behind it when
-                    // it is the first.
+                    // One comma belongs to the member: the one before it, or the one after it if it
+                    // is the first member.
                     let to = match cursor.peek() {
                         Some(b',') if is_first => cursor.position() + 1,
                         _ => cursor.position(),
@@ -207,7 +207,7 @@ impl Head {
     }
 }
 
-/// A string; empty for anything else. One with escapes is decoded, to see whether it can be.
+/// A string; empty for any other value. A string with escapes is decoded to check that it is valid.
 fn string(cursor: &mut Cursor<'_>) -> Result<Span, SkimError> {
     if cursor.peek() != Some(b'"') {
         cursor.skip()?;

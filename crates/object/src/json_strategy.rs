@@ -16,7 +16,8 @@ pub(crate) fn value() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
-        // Eighths: serde_json reads floats back a last digit off unless asked to be exact.
+        // Multiples of one eighth: by default, serde_json may read a float back with a wrong last
+        // digit.
         any::<i32>().prop_map(|eighths| Value::from(f64::from(eighths) / 8.0)),
         text().prop_map(Value::from),
     ];
@@ -34,7 +35,7 @@ fn map(
     proptest::collection::vec((keys, values), 0..5)
         .prop_map(|members| members.into_iter().collect())
 }
-/// `strategy`, or now and then a value of any other type.
+/// `strategy`, or sometimes a value of any other type.
 fn mostly(strategy: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
     prop_oneof![6 => strategy, 1 => value()]
 }
@@ -46,7 +47,7 @@ fn owner() -> impl Strategy<Value = Value> {
         json!({"apiVersion": a, "kind": k, "name": n, "uid": u, "controller": c, "x": [c]})
     })
 }
-/// A tree that looks like an object, mostly.
+/// A tree that mostly looks like an object.
 pub(crate) fn object() -> impl Strategy<Value = Value> {
     let labels = || mostly(map(text(), texts()).prop_map(Value::from));
     let metadata = proptest::collection::vec(

@@ -1,21 +1,22 @@
 //! The JSONPath dialect of printer columns, with missing keys allowed.
 //!
-//! | written                              | reaches                                             |
+//! | syntax                               | selects                                             |
 //! |--------------------------------------|-----------------------------------------------------|
 //! | `.a`, `['a']`, `.a\.b`               | a member                                            |
 //! | `[0]`, `[-1]`, `[1:3]`, `[::2]`      | an element, counted from the end when negative, or a slice |
 //! | `[0,2]`, `['a','b']`                 | several                                             |
 //! | `.*`, `[*]`                          | every member or element                             |
 //! | `..a`                                | every member of that name on any level              |
-//! | `[?(@.type=="Ready")]`, `[?(@.a)]`   | elements that fulfil a comparison, or have the path |
+//! | `[?(@.type=="Ready")]`, `[?(@.a)]`   | elements for which the comparison or the path holds |
 //!
-//! The whole may stand in braces and start with `$`. What is missing reaches nothing; it is no
-//! error.
+//! A path may be enclosed in braces and start with `$`. A missing member selects nothing and is not
+//! an error.
 use serde_json::Value;
 
 mod parse;
 
-/// The longest path, in bytes: far above any column's, it bounds the work of parsing one.
+/// Maximum length of a path in bytes. Far longer than any column's path; bounds the work of
+/// parsing.
 pub const PATH_BYTES_MAX: usize = 4096;
 
 /// A parsed path.
@@ -23,16 +24,16 @@ pub const PATH_BYTES_MAX: usize = 4096;
 pub struct JsonPath {
     steps: Vec<Step>,
 }
-/// Why a path does not parse.
+/// Why a path is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct JsonPathError(pub String);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
-    /// Members of these names.
+    /// Members with these names.
     Members(Vec<String>),
-    /// Elements of these indexes.
+    /// Elements with these indexes.
     Elements(Vec<i64>),
     Slice {
         start: Option<i64>,
@@ -40,19 +41,19 @@ enum Step {
         step: i64,
     },
     Wildcard,
-    /// The value itself and everything in it, on every level.
+    /// The value itself and all its descendants.
     Descendants,
     Filter(Box<Filter>),
 }
 #[derive(Debug, Clone, PartialEq)]
 struct Filter {
     left: Operand,
-    /// `None`: the left side reaches something.
+    /// `None` tests whether the left side selects anything.
     test: Option<(Comparison, Operand)>,
 }
 #[derive(Debug, Clone, PartialEq)]
 enum Operand {
-    /// From the element (`@`).
+    /// A path from the element (`@`).
     Path(JsonPath),
     Literal(Value),
 }
@@ -71,11 +72,11 @@ impl JsonPath {
     ///
     /// # Errors
     ///
-    /// The text is no path of this dialect, or longer than [`PATH_BYTES_MAX`].
+    /// If the text is not a path of this dialect, or is longer than [`PATH_BYTES_MAX`].
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         parse::parse(text)
     }
-    /// Every value the path reaches, in order.
+    /// All values that the path selects, in order.
     pub fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         let mut found = vec![value];
         for step in &self.steps {
@@ -117,12 +118,13 @@ impl Step {
         }
     }
 }
-/// The place of an index that may count from the end.
+/// Resolves an index, which counts from the end if it is negative.
 fn position(index: i64, items: &[Value]) -> Option<usize> {
     let len = i64::try_from(items.len()).ok()?;
     usize::try_from(if index < 0 { index.checked_add(len)? } else { index }).ok()
 }
-/// The value and all in it. As deep as the tree, whose depth its parser has bounded.
+/// Appends the value and all its descendants. Recurses as deep as the tree, whose depth the parser
+/// bounded.
 fn descend<'a>(value: &'a Value, out: &mut Vec<&'a Value>) {
     out.push(value);
     match value {
@@ -137,7 +139,7 @@ impl Filter {
         let Some((comparison, right)) = &self.test else { return !left.is_empty() };
         match (left.as_slice(), right.values(item).as_slice()) {
             ([left], [right]) => comparison.holds(left, right),
-            // Comparing with what is missing, or with several, selects nothing.
+            // A comparison with no value or several selects nothing.
             _ => false,
         }
     }

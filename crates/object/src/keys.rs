@@ -1,34 +1,34 @@
-//! Keys of objects: from a resource to its prefix, from an object to its key, and back.
+//! Store keys of objects: from a resource to its prefix, from an object to its key, and back.
 //!
-//! | key                                  | resource                     | why                                           |
+//! | key                                  | resource                     | rule                                          |
 //! |--------------------------------------|------------------------------|-----------------------------------------------|
 //! | `/registry/secrets/ns/name`          | `secrets`                    | built in: under its plural                    |
-//! | `/registry/deployments/ns/name`      | `deployments.apps`           | whatever its group is                         |
-//! | `/registry/services/specs/ns/name`   | `services`                   | an old exception (there are five)                 |
-//! | `/registry/minions/name`             | `nodes`                      | another                                       |
+//! | `/registry/deployments/ns/name`      | `deployments.apps`           | built in: the group is left out               |
+//! | `/registry/services/specs/ns/name`   | `services`                   | historical exception (there are five)         |
+//! | `/registry/minions/name`             | `nodes`                      | another exception                             |
 //! | `/registry/ex.io/widgets/ns/name`    | `widgets.ex.io`              | custom: under group and plural                |
-//! | `/registry/ranges/serviceips`        | none                         | it has no REST API                            |
+//! | `/registry/ranges/serviceips`        | none                         | has no REST API                               |
 //!
-//! The layout is Kubernetes', so that a store can be handed from one server to the other.
+//! The layout is that of Kubernetes, so that servers can be exchanged over the same store.
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// What every key of the API starts with.
+/// Prefix of all keys of the API.
 pub const ROOT: &str = "/registry/";
-/// The prefix of Services, which have addresses and ports beside.
+/// Prefix of Services, which also own addresses and ports.
 pub const SERVICES: &str = "/registry/services/specs/";
-/// The prefix of CustomResourceDefinitions, which say what else is served.
+/// Prefix of CustomResourceDefinitions, which determine the custom resources that are served.
 pub const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
-/// Where the fences of definitions are: per definition a key that orders writes of its objects with
-/// changes of its schema. No resource has this name: there is a dot in it.
+/// Prefix of the schema fences. A definition's fence orders writes of its objects with changes of
+/// its schema. No resource can have this name, because it contains a dot.
 pub const SCHEMA_FENCES: &str = "/registry/apiextensions.k8s.io/schema.fences/";
-/// A key for each cluster address in use. Beside the keys in which kube-apiserver keeps its
-/// bitmaps; not served.
+/// Prefix of one key per cluster address in use. Next to the keys of kube-apiserver's bitmaps; not
+/// served.
 pub const CLUSTER_ADDRESSES: &str = "/registry/ranges/serviceips/";
-/// The same for node ports.
+/// Prefix of one key per node port in use.
 pub const NODE_PORTS: &str = "/registry/ranges/servicenodeports/";
 
-/// Built-in resources that do not lie under their plural: group, resource, and where they lie.
+/// Built-in resources that are not stored under their plural: group, resource, and path.
 const PLACES: [(&str, &str, &str); 5] = [
     ("", "services", "services/specs"),
     ("", "endpoints", "services/endpoints"),
@@ -36,21 +36,21 @@ const PLACES: [(&str, &str, &str); 5] = [
     ("", "replicationcontrollers", "controllers"),
     ("networking.k8s.io", "ingresses", "ingress"),
 ];
-/// The first word of two that are neither a group nor a resource.
+/// The only first word of two words that is neither a group nor a resource.
 const SERVICES_WORD: &str = "services";
-/// Built-in groups whose resources lie under group and plural, as custom resources do.
+/// Built-in groups whose resources are stored under group and plural, as custom resources are.
 const GROUPS: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
 
-/// Where the objects of a resource are.
+/// Whether the objects of a resource are in namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// Each in a namespace.
+    /// Each object is in a namespace.
     Namespaced,
-    /// In none: the resource is the whole cluster's.
+    /// Objects belong to the whole cluster.
     Cluster,
 }
 impl Scope {
-    /// The scope of what is `namespaced` or not.
+    /// The scope for a `namespaced` flag.
     pub fn of(is_namespaced: bool) -> Self {
         if is_namespaced { Self::Namespaced } else { Self::Cluster }
     }
@@ -59,7 +59,7 @@ impl Scope {
         self == Self::Namespaced
     }
 }
-/// Displays as a definition and aggregated discovery write it: `Namespaced`, `Cluster`.
+/// Displays as in definitions and aggregated discovery: `Namespaced`, `Cluster`.
 impl std::fmt::Display for Scope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.is_namespaced() { "Namespaced" } else { "Cluster" })
@@ -80,8 +80,8 @@ pub fn custom_prefix(group: &str, resource: &str) -> String {
     format!("{ROOT}{group}/{resource}/")
 }
 
-/// The prefix of a namespace's objects; that of all of them when `namespace` is empty or there are
-/// none.
+/// The prefix of a namespace's objects; of all objects if `namespace` is empty or the resource is
+/// cluster-scoped.
 pub fn collection(prefix: &str, scope: Scope, namespace: &str) -> Bytes {
     match namespace {
         "" => prefix.to_owned().into(),
@@ -102,7 +102,7 @@ pub fn key(prefix: &str, scope: Scope, namespace: &str, name: &str) -> Bytes {
     Bytes::from(key)
 }
 
-/// Namespace and name in a key of which this many bytes are the prefix. Empty where there are none.
+/// The namespace and name in a key whose prefix has this length. Empty where absent.
 pub fn names(prefix_len: usize, scope: Scope, key: &[u8]) -> (&str, &str) {
     let rest = std::str::from_utf8(key.get(prefix_len..).unwrap_or_default()).unwrap_or_default();
     match scope {
@@ -111,10 +111,11 @@ pub fn names(prefix_len: usize, scope: Scope, key: &[u8]) -> (&str, &str) {
     }
 }
 
-/// The part of a key that names its resource, with the slash behind it: [`ROOT`] and one word, or
-/// two when the first has a dot (a group) or is `services`. `None` when the key has no such part.
+/// The part of a key that names its resource, with the trailing slash: [`ROOT`] and one word, or
+/// two words if the first contains a dot (a group) or is `services`. `None` if the key has no such
+/// part.
 ///
-/// So a reader of keys needs no catalog.
+/// Needs no catalog.
 pub fn prefix_of(key: &[u8]) -> Option<&str> {
     let rest = key.strip_prefix(ROOT.as_bytes())?;
     let word = |from: usize| {
@@ -124,18 +125,18 @@ pub fn prefix_of(key: &[u8]) -> Option<&str> {
     let first = word(0)?;
     let has_two = rest[..first].contains(&b'.') || rest[..first - 1] == *SERVICES_WORD.as_bytes();
     let end = if has_two { word(first)? } else { first };
-    // Keys are text: object and resource names are.
+    // Keys are text, because object and resource names are.
     std::str::from_utf8(&key[..ROOT.len() + end]).ok()
 }
 
-/// The resources that lie under one word, by that word.
+/// Maps the first word of a key to its resource.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     words: BTreeMap<&'static str, (&'static str, &'static str)>,
 }
 impl Directory {
-    /// Of built-in resources, as `(group, plural)`. Where two groups serve the same objects
-    /// (Events), the first is named.
+    /// Creates a directory of built-in resources, given as `(group, plural)`. If two groups serve
+    /// the same objects (Events), the first counts.
     pub fn of(resources: impl IntoIterator<Item = (&'static str, &'static str)>) -> Self {
         let mut words = BTreeMap::new();
         for (group, resource) in resources {
@@ -147,7 +148,8 @@ impl Directory {
         }
         Self { words }
     }
-    /// The group and the resource of a prefix that [`prefix_of`] gave. `None`: not one of the API.
+    /// The group and the resource of a prefix from [`prefix_of`]; `None` if it is not a resource of
+    /// the API.
     pub fn resource<'k>(&self, prefix: &'k str) -> Option<(&'k str, &'k str)> {
         let words = prefix.strip_prefix(ROOT)?.strip_suffix('/')?;
         match (self.words.get(words), words.split_once('/')) {

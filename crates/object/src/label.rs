@@ -6,14 +6,15 @@ use std::fmt;
 
 mod parse;
 
-/// A parsed label selector; the empty one matches everything.
+/// A parsed label selector. The empty one matches everything.
 ///
-/// Its requirements all must hold. A parsed one has them sorted by key, as the API shows them.
+/// All its requirements must hold. In a parsed selector they are sorted by key, as the API shows
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selector {
     requirements: Vec<Requirement>,
 }
-/// One requirement of a selector. Its values are sorted, each once.
+/// One requirement of a selector. Its values are sorted and unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Requirement {
@@ -34,21 +35,21 @@ pub enum Operator {
     GreaterThan,
     LessThan,
 }
-/// The text of the 400 the API answers with.
+/// A parse error, displayed as the text of the API's 400 response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(pub String);
 
 impl Selector {
-    /// Matches everything.
+    /// A selector that matches everything.
     pub fn everything() -> Self {
         Self::default()
     }
-    /// A selector that wants exactly these labels.
+    /// A selector that requires exactly these labels.
     ///
     /// # Errors
     ///
-    /// A key or value that no label can have.
+    /// If a key or value is not valid for a label.
     pub fn from_labels<'a>(
         labels: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, ParseError> {
@@ -61,16 +62,16 @@ impl Selector {
     ///
     /// # Errors
     ///
-    /// Displays as the message of the API's 400.
+    /// Displays as the message of the API's 400 response.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         parse::Parser::new(text).selector().map(Self::of).map_err(ParseError)
     }
-    /// From a `LabelSelector` object (`matchLabels`, `matchExpressions`); `Null` matches nothing
-    /// (`None`).
+    /// Converts a `LabelSelector` object (`matchLabels`, `matchExpressions`). `Null` matches
+    /// nothing and gives `None`.
     ///
     /// # Errors
     ///
-    /// An operator, key or value the API refuses, displayed with its words.
+    /// If the API refuses an operator, key or value; displays as the API's message.
     pub fn from_object(selector: &Value) -> Result<Option<Self>, ParseError> {
         if selector.is_null() {
             return Ok(None);
@@ -105,22 +106,22 @@ impl Selector {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { requirements }
     }
-    /// Whether it has no requirement.
+    /// Whether it has no requirements.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty()
     }
-    /// Its requirements.
+    /// The requirements.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
-    /// Matches a set of labels given as a look-up.
+    /// Matches an object's labels, given as a lookup function.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key)))
     }
 }
 
 impl Requirement {
-    /// A requirement that was checked.
+    /// Creates a requirement after validating it.
     fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, ParseError> {
         values.sort_unstable();
         values.dedup();
@@ -161,10 +162,10 @@ impl Requirement {
             Err(ParseError(field::aggregate(&faults)))
         }
     }
-    /// Whether a label's value (`None`: the object has no such label) fulfils it.
+    /// Whether the requirement holds for a label's value; `None` if the object lacks the label.
     pub fn matches(&self, value: Option<&str>) -> bool {
         let is_among = |value: &str| self.values.iter().any(|v| v == value);
-        // Compares as integers; a label that is none fails.
+        // Compares integers. A label that is not an integer does not match.
         let compares = |holds: fn(&i64, &i64) -> bool| {
             let wanted = self.values.first().and_then(|v| v.parse().ok());
             let found = value.and_then(|v| v.parse().ok());
@@ -180,14 +181,14 @@ impl Requirement {
         }
     }
 }
-/// The fault of a label key, if it has one.
+/// The error of a label key; `None` if it is valid.
 fn check_key(key: &str, path: Path) -> Option<field::Error> {
     let messages = name::qualified_name(key);
     let fault = || field::Error::invalid(path, &key.into(), messages.join("; "));
     (!messages.is_empty()).then(fault)
 }
 
-/// The query form: parses back to the same selector.
+/// The query form, which parses to the same selector.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (idx, requirement) in self.requirements.iter().enumerate() {

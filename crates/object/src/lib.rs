@@ -1,25 +1,22 @@
 //! The Kubernetes object model on encoded bytes.
 //!
-//! An object at rest and in flight is JSON text. What the control plane asks of most objects most
-//! of the time, who they are and how they are labelled, is read from that text in one pass
-//! ([`Skim`], [`skim::scalar`]; [`Head`] where only the identity counts); the one thing added to
-//! stored objects, their resourceVersion, is spliced into it ([`encode`]). A tree
-//! (`serde_json::Value`, [`meta`]) exists only where an object is changed.
+//! Objects are stored and transferred as JSON text. The frequent queries, an object's identity and
+//! labels, read that text in one pass ([`Skim`], [`skim::scalar`]; [`Head`] for the identity
+//! alone). The only addition to stored objects, their resourceVersion, is spliced into the text
+//! ([`encode`]). A tree (`serde_json::Value`, [`meta`]) is built only to change an object.
 //!
-//! # What holds
+//! # Invariants
 //!
-//! - Equal trees encode to equal bytes ([`encode::to_bytes`]), and a splice of an encoding is the
-//!   encoding of the changed tree: so a comparison of bytes tells whether a write changes anything.
+//! - Equal trees encode to equal bytes ([`encode::to_bytes`]), and a spliced encoding equals the
+//!   encoding of the changed tree. So a comparison of bytes shows whether a write changes anything.
 //! - A skim agrees with `serde_json` on everything it reads.
-//! - No input makes anything here panic, recurse without bound, or take more than time linear in
-//!   its length.
-//! - Every text that a client sees is made here or from here: [`status`], [`field`], [`name`], the
-//!   messages of [`label`] and [`field_selector`].
-//! - Nobody asks the machine for the time or for randomness: [`time::Clock`] and a seed
-//!   ([`seed::from_entropy`]) are handed down from the program's edge.
+//! - No input causes a panic, unbounded recursion, or more than linear time.
+//! - Every text that a client sees is made in this crate or with it: [`status`], [`field`],
+//!   [`name`], the messages of [`label`] and [`field_selector`].
+//! - No code reads the machine's time or randomness: the program's edge creates a [`time::Clock`]
+//!   and a seed ([`seed::from_entropy`]) and passes them down.
 //!
-//! This crate knows nothing about HTTP and nothing about storage, but for the names that objects
-//! have there ([`keys`]).
+//! This crate knows nothing about HTTP, and about storage only the keys of objects ([`keys`]).
 //!
 //! ```
 //! use setpoint_object::{Skim, encode};

@@ -1,8 +1,8 @@
-//! Reading and writing `metadata` of a JSON tree.
+//! Reads and writes `metadata` of a JSON tree.
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Why a string is not a resourceVersion.
+/// An invalid resourceVersion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadResourceVersion(pub String);
 impl fmt::Display for BadResourceVersion {
@@ -14,14 +14,14 @@ impl fmt::Display for BadResourceVersion {
 }
 impl std::error::Error for BadResourceVersion {}
 
-/// Accessors of an object tree. Missing members read as empty; a tree whose `metadata` is not an
-/// object reads as having none.
+/// Accessors of an object tree. Missing members read as empty. If `metadata` is not an object, all
+/// its members are missing.
 pub trait ObjectExt {
-    /// `metadata.<name>` as a string, empty when absent.
+    /// `metadata.<name>` as a string; empty if absent.
     fn meta_str(&self, name: &str) -> &str;
-    /// `metadata`, created when absent or not an object.
+    /// `metadata`, created if absent or not an object.
     fn meta_mut(&mut self) -> &mut Map<String, Value>;
-    /// `metadata` when it is an object.
+    /// `metadata`, if it is an object.
     fn meta(&self) -> Option<&Map<String, Value>>;
     /// `metadata.name`.
     fn name(&self) -> &str {
@@ -39,7 +39,7 @@ pub trait ObjectExt {
     fn resource_version(&self) -> &str {
         self.meta_str("resourceVersion")
     }
-    /// `metadata.deletionTimestamp`, empty when absent.
+    /// `metadata.deletionTimestamp`; empty if absent.
     fn deletion_timestamp(&self) -> &str {
         self.meta_str("deletionTimestamp")
     }
@@ -77,7 +77,7 @@ impl ObjectExt for Value {
     }
 }
 
-/// The map of an object; a value that is none becomes an empty object.
+/// The map of an object. Any other value is first replaced with an empty object.
 fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -88,12 +88,12 @@ fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// Parses a resourceVersion: unsigned 64 bit decimal.
+/// Parses a resourceVersion: an unsigned 64-bit decimal.
 ///
 /// # Errors
 ///
-/// Anything but ASCII digits, the empty text included, and numbers over `u64::MAX`; displays as
-/// Go's `strconv` says it.
+/// If the text is empty or has anything but ASCII digits, or the number exceeds `u64::MAX`.
+/// Displays as Go's `strconv` error.
 pub fn parse_resource_version(text: &str) -> Result<u64, BadResourceVersion> {
     let error = || BadResourceVersion(text.to_owned());
     if !text.bytes().all(|b| b.is_ascii_digit()) {
@@ -108,7 +108,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn metadata_is_made_when_it_is_missing_or_no_object() {
+    fn metadata_is_created_if_missing_or_not_an_object() {
         for mut tree in [json!({}), json!({"metadata": 3}), json!(null), json!([1])] {
             tree.set_meta("name", "a".into());
             assert_eq!(tree["metadata"], json!({"name": "a"}));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn null_removes_a_member_and_makes_nothing() {
+    fn null_removes_a_member_and_creates_nothing() {
         let mut tree = json!({"metadata": {"uid": "u", "finalizers": ["x", 3, "y"]}});
         assert_eq!(tree.finalizers(), ["x", "y"]);
         tree.set_meta("uid", Value::Null);

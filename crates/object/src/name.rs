@@ -1,16 +1,16 @@
-//! Names and their validation (spec: api-server §12). Each check returns the messages the API
-//! gives, empty when valid.
+//! Validation of names (spec: api-server §12). Each check returns the API's messages; empty if the
+//! name is valid.
 //!
-//! The patterns stand in the messages, so they are spelled as the API spells them; the checks are
-//! written out by hand, as they run on every label of every write.
+//! The patterns appear in the messages, so they are spelled as in the API. The checks are written
+//! by hand, because they run on every label of every write.
 
 /// The characters of generated suffixes.
 pub const GENERATED_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// The base is cut to this many characters before the suffix of five.
+/// Maximum length of the base, in characters, before the suffix of five characters.
 pub const GENERATE_NAME_BASE_MAX: usize = 58;
-/// The longest subdomain, in characters.
+/// Maximum length of a subdomain, in characters.
 pub const SUBDOMAIN_MAX: usize = 253;
-/// The longest label, name part of a qualified name and label value, in bytes.
+/// Maximum length of a label, of the name part of a qualified name and of a label value, in bytes.
 pub const LABEL_MAX: usize = 63;
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -51,7 +51,7 @@ pub fn dns1035_label(name: &str) -> Vec<String> {
     }
     faults
 }
-/// Path segment: the least that any name must be.
+/// Path segment: the minimum requirement for every name.
 pub fn path_segment(name: &str) -> Vec<String> {
     if matches!(name, "." | "..") {
         return vec![format!("may not be '{name}'")];
@@ -132,7 +132,7 @@ fn too_long(text: &str, max: usize, unit: &str) -> Vec<String> {
     let fault = (text.len() > max).then(|| format!("must be no more than {max} {unit}"));
     fault.into_iter().collect()
 }
-/// What a name must look like, as the API says it: with examples and the pattern.
+/// The API's description of a valid name, with examples and the pattern.
 fn pattern(what: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{what} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))

@@ -1,17 +1,17 @@
-//! Which reconcile a request comes from.
+//! The reconcile that a request comes from.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-/// The longest header value, in bytes. What is longer is not sent, and not read.
+/// Maximum length of the header value, in bytes. Longer values are neither sent nor read.
 pub const HEADER_BYTES_MAX: usize = 1024;
 
-/// Who sends a request: the controller, the key that it reconciles, and the pass. The client says
-/// so itself: it explains a change, and proves nothing.
+/// The sender of a request: the controller, the reconciled key, and the pass. Set by the client
+/// itself, so it explains a change but proves nothing.
 ///
-/// In a process it is an extension of the `http::Request`; on the wire it is the header
-/// [`Origin::HEADER`], in which the three parts stand in this order with a space between them, and
-/// whatever is not visible ASCII, and `%`, as `%XX`.
+/// In process it is an extension of the `http::Request`. On the wire it is the header
+/// [`Origin::HEADER`], with the three parts in this order, separated by spaces. `%` and everything
+/// except visible ASCII is escaped as `%XX`.
 ///
 /// ```
 /// use setpoint_object::Origin;
@@ -25,17 +25,17 @@ pub const HEADER_BYTES_MAX: usize = 1024;
 pub struct Origin {
     /// The controller's name.
     pub controller: Arc<str>,
-    /// The key that is reconciled, as it displays.
+    /// The reconciled key, in its display form.
     pub request: Arc<str>,
-    /// The id of the pass, as it displays.
+    /// The id of the pass, in its display form.
     pub reconcile_id: Arc<str>,
 }
 
 impl Origin {
-    /// The header that carries it.
+    /// The name of the header.
     pub const HEADER: &'static str = "setpoint-origin";
 
-    /// One of these parts.
+    /// Creates an origin from its parts.
     pub fn new(
         controller: impl Into<Arc<str>>,
         request: impl Into<Arc<str>>,
@@ -48,13 +48,12 @@ impl Origin {
         }
     }
 
-    /// How long its parts are together, in bytes.
+    /// Total length of its parts, in bytes.
     pub fn byte_len(&self) -> usize {
         [&self.controller, &self.request, &self.reconcile_id].map(|part| part.len()).iter().sum()
     }
 
-    /// The value of the header; `None` when it is longer than [`HEADER_BYTES_MAX`], or when a part
-    /// is empty.
+    /// The header value; `None` if it is longer than [`HEADER_BYTES_MAX`], or if a part is empty.
     pub fn to_header(&self) -> Option<String> {
         let parts = [&self.controller, &self.request, &self.reconcile_id];
         if parts.iter().any(|part| part.is_empty()) {
@@ -64,7 +63,7 @@ impl Origin {
         (text.len() <= HEADER_BYTES_MAX).then_some(text)
     }
 
-    /// Reads the value of the header; `None` when it is none.
+    /// Parses a header value; `None` if it is invalid.
     pub fn parse(value: &str) -> Option<Self> {
         if value.len() > HEADER_BYTES_MAX {
             return None;
@@ -76,7 +75,7 @@ impl Origin {
     }
 }
 
-/// As in the header.
+/// Displays as the header value.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, part) in [&self.controller, &self.request, &self.reconcile_id].iter().enumerate() {
@@ -117,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_read(controller in ".{1,20}", request in ".{1,20}", id in ".{1,20}") {
+        fn header_is_parsed_back(controller in ".{1,20}", request in ".{1,20}", id in ".{1,20}") {
             let origin = Origin::new(controller, request, id);
             let header = origin.to_header().unwrap();
             prop_assert!(header.bytes().all(|byte| matches!(byte, b' '..=b'~')));
@@ -125,7 +124,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,60}") {
+        fn any_text_is_parsed_or_refused(text in ".{0,60}") {
             if let Some(origin) = Origin::parse(&text) {
                 prop_assert_eq!(Origin::parse(&origin.to_string()), Some(origin));
             }
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_origin_is_refused() {
+    fn invalid_origin_is_refused() {
         for text in ["", "a", "a b", "a b c d", "a  c", "a b %4", "a b %ff", "a b \u{e9}"] {
             assert_eq!(Origin::parse(text), None, "{text:?}");
         }

@@ -1,8 +1,8 @@
-//! Cutting fields out of encoded objects.
+//! Removes fields from encoded objects.
 //!
-//! Much of an object is of no use to most who cache it: `metadata.managedFields` is often a third,
-//! an annotation of `kubectl apply` may hold the object once more. A [`Prune`] is a set of paths,
-//! compiled once, that takes such fields out by copying what stands around them: no tree is built.
+//! Much of an object is useless to most caches: `metadata.managedFields` is often a third of it,
+//! and an annotation of `kubectl apply` may contain the object once more. A [`Prune`] is a compiled
+//! set of paths. It removes these fields by copying the text around them, without building a tree.
 mod path;
 
 pub use path::PruneError;
@@ -13,19 +13,19 @@ use crate::skim::SkimError;
 use path::Step;
 use std::ops::Range;
 
-/// Fields to cut out of encoded objects.
+/// Fields to remove from encoded objects.
 ///
-/// A path is the names of members with dots between: `spec.template.spec`. A name that is more than
-/// letters, digits, `_`, `-` and `/` stands in brackets and quotes, written as in JSON:
-/// `metadata.annotations["example.com/x"]`. `[*]` goes through all elements of an array:
-/// `spec.containers[*].env`. A path that an object does not have cuts nothing.
+/// A path is member names separated by dots: `spec.template.spec`. A name with characters other
+/// than letters, digits, `_`, `-` and `/` is written in brackets as a JSON string:
+/// `metadata.annotations["example.com/x"]`. `[*]` selects all elements of an array:
+/// `spec.containers[*].env`. A path that an object does not have removes nothing.
 ///
-/// # What holds
+/// # Invariants
 ///
-/// - The text that is left is what encodes the tree without these members; where a member is
-///   repeated, all are cut.
-/// - Cutting again cuts nothing.
-/// - What an object is known by stays: paths to it are refused.
+/// - The remaining text is an encoding of the tree without these members. If a member is repeated,
+///   all occurrences are removed.
+/// - Pruning twice gives the same text as pruning once.
+/// - An object's identity remains: paths to it are refused.
 ///
 /// ```
 /// use setpoint_object::{Head, Prune};
@@ -43,23 +43,23 @@ pub struct Prune(Fields);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fields {
-    /// Only `metadata.managedFields`, whose place a head knows.
+    /// Only `metadata.managedFields`, whose position the head has.
     Managed,
     Any(Node),
 }
 
-/// What happens to a value.
+/// What to do with a value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Node {
     is_cut: bool,
-    /// To its members, when it is an object.
+    /// The nodes of its members, if it is an object.
     members: Vec<(String, Node)>,
-    /// To its elements, when it is an array.
+    /// The node of its elements, if it is an array.
     each: Option<Box<Node>>,
 }
 
 impl Prune {
-    /// Only `metadata.managedFields`. Two copies are all that it costs.
+    /// Removes only `metadata.managedFields`, at the cost of two copies.
     pub fn managed_fields() -> Self {
         Self(Fields::Managed)
     }
@@ -67,8 +67,8 @@ impl Prune {
     /// Compiles paths.
     ///
     /// # Errors
-    /// When one is malformed, or is of something that an object is known by: `apiVersion`, `kind`,
-    /// `metadata`, and in it `name`, `namespace`, `uid` and `resourceVersion`.
+    /// If a path is malformed, or names a part of an object's identity: `apiVersion`, `kind`,
+    /// `metadata`, and its members `name`, `namespace`, `uid` and `resourceVersion`.
     pub fn parse<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<Self, PruneError> {
         let mut root = Node::default();
         for text in paths {
@@ -80,13 +80,13 @@ impl Prune {
         Ok(Self(Fields::Any(root)))
     }
 
-    /// Writes what is left of an object into `out`, in place of what it holds, with no more
-    /// capacity than that takes if it had none. `head` must be the object's; what follows the
-    /// object is not copied. The head of what is left.
+    /// Replaces the content of `out` with the pruned object, and returns its head. If `out` had no
+    /// capacity, it gets no more than needed. `head` must be the object's. Bytes after the object
+    /// are not copied.
     ///
     /// # Errors
-    /// When the text is malformed at a place that the head did not look at. `out` is then to be
-    /// thrown away.
+    /// If the text is malformed at a position that the head did not check. The content of `out` is
+    /// then invalid.
     pub fn cut(&self, object: &[u8], head: &Head, out: &mut Vec<u8>) -> Result<Head, SkimError> {
         let Some(object) = object.get(..head.end()) else {
             return Err(SkimError { at: object.len(), what: "an object without an end" });
@@ -139,10 +139,10 @@ impl Node {
         if left.managed_fields().is_none() {
             return Ok(left);
         }
-        // Which comma goes with it may have changed.
+        // The comma that belongs to it may have changed.
         Head::of(out)
     }
-    /// Finds the ranges to cut, in order, and goes behind the value.
+    /// Finds the ranges to remove, in order, and moves after the value.
     fn find(&self, cursor: &mut Cursor<'_>, cuts: &mut Vec<Range<usize>>) -> Result<(), SkimError> {
         match (cursor.peek(), &self.each) {
             (Some(b'{'), _) if !self.members.is_empty() => self.find_in_object(cursor, cuts),
@@ -164,7 +164,7 @@ impl Node {
     ) -> Result<(), SkimError> {
         cursor.object()?;
         let (mut first, mut is_any_kept) = (true, false);
-        // Behind the bracket, and then behind what was cut there.
+        // After the bracket, and later after the last removed member.
         let mut front = cursor.position();
         loop {
             cursor.peek();
@@ -173,8 +173,8 @@ impl Node {
             match self.member(&key) {
                 Some(member) if member.is_cut => {
                     cursor.skip()?;
-                    // One comma goes with a member: the one before it, or the one behind it when
-                    // nothing stands before.
+                    // One comma is removed with a member: the one before it, or the one after it if
+                    // it is the first.
                     let is_followed = cursor.peek() == Some(b',');
                     let at = cursor.position();
                     if is_any_kept {
@@ -194,7 +194,7 @@ impl Node {
     }
 }
 
-/// Writes a text without some ranges of it.
+/// Copies a text without some ranges.
 fn copy(text: &[u8], cuts: &[Range<usize>], out: &mut Vec<u8>) {
     out.clear();
     out.reserve_exact(text.len() - cuts.iter().map(Range::len).sum::<usize>());
@@ -207,11 +207,13 @@ fn copy(text: &[u8], cuts: &[Range<usize>], out: &mut Vec<u8>) {
 }
 
 impl Head {
-    /// The head of the text without these ranges, which hold all managed fields or none.
+    /// The head of the text without these ranges, each of which contains all managed fields or
+    /// none.
     fn without(&self, cuts: &[Range<usize>]) -> Self {
         let mut head = *self;
         let managed_fields = self.managed_fields().unwrap_or_default();
-        // Neither end of it: a comma there may have gone with the member beside it.
+        // Neither end of the range: a comma there may have been removed with the neighboring
+        // member.
         if cuts.iter().any(|cut| cut.contains(&(managed_fields.start + 1))) {
             head.managed_fields = Span::default();
             head.is_repeated = false;

@@ -1,8 +1,8 @@
 //! Quantities in canonical form (spec: api-server §13).
 //!
-//! A quantity is a whole number of billionths, kept exactly; what is smaller is rounded away from
-//! zero, and what is larger than 2^63 - 1 units is cut to that. Its text keeps the family of
-//! suffixes it was written with.
+//! A quantity is stored exactly as a whole number of billionths. Smaller fractions are rounded away
+//! from zero, and values beyond 2^63 - 1 units are clamped. The text keeps the suffix family of
+//! the input.
 //!
 //! | family           | suffixes                      | canonical text                                              |
 //! |------------------|-------------------------------|-------------------------------------------------------------|
@@ -13,29 +13,29 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Add, Sub};
 
-/// A quantity that was parsed. Displays canonically.
+/// A parsed quantity. Displays in canonical form.
 ///
-/// Two are equal when their canonical texts are; [`Quantity::compare`] compares values whatever the
-/// family.
+/// Two quantities are equal if their canonical texts are equal. [`Quantity::compare`] compares
+/// values across families.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quantity {
     text: String,
     nanos: i128,
     family: Family,
 }
-/// Why a text is no quantity; displays the API's sentence.
+/// Why a text is not a quantity. Displays as the API's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseQuantityError {
-    /// It has another form.
+    /// The text does not match the pattern.
     #[error(
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
     )]
     Format,
-    /// Its number has no digits.
+    /// The number has no digits.
     #[error("unable to parse numeric part of quantity")]
     Number,
-    /// Its suffix is unknown.
+    /// The suffix is unknown.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -46,7 +46,7 @@ enum Family {
     Binary,
     Exponent,
 }
-/// The suffixes of the decimal family by their power of ten.
+/// The suffixes of the decimal family, by power of ten.
 const DECIMAL: [(i32, &str); 10] = [
     (-9, "n"),
     (-6, "u"),
@@ -59,18 +59,18 @@ const DECIMAL: [(i32, &str); 10] = [
     (15, "P"),
     (18, "E"),
 ];
-/// The suffixes of the binary family, each 1024 times the one before.
+/// The suffixes of the binary family, each 1024 times the previous one.
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const NANO: i128 = 1_000_000_000;
 /// The largest quantity, in billionths: 2^63 - 1 units.
 const NANOS_MAX: i128 = i64::MAX as i128 * NANO;
 
 impl Quantity {
-    /// Parses and canonicalises.
+    /// Parses and canonicalizes.
     ///
     /// # Errors
     ///
-    /// The text is no quantity; displays the API's sentence.
+    /// If the text is not a quantity. Displays as the API's message.
     pub fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         let (negative, rest) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
@@ -95,7 +95,8 @@ impl Quantity {
         let (family, scale) = parse_suffix(suffix).ok_or(ParseQuantityError::Suffix)?;
         let nanos = match scale {
             Scale::Ten(power) => shift_decimal(whole, fraction, power.saturating_add(9)),
-            // A binary power over a decimal fraction: exact in 128 bits for eighteen digits of it.
+            // A binary power times a decimal fraction: exact in 128 bits for eighteen digits of the
+            // fraction.
             Scale::Two(power) => binary_nanos(whole, fraction, power),
         };
         Ok(Self::of(if negative { -nanos } else { nanos }, family))
@@ -104,7 +105,7 @@ impl Quantity {
         let nanos = nanos.clamp(-NANOS_MAX, NANOS_MAX);
         Self { text: canonical(nanos, family), nanos, family }
     }
-    /// A whole number of units, decimal.
+    /// A whole number of units, in the decimal family.
     pub fn from_units(units: i64) -> Self {
         Self::of(i128::from(units) * NANO, Family::Decimal)
     }
@@ -112,11 +113,12 @@ impl Quantity {
     pub fn as_str(&self) -> &str {
         &self.text
     }
-    /// In units; a fraction is rounded away from zero.
+    /// The value in units; fractions are rounded away from zero.
     pub fn value(&self) -> i64 {
         self.scaled(NANO)
     }
-    /// In thousandths; smaller fractions are rounded away from zero, and what is too large is cut.
+    /// The value in thousandths; smaller fractions are rounded away from zero, and larger values
+    /// are clamped.
     pub fn milli_value(&self) -> i64 {
         self.scaled(NANO / 1000)
     }
@@ -129,7 +131,7 @@ impl Quantity {
     pub fn approximate(&self) -> f64 {
         self.nanos as f64 / NANO as f64
     }
-    /// Compares the values, whatever the suffixes.
+    /// Compares the values, regardless of suffixes.
     pub fn compare(&self, other: &Self) -> Ordering {
         self.nanos.cmp(&other.nanos)
     }
@@ -137,7 +139,7 @@ impl Quantity {
     pub fn is_zero(&self) -> bool {
         self.nanos == 0
     }
-    /// The family of a sum: a zero takes the other's.
+    /// The family of a sum: if `self` is zero, the other's.
     fn family_with(&self, other: &Self) -> Family {
         if self.is_zero() { other.family } else { self.family }
     }
@@ -158,14 +160,14 @@ impl Default for Quantity {
         Self::from_units(0)
     }
 }
-/// Exact but for the cut at the largest quantity; written with the first one's suffixes.
+/// Exact except for clamping. The sum has the suffix family of the first operand.
 impl Add<&Quantity> for &Quantity {
     type Output = Quantity;
     fn add(self, other: &Quantity) -> Quantity {
         Quantity::of(self.nanos + other.nanos, self.family_with(other))
     }
 }
-/// Exact but for the cut at the largest quantity; written with the first one's suffixes.
+/// Exact except for clamping. The difference has the suffix family of the first operand.
 impl Sub<&Quantity> for &Quantity {
     type Output = Quantity;
     fn sub(self, other: &Quantity) -> Quantity {
@@ -173,13 +175,13 @@ impl Sub<&Quantity> for &Quantity {
     }
 }
 
-/// The factor a suffix stands for.
+/// The factor of a suffix.
 #[derive(Debug, Clone, Copy)]
 enum Scale {
     Ten(i32),
     Two(u32),
 }
-/// Letters, then a sign, then digits: what the API calls a suffix at all.
+/// Whether a text has the form of a suffix: letters, then a sign, then digits.
 fn has_suffix_form(suffix: &str) -> bool {
     let rest = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
     let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
@@ -201,13 +203,12 @@ fn parse_suffix(suffix: &str) -> Option<(Family, Scale)> {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    // Exponents beyond any quantity are as good as a thousand.
+    // Larger exponents have the same effect as 1000.
     let power = digits.parse::<i32>().unwrap_or(i32::MAX).min(1000);
     Some((Family::Exponent, Scale::Ten(if negative { -power } else { power })))
 }
 
-/// `whole.fraction` times ten to the `power`, rounded up to a whole number and cut at the largest
-/// quantity.
+/// `whole.fraction` times ten to the `power`, rounded up to a whole number and clamped.
 fn shift_decimal(whole: &str, fraction: &str, power: i32) -> i128 {
     let digits = whole.bytes().chain(fraction.bytes());
     let n_digits = i64::try_from(whole.len()).unwrap_or(i64::MAX).saturating_add(i64::from(power));
@@ -228,17 +229,16 @@ fn shift_decimal(whole: &str, fraction: &str, power: i32) -> i128 {
     }
     (out + i128::from(round_up)).min(NANOS_MAX)
 }
-/// `whole.fraction` times two to the `power`, in billionths, rounded up and cut at the largest
-/// quantity.
+/// `whole.fraction` times two to the `power`, in billionths, rounded up and clamped.
 fn binary_nanos(whole: &str, fraction: &str, power: u32) -> i128 {
     let factor = 1_i128 << power;
     let units = shift_decimal(whole, "", 0);
     let whole_nanos = units.saturating_mul(factor).min(NANOS_MAX).saturating_mul(NANO);
-    // Eighteen digits of the fraction; more of them round up the last one.
+    // Eighteen digits of the fraction; further digits round up the last one.
     let fraction_atto = shift_decimal("", fraction, 18);
     let fraction_nanos = match fraction_atto.checked_mul(factor) {
         Some(product) => div_away_from_zero(product, NANO),
-        // 2^60 times 10^18 is over 2^119 and fits: larger factors do not exist.
+        // 2^60 times 10^18 is over 2^119 and fits. There are no larger factors.
         None => NANOS_MAX,
     };
     whole_nanos.saturating_add(fraction_nanos).min(NANOS_MAX)

@@ -1,17 +1,16 @@
 //! The order of resourceVersions.
 //!
-//! A resourceVersion is opaque to most who hold one. Where it must be known whether one is older
-//! than another, to read back what was just written, those of one resource type compare as decimal
-//! integers (KEP-5504). They are of any length, so that nothing is parsed into a word. Those of
-//! different types say nothing about each other.
+//! A resourceVersion is opaque to most clients. A client that must know which of two is older, for
+//! example to read its own write, may compare those of one resource type as decimal integers
+//! (KEP-5504). They may have any length, so nothing is parsed into a machine word. Those of
+//! different types cannot be compared.
 use std::cmp::Ordering;
 
-/// Which of two resourceVersions of one resource type is older; `None` when either is not one that
-/// has an order.
+/// Compares two resourceVersions of one resource type; `None` if either has no order.
 ///
-/// Of two integers without sign or leading zeros, the longer is the larger, and those of equal
-/// length compare as text. What is no such integer is unknown, never zero: the empty one, `"0"`
-/// (which in a request means *any*), and foreign servers' own.
+/// Of two integers without sign or leading zeros, the longer is larger; those of equal length
+/// compare as text. Anything else has no order and is not treated as zero: the empty string, `"0"`
+/// (which means *any* in a request), and other servers' formats.
 ///
 /// ```
 /// use setpoint_object::resource_version::compare;
@@ -25,7 +24,7 @@ pub fn compare(a: &str, b: &str) -> Option<Ordering> {
     has_order.then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
 }
 
-/// Whether a resourceVersion is an integer that compares with others.
+/// Whether a resourceVersion is an integer that can be compared.
 pub fn has_order(resource_version: &str) -> bool {
     let bytes = resource_version.as_bytes();
     bytes.first().is_some_and(|first| *first != b'0') && bytes.iter().all(u8::is_ascii_digit)
@@ -37,7 +36,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_plain_integer_is_unknown_even_to_itself() {
+    fn non_integers_have_no_order_even_with_themselves() {
         for text in
             ["", "0", "00", "07", "+7", "-7", " 7", "7 ", "7.0", "1e3", "0x7", "v7", "٧", "7\0"]
         {
@@ -47,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn length_has_no_bound() {
+    fn length_is_unbounded() {
         let long = "9".repeat(100);
         assert_eq!(compare(&long, &format!("1{}", "0".repeat(100))), Some(Ordering::Less));
         assert_eq!(compare(&long, "18446744073709551616"), Some(Ordering::Greater));

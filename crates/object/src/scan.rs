@@ -1,9 +1,8 @@
-//! A cursor over JSON text that builds nothing: the ground under the skim and the splices.
+//! A cursor over JSON text that builds nothing. The base of skims and splices.
 //!
-//! It checks the structure of what it reads: members, separators, and in values that it skips, that
-//! brackets match and strings end. It is no validator: the insides of skipped scalars are not
-//! looked at, and neither is UTF-8 in skipped strings. It never panics, never recurses, and takes
-//! time linear in the text.
+//! It checks the structure of what it reads: members and separators, and in skipped values, that
+//! brackets match and strings end. It is not a validator: it does not check the content of skipped
+//! scalars, or UTF-8 in skipped strings. It never panics, never recurses, and takes linear time.
 mod block;
 mod lengths;
 mod nesting;
@@ -19,8 +18,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use value_end::is_scalar;
 
-/// How deep brackets may nest in a skipped value: `serde_json`'s limit, so that what one reads the
-/// other does too.
+/// Maximum nesting of brackets in a skipped value: `serde_json`'s limit, so that both accept the
+/// same texts.
 pub(crate) const DEPTH_MAX: u32 = 128;
 
 /// A position in JSON text.
@@ -31,18 +30,18 @@ pub(crate) struct Cursor<'a> {
     ran_out: bool,
 }
 
-/// A string as it stands in the text.
+/// A string as written in the text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawStr<'a> {
-    /// Between the quotes.
+    /// The bytes between the quotes.
     pub(crate) raw: &'a [u8],
-    /// Where `raw` starts in the text.
+    /// Position of `raw` in the text.
     pub(crate) at: usize,
-    /// Whether it holds a backslash.
+    /// Whether it contains a backslash.
     escaped: bool,
 }
 impl<'a> RawStr<'a> {
-    /// The string's value; borrows unless it holds escapes.
+    /// The string's value. Borrows unless it contains escapes.
     pub(crate) fn value(&self) -> Result<Cow<'a, str>, SkimError> {
         if !self.escaped {
             return std::str::from_utf8(self.raw)
@@ -57,11 +56,11 @@ impl<'a> RawStr<'a> {
             .map(Cow::Owned)
             .map_err(|_| SkimError { at: self.at, what: "a string with a bad escape" })
     }
-    /// The string's bytes when they need no decoding.
+    /// The string's bytes if they need no decoding.
     pub(crate) fn plain(&self) -> Option<&'a [u8]> {
         (!self.escaped).then_some(self.raw)
     }
-    /// One whose bytes, between the quotes, hold a backslash.
+    /// A string with escapes, given the bytes between its quotes.
     pub(crate) fn escaped(raw: &'a [u8]) -> Self {
         Self { raw, at: 0, escaped: true }
     }
@@ -75,24 +74,24 @@ impl<'a> RawStr<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the start of a text.
+    /// A cursor at the start of a text.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0, ran_out: false }
     }
-    /// Whether it looked for more than the text has: then a fault may be one of text that is not
+    /// Whether it read past the end of the text. An error may then be due to text that is not
     /// complete yet.
     pub(crate) fn ran_out(&self) -> bool {
         self.ran_out
     }
-    /// Where it stands.
+    /// The current position.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
-    /// A fault here.
+    /// An error at the current position.
     pub(crate) fn fail<T>(&self, what: &'static str) -> Result<T, SkimError> {
         Err(SkimError { at: self.at, what })
     }
-    /// The next byte that is no white space, not taken.
+    /// The next byte that is not white space, without consuming it.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         while let Some(&byte) = self.bytes.get(self.at) {
             if !matches!(byte, b' ' | b'\n' | b'\t' | b'\r') {
@@ -103,23 +102,23 @@ impl<'a> Cursor<'a> {
         self.ran_out = true;
         None
     }
-    /// Takes a byte if it is next.
+    /// Consumes a byte if it is next.
     pub(crate) fn take(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
         is_next
     }
-    /// Nothing but white space is left.
+    /// Checks that only white space remains.
     pub(crate) fn end(&mut self) -> Result<(), SkimError> {
         if self.peek().is_some() { self.fail("text after the value") } else { Ok(()) }
     }
 
-    /// Enters an object: what follows are [`Cursor::key`] and a value, in turn.
+    /// Enters an object. Then call [`Cursor::key`] and read a value, in turn.
     pub(crate) fn object(&mut self) -> Result<(), SkimError> {
         if self.take(b'{') { Ok(()) } else { self.fail("an object was expected") }
     }
-    /// The next member's key, its colon taken; `None` when the object ended. `first` is true for
-    /// the first call.
+    /// The next member's key, with its colon consumed; `None` at the end of the object. Set `first`
+    /// to true for the first call.
     pub(crate) fn key(&mut self, first: &mut bool) -> Result<Option<RawStr<'a>>, SkimError> {
         if !self.next_entry(b'}', first)? {
             return Ok(None);
@@ -127,11 +126,11 @@ impl<'a> Cursor<'a> {
         let key = self.string()?;
         if self.take(b':') { Ok(Some(key)) } else { self.fail("a colon was expected") }
     }
-    /// Enters an array: what follows are [`Cursor::element`] and a value, in turn.
+    /// Enters an array. Then call [`Cursor::element`] and read a value, in turn.
     pub(crate) fn array(&mut self) -> Result<(), SkimError> {
         if self.take(b'[') { Ok(()) } else { self.fail("an array was expected") }
     }
-    /// Whether another element follows. `first` is true for the first call.
+    /// Whether another element follows. Set `first` to true for the first call.
     pub(crate) fn element(&mut self, first: &mut bool) -> Result<bool, SkimError> {
         self.next_entry(b']', first)
     }
@@ -152,7 +151,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A string.
+    /// Reads a string.
     pub(crate) fn string(&mut self) -> Result<RawStr<'a>, SkimError> {
         if !self.take(b'"') {
             return self.fail("a string was expected");
@@ -161,7 +160,8 @@ impl<'a> Cursor<'a> {
         let escaped = self.string_tail()?;
         Ok(RawStr { raw: &self.bytes[start..self.at - 1], at: start, escaped })
     }
-    /// Goes behind the closing quote of a string that was entered; whether it holds a backslash.
+    /// Moves after the closing quote of a string that was entered; returns whether it contains a
+    /// backslash.
     fn string_tail(&mut self) -> Result<bool, SkimError> {
         let mut escaped = false;
         loop {
@@ -179,7 +179,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skips one value of any kind; the range it takes up.
+    /// Skips one value of any kind; returns its range.
     pub(crate) fn skip(&mut self) -> Result<Range<usize>, SkimError> {
         match self.peek() {
             None => self.fail("a value was expected"),
@@ -193,7 +193,7 @@ impl<'a> Cursor<'a> {
             Some(_) => self.skip_scalar(),
         }
     }
-    /// Skips one value of any kind; its text.
+    /// Skips one value of any kind; returns its text.
     pub(crate) fn skip_bytes(&mut self) -> Result<&'a [u8], SkimError> {
         let range = self.skip()?;
         Ok(&self.bytes[range])

@@ -1,11 +1,11 @@
-//! Seeds of generators that are not secret: uids, generated names, jitter.
+//! Seeds of generators that are not security-sensitive: uids, generated names, jitter.
 
-/// A seed from the operating system, for the edge of a program: no two processes get the same one,
-/// except by a chance of 1 in 2⁶⁴ per pair. Everything below the edge is given its seed.
+/// A seed from the operating system, for the edge of a program. Two processes get the same one with
+/// a probability of 1 in 2⁶⁴. Everything below the edge receives its seed as an argument.
 ///
 /// # Panics
 ///
-/// When the operating system gives no randomness, as the standard library's `HashMap` does.
+/// If the operating system gives no randomness, as the standard library's `HashMap` does.
 pub fn from_entropy() -> u64 {
     match getrandom::u64() {
         Ok(seed) => seed,
@@ -16,7 +16,7 @@ pub fn from_entropy() -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn no_two_seeds_are_the_same() {
+    fn seeds_differ() {
         assert_ne!(super::from_entropy(), super::from_entropy());
     }
 }

@@ -1,12 +1,13 @@
-//! A cheap look at an encoded object: its metadata, without building a tree.
+//! Reads the metadata of an encoded object without building a tree.
 //!
-//! [`Skim::of`] passes once over the bytes and stops for nothing but `apiVersion`, `kind` and
-//! `metadata`. What it reads agrees with `serde_json`: members may stand in any order, the last of
-//! repeated ones counts, and a member of the wrong type reads as absent.
+//! [`Skim::of`] reads the bytes once and extracts only `apiVersion`, `kind` and `metadata`. The
+//! result agrees with `serde_json`: members may be in any order, the last of repeated members
+//! counts, and a member of the wrong type reads as absent.
 use crate::scan::Cursor;
 use std::borrow::Cow;
 
-/// What a skim sees. One pass over the bytes; strings borrow from them unless they hold escapes.
+/// The type and metadata of an encoded object. Made in one pass over the bytes; strings borrow from
+/// them unless they contain escapes.
 ///
 /// Absent members read as empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,7 +20,7 @@ pub struct Skim<'a> {
     pub namespace: Cow<'a, str>,
     pub uid: Cow<'a, str>,
     pub resource_version: Cow<'a, str>,
-    /// Zero when absent.
+    /// Zero if absent.
     pub generation: i64,
     pub creation_timestamp: Cow<'a, str>,
     pub deletion_timestamp: Cow<'a, str>,
@@ -29,7 +30,8 @@ pub struct Skim<'a> {
     pub annotations: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     pub owner_references: Vec<OwnerReference<'a>>,
     pub finalizers: Vec<Cow<'a, str>>,
-    /// Byte range of the whole `managedFields` member value, so that it can be cut without a tree.
+    /// Byte range of the whole `managedFields` member value, so that it can be removed without a
+    /// tree.
     pub managed_fields: Option<std::ops::Range<usize>>,
 }
 /// One entry of `metadata.ownerReferences`.
@@ -57,9 +59,9 @@ impl<'a> Skim<'a> {
     ///
     /// # Errors
     ///
-    /// The bytes are no JSON object, as far as the skim looks: it follows the structure of
-    /// everything, but looks into scalars only where it reads them. Brackets nested deeper than 128
-    /// are an error.
+    /// If the bytes are not a JSON object, as far as the skim looks. It checks all structure, but
+    /// the content of only those scalars that it reads. Brackets nested deeper than 128 are an
+    /// error.
     pub fn of(bytes: &'a [u8]) -> Result<Self, SkimError> {
         let mut skim = Self::default();
         let mut cursor = Cursor::new(bytes);
@@ -121,7 +123,7 @@ impl<'a> Skim<'a> {
     }
 }
 
-/// A string; empty for anything else.
+/// Reads a string; empty for any other value.
 fn string<'a>(cursor: &mut Cursor<'a>) -> Result<Cow<'a, str>, SkimError> {
     if cursor.peek() == Some(b'"') {
         return cursor.string()?.value();
@@ -129,7 +131,7 @@ fn string<'a>(cursor: &mut Cursor<'a>) -> Result<Cow<'a, str>, SkimError> {
     cursor.skip()?;
     Ok(Cow::Borrowed(""))
 }
-/// An integer of 64 bits; zero for anything else.
+/// Reads a 64-bit integer; zero for any other value.
 fn integer(cursor: &mut Cursor<'_>) -> Result<i64, SkimError> {
     Ok(std::str::from_utf8(cursor.skip_bytes()?).ok().and_then(|t| t.parse().ok()).unwrap_or(0))
 }
@@ -137,7 +139,7 @@ fn boolean(cursor: &mut Cursor<'_>) -> Result<bool, SkimError> {
     Ok(cursor.skip_bytes()? == b"true")
 }
 type Pairs<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
-/// The members of an object whose values are strings; the last of repeated ones counts.
+/// Reads the members of an object that are strings. The last of repeated members counts.
 fn string_map<'a>(cursor: &mut Cursor<'a>) -> Result<Pairs<'a>, SkimError> {
     if cursor.peek() != Some(b'{') {
         cursor.skip()?;
@@ -168,7 +170,7 @@ fn string_map<'a>(cursor: &mut Cursor<'a>) -> Result<Pairs<'a>, SkimError> {
     }
     Ok(pairs.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
 }
-/// The elements of an array that are strings.
+/// Reads the elements of an array that are strings.
 fn strings<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Cow<'a, str>>, SkimError> {
     each(cursor, |cursor, out| {
         if cursor.peek() == Some(b'"') {
@@ -202,7 +204,7 @@ fn owner_references<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<OwnerReference<'a
         Ok(())
     })
 }
-/// Reads an array element by element; anything else has no elements.
+/// Reads an array element by element; any other value has no elements.
 fn each<'a, T>(
     cursor: &mut Cursor<'a>,
     read: impl Fn(&mut Cursor<'a>, &mut Vec<T>) -> Result<(), SkimError>,
@@ -220,11 +222,10 @@ fn each<'a, T>(
     Ok(out)
 }
 
-/// Where the value of `metadata.labels` stands; empty when there is none, or the bytes are no
-/// object.
+/// The range of `metadata.labels`' value; empty if there is none, or the bytes are not an object.
 ///
-/// Agrees with [`Skim::of`]. Who keeps the range reads the labels again and again, by [`labels`],
-/// without the way there.
+/// Agrees with [`Skim::of`]. A caller that stores the range can read the labels repeatedly with
+/// [`labels`], without searching for them.
 pub fn labels_range(bytes: &[u8]) -> std::ops::Range<usize> {
     find_labels(bytes).unwrap_or_default()
 }
@@ -256,7 +257,8 @@ fn find_labels(bytes: &[u8]) -> Result<std::ops::Range<usize>, SkimError> {
     cursor.end()?;
     Ok(found)
 }
-/// The labels in the bytes at [`labels_range`], sorted by key. None when the bytes are no object.
+/// The labels in the bytes at [`labels_range`], sorted by key. Empty if the bytes are not an
+/// object.
 pub fn labels(bytes: &[u8]) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
     if bytes.is_empty() {
         return Vec::new();
@@ -264,12 +266,12 @@ pub fn labels(bytes: &[u8]) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
     string_map(&mut Cursor::new(bytes)).unwrap_or_default()
 }
 
-/// Looks up one scalar member by path (`["status","phase"]`) without a tree; `None` when absent.
-/// For field selectors.
+/// Looks up one scalar member by path (`["status","phase"]`) without a tree; `None` if absent. For
+/// field selectors.
 ///
-/// Numbers and booleans come as their text. `None` also for `null`, objects, arrays, and text that
-/// is malformed before the member. Looks only at the first of repeated members, and at nothing
-/// behind the one it finds.
+/// Numbers and booleans are returned as text. `None` also for `null`, objects, arrays, and text
+/// that is malformed before the member. Reads only the first of repeated members, and nothing after
+/// the one it finds.
 pub fn scalar<'a>(bytes: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
     let mut cursor = Cursor::new(bytes);
     for name in path {

@@ -1,10 +1,10 @@
-//! `Status` and the errors that become one (spec: api-server §4).
+//! `Status` and the errors that convert to it (spec: api-server §4).
 use crate::field;
 use crate::gvk::{GroupKind, GroupResource};
 use serde::{Deserialize, Serialize};
 
-/// The most bytes of field errors that one `Status` shows: 1 MiB. A body of 3 MiB can hold a
-/// hundred thousand faults, each of which is written twice.
+/// Maximum size of the field errors in one `Status`: 1 MiB. A body of 3 MiB can cause a hundred
+/// thousand errors, and each is written twice.
 pub const ERRORS_BYTES_MAX: usize = 1 << 20;
 
 /// A machine-readable reason of a `Status`.
@@ -36,7 +36,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason and its wire name.
+    /// All reasons and their wire names.
     const NAMES: [(Self, &'static str); 19] = [
         (Self::BadRequest, "BadRequest"),
         (Self::Unauthorized, "Unauthorized"),
@@ -58,11 +58,11 @@ impl Reason {
         (Self::ServiceUnavailable, "ServiceUnavailable"),
         (Self::InsufficientStorage, "InsufficientStorage"),
     ];
-    /// The wire name, empty for `Unknown`.
+    /// The wire name; empty for `Unknown`.
     pub fn as_str(&self) -> &'static str {
         Self::NAMES.iter().find(|(reason, _)| reason == self).map_or("", |(_, name)| name)
     }
-    /// The reason a wire name stands for; `Unknown` for names clients made up.
+    /// The reason of a wire name; `Unknown` for other names.
     pub fn from_name(name: &str) -> Self {
         Self::NAMES.iter().find(|(_, n)| *n == name).map_or(Self::Unknown, |(reason, _)| *reason)
     }
@@ -131,12 +131,12 @@ pub struct Cause {
     pub field: String,
 }
 
-/// A failure as clients see it: a `Status` with `status: Failure` and an HTTP code.
+/// A failure as clients receive it: a `Status` with `status: Failure` and an HTTP code.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}", .0.message)]
 pub struct ApiError(pub Box<Status>);
 impl ApiError {
-    /// Any failure: `details` absent.
+    /// Creates a failure without `details`.
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
         Self(Box::new(Status {
             metadata: ListMeta::default(),
@@ -147,13 +147,13 @@ impl ApiError {
             code: Some(code),
         }))
     }
-    /// The same failure with these details.
+    /// Sets the details.
     #[must_use]
     pub fn with_details(mut self, details: Details) -> Self {
         self.0.details = Some(details);
         self
     }
-    /// A failure about one object of a resource.
+    /// A failure of one object of a resource.
     fn about(
         code: u16,
         reason: Reason,
@@ -212,7 +212,7 @@ impl ApiError {
         let message = format!("Operation cannot be fulfilled on {resource} {name_quoted}: {why}");
         Self::about(409, Reason::Conflict, resource, name, message)
     }
-    /// 409 with the text of a stale write.
+    /// 409 with the text of a write to a stale object.
     pub fn stale(resource: &GroupResource, name: &str) -> Self {
         Self::conflict(
             resource,
@@ -233,7 +233,7 @@ impl ApiError {
         )
     }
     /// 422 `<Kind>.<group> "<name>" is invalid: <errors>` with one cause per error (kind and name
-    /// may be empty). Of more than [`ERRORS_BYTES_MAX`] of errors the first are shown.
+    /// may be empty). Beyond [`ERRORS_BYTES_MAX`], only the first errors are shown.
     pub fn invalid(kind: &GroupKind, name: &str, errors: &[field::Error]) -> Self {
         let mut bytes = 0;
         let fits = |error: &&field::Error| {
@@ -279,13 +279,14 @@ impl ApiError {
             ..Details::default()
         })
     }
-    /// 500 without reason and details: the bare text.
+    /// 500 with only the message, without reason and details.
     pub fn unclassified(message: impl Into<String>) -> Self {
         Self::new(500, Reason::Unknown, message)
     }
     /// 504 `Timeout: Too large resource version: N, current: M` with its cause.
-    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+    pub fn too_large_resource_version(requested: u64, current: u64) -> Self {
+        let message =
+            format!("Timeout: Too large resource version: {requested}, current: {current}");
         Self::new(504, Reason::Timeout, message).with_details(Details {
             causes: vec![Cause {
                 reason: "ResourceVersionTooLarge".to_owned(),
@@ -300,26 +301,26 @@ impl ApiError {
     pub fn code(&self) -> u16 {
         self.0.code.unwrap_or(500)
     }
-    /// Its reason.
+    /// The reason.
     pub fn reason(&self) -> Reason {
         Reason::from_name(&self.0.reason)
     }
-    /// The `Status` as JSON with `kind` and `apiVersion` first.
+    /// Serializes the `Status` as JSON with `kind` and `apiVersion` first.
     pub fn to_json(&self) -> Vec<u8> {
         self.0.to_json()
     }
 }
 impl Status {
-    /// A Success without anything else.
+    /// An otherwise empty Success.
     pub fn success() -> Self {
         Self { status: "Success".to_owned(), ..Self::default() }
     }
-    /// As JSON with `kind` and `apiVersion` first.
+    /// Serializes as JSON with `kind` and `apiVersion` first.
     pub fn to_json(&self) -> Vec<u8> {
         let mut json = br#"{"kind":"Status","apiVersion":"v1","#.to_vec();
         let body_at = json.len();
         match serde_json::to_writer(&mut json, self) {
-            // The body's own opening brace gives way to the head's comma: `metadata` always
+            // The body's opening brace is replaced with the header and a comma: `metadata` always
             // follows.
             Ok(()) => _ = json.remove(body_at),
             Err(_) => unreachable!("a Status has only strings, numbers and lists"),

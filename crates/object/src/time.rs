@@ -1,23 +1,23 @@
-//! Time as the API writes it, from a clock that is given.
+//! Timestamps in the API's formats, and the clock.
 //!
-//! Nothing in the project asks the machine for the time: a [`Clock`] is handed down from the
-//! program's edge. It is a moment plus tokio time, so it stands still when a test pauses time and
-//! jumps when the test advances it.
+//! No code in the project reads the machine's time: the program's edge creates a [`Clock`] and
+//! passes it down. It is a start time plus tokio time, so it stands still when a test pauses time
+//! and jumps when the test advances it.
 use std::time::Duration;
 
-/// A moment: time since the Unix epoch. Moments before 1970 have no representation.
+/// A point in time: the time since the Unix epoch. Times before 1970 cannot be represented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub Duration);
 impl Timestamp {
-    /// A moment in whole seconds since the epoch.
+    /// A timestamp of whole seconds since the epoch.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
-    /// RFC 3339, seconds, `Z`; fractions are cut off.
+    /// RFC 3339 with seconds and `Z`; fractions are truncated.
     pub fn rfc3339(&self) -> String {
         self.print(0)
     }
-    /// RFC 3339 with exactly six fractional digits (`MicroTime`); smaller fractions are cut off.
+    /// RFC 3339 with exactly six fractional digits (`MicroTime`); smaller fractions are truncated.
     pub fn rfc3339_micro(&self) -> String {
         self.print(6)
     }
@@ -29,7 +29,7 @@ impl Timestamp {
             .precision(Some(precision))
             .timestamp_to_string(&moment)
     }
-    /// Parses RFC 3339, any offset, any fraction. `None` for any other text and for moments
+    /// Parses RFC 3339 with any offset and fraction. `None` for any other text and for times
     /// before 1970.
     pub fn parse(text: &str) -> Option<Self> {
         let moment: jiff::Timestamp = text.parse().ok().filter(|_| has_shape(text.as_bytes()))?;
@@ -37,7 +37,7 @@ impl Timestamp {
         let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
         Some(Self(Duration::new(seconds, u32::try_from(nanos % 1_000_000_000).ok()?)))
     }
-    /// The time from `earlier` to this moment; zero when `earlier` is later.
+    /// The duration from `earlier` to this time; zero if `earlier` is later.
     pub fn since(&self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -48,8 +48,8 @@ impl std::ops::Add<Duration> for Timestamp {
         Self(self.0.saturating_add(duration))
     }
 }
-/// Whether the text has RFC 3339's separators: the parser beneath also takes other forms of
-/// ISO 8601.
+/// Whether the text has the separators of RFC 3339: the underlying parser also accepts other forms
+/// of ISO 8601.
 fn has_shape(text: &[u8]) -> bool {
     let (Some(head), Some(tail)) = (text.get(..19), text.get(19..)) else { return false };
     let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
@@ -68,12 +68,12 @@ fn has_shape(text: &[u8]) -> bool {
             [b'+' | b'-', h1, h2, b':', m1, m2] => digits(&[*h1, *h2, *m1, *m2]),
             _ => false,
         };
-    // Leap seconds are no moments to the API.
+    // The API does not accept leap seconds.
     head_ok && tail_ok && &head[17..] != b"60"
 }
 
-/// A clock: a moment that was given, plus the tokio time that has passed since. Stands still when a
-/// test pauses time.
+/// A clock: a start time plus the tokio time that has passed since. Stands still when a test pauses
+/// time.
 #[derive(Debug, Clone)]
 pub struct Clock {
     base: Timestamp,
@@ -84,14 +84,14 @@ impl Clock {
     pub fn starting_at(base: Timestamp) -> Self {
         Self { base, started: tokio::time::Instant::now() }
     }
-    /// A clock that starts at the wall clock's now: for programs, at their edge. A machine set
-    /// before 1970 reads as 1970.
+    /// A clock that starts at the wall clock's current time. For programs, at their edge. A machine
+    /// set before 1970 reads as 1970.
     #[expect(clippy::disallowed_methods, reason = "this is the edge at which programs ask once")]
     pub fn wall() -> Self {
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self::starting_at(Timestamp(since_epoch.unwrap_or_default()))
     }
-    /// Now.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.base + self.started.elapsed()
     }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_print_as_the_api_prints_them() {
+    fn timestamps_are_formatted_as_in_the_api() {
         let moment = Timestamp(Duration::new(1_700_000_000, 123_456_789));
         assert_eq!(moment.rfc3339(), "2023-11-14T22:13:20Z");
         assert_eq!(moment.rfc3339_micro(), "2023-11-14T22:13:20.123456Z");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_rfc_3339_does_not_parse() {
+    fn other_formats_do_not_parse() {
         for text in [
             "",
             "2023-11-14",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_goes_with_tokio_time() {
+    async fn clock_follows_tokio_time() {
         let clock = Clock::starting_at(Timestamp::from_secs(100));
         tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(clock.now(), Timestamp::from_secs(105));

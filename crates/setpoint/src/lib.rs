@@ -1,27 +1,27 @@
 //! A declarative control-plane kit.
 //!
-//! By default this crate is a controller runtime: informers, work queues, managers, over a
-//! `kube_client::Client`. The other half, an embedded API server, is behind features.
+//! By default this crate is a controller runtime: informers, work queues and managers over a
+//! `kube_client::Client`. Features add an embedded API server and more:
 //!
-//! | feature | what it adds | what it brings along |
+//! | feature | adds | depends on |
 //! |---|---|---|
 //! | `runtime` (default) | [`informer`], [`runtime`], [`workqueue`], [`prelude`] | `kube-client` |
 //! | `derive` | `#[derive(CustomResource)]` from [`kube_derive`] | |
-//! | `schema` | the same with `JsonSchema`: derived types bring their definition | `derive` |
+//! | `schema` | the same with `JsonSchema`: derived types have a definition | `derive` |
 //! | `endpoints` | a manager's health and metrics over HTTP: [`runtime::endpoint`] | an HTTP server |
-//! | `compressed` | packed caches: `CachePolicy::Compressed`, packed metadata | zstd |
-//! | `otel` | passes as spans of OpenTelemetry: [`runtime::telemetry::Traces`] | `opentelemetry` |
+//! | `compressed` | compressed caches: `CachePolicy::Compressed`, compressed metadata | zstd |
+//! | `otel` | passes as OpenTelemetry spans: [`runtime::telemetry::Traces`] | `opentelemetry` |
 //! | `webhook` | [`webhook`]: admission, conversion and token review in Rust functions | an HTTP server |
 //! | `server` | [`ControlPlane`], [`apiserver`], [`registry`], [`store`] with objects in memory | the API server, `endpoints` |
 //! | `disk` | [`store::DiskStore`] | redb, zstd |
 //! | `etcd` | [`etcd`] | `h2` |
 //! | `encryption` | [`encryption`] at rest | ciphers |
-//! | `log` | [`log`]: log lines of a program on standard error | `tracing-subscriber` |
+//! | `log` | [`log`]: logs of a program on standard error | `tracing-subscriber` |
 //! | `testenv` | [`testenv`](mod@testenv): a control plane for tests, in virtual time, with faults | `server` |
-//! | `full` | all of them | |
+//! | `full` | all of the above | |
 //!
-//! `kube-client`, `kube-core`, `kube-derive` and `k8s-openapi` are re-exported in the versions that
-//! fit. A program chooses the version of the Kubernetes API, by a feature of `k8s-openapi`:
+//! `kube-client`, `kube-core`, `kube-derive` and `k8s-openapi` are re-exported in compatible
+//! versions. A program chooses the version of the Kubernetes API with a feature of `k8s-openapi`:
 //!
 //! ```toml
 //! [dependencies]
@@ -41,7 +41,7 @@
 //!     let Some(config) = context.client().api::<ConfigMap>().get(&request)? else {
 //!         return Ok(Action::await_change()); // deleted
 //!     };
-//!     // Make the world fit `config`; every step may have been taken already.
+//!     // Make the actual state match `config`. Each step must tolerate that it was done already.
 //!     Ok(Action::await_change())
 //! }
 //!
@@ -58,9 +58,9 @@
     doc = r#"
 # A control plane
 
-A control plane is a loop of data, and the whole loop fits in one process. [`ControlPlane`] assembles
-it: a store, the registry over it, the API server over that. It is built without doing any work; its
-owner runs it and stops it; clients are handles that wait until it has started.
+A control plane is a loop of data, and the whole loop fits in one process. A [`ControlPlane`] has a
+store, a registry and an API server. Building it does no work; its owner runs and stops it; clients
+are handles that wait until it has started.
 
 ```
 # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -71,36 +71,36 @@ let plane = ControlPlane::builder().build();
 let client = plane.client();
 let stop = CancellationToken::new();
 let running = plane.run(stop.clone());
-let asking = async {
+let request = async {
     let version = client.apiserver_version().await?;
     stop.cancel();
     Ok::<_, kube_client::Error>(version)
 };
-let (ended, version) = tokio::join!(running, asking);
-ended?;
+let (result, version) = tokio::join!(running, request);
+result?;
 assert_eq!(version?.major, "1");
 # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 ```
 
-| an embedder wants | there is |
+| to get | use |
 |---|---|
-| objects in memory, in a folder, in etcd | [`ControlPlaneBuilder::store`] with a [`MemoryStore`](store::MemoryStore), a `DiskStore` (feature `disk`), an `EtcdStore` (feature `etcd`), an engine of its own |
+| objects in memory, in a folder, in etcd | [`ControlPlaneBuilder::store`] with a [`MemoryStore`](store::MemoryStore), a `DiskStore` (feature `disk`), an `EtcdStore` (feature `etcd`), or a custom engine |
 | several servers on one store | [`ControlPlaneBuilder::shared_as`] |
 | TLS, certificates, kubeconfig, tokens | [`ServeOptions`], [`ControlPlane::serve`] |
-| a client, an informer's source, in process | [`ControlPlane::client`], [`ControlPlane::source`] |
-| HTTP of its own around it | [`ControlPlane::server`], a tower service |
-| to know when it serves, and to stop it | [`ControlPlane::ready`], [`Serving::run`] |
-| tests that do the same each time | [`ControlPlaneBuilder::simulated`] |
+| an in-process client or informer source | [`ControlPlane::client`], [`ControlPlane::source`] |
+| a custom HTTP server around it | [`ControlPlane::server`], a tower service |
+| notification when it is ready, and a way to stop it | [`ControlPlane::ready`], [`Serving::run`] |
+| deterministic tests | [`ControlPlaneBuilder::simulated`] |
 
-A control plane takes the wall clock and the operating system's entropy. One that is
-[`simulated`](ControlPlaneBuilder::simulated) takes neither: on a current-thread runtime with paused
-time it does the same thing each time, given the same seed and requests.
+By default a control plane uses the wall clock and the operating system's entropy. A
+[`simulated`](ControlPlaneBuilder::simulated) one uses neither: on a current-thread runtime with
+paused time, the same seed and requests always have the same result.
 "#
 )]
 #![cfg_attr(
     feature = "disk",
     doc = r"
-[`ControlPlane::serve`] puts it behind sockets. This program keeps objects and certificates in a
+[`ControlPlane::serve`] serves it on sockets. This program stores objects and certificates in a
 folder, serves `kubectl` over TLS, and stops cleanly on SIGINT or SIGTERM
 (`crates/setpoint/examples/embed.rs`):
 
@@ -158,7 +158,7 @@ pub use setpoint_webhook as webhook;
 #[cfg(feature = "runtime")]
 pub use setpoint_workqueue as workqueue;
 
-/// What most controllers start from: `use setpoint::prelude::*`.
+/// The names that most controllers use: `use setpoint::prelude::*`.
 #[cfg(feature = "runtime")]
 pub mod prelude {
     #[cfg(feature = "schema")]

@@ -1,4 +1,4 @@
-//! What webhooks count, under the field's names, in a manager's metrics.
+//! Metrics of webhooks, under controller-runtime's names, in a manager's registry.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,12 +10,12 @@ use setpoint_runtime::metrics::{
     },
 };
 
-/// Upper bounds of the latency histogram's buckets, in seconds: Prometheus' own defaults, which
+/// Upper bounds of the latency histogram's buckets in seconds: the Prometheus defaults, which
 /// controller-runtime uses here.
 pub const LATENCY_SECONDS: [f64; 11] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Counts for a [`WebhookServer`](setpoint_webhook::WebhookServer) in a manager's [`Metrics`].
+/// Metrics of a [`WebhookServer`](setpoint_webhook::WebhookServer) in a manager's [`Metrics`].
 /// Cheap to clone.
 ///
 /// ```
@@ -54,7 +54,7 @@ impl Webhook {
 }
 
 impl WebhookMetrics {
-    /// Registers them; once for a manager's metrics, or they are there twice.
+    /// Registers the metrics. Registering twice in the same [`Metrics`] produces duplicate series.
     pub fn register(metrics: &Metrics) -> Arc<Self> {
         let new = Self {
             requests: Family::default(),
@@ -105,7 +105,7 @@ impl setpoint_webhook::Metrics for WebhookMetrics {
         let webhook = Webhook::of(webhook);
         let ok = Request { webhook: webhook.webhook.clone(), code: 200 };
         let failed = Request { code: 500, ..ok.clone() };
-        // To touch a series is to have it at zero.
+        // Creates the series with the value zero.
         drop(self.requests.get_or_create(&ok));
         drop(self.requests.get_or_create(&failed));
         drop(self.in_flight.get_or_create(&webhook));

@@ -1,4 +1,4 @@
-//! The environment: a control plane, what runs against it, and its end.
+//! The test environment: a control plane with the managers that run against it.
 
 use crate::Timeline;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -19,50 +19,50 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// How long what must become true may take, by the wall clock.
+/// How long a wait may take by the wall clock.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The same in virtual time: longer than the longest back-off there is, 1000 s.
+/// How long a wait may take in virtual time: longer than the longest back-off, 1000 s.
 const PATIENCE_VIRTUAL: Duration = Duration::from_secs(3000);
 /// Where virtual time starts: 2026-01-01T00:00:00Z.
 const EPOCH: Timestamp = Timestamp(Duration::from_secs(1_767_225_600));
-/// Who installs definitions.
+/// The field manager of installed definitions.
 const FIELD_MANAGER: &str = "testenv";
 
 /// Why an environment did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The control plane ended before it served.
+    /// The control plane ended before it was ready.
     #[error("run the control plane")]
     ControlPlane(#[source] ControlPlaneError),
-    /// A definition was refused.
+    /// The server refused a definition.
     #[error("install the definition {name}")]
     Definition {
-        /// Of the definition.
+        /// The definition's name.
         name: String,
-        /// What the server said.
+        /// The server's error.
         #[source]
         source: kube_client::Error,
     },
     /// A definition was not served within the environment's patience.
     #[error("wait until {name} is served")]
     NotServed {
-        /// Of the definition.
+        /// The definition's name.
         name: String,
     },
 }
 
-/// What ended badly.
+/// An error of a part of the environment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndError {
-    /// A manager that the environment ran.
+    /// A manager that the environment ran failed.
     #[error("a manager")]
     Manager(#[source] ManagerError),
-    /// The control plane.
+    /// The control plane failed.
     #[error("the control plane")]
     ControlPlane(#[source] ControlPlaneError),
-    /// One of them panicked.
+    /// A manager or the control plane panicked.
     #[error("a task of the environment")]
     Task(#[source] JoinError),
 }
@@ -88,15 +88,15 @@ impl fmt::Debug for TestEnvBuilder {
 }
 
 impl TestEnvBuilder {
-    /// Makes it deterministic: virtual dates from 2026-01-01T00:00:00Z on, and everything random
-    /// from `seed`. For a current-thread runtime with paused time, as `#[setpoint::test]` builds
-    /// it. Default: the wall clock and the operating system's entropy.
+    /// Makes the environment deterministic: virtual dates from 2026-01-01T00:00:00Z on, and all
+    /// randomness from `seed`. For a current-thread runtime with paused time, as
+    /// `#[setpoint::test]` builds it. Default: the wall clock and the operating system's entropy.
     pub fn simulated(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Definitions that are installed, and served, before the environment has started.
+    /// Definitions that are installed, and served, before `start` returns.
     pub fn definitions(
         mut self,
         definitions: impl IntoIterator<Item = CustomResourceDefinition>,
@@ -105,21 +105,22 @@ impl TestEnvBuilder {
         self
     }
 
-    /// What objects are kept in. Default: an empty [`MemoryStore`].
+    /// The store of the objects. Default: an empty [`MemoryStore`].
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = store;
         self
     }
 
-    /// How long [`TestEnv::eventually`] and its like wait, by tokio's time. Default: 30 s; 3,000 s
-    /// where it is [simulated](Self::simulated), which is longer than any back-off.
+    /// How long [`TestEnv::eventually`] and similar methods wait, in tokio's time. Default: 30 s;
+    /// 3,000 s if the environment is [simulated](Self::simulated), which is longer than any
+    /// back-off.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
     }
 
-    /// Changes anything else about the control plane: admission plugins, authorizers, kinds that
-    /// are compiled in, without its built-in controllers. Store and seed are the environment's.
+    /// Changes other settings of the control plane: admission plugins, authorizers, compiled-in
+    /// kinds, without its built-in controllers. The environment sets store and seed.
     pub fn control_plane(
         mut self,
         change: impl FnOnce(ControlPlaneBuilder) -> ControlPlaneBuilder,
@@ -128,12 +129,12 @@ impl TestEnvBuilder {
         self
     }
 
-    /// Starts it. Call it within a tokio runtime, which runs the control plane until the
-    /// environment is stopped or dropped.
+    /// Starts the environment. Call it within a tokio runtime, which runs the control plane until
+    /// the environment is stopped or dropped.
     ///
     /// # Errors
     ///
-    /// The control plane does not come up, or a definition is refused or never served.
+    /// If the control plane does not become ready, or a definition is refused or never served.
     pub async fn start(self) -> Result<TestEnv, StartError> {
         let clock = match self.seed {
             Some(_) => Clock::starting_at(EPOCH),
@@ -160,7 +161,7 @@ impl TestEnvBuilder {
         }
         drop(ready);
         let mut following: JoinSet<Result<(), StoreError>> = JoinSet::new();
-        // What a control plane begins with is nobody's story.
+        // The timeline omits the objects of an empty control plane.
         let after = self.store.revision().await.unwrap_or(Revision(0));
         following.spawn(timeline.clone().follow(self.store.clone(), after));
         let patience = match self.seed {
@@ -188,10 +189,11 @@ impl TestEnvBuilder {
     }
 }
 
-/// A control plane for a test, on the test's own runtime, with what the test runs against it.
+/// A control plane for a test, on the test's own runtime, with the managers that the test runs
+/// against it.
 ///
-/// [`stop`](Self::stop) ends it and says what ended badly. Dropping it ends everything where it
-/// stands; while a test panics it prints its [timeline](Self::timeline) first.
+/// [`stop`](Self::stop) ends it and returns the first error. Dropping it stops everything at once;
+/// during a panic it first prints its [timeline](Self::timeline).
 pub struct TestEnv {
     client: Client,
     clock: Clock,
@@ -214,7 +216,7 @@ impl fmt::Debug for TestEnv {
 }
 
 impl TestEnv {
-    /// Starts one with the wall clock and the operating system's entropy.
+    /// Starts an environment with the wall clock and the operating system's entropy.
     ///
     /// # Errors
     ///
@@ -223,7 +225,7 @@ impl TestEnv {
         Self::builder().start().await
     }
 
-    /// A builder.
+    /// A builder for an environment.
     pub fn builder() -> TestEnvBuilder {
         TestEnvBuilder {
             plane: ControlPlane::builder(),
@@ -234,7 +236,7 @@ impl TestEnv {
         }
     }
 
-    /// A client that may do anything. Its default namespace is `default`.
+    /// A client that is authorized to do anything. Its default namespace is `default`.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -244,17 +246,17 @@ impl TestEnv {
         &self.clock
     }
 
-    /// What everything random comes from.
+    /// The seed of all randomness.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The store below the control plane.
+    /// The store of the control plane.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// What became of every object since the environment started.
+    /// All changes of objects since the environment started.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
@@ -263,23 +265,23 @@ impl TestEnv {
         self.patience
     }
 
-    /// A builder of managers with this environment's client and clock, and a seed of its own.
+    /// A builder for managers with this environment's client and clock, and a seed of its own.
     pub fn manager(&self) -> ManagerBuilder {
         let seed = self.next_seed.fetch_add(1, Ordering::Relaxed);
         Manager::builder(self.client()).clock(self.clock.clone()).seed(seed)
     }
 
-    /// Runs a manager until the environment ends. One that fails fails the test, at its next
+    /// Runs a manager until the environment ends. If the manager fails, the test fails at its next
     /// [`eventually`](Self::eventually) or at its end.
     pub fn run(&self, manager: Manager) {
         self.managers.lock().spawn(manager.run(self.stop_managers.clone()));
     }
 
-    /// Installs a definition, by server-side apply, and waits until it is served.
+    /// Installs a definition by server-side apply, and waits until it is served.
     ///
     /// # Errors
     ///
-    /// It is refused, or is not served within the environment's patience.
+    /// If it is refused, or is not served within the environment's patience.
     pub async fn install(&self, definition: &CustomResourceDefinition) -> Result<(), StartError> {
         let name = definition.name_any();
         let definitions: Api<CustomResourceDefinition> = Api::all(self.client());
@@ -287,10 +289,10 @@ impl TestEnv {
         let params = PatchParams::apply(FIELD_MANAGER).force();
         definitions.patch(&name, &params, &Patch::Apply(definition)).await.map_err(refused)?;
         let waiting = async {
-            let mut moves = self.timeline.moves();
+            let mut changes = self.timeline.changes();
             loop {
-                let seen = definitions.get(&name).await.map_err(refused)?;
-                let conditions = seen.status.and_then(|status| status.conditions);
+                let current = definitions.get(&name).await.map_err(refused)?;
+                let conditions = current.status.and_then(|status| status.conditions);
                 let is_served = |condition: &_| {
                     let (kind, status) = kind_and_status(condition);
                     kind == "Established" && status == "True"
@@ -298,7 +300,7 @@ impl TestEnv {
                 if conditions.unwrap_or_default().iter().any(is_served) {
                     return Ok(());
                 }
-                if moves.changed().await.is_err() {
+                if changes.changed().await.is_err() {
                     return Err(StartError::NotServed { name: name.clone() });
                 }
             }
@@ -307,12 +309,12 @@ impl TestEnv {
         end.unwrap_or_else(|_| Err(StartError::NotServed { name: name.clone() }))
     }
 
-    /// Makes a namespace with a generated name and returns the name: for tests that share an
+    /// Creates a namespace with a generated name and returns the name. For tests that share an
     /// environment.
     ///
     /// # Errors
     ///
-    /// What the server says.
+    /// The server's error.
     pub async fn create_namespace(&self, prefix: &str) -> Result<String, kube_client::Error> {
         let body = serde_json::json!({"metadata": {"generateName": format!("{prefix}-")}});
         let request = http::Request::post("/api/v1/namespaces")
@@ -323,12 +325,12 @@ impl TestEnv {
         Ok(made["metadata"]["name"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// From now on the test asks through this one.
+    /// Sets the client that the test uses from now on.
     pub(crate) fn replace_client(&mut self, client: Client) {
         self.client = client;
     }
 
-    /// Panics when a manager has ended with an error.
+    /// Panics if a manager has ended with an error.
     pub(crate) fn check_managers(&self, place: &Location<'_>) {
         while let Some(ended) = self.managers.lock().try_join_next() {
             match ended.map_err(EndError::Task).map(|ended| ended.map_err(EndError::Manager)) {
@@ -342,7 +344,7 @@ impl TestEnv {
     ///
     /// # Errors
     ///
-    /// What ended badly, first of all a manager.
+    /// The first error, managers first.
     pub async fn stop(self) -> Result<(), EndError> {
         self.stop_managers.cancel();
         let mut managers = std::mem::take(&mut *self.managers.lock());
@@ -375,7 +377,7 @@ fn kind_and_status(
     (&condition.type_, &condition.status)
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,27 +1,27 @@
-//! What `#[setpoint::test]` expands to.
+//! The runtime part of `#[setpoint::test]`.
 
 use crate::TestEnv;
 use crate::env::chain;
 use futures::future::LocalBoxFuture;
 
-/// What the attribute says.
+/// The arguments of the attribute.
 #[derive(Debug, Clone, Copy)]
 pub struct TestSettings {
     /// The test's name with its module.
     pub name: &'static str,
-    /// The package that the test belongs to.
+    /// The package of the test.
     pub package: &'static str,
-    /// The wall clock instead of virtual time.
+    /// Whether to use the wall clock instead of virtual time.
     pub real_time: bool,
     /// The first seed.
     pub seed: u64,
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: u64,
 }
 
-/// What a test may return.
+/// The return type of a test.
 pub trait Outcome {
-    /// Whether the test has failed by it.
+    /// Whether the test has failed.
     fn is_failure(&self) -> bool;
 }
 
@@ -37,16 +37,16 @@ impl<E> Outcome for Result<(), E> {
     }
 }
 
-/// Says how to play a seed again, when the test fails with it.
+/// Prints how to replay a seed if the test fails with it.
 struct Replay<'a> {
     settings: &'a TestSettings,
     seed: u64,
 }
 
 impl Replay<'_> {
-    fn say(&self) {
+    fn print(&self) {
         let TestSettings { name, package, real_time, .. } = self.settings;
-        // The first part of a module's path is the crate.
+        // The first part of a module path is the crate.
         let test = name.split_once("::").map_or(*name, |(_, test)| test);
         match real_time {
             true => eprintln!("run again: cargo test -p {package} {test}"),
@@ -58,28 +58,28 @@ impl Replay<'_> {
 impl Drop for Replay<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.say();
+            self.print();
         }
     }
 }
 
-/// Runs a test with each of its seeds, on a runtime and a control plane of its own, and returns
-/// the first failure.
+/// Runs a test with each of its seeds, each on its own runtime and control plane, and returns the
+/// first failure.
 ///
 /// # Panics
 ///
-/// When the test does, the environment does not start, or a manager ended badly; and when `SEED`
-/// is no number.
+/// If the test panics, the environment does not start, or a manager fails; also if `SEED` is not a
+/// number.
 pub fn run_test<T: Outcome>(
     settings: TestSettings,
     test: impl for<'a> Fn(&'a TestEnv) -> LocalBoxFuture<'a, T>,
 ) -> T {
-    let asked = std::env::var("SEED").ok();
-    let asked = asked.map(|text| match text.parse::<u64>() {
+    let requested = std::env::var("SEED").ok();
+    let requested = requested.map(|text| match text.parse::<u64>() {
         Ok(seed) => seed,
         Err(error) => panic!("SEED is {text:?}: {error}"),
     });
-    let seeds = match asked {
+    let seeds = match requested {
         _ if settings.real_time => settings.seed..settings.seed + 1,
         Some(seed) => seed..seed + 1,
         None => settings.seed..settings.seed + settings.seeds.max(1),
@@ -89,7 +89,7 @@ pub fn run_test<T: Outcome>(
         let replay = Replay { settings: &settings, seed };
         let outcome = run_once(&settings, seed, &test);
         if outcome.is_failure() {
-            replay.say();
+            replay.print();
             return outcome;
         }
         if seed == last {

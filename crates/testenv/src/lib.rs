@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //!
-//! A test of a controller wants three things that a cluster cannot give: a server of its own that
-//! starts in no time, a clock that waits for nobody, and failures when it asks for them.
+//! A test of a controller needs three things that a cluster cannot offer: its own server that
+//! starts immediately, a clock that jumps over waits, and faults on request.
 //!
 //! ```text
 //!             #[setpoint::test]                       Scenario: the same world, many plans
@@ -15,19 +15,18 @@
 //! ```
 //!
 //! [`TestEnv`] runs a whole control plane with its built-in controllers on the test's own runtime,
-//! owns the managers that the test starts, and waits for what must become true. Nothing is shared
-//! between two of them, so tests run in parallel. When a test fails, the [`Timeline`] prints what
-//! became of every object.
+//! owns the managers that the test starts, and waits for expected states. Environments share
+//! nothing, so tests run in parallel. When a test fails, the [`Timeline`] prints the changes of all
+//! objects.
 //!
 //! Under [`#[setpoint::test]`](macro@test) time is virtual: the runtime has one thread, its clock
-//! jumps to the next timer as soon as every task waits, and everything random comes from a seed. A
-//! back-off of ten minutes takes microseconds, and a failing seed fails again. Two things do not
-//! know virtual time: threads and sockets. A test that needs them asks for `real_time`.
+//! jumps to the next timer as soon as every task waits, and all randomness comes from a seed. A
+//! back-off of ten minutes takes microseconds, and a failing seed fails again. Threads and sockets
+//! do not follow virtual time; a test that needs them sets `real_time`.
 //!
-//! [`Scenario`] takes a user's own managers and reconcilers through crashes before and after each
-//! write, lost answers, conflicts, and watches that are slow, break or expire, and compares where
-//! every play ends with where the undisturbed one ends. A failure prints the [`Plan`] that replays
-//! it.
+//! [`Scenario`] runs a user's own managers and reconcilers through crashes before and after each
+//! write, lost responses, conflicts, and watches that are slow, break or expire. The final state of
+//! every run must equal that of an undisturbed run. A failure prints the [`Plan`] that replays it.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -37,14 +36,14 @@
 //!
 //! // With the crate `setpoint`: #[setpoint::test]
 //! #[setpoint_testenv::test(crate = setpoint_testenv)]
-//! async fn config_map_is_kept(env: &TestEnv) {
+//! async fn config_map_is_stored(env: &TestEnv) {
 //!     let maps: Api<ConfigMap> = Api::default_namespaced(env.client());
 //!     let map: ConfigMap = serde_json::from_value(serde_json::json!({
 //!         "metadata": {"name": "a"}, "data": {"color": "red"},
 //!     })).unwrap();
 //!     maps.create(&PostParams::default(), &map).await.unwrap();
-//!     let kept = env.until(&maps, "a", exists()).await;
-//!     assert_eq!(kept.unwrap().data.unwrap()["color"], "red");
+//!     let map = env.until(&maps, "a", exists()).await;
+//!     assert_eq!(map.unwrap().data.unwrap()["color"], "red");
 //! }
 //! # fn main() {}
 //! ```

@@ -1,4 +1,4 @@
-//! What a test waits for an object to be.
+//! Conditions on objects that a test waits for.
 
 use kube_client::ResourceExt as _;
 use kube_core::DynamicObject;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// Whether an object, or its absence, is what a test waits for, and how that is called.
+/// A condition on an object or its absence, with a description.
 #[derive(Clone)]
 pub struct Matcher {
     what: String,
@@ -45,20 +45,20 @@ impl Matcher {
     }
 }
 
-/// The object is there.
+/// The object exists.
 pub fn exists() -> Matcher {
     Matcher::new("exists", |object| object.is_some())
 }
 
-/// The object is not there.
+/// The object does not exist.
 pub fn gone() -> Matcher {
     Matcher::new("is gone", |object| object.is_none())
 }
 
-/// A condition of the object's `status.conditions` has this status: `True`, `False`, `Unknown`.
+/// A condition in the object's `status.conditions` has this status: `True`, `False`, `Unknown`.
 ///
-/// A condition with an `observedGeneration` counts only when that is the object's generation: an
-/// older one says nothing about the present spec.
+/// A condition with an `observedGeneration` counts only if that is the object's generation. An
+/// older condition does not describe the current spec.
 pub fn has_condition(kind: &str, status: &str) -> Matcher {
     let (kind, status) = (kind.to_owned(), status.to_owned());
     Matcher::new(format!("has the condition {kind}={status}"), move |object| {
@@ -73,13 +73,13 @@ pub fn has_condition(kind: &str, status: &str) -> Matcher {
     })
 }
 
-/// Any condition on an object that is there. `what` completes the sentence "waited until the object
+/// A custom condition on an existing object. `what` completes the sentence "waited until the object
 /// …": `"has two replicas"`.
 pub fn matches(what: &str, is_met: impl Fn(&Value) -> bool + Send + Sync + 'static) -> Matcher {
     Matcher::new(what, move |object| object.is_some_and(&is_met))
 }
 
-/// All of them hold at the same time.
+/// All matchers hold at the same time.
 pub fn all_of(matchers: impl IntoIterator<Item = Matcher>) -> Matcher {
     let matchers: Vec<Matcher> = matchers.into_iter().collect();
     let what: Vec<&str> = matchers.iter().map(|matcher| matcher.what.as_str()).collect();
@@ -87,8 +87,7 @@ pub fn all_of(matchers: impl IntoIterator<Item = Matcher>) -> Matcher {
     Matcher::new(what, move |object| matchers.iter().all(|matcher| (matcher.is_met)(object)))
 }
 
-/// How an object is shown when a test waited for it in vain: as YAML without what only machines
-/// read.
+/// Formats an object for the error of a failed wait: YAML without machine-only fields.
 pub(crate) fn shown(object: Option<&DynamicObject>) -> String {
     let Some(object) = object else { return "there is no such object".to_owned() };
     let mut object = object.clone();

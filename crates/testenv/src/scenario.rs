@@ -1,22 +1,22 @@
-//! A user's controller through crashes, faults and bad luck: many plays of one scenario.
+//! Runs a user's controller through crashes and faults: many plays of one scenario.
 //!
 //! # Theory
 //!
-//! A level-triggered controller owes one thing: wherever it is stopped and whatever it was told,
-//! the objects end where they would have ended without. [`check`] holds it to that.
+//! A level-triggered controller must converge: wherever it is stopped and whatever faults it meets,
+//! the objects must reach the same final state as without. [`check`] verifies that.
 //!
-//! | step | what happens |
+//! | step | action |
 //! |---|---|
-//! | 1 | The scenario is played without a fault, twice: both plays must pass the same requests, or it is not deterministic and nothing can be replayed. |
-//! | 2 | It is played by each [`Plan`]: the process dies at its n-th write and starts again a second later; requests and watches meet faults; the store fails; clocks disagree. |
-//! | 3 | Every play must end in time, in the same objects as the first, and quietly: a process that goes on asking has a loop without back-off. |
+//! | 1 | The scenario is played twice without faults. Both plays must make the same requests; otherwise the scenario is not deterministic and cannot be replayed. |
+//! | 2 | The scenario is played with each [`Plan`]: the process dies at its n-th write and restarts a second later; requests and watches meet faults; the store fails; clocks differ. |
+//! | 3 | Every play must end in time, with the same objects as the first, and become quiet: a process that keeps sending requests has a loop without back-off. |
 //!
-//! A play is a function of its plan: a failure prints the plan, and the environment variable `PLAN`
-//! plays that alone, with each request on standard error.
+//! A play is a function of its plan. A failure prints the plan; the environment variable `PLAN`
+//! plays that plan alone, with each request on standard error.
 //!
-//! Objects are compared without what two plays cannot agree on: uids, versions, generations,
-//! field ownership, times. Events and Leases do not count. An object with a generated name is known
-//! by its prefix.
+//! The comparison ignores what differs between any two plays: uids, versions, generations, field
+//! ownership, times. Events and Leases are ignored too. An object with a generated name is
+//! identified by its prefix.
 
 mod patient;
 mod plan;
@@ -36,65 +36,64 @@ use setpoint_runtime::{BoxError, Manager, ManagerBuilder};
 use std::fmt;
 use tokio_util::sync::CancellationToken;
 
-/// How much of the trace of a play that failed is printed, in lines from its end.
+/// Number of trace lines, from the end, that are printed for a failed play.
 const TRACE_LINES_SHOWN: usize = 120;
 
-/// What is played.
+/// The scenario to play.
 pub trait Scenario {
-    /// What a play has outside of the cluster, shared by all lives of the process: a folder, a
-    /// scripted back end. `()` where there is nothing.
+    /// State outside of the cluster, shared by all lives of the process: a folder, a scripted back
+    /// end. `()` if there is none.
     type World: Clone;
 
-    /// Makes the outside of one play.
+    /// Creates the outside state of one play.
     fn world(&self) -> Self::World;
 
-    /// One life of the process: what its `main` would do, until `life.stop`. When it is killed, its
-    /// future is dropped where it waits, and with it must go everything that it began: a task
-    /// without an owner would live on. One that ends with an error is started again, as one that
-    /// died.
+    /// One life of the process: the work of its `main`, until `life.stop`. A crash drops the future
+    /// at its current await point, so the future must own everything that it starts: a detached
+    /// task would survive. If it returns an error, the process is restarted as after a crash.
     fn live(&self, life: Life, world: Self::World) -> impl Future<Output = Result<(), BoxError>>;
 
-    /// What users do meanwhile, and wait for. It returns when nothing more is to happen. Its
-    /// client asks again where a server fails.
+    /// The actions of users, and their waits. Returns when the scenario is complete. Its client
+    /// retries when a server fails.
     fn drive(&self, env: &TestEnv, world: &Self::World) -> impl Future<Output = ()>;
 
-    /// What must be the same at the end of every play beside the objects, of the outside. Default:
-    /// nothing.
+    /// The outside state that must be the same at the end of every play, in addition to the
+    /// objects. Default: none.
     fn outside(&self, world: &Self::World) -> Value {
         let _ = world;
         Value::Null
     }
 
-    /// Definitions that are served from the start. Default: none.
+    /// Definitions that are installed at the start. Default: none.
     fn definitions(&self) -> Vec<CustomResourceDefinition> {
         Vec::new()
     }
 
-    /// Changes the control plane, for instance turns its built-in controllers off. Default: as it
-    /// is.
+    /// Changes the control plane, for example disables its built-in controllers. Default:
+    /// unchanged.
     fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
         builder
     }
 
-    /// How many requests the process may make in the 70 virtual seconds after everything was done.
-    /// Default: 40: each of a few watches is made anew now and then.
+    /// Maximum number of requests that the process may make in the 70 virtual seconds after the
+    /// scenario is complete. Default: 40, which allows for a few watches that are renewed.
     fn requests_afterwards_max(&self) -> usize {
         40
     }
 }
 
-/// What one life of the process is given.
+/// The inputs of one life of the process.
 #[non_exhaustive]
 pub struct Life {
-    /// The client, through the faults of the plan. It is dead once this life is.
+    /// The client, with the faults of the plan. It stops working when this life ends.
     pub client: Client,
-    /// What the process takes for the time.
+    /// The process's clock.
     pub clock: Clock,
-    /// A seed for whatever is random in this life.
+    /// A seed for the randomness of this life.
     pub seed: u64,
-    /// Which life it is, from 1.
+    /// The number of this life, from 1.
     pub number: usize,
-    /// When to end politely.
+    /// Requests a graceful stop.
     pub stop: CancellationToken,
 }
 
@@ -106,19 +105,19 @@ impl fmt::Debug for Life {
 }
 
 impl Life {
-    /// A builder of managers with this life's client, clock and seed.
+    /// A builder for managers with this life's client, clock and seed.
     pub fn manager(&self) -> ManagerBuilder {
         Manager::builder(self.client.clone()).clock(self.clock.clone()).seed(self.seed)
     }
 }
 
-/// Plays a scenario by many plans, each on a runtime of its own in virtual time, and returns how
-/// many were played. With the environment variable `PLAN` it plays that plan alone.
+/// Plays a scenario with many plans, each on its own runtime in virtual time, and returns the
+/// number of plays. With the environment variable `PLAN` it plays only that plan.
 ///
 /// # Panics
 ///
-/// When a play goes wrong: with the plan, what differs, and the end of the trace. Also when `PLAN`
-/// is no plan.
+/// If a play fails: prints the plan, the difference and the end of the trace. Also if `PLAN` is not
+/// a plan.
 pub fn check<S: Scenario>(scenario: &S, plans: &Plans) -> usize {
     let clean = Plan::clean(plans.first_seed());
     let first = play::play(scenario, clean, false);
@@ -130,11 +129,11 @@ pub fn check<S: Scenario>(scenario: &S, plans: &Plans) -> usize {
             "the scenario is not deterministic; line {n} of the trace was\n{first}\nand then\n{again}"
         );
     }
-    let asked = std::env::var("PLAN").ok().map(|text| match text.parse::<Plan>() {
+    let requested = std::env::var("PLAN").ok().map(|text| match text.parse::<Plan>() {
         Ok(plan) => plan,
         Err(error) => panic!("PLAN is {text:?}: {error}"),
     });
-    let (plans, is_shown) = match asked {
+    let (plans, is_shown) = match requested {
         Some(plan) => (vec![plan], true),
         None => (plans.of(first.n_writes), false),
     };
@@ -155,7 +154,7 @@ pub fn check<S: Scenario>(scenario: &S, plans: &Plans) -> usize {
     plans.len()
 }
 
-/// Names the plan of a play that fails.
+/// Prints the plan of a play that panics.
 struct Failing(Plan);
 
 impl Drop for Failing {
@@ -166,7 +165,7 @@ impl Drop for Failing {
     }
 }
 
-/// What is wrong with how a play ended, if anything.
+/// Compares a play's end with the clean play; returns the first difference.
 fn fault<S: Scenario>(scenario: &S, played: &Played, clean: &Played) -> Option<String> {
     let differences = state::differences(&clean.objects, &played.objects);
     if !differences.is_empty() {

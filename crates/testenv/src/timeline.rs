@@ -1,4 +1,4 @@
-//! What became of every object, in the order in which the store has it.
+//! All changes of objects, in the store's order.
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How many changes are kept: the newest.
+/// Maximum number of changes that are stored, the newest.
 const LINES_MAX: usize = 4_096;
-/// How many changed fields a line names.
+/// Maximum number of changed fields in a line.
 const FIELDS_MAX: usize = 6;
-/// How much of a value a line shows, in characters.
+/// Maximum length of a value in a line, in characters.
 const VALUE_CHARS_MAX: usize = 48;
-/// How deep two versions of an object are compared; below that a value has changed as a whole.
+/// Maximum depth of the comparison of two versions; below it a value has changed as a whole.
 const DEPTH_MAX: usize = 16;
 
-/// Every change of every object since a [`TestEnv`](crate::TestEnv) started, but for those that a
-/// control plane begins with. It displays one line for each: seconds, revision, what happened, the
-/// object, who wrote it, and which fields changed. The newest 4,096 are kept. Clones share it.
+/// All changes of objects since a [`TestEnv`](crate::TestEnv) started, except for the initial
+/// objects of a control plane. Displays one line per change: seconds, revision, action, object,
+/// writer, and changed fields. Stores the newest 4,096 changes. Clones share it.
 #[derive(Clone)]
 pub struct Timeline {
     inner: Arc<Inner>,
@@ -29,7 +29,7 @@ pub struct Timeline {
 struct Inner {
     started: Instant,
     lines: Mutex<Lines>,
-    /// The revision up to which it is written.
+    /// The last revision that has been recorded.
     reached: watch::Sender<u64>,
 }
 
@@ -62,14 +62,14 @@ impl Timeline {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Adds a line of the test's own.
+    /// Adds a custom line.
     pub fn note(&self, text: impl fmt::Display) {
         let elapsed = self.inner.started.elapsed().as_secs_f64();
         self.push(format!("{elapsed:>9.3}s        {text}"));
     }
 
-    /// Is sent to after each change.
-    pub(crate) fn moves(&self) -> watch::Receiver<u64> {
+    /// Notified after each change.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.inner.reached.subscribe()
     }
 
@@ -82,7 +82,7 @@ impl Timeline {
         lines.newest.push_back(line);
     }
 
-    /// Follows a store after a revision, until its feed ends.
+    /// Records a store's changes after a revision, until its feed ends.
     pub(crate) async fn follow(
         self,
         store: Arc<dyn Store>,
@@ -92,7 +92,7 @@ impl Timeline {
         loop {
             let batch = feed.next().await?;
             for change in &batch.changes {
-                if let Some(line) = told(change) {
+                if let Some(line) = describe(change) {
                     let elapsed = self.inner.started.elapsed().as_secs_f64();
                     self.push(format!("{elapsed:>9.3}s r{:<6} {line}", change.revision.0));
                 }
@@ -102,8 +102,8 @@ impl Timeline {
     }
 }
 
-/// What a change did, in words; `None` for what is no object.
-fn told(change: &Change) -> Option<String> {
+/// Describes a change; `None` if the value is not an object.
+fn describe(change: &Change) -> Option<String> {
     let tree = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
     let old = change.previous.as_ref().and_then(|entry| tree(&entry.value));
     let new = change.value.as_ref().and_then(|value| tree(value));
@@ -143,7 +143,7 @@ fn writer<'a>(old: Option<&Value>, new: &'a Value) -> Option<&'a str> {
     entry["manager"].as_str()
 }
 
-/// The fields in which two versions differ, each with its values.
+/// Collects the fields in which two versions differ, with their values.
 fn differences(path: &mut String, old: &Value, new: &Value, depth: usize, found: &mut Vec<String>) {
     if old == new || path == "metadata.managedFields" || path == "metadata.resourceVersion" {
         return;
@@ -164,7 +164,7 @@ fn differences(path: &mut String, old: &Value, new: &Value, depth: usize, found:
                 path.truncate(length);
             }
         }
-        // Conditions and their like: an element is the one of its type.
+        // For conditions and similar lists, elements are matched by type.
         (Value::Array(old), Value::Array(new)) if depth < DEPTH_MAX && are_typed(old, new) => {
             let of = |list: &[Value], kind: &str| {
                 list.iter().find(|item| item["type"] == *kind).cloned().unwrap_or(Value::Null)
@@ -228,8 +228,8 @@ mod tests {
     }
 
     #[test]
-    fn line_says_what_changed_and_who_did_it() {
-        let line = |old, new| told(&change(old, new)).unwrap();
+    fn line_has_the_changed_fields_and_the_writer() {
+        let line = |old, new| describe(&change(old, new)).unwrap();
         assert_eq!(line(None, Some(pod("False", "kubectl"))), "created  Pod n/a  by kubectl");
         assert_eq!(
             line(Some(pod("False", "kubectl")), Some(pod("True", "node"))),
@@ -245,12 +245,12 @@ mod tests {
                 (0..9).map(|key| (format!("k{key}"), json!(n))).collect();
             json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
         };
-        let line = told(&change(Some(map(1)), Some(map(2)))).unwrap();
+        let line = describe(&change(Some(map(1)), Some(map(2)))).unwrap();
         assert!(line.ends_with("data.k5 1 → 2, 3 more"), "{line}");
     }
 
     #[test]
-    fn what_is_no_object_has_no_line() {
-        assert_eq!(told(&change(None, Some(json!(3)))), None);
+    fn non_object_has_no_line() {
+        assert_eq!(describe(&change(None, Some(json!(3)))), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for what must become true.
+//! Waits for expected states.
 
 use crate::matcher::{self, Matcher};
 use crate::{TestEnv, Timeline};
@@ -10,32 +10,32 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The first pause between two looks at what no change of an object tells of.
+/// The first pause between two polls of a state that no object change reveals.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
-/// The pauses grow to this.
+/// The longest pause between two polls.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Looks again after every change of an object, and now and then.
-struct Looks {
-    moves: watch::Receiver<u64>,
+/// Schedules polls: after every change of an object, and at growing intervals.
+struct Polls {
+    changes: watch::Receiver<u64>,
     pause: Duration,
     end: Instant,
 }
 
-impl Looks {
+impl Polls {
     fn new(timeline: &Timeline, patience: Duration) -> Self {
-        Self { moves: timeline.moves(), pause: PAUSE_MIN, end: Instant::now() + patience }
+        Self { changes: timeline.changes(), pause: PAUSE_MIN, end: Instant::now() + patience }
     }
 
-    /// Waits for the next look; `false` when patience is over.
+    /// Waits for the next poll; returns `false` when the time is up.
     async fn next(&mut self) -> bool {
         if Instant::now() >= self.end {
             return false;
         }
         tokio::select! {
             biased;
-            // Without a timeline nothing moves: its task has ended.
-            Ok(()) = self.moves.changed() => {}
+            // Without a timeline there are no changes: its task has ended.
+            Ok(()) = self.changes.changed() => {}
             () = tokio::time::sleep(self.pause) => self.pause = (self.pause * 2).min(PAUSE_MAX),
         }
         true
@@ -43,8 +43,8 @@ impl Looks {
 }
 
 impl TestEnv {
-    /// Waits until `look` returns something, and returns that. It looks after every change of any
-    /// object, and at growing pauses of at most 2 s.
+    /// Waits until `look` returns `Some`, and returns the value. Calls it after every change of any
+    /// object, and at growing intervals of at most 2 s.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -59,9 +59,9 @@ impl TestEnv {
     ///
     /// # Panics
     ///
-    /// When nothing was returned within the environment's
-    /// [patience](crate::TestEnvBuilder::patience), or when a manager of the environment ended
-    /// with an error meanwhile.
+    /// If nothing was returned within the environment's
+    /// [patience](crate::TestEnvBuilder::patience), or if a manager of the environment ended with
+    /// an error meanwhile.
     #[track_caller]
     pub fn eventually<'a, T>(
         &'a self,
@@ -70,25 +70,25 @@ impl TestEnv {
     ) -> impl Future<Output = T> + 'a {
         let place = Location::caller();
         async move {
-            let mut looks = Looks::new(self.timeline(), self.patience());
+            let mut polls = Polls::new(self.timeline(), self.patience());
             loop {
                 if let Some(found) = look().await {
                     return found;
                 }
                 self.check_managers(place);
-                if !looks.next().await {
+                if !polls.next().await {
                     panic!("{place}: waited {:?} until {what}", self.patience());
                 }
             }
         }
     }
 
-    /// Waits until an object, or its absence, matches, and returns it as it was then.
+    /// Waits until an object, or its absence, matches. Returns the object as it was then.
     ///
     /// # Panics
     ///
-    /// As [`eventually`](Self::eventually); the object is shown as it was seen last. Also when it
-    /// cannot be read, or not as a `K`.
+    /// As [`eventually`](Self::eventually); the message has the last state of the object. Also if
+    /// the object cannot be read or decoded as a `K`.
     #[track_caller]
     pub fn until<'a, K>(
         &'a self,
@@ -101,9 +101,9 @@ impl TestEnv {
     {
         let place = Location::caller();
         async move {
-            let mut looks = Looks::new(self.timeline(), self.patience());
+            let mut polls = Polls::new(self.timeline(), self.patience());
             loop {
-                // The matcher looks at what `K` may not declare.
+                // The matcher may read fields that `K` does not declare.
                 let found = self.raw(api.resource_url(), name, place).await;
                 if matcher.is_met(found.as_ref()) {
                     return found.map(|object| {
@@ -112,7 +112,7 @@ impl TestEnv {
                     });
                 }
                 self.check_managers(place);
-                if !looks.next().await {
+                if !polls.next().await {
                     let shown = matcher::shown(found.as_ref());
                     let patience = self.patience();
                     panic!("{place}: waited {patience:?} until {name} {matcher}\n{shown}");
@@ -121,8 +121,7 @@ impl TestEnv {
         }
     }
 
-    /// Waits until an Event with this reason is told about an object of this name, and returns its
-    /// message.
+    /// Waits for an Event with this reason about an object of this name, and returns its message.
     ///
     /// # Panics
     ///
@@ -136,7 +135,7 @@ impl TestEnv {
     ) -> impl Future<Output = String> + 'a {
         let place = Location::caller();
         async move {
-            let what = format!("the event {reason} is told about {about}");
+            let what = format!("an event {reason} about {about}");
             let resource = ApiResource {
                 group: "events.k8s.io".into(),
                 version: "v1".into(),
@@ -146,18 +145,18 @@ impl TestEnv {
             };
             let events: Api<DynamicObject> =
                 Api::namespaced_with(self.client(), namespace, &resource);
-            let mut looks = Looks::new(self.timeline(), self.patience());
+            let mut polls = Polls::new(self.timeline(), self.patience());
             loop {
                 let list = events.list(&kube_client::api::ListParams::default()).await;
                 let list = list.unwrap_or_else(|error| panic!("{place}: list events: {error}"));
-                let told = list.items.into_iter().find(|event| {
+                let event = list.items.into_iter().find(|event| {
                     event.data["regarding"]["name"] == *about && event.data["reason"] == *reason
                 });
-                if let Some(event) = told {
+                if let Some(event) = event {
                     return event.data["note"].as_str().unwrap_or_default().to_owned();
                 }
                 self.check_managers(place);
-                if !looks.next().await {
+                if !polls.next().await {
                     panic!("{place}: waited {:?} until {what}", self.patience());
                 }
             }

@@ -1,15 +1,15 @@
-//! What lies between a client and the server in this process: it records what passes, and does what
-//! networks and servers do to clients.
+//! A connection between a client and the server in this process. It records the traffic, and
+//! injects faults of networks and servers.
 //!
-//! | a request may | a watch may, too |
+//! | a request may | a watch may also |
 //! |---|---|
 //! | be refused: 500, 429 with `Retry-After`, a write 409 | end after some frames |
 //! | not reach the server | break in the middle |
-//! | be carried out, and its answer be lost | expire: `410 Gone` |
+//! | be carried out while its response is lost | expire: `410 Gone` |
 //! | meet the [`Crash`] of its process | be slow |
 //!
-//! Which request meets what is decided by dice with a seed: the same requests in the same order
-//! meet the same faults.
+//! Seeded random numbers choose the faults: the same requests in the same order meet the same
+//! faults.
 
 mod trace;
 mod watched;
@@ -34,27 +34,28 @@ use tokio::sync::Notify;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Passed = UnsyncBoxBody<Bytes, BoxError>;
 
-/// How many frames a watch that fails brings at most before it does.
+/// Maximum number of frames before an injected failure of a watch.
 const FRAMES_MAX: u32 = 4;
 
-/// What goes wrong, and how often.
+/// The faults to inject, and how often.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Faults {
-    /// The seed of the dice.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// How likely each request is to meet a fault, from 0.0 to 1.0. A watch is three times as
-    /// likely: there are few, and each lives long.
+    /// Probability that a request meets a fault, from 0.0 to 1.0. Three times as high for a watch,
+    /// because watches are few and long-lived.
     pub chance: f64,
-    /// After so many faults everything works.
+    /// Maximum number of faults. After that everything works.
     pub faults_max: usize,
 }
 
-/// When a client's process dies: at its write of this number, counted from 1 over all of its lives.
+/// When a client's process is killed: at its write of this number, counted from 1 over all of its
+/// lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// The write does not leave.
+    /// The write is not sent.
     Before(usize),
-    /// The write is carried out, and nobody hears of it.
+    /// The write is carried out, but the process does not see the response.
     After(usize),
 }
 
@@ -65,7 +66,8 @@ pub struct Wire {
     who: Arc<str>,
     trace: Trace,
     shared: Arc<Shared>,
-    /// In which life of the client this connection was made; one of an earlier life is dead.
+    /// The life of the client in which this connection was made. Connections of earlier lives are
+    /// dead.
     life: usize,
 }
 
@@ -90,23 +92,23 @@ struct State {
     life: usize,
 }
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Pass,
-    /// Answered without being carried out.
+    /// Answered with an error and not carried out.
     Refuse(StatusCode, &'static str),
-    /// Never gets there.
+    /// Does not reach the server.
     Unreachable,
-    /// Carried out, but the answer is lost.
+    /// Carried out, but the response is lost.
     AnswerLost,
-    /// The stream ends politely after so many frames.
+    /// The stream ends gracefully after this many frames.
     Ends(u32),
-    /// The stream breaks in the middle of a frame after so many.
+    /// The stream breaks in the middle of a frame, after this many frames.
     Breaks(u32),
-    /// The stream expires after so many frames.
+    /// The stream expires after this many frames.
     Expires(u32),
-    /// Each frame comes so much later.
+    /// Each frame is delayed by this duration.
     Slow(Duration),
 }
 
@@ -140,7 +142,7 @@ impl Wire {
         Self::new(inner, who, trace, Faults::default(), None)
     }
 
-    /// The client, in its present life.
+    /// A client in the current life.
     pub fn client(&self) -> Client {
         let wire = Self { life: self.shared.state.lock().life, ..self.clone() };
         let service = tower::service_fn(move |request| {
@@ -150,22 +152,22 @@ impl Wire {
         Client::new(service, "default")
     }
 
-    /// Waits until the client's process dies. Cancel safe; one caller at a time.
+    /// Waits until the client's process is killed. Cancel safe; one caller at a time.
     pub async fn crashed(&self) {
         self.shared.crashed.notified().await;
     }
 
-    /// From now on everything works.
+    /// Stops injecting faults.
     pub fn heal(&self) {
         self.shared.state.lock().faults_left = 0;
     }
 
-    /// How many requests were made, over all lives.
+    /// Number of requests, over all lives.
     pub fn n_requests(&self) -> usize {
         self.shared.state.lock().n_requests
     }
 
-    /// How many of them wrote.
+    /// Number of write requests, over all lives.
     pub fn n_writes(&self) -> usize {
         self.shared.state.lock().n_writes
     }
@@ -174,7 +176,7 @@ impl Wire {
         self.shared.state.lock().life != self.life
     }
 
-    /// The process dies here: nothing that it began goes on.
+    /// Kills the process: nothing that it started continues.
     async fn die<T>(&self) -> T {
         self.trace.line(format_args!("{} dies", self.who));
         self.shared.state.lock().life += 1;
@@ -231,34 +233,34 @@ impl Wire {
 }
 
 impl State {
-    /// Throws the dice once for whether, once for what: the same calls meet the same faults.
+    /// Draws whether a fault happens, and which: the same calls meet the same faults.
     fn fate(&mut self, is_write: bool, is_watch: bool, chance: f64) -> Fate {
-        let (whether, what, when) = (
+        let (chance_draw, kind, frames) = (
             self.rng.random::<f64>(),
             self.rng.random_range(0..7_u32),
             self.rng.random_range(0..FRAMES_MAX),
         );
-        // There are few watches, and each lives long.
+        // Watches are few and long-lived.
         let chance = if is_watch { chance * 3.0 } else { chance };
-        if self.faults_left == 0 || whether >= chance {
+        if self.faults_left == 0 || chance_draw >= chance {
             return Fate::Pass;
         }
         self.faults_left -= 1;
-        match what {
+        match kind {
             0 => Fate::Refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
             1 => Fate::Refuse(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
             2 => Fate::Unreachable,
-            3 if is_watch => Fate::Ends(when),
-            4 if is_watch => Fate::Breaks(when),
-            5 if is_watch => Fate::Expires(when),
-            _ if is_watch => Fate::Slow(Duration::from_millis(700) * (when + 1)),
+            3 if is_watch => Fate::Ends(frames),
+            4 if is_watch => Fate::Breaks(frames),
+            5 if is_watch => Fate::Expires(frames),
+            _ if is_watch => Fate::Slow(Duration::from_millis(700) * (frames + 1)),
             3 | 4 if is_write => Fate::Refuse(StatusCode::CONFLICT, "Conflict"),
             _ => Fate::AnswerLost,
         }
     }
 }
 
-/// A refusal as the server words it.
+/// An error response in the server's words.
 fn refusal(code: StatusCode, reason: &str) -> Response<Passed> {
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,4 +1,4 @@
-//! Admission: what an API server asks before it stores an object, and what it is told.
+//! Admission requests and responses: the calls that an API server makes before it stores an object.
 
 mod chain;
 mod mutating;
@@ -20,13 +20,13 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Answers admission requests, as they come.
+/// Answers admission requests.
 ///
-/// The lowest door: [`Mutating`] and [`Validating`] are built on it. Every `Fn(Call) -> impl
-/// Future<Output = AdmissionResponse>` is one. What the call was told beside its verdict
-/// ([`Call::warn`], [`Call::annotate`]) is added to whatever is returned.
+/// The lowest-level interface: [`Mutating`] and [`Validating`] are built on it. Every `Fn(Call) ->
+/// impl Future<Output = AdmissionResponse>` implements it. Warnings and annotations added to the
+/// call ([`Call::warn`], [`Call::annotate`]) are merged into the returned response.
 pub trait AdmissionHandler: Send + Sync + 'static {
-    /// Answers one request. Dropped when its client gives up.
+    /// Answers one request. The future is dropped if the client gives up.
     fn admit(&self, call: Call) -> impl Future<Output = AdmissionResponse> + Send;
 }
 
@@ -40,7 +40,7 @@ where
     }
 }
 
-/// [`AdmissionHandler`] behind a pointer.
+/// Object-safe form of [`AdmissionHandler`].
 pub(crate) trait ErasedHandler: Send + Sync {
     fn admit_boxed(&self, call: Call) -> BoxFuture<'_, AdmissionResponse>;
 }
@@ -51,15 +51,15 @@ impl<H: AdmissionHandler> ErasedHandler for H {
     }
 }
 
-/// One admission call: the request, and a place for what is said beside the verdict. Cheap to
-/// clone.
+/// One admission call: the request, plus the warnings and annotations collected for the response.
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Call {
     request: Arc<AdmissionRequest>,
     notes: Arc<Mutex<Notes>>,
 }
 
-/// What is told whether or not the request is admitted.
+/// Warnings and annotations, sent whether or not the request is admitted.
 #[derive(Debug, Default)]
 struct Notes {
     warnings: Vec<String>,
@@ -67,7 +67,7 @@ struct Notes {
 }
 
 impl Call {
-    /// A call with this request: for tests of a mutator or validator by itself.
+    /// Creates a call for a request. For tests of a mutator or validator by itself.
     pub fn new(request: AdmissionRequest) -> Self {
         Self { request: Arc::new(request), notes: Arc::default() }
     }
@@ -78,15 +78,15 @@ impl Call {
     }
 
     /// Warns the client, whether its request is admitted or not (WHK-7). One line of printable
-    /// text: API servers drop others, and cut texts to 256 bytes when all warnings of a request
-    /// have more than 4096.
+    /// text: API servers drop other texts, and cut texts to 256 bytes if all warnings of a request
+    /// exceed 4096 bytes.
     pub fn warn(&self, text: impl Into<String>) {
         self.notes.lock().warnings.push(text.into());
     }
 
-    /// Adds an annotation to the API server's audit event. The server puts the webhook's name and a
-    /// `/` before the key, which must then be a valid annotation key; others are dropped. The last
-    /// value of a key counts.
+    /// Adds an annotation to the API server's audit event. The server prefixes the key with the
+    /// webhook's name and a `/`; the result must be a valid annotation key, otherwise the server
+    /// drops the annotation. The last value of a key wins.
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         self.notes.lock().audit_annotations.insert(key.into(), value.into());
     }
@@ -101,13 +101,13 @@ impl Call {
         self.notes.lock().audit_annotations.clone()
     }
 
-    /// The same call about a changed object.
+    /// The same call with a changed object.
     fn with_object(&self, object: Bytes) -> Self {
         let request = AdmissionRequest { object: Some(object), ..(*self.request).clone() };
         Self { request: Arc::new(request), notes: self.notes.clone() }
     }
 
-    /// Moves what was noted into the response, before what it says itself.
+    /// Moves the collected warnings and annotations into the response, before its own.
     pub(crate) fn settle(&self, mut response: AdmissionResponse) -> AdmissionResponse {
         let notes = std::mem::take(&mut *self.notes.lock());
         let own = std::mem::replace(&mut response.warnings, notes.warnings);

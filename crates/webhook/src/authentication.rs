@@ -1,4 +1,4 @@
-//! Token review webhooks: who does this token belong to (WHK-10).
+//! Token review webhooks: the user of a bearer token (WHK-10).
 
 use crate::review::{Form, ReviewError, Version, check_object, nullable};
 use crate::{Refusal, UserInfo};
@@ -6,13 +6,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-/// A question: whose token is this.
+/// A request for the user of a token.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TokenRequest {
-    /// The bearer token. A secret: not shown by `Debug`.
+    /// The bearer token. Secret: `Debug` omits it.
     pub token: String,
-    /// Whom the token must be meant for, at least one of them; empty for the API server itself.
+    /// The audiences of which the token must be valid for at least one; empty means the API server
+    /// itself.
     pub audiences: Vec<String>,
 }
 
@@ -22,26 +23,27 @@ impl std::fmt::Debug for TokenRequest {
     }
 }
 
-/// Whose it is.
+/// The authenticated user.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Authenticated {
     /// The user.
     pub user: UserInfo,
-    /// Those of the request's audiences that the token is meant for; empty when the webhook knows
-    /// nothing of audiences.
+    /// The requested audiences that the token is valid for; empty if the webhook does not know
+    /// audiences.
     pub audiences: Vec<String>,
 }
 
-/// Tells whose tokens are.
+/// Authenticates tokens.
 ///
-/// Every `Fn(TokenRequest) -> impl Future<Output = Result<Option<Authenticated>, Refusal>>` is one.
+/// Every `Fn(TokenRequest) -> impl Future<Output = Result<Option<Authenticated>, Refusal>>`
+/// implements it.
 pub trait Authenticator: Send + Sync + 'static {
-    /// The token's user; `None` for a token of nobody.
+    /// The token's user; `None` if the token is unknown.
     ///
     /// # Errors
     ///
-    /// When that cannot be found out: the API server gets the refusal's message, and asks its next
-    /// authenticator.
+    /// If the user cannot be determined. The API server receives the refusal's message and tries
+    /// its next authenticator.
     fn authenticate(
         &self,
         request: TokenRequest,
@@ -61,23 +63,22 @@ where
     }
 }
 
-/// What an authenticator says.
-pub(crate) type Answer = Result<Option<Authenticated>, Refusal>;
+/// The result of an authenticator.
+pub(crate) type Outcome = Result<Option<Authenticated>, Refusal>;
 
-/// [`Authenticator`] behind a pointer.
+/// Object-safe form of [`Authenticator`].
 pub(crate) trait ErasedAuthenticator: Send + Sync {
-    fn authenticate_boxed(&self, request: TokenRequest) -> BoxFuture<'_, Answer>;
+    fn authenticate_boxed(&self, request: TokenRequest) -> BoxFuture<'_, Outcome>;
 }
 
 impl<A: Authenticator> ErasedAuthenticator for A {
-    fn authenticate_boxed(&self, request: TokenRequest) -> BoxFuture<'_, Answer> {
+    fn authenticate_boxed(&self, request: TokenRequest) -> BoxFuture<'_, Outcome> {
         Box::pin(self.authenticate(request))
     }
 }
 
-/// A token review that was read. It has no UID of its own; that of its metadata, if any, is
-/// repeated.
-pub(crate) struct Question {
+/// A token review that was read. It has no request UID; its metadata's UID, if any, is repeated.
+pub(crate) struct TokenReview {
     pub(crate) version: Version,
     pub(crate) uid: String,
     pub(crate) request: TokenRequest,
@@ -110,8 +111,8 @@ struct Spec {
     audiences: Vec<String>,
 }
 
-impl Question {
-    /// Reads a review.
+impl TokenReview {
+    /// Parses a review.
     pub(crate) fn open(body: &[u8]) -> Result<Self, ReviewError> {
         check_object(body)?;
         let wire: Wire = serde_json::from_slice(body)?;
@@ -146,8 +147,8 @@ struct TokenStatus<'a> {
     error: &'a str,
 }
 
-/// The review with this answer.
-pub(crate) fn write(version: Version, uid: &str, answer: &Answer) -> Bytes {
+/// Serializes the review with this result.
+pub(crate) fn write(version: Version, uid: &str, answer: &Outcome) -> Bytes {
     let status = match answer {
         Ok(Some(Authenticated { user, audiences })) => TokenStatus {
             authenticated: Some(true),
@@ -165,6 +166,6 @@ pub(crate) fn write(version: Version, uid: &str, answer: &Answer) -> Bytes {
         spec: Empty {},
         status,
     };
-    // Every key is a text and every number finite, which is all that could fail.
+    // Cannot fail: every key is a string and every number is finite.
     serde_json::to_vec(&review).unwrap_or_default().into()
 }

@@ -1,14 +1,13 @@
 //! Conversion between the versions of a kind.
 //!
-//! One version is the *hub*: every other, a *spoke*, is converted to it and from it, and from spoke
-//! to spoke by way of it (WHK-9). So n versions take n−1 pairs of functions.
+//! One version is the *hub*. Every other version, a *spoke*, is converted to the hub and from it;
+//! spokes are converted to each other through the hub (WHK-9). So n versions need n−1 pairs of
+//! functions.
 
 mod kind;
 mod review;
-mod spoke;
 
-pub use kind::{ConversionError, KindConversion, KindConversionBuilder, VERSIONS_MAX};
-pub use spoke::Spoke;
+pub use kind::{ConversionError, KindConversion, KindConversionBuilder, Spoke, VERSIONS_MAX};
 
 pub(crate) use review::{convert, write};
 
@@ -18,12 +17,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The kinds that are converted.
+/// The registered conversions, by kind.
 #[derive(Clone, Default)]
 pub(crate) struct Conversions(HashMap<GroupKind, Arc<dyn ConvertKind>>);
 
 impl Conversions {
-    /// Adds a kind; whether it is new.
+    /// Adds a kind; returns it as the error if it is already registered.
     pub(crate) fn add(&mut self, kind: KindConversion) -> Result<(), GroupKind> {
         if self.0.contains_key(kind.group_kind()) {
             return Err(kind.group_kind().clone());

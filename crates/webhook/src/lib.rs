@@ -2,46 +2,46 @@
 //!
 //! # Background
 //!
-//! An API server asks webhooks before it stores an object: *mutating* ones may change it,
-//! *validating* ones may refuse it. It asks *conversion* webhooks for an object in another version
-//! of its kind, and *token review* webhooks whose token a request carries. Each question is a JSON
+//! An API server calls webhooks before it stores an object: *mutating* webhooks may change it,
+//! *validating* webhooks may refuse it. It calls *conversion* webhooks for an object in another
+//! version of its kind, and *token review* webhooks for the user of a token. Each request is a JSON
 //! *review* with a UID, posted over HTTPS; the answer is the same review with a response and the
 //! same UID. A webhook that does not answer, or answers with something else, blocks writes to the
-//! types it was asked for.
+//! types it is registered for.
 //!
 //! # Theory
 //!
-//! The way of a body, [`Webhooks::handle`]:
+//! How [`Webhooks::handle`] processes a body:
 //!
-//! 1. The path is looked up in a table that does not change once built. No path twice, no
-//!    conversion twice: [`RegisterError`].
-//! 2. The outside of the review is read: its version and its UID. From here on every answer is a
-//!    review in that version with that UID, also for a content type that is wrong, a request that
-//!    does not decode, and a handler that panics. Before it there is no UID to repeat, and the
-//!    answer is a `Status` with an HTTP error, which API servers show by its message.
+//! 1. The path is looked up in an immutable table. Paths and conversions are unique:
+//!    [`RegisterError`].
+//! 2. The review's envelope is read: its version and its UID. From here on every answer is a review
+//!    in that version with that UID, also for a wrong content type, a request that cannot be
+//!    decoded, and a handler that panics. Before that there is no UID to repeat, so the answer is a
+//!    `Status` with an HTTP error, whose message API servers show.
 //! 3. The request is read. Objects stay slices of the body until a handler decodes them.
-//! 4. The handler is called: [`Mutating`] and [`Validating`] decode objects into any type serde
-//!    knows; a function of a [`Call`] gets everything raw; a [`Chain`] is several, one after
-//!    another.
-//! 5. What changed becomes a patch against the *bytes of the request*: it holds what the mutator
-//!    changed, and nothing that only comes from the type's ignorance of a field.
+//! 4. The handler is called. [`Mutating`] and [`Validating`] decode objects into any type that
+//!    serde supports; a function of a [`Call`] receives the raw request; a [`Chain`] calls several
+//!    handlers in order.
+//! 5. The changes become a patch against the *bytes of the request*. It contains the mutator's
+//!    changes only, and no difference caused by fields that the type does not know.
 //!
-//! | what happens | HTTP | answer |
+//! | event | HTTP | answer |
 //! |---|---|---|
-//! | no such path; other method than POST; body over [`BODY_BYTES_MAX`] | 404; 405; 413 | `Status` |
-//! | empty body, no JSON, another kind of review, no request | 400 | `Status` |
-//! | wrong content type, request or object does not decode, unknown operation | 200 | denied, code 400 |
+//! | unknown path; method other than POST; body over [`BODY_BYTES_MAX`] | 404; 405; 413 | `Status` |
+//! | empty body, not JSON, another kind of review, no request | 400 | `Status` |
+//! | wrong content type, undecodable request or object, unknown operation | 200 | denied, code 400 |
 //! | handler returns an error | 200 | denied, code 403 or the error's own status |
 //! | handler panics | 200 | denied, code 500, counted |
 //! | a conversion fails or panics | 200 | result `Failure`, no objects |
 //!
-//! [`WebhookServer`] puts this behind TLS. Its certificate comes from files that are read again
-//! every [`POLL_INTERVAL`](certificate::POLL_INTERVAL): what is unreadable or does not fit together
-//! is counted, logged, and the pair before it stays. Webhooks run without leadership: every replica
-//! answers.
+//! [`WebhookServer`] serves this over TLS. Its certificate files are read again every
+//! [`POLL_INTERVAL`](certificate::POLL_INTERVAL); a pair that cannot be read or does not match is
+//! counted and logged, and the previous one remains in use. Webhooks do not need leadership: every
+//! replica answers.
 //!
-//! This crate knows nothing of the API server and of the runtime. Feature `server` (on by default)
-//! is the HTTPS server; without it the crate has neither HTTP nor TLS.
+//! This crate knows nothing of the API server or the runtime. The feature `server` (default) adds
+//! the HTTPS server; without it the crate depends on neither HTTP nor TLS.
 //!
 //! # Example
 //!
@@ -80,8 +80,8 @@
 //! # }
 //! ```
 //!
-//! To serve them (the certificate in `<tmp>/k8s-webhook-server/serving-certs`, port 9443, until
-//! `stop` is cancelled):
+//! To serve them (with the certificate in `<tmp>/k8s-webhook-server/serving-certs`, on port 9443,
+//! until `stop` is cancelled):
 //!
 //! ```no_run
 //! # async fn serve(webhooks: setpoint_webhook::Webhooks) -> Result<(), Box<dyn std::error::Error>> {
@@ -96,7 +96,7 @@
 //! # }
 //! ```
 //!
-//! In a manager of the runtime it is a member of the webhooks' group, which starts before the
+//! In a manager of the runtime the server belongs to the webhooks' group, which starts before the
 //! caches and stops after them: `Runnable::webhooks(|stop| async { Ok(server.run(stop).await?) })`.
 
 pub mod admission;

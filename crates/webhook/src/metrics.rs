@@ -1,16 +1,15 @@
-//! What is counted, told to whoever counts.
+//! The interface for metrics of webhooks.
 
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Told what happens, as it happens. No format and no registry here: an implementation brings them.
-/// Every method does nothing by default.
+/// Receives events as they happen. This crate has no metrics format or registry; an implementation
+/// provides them. Every method does nothing by default.
 ///
-/// The field's names for the figures (spec runtime §11), and what feeds them; `webhook` is the
-/// path:
+/// The usual metric names (spec runtime §11) and the methods that feed them; `webhook` is the path:
 ///
-/// | figure | method |
+/// | metric | method |
 /// |---|---|
 /// | `controller_runtime_webhook_requests_in_flight{webhook}` | [`begun`](Self::begun) one more, [`ended`](Self::ended) one less |
 /// | `controller_runtime_webhook_requests_total{webhook, code}` | [`answered`](Self::answered) |
@@ -19,39 +18,38 @@ use tokio::time::Instant;
 /// | `certwatcher_read_certificate_total` | [`certificate_read`](Self::certificate_read) |
 /// | `certwatcher_read_certificate_errors_total` | [`certificate_read_failed`](Self::certificate_read_failed) |
 ///
-/// Calls come from several threads and must be quick.
+/// Called from several threads. Must be fast.
 pub trait Metrics: Send + Sync + 'static {
-    /// A webhook is served here: its figures exist from now on, at zero.
+    /// A webhook was registered. Its metrics exist from now on, at zero.
     fn registered(&self, webhook: &str) {
         let _ = webhook;
     }
-    /// A request has come.
+    /// A request has arrived.
     fn begun(&self, webhook: &str) {
         let _ = webhook;
     }
-    /// It is over, answered or given up.
+    /// A request has ended, answered or abandoned.
     fn ended(&self, webhook: &str) {
         let _ = webhook;
     }
-    /// It was answered with this HTTP code, after this time. A denial is a 200: the code is HTTP's,
-    /// as in the field.
+    /// A request was answered with this HTTP code after this time. A denial has the code 200.
     fn answered(&self, webhook: &str, code: u16, latency: Duration) {
         let _ = (webhook, code, latency);
     }
-    /// Its handler panicked.
+    /// The handler panicked.
     fn panicked(&self, webhook: &str) {
         let _ = webhook;
     }
-    /// A certificate was read, or could not be: every attempt.
+    /// A certificate was read, or an attempt to read it failed. Called for every attempt.
     fn certificate_read(&self) {}
     /// A certificate could not be read or used.
     fn certificate_read_failed(&self) {}
 }
 
-/// Nobody counts.
+/// Counts nothing.
 impl Metrics for () {}
 
-/// A request that is being answered.
+/// A request in progress.
 pub(crate) struct InFlight {
     metrics: Arc<dyn Metrics>,
     webhook: Arc<str>,

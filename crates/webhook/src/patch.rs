@@ -1,21 +1,22 @@
-//! Patches against the bytes that came.
+//! Patches against the bytes of the request.
 //!
-//! A mutator sees an object through a type, which may not know every field, and may write some that
-//! were not there (`status: null`). A plain difference between the request and what the type writes
-//! would undo the one and report the other. So there are three trees: `raw`, as the request has it;
-//! `before`, the same through the type; `after`, once the mutator is done. What differs between
-//! `before` and `after` is the mutator's doing, and only that is laid over `raw` ([`overlay`]); the
-//! patch is the difference between `raw` and the outcome ([`between`]).
+//! A mutator sees an object through a type. The type may not know every field, and may write fields
+//! that were absent (`status: null`). A plain difference between the request and the type's output
+//! would remove the unknown fields and report the added ones. So three trees are compared: `raw`,
+//! the object in the request; `before`, the object as written by the type; `after`, the object as
+//! written after the mutator. The difference between `before` and `after` is the mutator's change,
+//! and only that is applied to `raw` ([`overlay`]). The patch is the difference between `raw` and
+//! the result ([`between`]).
 //!
-//! Lists are matched so that unknown fields stay with their element when others are put before it
-//! or taken away: equal elements first, then those of the same `name`, and what is left at the same
-//! place.
+//! Elements of lists are matched so that unknown fields stay with their element when others are
+//! inserted or removed: first equal elements, then elements with the same `name`, and the remaining
+//! ones by position.
 
 use json_patch::Patch;
 use serde_json::{Map, Value};
 
-/// How much work matching two lists may be, in pairs of elements: beyond it, elements that are not
-/// in a common beginning or end are taken as the mutator left them. 65,536 is 256 changed elements
+/// Limit for the work of matching two lists, in pairs of elements. Beyond it, elements outside the
+/// common prefix and suffix are taken as the mutator left them. 65,536 allows 256 changed elements
 /// against 256.
 const PAIRS_MAX: usize = 65_536;
 
@@ -24,7 +25,7 @@ pub(crate) fn between(left: &Value, right: &Value) -> Patch {
     json_patch::diff(left, right)
 }
 
-/// `raw` with what was changed from `before` to `after`.
+/// Applies the changes from `before` to `after` to `raw`.
 pub(crate) fn overlay(raw: &Value, before: &Value, after: Value) -> Value {
     if *before == after {
         return raw.clone();
@@ -33,7 +34,7 @@ pub(crate) fn overlay(raw: &Value, before: &Value, after: Value) -> Value {
         (Value::Object(raw), Value::Object(before), Value::Object(after)) => {
             Value::Object(overlay_members(raw, before, after))
         }
-        // A type that leaves out elements has no place for them in the request's list.
+        // A type that omits elements does not preserve their positions in the request's list.
         (Value::Array(raw), Value::Array(before), Value::Array(after))
             if raw.len() == before.len() =>
         {
@@ -54,15 +55,15 @@ fn overlay_members(
             (Some(before), Some(after)) => {
                 drop(target.insert(key.clone(), overlay(raw, before, after)))
             }
-            // Removed by the mutator.
+            // The mutator removed it.
             (Some(_), None) => {}
-            // Unknown to the type, or not written when empty, until now.
+            // Unknown to the type, or omitted by it when empty, until now.
             (None, Some(after)) => drop(target.insert(key.clone(), after)),
             (None, None) => drop(target.insert(key.clone(), raw.clone())),
         }
     }
-    // What is left is not in the request: added by the mutator, unless the type writes it of
-    // itself.
+    // The remaining members are not in the request: the mutator added them, unless the type always
+    // writes them.
     target.extend(after.into_iter().filter(|(key, after)| before.get(key) != Some(after)));
     target
 }
@@ -79,7 +80,7 @@ fn overlay_elements(raw: &[Value], before: &[Value], after: Vec<Value>) -> Vec<V
         .collect()
 }
 
-/// For each element of `after`, where in `before` it was.
+/// For each element of `after`, its position in `before`.
 fn origins(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
     let n_first = before.iter().zip(after).take_while(|(before, after)| before == after).count();
     let rest = before[n_first..].iter().rev().zip(after[n_first..].iter().rev());
@@ -93,7 +94,7 @@ fn origins(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
         return origins;
     }
     let mut is_taken = vec![false; before.len()];
-    for rule in [is_equal, is_namesake] {
+    for rule in [is_equal, has_same_name] {
         for at in new.clone() {
             let is_origin = |b: &usize| !is_taken[*b] && rule(&before[*b], &after[at]);
             if let Some(origin) =
@@ -104,7 +105,7 @@ fn origins(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
             }
         }
     }
-    // Without a name, an element that changed is the one at its place.
+    // Changed elements without a name are matched by position.
     for at in new.filter(|at| old.contains(at)) {
         let is_nameless = name_of(&before[at]).is_none() && name_of(&after[at]).is_none();
         if origins[at].is_none() && !is_taken[at] && is_nameless {
@@ -118,11 +119,11 @@ fn is_equal(a: &Value, b: &Value) -> bool {
     a == b
 }
 
-fn is_namesake(a: &Value, b: &Value) -> bool {
+fn has_same_name(a: &Value, b: &Value) -> bool {
     name_of(a).is_some_and(|name| name_of(b) == Some(name))
 }
 
-/// What tells elements of a list apart in most of the API: containers, ports, volumes.
+/// The member that identifies list elements in most of the API: containers, ports, volumes.
 fn name_of(element: &Value) -> Option<&str> {
     element.get("name")?.as_str()
 }
@@ -134,7 +135,7 @@ mod tests {
     use serde::{Deserialize, Serialize};
     use serde_json::json;
 
-    /// Knows little, and writes a field of its own.
+    /// A type that knows few fields, and writes one of its own.
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
     struct Thing {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -155,7 +156,7 @@ mod tests {
         let before = serde_json::to_value(&thing).unwrap();
         change(&mut thing);
         let target = overlay(raw, &before, serde_json::to_value(&thing).unwrap());
-        // Whatever was done, the patch leads there.
+        // The patch always leads to the target.
         let mut patched = raw.clone();
         json_patch::patch(&mut patched, &between(raw, &target)).unwrap();
         assert_eq!(patched, target);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changed_is_no_patch_whk_6() {
+    fn unchanged_object_has_no_patch_whk_6() {
         let raw = json!({"parts": [{"size": 1, "hue": "red"}], "later": {"a": [1.0, null]}});
         assert_eq!(target(&raw, |_| {}), raw);
         assert_eq!(between(&raw, &target(&raw, |_| {})).0, []);
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_too_long_to_match_are_as_the_mutator_left_them() {
+    fn long_lists_are_taken_as_the_mutator_left_them() {
         let parts: Vec<Value> = (0..600).map(|n| json!({"size": n % 256, "hue": "red"})).collect();
         let raw = json!({ "parts": parts });
         let changed = target(&raw, |thing| thing.parts.reverse());
@@ -225,10 +226,10 @@ mod tests {
     }
 
     proptest! {
-        /// What the type sees of the outcome is what the mutator made, whatever it was; unknown
-        /// fields of the object stay.
+        /// The result, read through the type, is what the mutator made; unknown fields of the
+        /// object stay.
         #[test]
-        fn outcome_is_what_the_mutator_made(raw in arb_raw(), wanted in arb_raw()) {
+        fn result_equals_the_mutators_object(raw in arb_raw(), wanted in arb_raw()) {
             let wanted: Thing = serde_json::from_value(wanted).unwrap();
             let changed = target(&raw, |thing| *thing = wanted);
             prop_assert_eq!(changed.get("later"), raw.get("later"));

@@ -1,9 +1,9 @@
-//! The paths that webhooks are served at.
+//! The paths of webhooks.
 
 use kube_core::Resource;
 use setpoint_object::GroupVersionKind;
 
-/// Where conversion webhooks are served.
+/// The path of conversion webhooks.
 pub const CONVERT: &str = "/convert";
 
 /// The kind of a type.
@@ -11,8 +11,8 @@ pub fn kind_of<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
     GroupVersionKind::new(K::group(&()), K::version(&()), K::kind(&()))
 }
 
-/// Where changes of this kind are made: `/mutate-<group>-<version>-<kind>`, the group's dots as
-/// dashes, the kind in lower case (WHK-5).
+/// The path of the mutating webhook of a kind: `/mutate-<group>-<version>-<kind>`, with the group's
+/// dots as dashes and the kind in lower case (WHK-5).
 ///
 /// ```
 /// use setpoint_object::GroupVersionKind;
@@ -26,7 +26,7 @@ pub fn mutate(kind: &GroupVersionKind) -> String {
     path("mutate", kind)
 }
 
-/// Where this kind is validated: as [`mutate`], with `/validate-`.
+/// The path of the validating webhook of a kind: as [`mutate`], with `/validate-`.
 pub fn validate(kind: &GroupVersionKind) -> String {
     path("validate", kind)
 }
@@ -36,7 +36,7 @@ fn path(verb: &str, kind: &GroupVersionKind) -> String {
     format!("/{verb}-{group}-{}-{}", kind.version, kind.kind.to_lowercase())
 }
 
-/// Whether a webhook may be served here (WHK-5): `/` alone, or one or more `/segment` of letters,
+/// Whether a webhook path is valid (WHK-5): `/` alone, or one or more `/segment` of letters,
 /// digits, `-` and `_`.
 pub fn is_valid(path: &str) -> bool {
     let is_segment = |segment: &str| {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn custom_paths_are_segments_whk_5() {
+    fn custom_paths_consist_of_segments_whk_5() {
         for path in ["/", "/a", "/a/b-c/D_9", "/mutate--v1-pod"] {
             assert!(is_valid(path), "{path}");
         }

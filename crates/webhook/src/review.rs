@@ -1,17 +1,17 @@
-//! The outside of a review: what kind it is, in which version, and the UID that the answer repeats.
+//! The envelope of a review: its kind, its version, and the UID that the answer repeats.
 //!
-//! A body is opened in two steps, so that the UID is known before anything is asked of the rest:
-//! once [`Envelope::open`] has succeeded, whatever fails is told inside a review that the API
-//! server can match to its request. Objects are not read here; they stay slices of the body.
+//! A body is parsed in two steps, so that the UID is known before the rest is read. Once
+//! [`Envelope::open`] has succeeded, every failure is reported in a review that the API server can
+//! match to its request. Objects are not parsed here; they stay slices of the body.
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// A review's version. The answer is written in the version of the question (WHK-3).
+/// A review's version. The answer has the same version as the request (WHK-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// `v1`; also a review that says nothing about itself.
+    /// `v1`; also a review without an `apiVersion`.
     V1,
     /// `v1beta1`: the same fields.
     V1Beta1,
@@ -45,7 +45,7 @@ impl Form {
         v1beta1: "authentication.k8s.io/v1beta1",
     };
 
-    /// The `apiVersion` of an answer.
+    /// The `apiVersion` of a review in this version.
     pub(crate) fn api_version(self, version: Version) -> &'static str {
         match version {
             Version::V1 => self.v1,
@@ -53,7 +53,7 @@ impl Form {
         }
     }
 
-    /// The version of a review with these marks.
+    /// The version of a review with this `apiVersion` and kind.
     pub(crate) fn version(self, api_version: &str, kind: &str) -> Result<Version, ReviewError> {
         if api_version.is_empty() && kind.is_empty() {
             return Ok(Version::V1);
@@ -68,7 +68,7 @@ impl Form {
     }
 }
 
-/// Why a body is no review that could be answered with a review.
+/// Why a body is not a review that can be answered with a review.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReviewError {
     #[error("request body is empty")]
@@ -85,7 +85,7 @@ pub(crate) enum ReviewError {
     NoRequest,
 }
 
-/// A decoder would also take a list for a struct, member by member.
+/// Checked because the decoder would also read a list as a struct, element by element.
 pub(crate) fn check_object(text: &[u8]) -> Result<(), ReviewError> {
     match text.trim_ascii_start().first() {
         Some(b'{') => Ok(()),
@@ -96,7 +96,7 @@ pub(crate) fn check_object(text: &[u8]) -> Result<(), ReviewError> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Outside<'a> {
+struct RawEnvelope<'a> {
     #[serde(default, deserialize_with = "nullable")]
     api_version: String,
     #[serde(default, deserialize_with = "nullable")]
@@ -111,7 +111,7 @@ struct Marked {
     uid: String,
 }
 
-/// A review whose version and UID are known, and whose request is not yet read.
+/// A review whose version and UID are known, and whose request is not parsed yet.
 #[derive(Debug)]
 pub(crate) struct Envelope<'a> {
     pub(crate) version: Version,
@@ -120,24 +120,24 @@ pub(crate) struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    /// Opens a body.
+    /// Parses the envelope of a body.
     pub(crate) fn open(form: Form, body: &'a [u8]) -> Result<Self, ReviewError> {
         check_object(body)?;
-        let outside: Outside<'a> = serde_json::from_slice(body)?;
-        let version = form.version(&outside.api_version, &outside.kind)?;
-        let request = outside.request.ok_or(ReviewError::NoRequest)?;
+        let envelope: RawEnvelope<'a> = serde_json::from_slice(body)?;
+        let version = form.version(&envelope.api_version, &envelope.kind)?;
+        let request = envelope.request.ok_or(ReviewError::NoRequest)?;
         check_object(request.get().as_bytes())?;
         let marked: Marked = serde_json::from_str(request.get())?;
         Ok(Self { version, uid: marked.uid, request })
     }
 
-    /// Reads the request.
+    /// Parses the request.
     pub(crate) fn request<R: Deserialize<'a>>(&self) -> Result<R, serde_json::Error> {
         serde_json::from_str(self.request.get())
     }
 }
 
-/// The part of `body` that a raw value borrows, without a copy.
+/// The slice of `body` that a raw value borrows, without a copy.
 pub(crate) fn slice(body: &Bytes, raw: &RawValue) -> Bytes {
     body.slice_ref(raw.get().as_bytes())
 }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_says_why() {
+    fn body_that_is_not_a_review_is_an_error() {
         assert_eq!(open(""), Err("request body is empty".into()));
         assert_eq!(open("{}"), Err("the review has no request".into()));
         assert_eq!(open(r#"{"request":null}"#), Err("the review has no request".into()));

@@ -1,27 +1,27 @@
-//! Webhooks behind TLS.
+//! An HTTPS server for webhooks.
 //!
 //! # Theory
 //!
-//! A [`WebhookServer`] is bound first ([`WebhookServerBuilder::bind`]: the address is taken and the
-//! certificate read, so that what is wrong with them is known early) and run later. Its run future
-//! owns the certificate's watcher and a task per connection; a connection owns a task per HTTP/2
-//! stream. Nothing outlives it.
+//! A [`WebhookServer`] is first bound and then run. [`WebhookServerBuilder::bind`] binds the
+//! address and reads the certificate, so that errors in them are found early. The run future owns
+//! the certificate's watcher and one task per connection; a connection owns one task per HTTP/2
+//! stream. No task outlives the run future.
 //!
-//! When `stop` is cancelled no more connections are taken, connections finish what they are
-//! answering, and after [`DRAIN_MAX`] the rest is dropped.
+//! When `stop` is cancelled, the server accepts no more connections, lets connections finish their
+//! requests, and drops the rest after [`DRAIN_MAX`].
 //!
-//! What a peer can make this server hold is bounded:
+//! Limits on the resources that a peer can use:
 //!
-//! | | bound |
+//! | | limit |
 //! |---|---|
 //! | connections | [`CONNECTIONS_MAX`]; more wait to be accepted |
 //! | a TLS handshake | [`HANDSHAKE_MAX`] |
 //! | the head of a request | [`HEAD_MAX`], [`HEAD_BYTES_MAX`] |
 //! | a connection without a request | [`IDLE_MAX`] |
-//! | an answer that nobody takes in | [`STALL_MAX`](setpoint_serve::STALL_MAX) |
-//! | the requests of a connection at once | [`STREAMS_MAX`] (HTTP/2), one (HTTP/1) |
-//! | a request, from its head to its answer | [`REQUEST_MAX`] |
-//! | a body | [`BODY_BYTES_MAX`](crate::BODY_BYTES_MAX); all together [`BODIES_BYTES_MAX`] |
+//! | a response that the client does not read | [`STALL_MAX`](setpoint_serve::STALL_MAX) |
+//! | concurrent requests of a connection | [`STREAMS_MAX`] (HTTP/2), one (HTTP/1) |
+//! | a request, from its head to its response | [`REQUEST_MAX`] |
+//! | a body | [`BODY_BYTES_MAX`](crate::BODY_BYTES_MAX); all bodies together [`BODIES_BYTES_MAX`] |
 
 mod answer;
 mod body;
@@ -48,22 +48,23 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once. An API server keeps a few open; this is a hundred API servers.
+/// Maximum number of connections. An API server keeps a few open, so this serves a hundred API
+/// servers.
 pub const CONNECTIONS_MAX: usize = 1024;
 
-/// How long connections may finish what they are answering after `stop`: 1 min (MGR-23).
+/// How long connections may finish their requests after `stop`: 1 min (MGR-23).
 pub const DRAIN_MAX: Duration = Duration::from_secs(60);
 
-/// How long the head of an HTTP/1 request may take, from its first byte; the first of a connection,
-/// from the handshake: 32 s (MGR-23). Then the connection is cut.
+/// Maximum time for the head of an HTTP/1 request, from its first byte, or from the handshake for
+/// the first request: 32 s (MGR-23). Then the connection is cut.
 pub const HEAD_MAX: Duration = Duration::from_secs(32);
 
-/// How long a connection may be without a request: 90 s (MGR-23). Over HTTP/2, bytes that make no
-/// request do not prolong it.
+/// Maximum time of a connection without a request: 90 s (MGR-23). Over HTTP/2, bytes that make no
+/// request do not extend it.
 pub const IDLE_MAX: Duration = Duration::from_secs(90);
 
-/// How much of a body that is too large is read on, bytes: a client that still writes when the
-/// connection closes sees a broken pipe instead of the answer.
+/// How many bytes of a body that is too large are still read: a client that is still writing when
+/// the connection closes would see a broken pipe instead of the response.
 const LEFTOVER_BYTES_MAX: usize = 1024 * 1024;
 
 const LIMITS: Limits = Limits {
@@ -76,50 +77,51 @@ const LIMITS: Limits = Limits {
     drain_max: DRAIN_MAX,
 };
 
-/// A server of webhooks, bound and not yet running.
+/// A server of webhooks, bound but not yet running.
 ///
-/// As a runnable of a manager it needs no leadership (WHK-2): every replica answers.
+/// As a runnable of a manager it does not need leadership (WHK-2): every replica answers.
 #[derive(Debug)]
 #[must_use = "a server does nothing until it is run"]
 pub struct WebhookServer {
     webhooks: Webhooks,
-    /// `None`: disabled.
+    /// `None` if disabled.
     bound: Option<Bound>,
     started: StartedCheck,
 }
 
-/// What a server that listens has.
+/// The parts of a server that listens.
 #[derive(Debug)]
 struct Bound {
     socket: TcpListener,
     address: SocketAddr,
     config: Arc<ServerConfig>,
-    /// `None`: the certificate was given and stays.
+    /// `None` if the certificate is fixed.
     watcher: Option<CertificateWatcher>,
 }
 
 impl WebhookServer {
-    /// A server with these webhooks. `clock` is what client certificates are checked against.
+    /// A builder for a server with these webhooks. `clock` is used to check the validity of client
+    /// certificates.
     pub fn builder(webhooks: Webhooks, clock: Clock) -> WebhookServerBuilder {
         WebhookServerBuilder::new(webhooks, clock)
     }
 
-    /// The address it is bound to, with the port that was picked; `None` when it is disabled.
+    /// The bound address, with the chosen port; `None` if the server is disabled.
     pub fn address(&self) -> Option<SocketAddr> {
         self.bound.as_ref().map(|bound| bound.address)
     }
 
-    /// A check that the server answers: for readiness.
+    /// A readiness check that connects to the server.
     pub fn started_check(&self) -> StartedCheck {
         self.started.clone()
     }
 
-    /// Serves until `stop`, then until connections have finished or [`DRAIN_MAX`] is over. Dropping
-    /// it drops every connection.
+    /// Serves until `stop`, then until all connections have finished or [`DRAIN_MAX`] has passed.
+    /// Dropping it drops every connection.
     ///
     /// # Errors
     ///
-    /// When a handler panics and the table was told not to recover panics.
+    /// If a handler panics and the table does not recover panics.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ServerError> {
         let Some(bound) = self.bound else {
             stop.cancelled().await;
@@ -127,7 +129,7 @@ impl WebhookServer {
         };
         let Bound { socket, address, config, watcher } = bound;
         tracing::info!(%address, paths = ?self.webhooks.paths(), "serving webhooks");
-        // Ends with the server, also when that ends by itself.
+        // Stops together with the server, also if that ends by itself.
         let watching = stop.child_token();
         let watch = async {
             if let Some(watcher) = watcher {
@@ -140,7 +142,7 @@ impl WebhookServer {
             let answer = move |request| of_requests.clone().respond(request);
             let served = tokio::select! {
                 () = Server::new(socket, LIMITS).tls(config).run(answer, stop.clone()) => Ok(()),
-                // The connections are dropped with it.
+                // Dropping this drops the connections.
                 message = serving.panicked() => Err(ServerError::Panicked { message }),
             };
             watching.cancel();

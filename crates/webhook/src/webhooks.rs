@@ -1,14 +1,12 @@
-//! The table of webhooks, and the way from a body to its answer.
+//! The table of webhooks, and the processing of a body.
 
 mod builder;
-mod reply;
 
 pub use builder::{RegisterError, WebhooksBuilder};
-pub use reply::Reply;
 
 use crate::Refusal;
 use crate::admission::{AdmissionRequest, AdmissionResponse, Call, ErasedHandler};
-use crate::authentication::{self, ErasedAuthenticator, Question};
+use crate::authentication::{self, ErasedAuthenticator, TokenReview};
 use crate::conversion::{self, Conversions};
 use crate::metrics::{InFlight, Metrics};
 use crate::panic::caught;
@@ -19,16 +17,39 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The largest body, bytes: 7 MiB (WHK-3). An API server takes objects of up to 3 MiB, and a review
-/// has two.
+/// Maximum body size in bytes: 7 MiB (WHK-3). An API server accepts objects of up to 3 MiB, and a
+/// review has two.
 pub const BODY_BYTES_MAX: usize = 7 * 1024 * 1024;
 
-/// The media type of every review and every answer.
+/// The media type of every review and response.
 pub(crate) const JSON: &str = "application/json";
+
+/// A response: an HTTP code and a JSON body, which is a review or a `Status`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct Reply {
+    /// The HTTP code: 200 with a review, whatever its verdict; otherwise the code of the `Status`.
+    pub code: u16,
+    /// The review or `Status`; always `application/json`.
+    pub body: Bytes,
+}
+
+impl Reply {
+    pub(crate) fn ok(body: Bytes) -> Self {
+        Self { code: 200, body }
+    }
+
+    /// For requests that cannot be answered with a review. API servers show the message: `failed to
+    /// call webhook: <message>`.
+    pub(crate) fn error(error: &ApiError) -> Self {
+        Self { code: error.code(), body: error.to_json().into() }
+    }
+}
 
 /// Webhooks by their paths. Cheap to clone.
 ///
-/// Answers without a socket by [`handle`](Self::handle), or behind `WebhookServer`.
+/// Answers requests in process with [`handle`](Self::handle), or over HTTPS with `WebhookServer`.
 #[derive(Clone)]
 pub struct Webhooks {
     inner: Arc<Inner>,
@@ -40,7 +61,7 @@ struct Inner {
     metrics: Arc<dyn Metrics>,
 }
 
-/// What is served at a path.
+/// The webhook at a path.
 enum Endpoint {
     Admission(Arc<dyn ErasedHandler>),
     Conversion(Conversions),
@@ -66,7 +87,7 @@ impl Webhooks {
         paths
     }
 
-    /// Who counts.
+    /// The metrics.
     pub fn metrics(&self) -> &Arc<dyn Metrics> {
         &self.inner.metrics
     }
@@ -76,17 +97,16 @@ impl Webhooks {
         self.inner.recovers_panics
     }
 
-    /// Answers a body of JSON that was posted to `path`, as the server does: for use in the API
-    /// server's process, and for tests. A query behind the path (`?timeout=10s`) is looked past.
+    /// Answers a JSON body that was posted to `path`, as the server does. For use in the API
+    /// server's process, and for tests. A query after the path (`?timeout=10s`) is ignored.
     ///
-    /// Whatever the body is, there is an answer: a review with the UID of the request, or a
-    /// `Status` with an HTTP error when the body has no UID to repeat. Dropping it drops the
-    /// handler.
+    /// There is always an answer: a review with the UID of the request, or a `Status` with an HTTP
+    /// error if the body has no UID. Dropping the future drops the handler.
     pub async fn handle(&self, path: &str, body: impl Into<Bytes>) -> Reply {
         self.answer(path, Some(JSON), body.into()).await
     }
 
-    /// As [`handle`](Self::handle), with the `Content-Type` that came.
+    /// As [`handle`](Self::handle), with the request's `Content-Type`.
     pub async fn answer(&self, path: &str, content_type: Option<&str>, body: Bytes) -> Reply {
         self.respond(path, content_type, async { Ok(body) }).await
     }
@@ -151,7 +171,8 @@ impl Webhooks {
             }
             (None, Ok(wire)) => {
                 let call = Call::new(AdmissionRequest::from_wire(wire, &body));
-                // Called inside: a function may panic before it returns its future.
+                // Called inside the future, because a function may panic before it returns its
+                // future.
                 let admitted = async { handler.admit_boxed(call.clone()).await };
                 let admitted = self.guarded(webhook, admitted);
                 call.settle(admitted.await.unwrap_or_else(|panic| {
@@ -190,9 +211,9 @@ impl Webhooks {
         wrong_type: Option<String>,
         body: &Bytes,
     ) -> Result<Reply, String> {
-        let question = Question::open(body);
-        let Question { version, uid, request } =
-            question.map_err(|error| first(wrong_type.as_ref(), &error))?;
+        let review = TokenReview::open(body);
+        let TokenReview { version, uid, request } =
+            review.map_err(|error| first(wrong_type.as_ref(), &error))?;
         let answer = if let Some(wrong) = wrong_type {
             Err(Refusal::errored(400, wrong))
         } else if request.token.is_empty() {
@@ -206,7 +227,8 @@ impl Webhooks {
         Ok(Reply::ok(authentication::write(version, &uid, &answer)))
     }
 
-    /// Runs a handler; its panic becomes its message, or goes on if the table was told so.
+    /// Runs a handler. A panic becomes an error with its message, or is resumed if the table does
+    /// not recover panics.
     async fn guarded<T>(
         &self,
         webhook: &str,
@@ -222,12 +244,13 @@ impl Webhooks {
     }
 }
 
-/// The content type, if wrong, is why a body is not read; else what is wrong with the body.
+/// The error for a body that cannot be read: the content type if that is wrong, otherwise the
+/// body's error.
 fn first(wrong_type: Option<&String>, error: &ReviewError) -> String {
     wrong_type.cloned().unwrap_or_else(|| error.to_string())
 }
 
-/// `application/json`, with or without parameters (WHK-3).
+/// Accepts `application/json`, with or without parameters (WHK-3).
 fn check_content_type(content_type: Option<&str>) -> Result<(), String> {
     let content_type = content_type.unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();

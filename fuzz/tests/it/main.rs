@@ -1,4 +1,4 @@
-//! The corpus, fed to the checks again, and mutants of it.
+//! Runs the checks on the corpus and on mutants of it.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod mutate;
@@ -8,11 +8,10 @@ use rand::rngs::SmallRng;
 use std::panic;
 use std::path::{Path, PathBuf};
 
-/// The most that a committed input may be, bytes: it is there to reach code, not to fill the
-/// repository.
+/// Maximum size of a committed input in bytes.
 const INPUT_BYTES_MAX: usize = 4096;
 
-/// Feeds each input of a target's corpus, and `n_mutants` changed ones of each: the same ones every
+/// Checks each input of a target's corpus and `n_mutants` mutants of each, the same ones every
 /// time.
 fn replay(target: &str, n_mutants: usize, check: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
@@ -23,7 +22,7 @@ fn replay(target: &str, n_mutants: usize, check: fn(&[u8])) {
     let inputs: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
     for (path, input) in paths.iter().zip(&inputs) {
         assert!(input.len() <= INPUT_BYTES_MAX, "{}", path.display());
-        // Shown when the check fails.
+        // Shown if the check fails.
         println!("{}", path.display());
         check(input);
     }

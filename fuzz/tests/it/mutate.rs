@@ -1,13 +1,13 @@
-//! Inputs that differ a little from those of the corpus.
+//! Mutants of corpus inputs.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// Changes of one input at most.
+/// Maximum number of changes of one input.
 const CHANGES_MAX: usize = 4;
-/// The longest piece that is cut out, doubled or taken over, bytes.
+/// Maximum length in bytes of a piece that is removed, doubled or inserted.
 const PIECE_BYTES_MAX: usize = 64;
-/// What the parsers look at.
+/// Tokens of the parsers.
 const TOKENS: &[&str] = &[
     "{",
     "}",
@@ -36,7 +36,7 @@ const TOKENS: &[&str] = &[
     "18446744073709551616",
 ];
 
-/// An input, changed in one to four places; some of it may come from another one.
+/// Changes an input in one to four places; parts may come from another input.
 pub(crate) fn mutant(input: &[u8], others: &[Vec<u8>], rng: &mut SmallRng) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..rng.random_range(1..=CHANGES_MAX) {

@@ -1,7 +1,7 @@
-//! The Go declarations of the API types: declared order, what is left out when empty, declared
+//! Reads the Go declarations of the API types: declared order, fields omitted when empty, declared
 //! defaults, protobuf numbers.
 //!
-//! Not a Go parser: the API packages are gofmt'ed and hold one field a line.
+//! Not a full Go parser: the API packages are gofmt'ed and have one field per line.
 
 use super::schemas::Definitions;
 use super::{GoField, GoFields, Presence};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Deepest nesting of inlined structs.
+/// Maximum nesting of inlined structs.
 const INLINE_MAX: usize = 8;
 
 /// One package: its types and string constants.
@@ -28,13 +28,13 @@ enum Declared {
 }
 #[derive(Debug, Clone)]
 struct Member {
-    /// Import path (empty: same package) and name of the type, `*`, `[]`, `map[` stripped off into
+    /// Import path (empty: same package) and name of the type; `*`, `[]` and `map[` are recorded in
     /// `form`.
     path: String,
     ty: String,
     form: Form,
     json: String,
-    /// Number in protobuf, if it is written there.
+    /// The protobuf number in the tag; `None` without one.
     protobuf: Option<u8>,
     default: Option<String>,
 }
@@ -45,7 +45,7 @@ enum Form {
     Collection,
 }
 
-/// Reads what the declarations of `definitions` say.
+/// Reads the declarations of `definitions`.
 pub(crate) fn read(sources: &Path, definitions: &Definitions) -> Result<GoFields> {
     let mut packages: BTreeMap<String, Package> = BTreeMap::new();
     let mut out = GoFields::new();
@@ -65,8 +65,8 @@ pub(crate) fn read(sources: &Path, definitions: &Definitions) -> Result<GoFields
 /// `io.k8s.api.core.v1.Pod` → (`k8s.io/api/core/v1`, `Pod`).
 fn go_name(name: &str) -> Option<(String, String)> {
     let (package, ty) = name.strip_prefix("io.k8s.")?.rsplit_once('.')?;
-    // The published names shorten `rbac.authorization.k8s.io` style groups to the Go package's last
-    // word already.
+    // The published names already shorten groups such as `rbac.authorization.k8s.io` to the Go
+    // package's last word.
     Some((format!("k8s.io/{}", package.replace('.', "/")), ty.to_owned()))
 }
 
@@ -197,7 +197,7 @@ fn collect(
     ty: &str,
     packages: &mut BTreeMap<String, Package>,
     out: &mut Vec<GoField>,
-    // `None`: inlined from a struct that protobuf does not hold (`TypeMeta`, which is in the
+    // `None` if inlined from a struct without protobuf fields (`TypeMeta`, which is in the
     // envelope).
     protobuf: Option<&[u8]>,
     depth: usize,

@@ -1,4 +1,4 @@
-//! What neither the published schemas nor the Go declarations at hand say.
+//! Data that neither the published schemas nor the available Go declarations contain.
 
 use super::schemas::Definitions;
 use super::{GoField, GoFields, Presence};
@@ -9,7 +9,7 @@ use Presence::{Always, Null, Omitted, Pointer};
 /// A field: its name, presence and protobuf number (0: none).
 type Row = (&'static str, Presence, u8);
 
-/// Fields of the API registration types: their Go module is not among the sources.
+/// Fields of the API registration types, whose Go module is not among the sources.
 const AGGREGATOR: &[(&str, &[Row])] = &[
     (
         "APIService",
@@ -57,8 +57,8 @@ const AGGREGATOR: &[(&str, &[Row])] = &[
 ];
 const AGGREGATOR_PREFIX: &str = "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.";
 
-/// Structs that apply treats as one value although the published schemas do not say so (patch.md's
-/// table against a live server).
+/// Structs that apply treats as one value although the published schemas do not declare it
+/// (verified against a live server, see patch.md's table).
 const ATOMIC: &[&str] = &[];
 
 /// Adds the overrides.

@@ -1,4 +1,4 @@
-//! The published schemas: where they come from, and which definitions are kept.
+//! Downloads the published schemas and selects the needed definitions.
 
 use super::emit::Resource;
 use anyhow::{Context, Result, bail};
@@ -12,7 +12,7 @@ pub(crate) type Definitions = BTreeMap<String, Value>;
 
 /// The version of the package the tables are generated from.
 const PACKAGE: &str = "kubernetes-validate>=1.37,<1.38";
-/// What a reference to a definition begins with.
+/// Prefix of a reference to a definition.
 const REFERENCE: &str = "#/$defs/";
 
 /// Installs the package into a virtual environment below `folder` and returns the package's folder.
@@ -36,7 +36,7 @@ fn command(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The definitions of `release` that the served resources reach, together with those of meta/v1.
+/// The definitions of `release` that the served resources refer to, and those of meta/v1.
 pub(crate) fn read(package: &Path, release: &str, resources: &[Resource]) -> Result<Definitions> {
     let path = package
         .join("kubernetes_validate/kubernetes-json-schema")
@@ -53,7 +53,7 @@ pub(crate) fn read(package: &Path, release: &str, resources: &[Resource]) -> Res
             served.insert(sub.kind.clone());
         }
     }
-    let mut kept = BTreeSet::new();
+    let mut selected = BTreeSet::new();
     let mut pending: Vec<String> = all
         .iter()
         .filter(|(name, definition)| {
@@ -64,14 +64,14 @@ pub(crate) fn read(package: &Path, release: &str, resources: &[Resource]) -> Res
         .collect();
     while let Some(name) = pending.pop() {
         let definition = all.get(&name).with_context(|| format!("definition {name}"))?;
-        if kept.insert(name) {
+        if selected.insert(name) {
             references(definition, &mut pending);
         }
     }
-    Ok(all.into_iter().filter(|(name, _)| kept.contains(name)).collect())
+    Ok(all.into_iter().filter(|(name, _)| selected.contains(name)).collect())
 }
 
-/// The (group, version, kind)s a definition is the body of.
+/// The (group, version, kind)s that a definition is the body of.
 pub(crate) fn kinds(definition: &Value) -> Vec<(String, String, String)> {
     let text = |value: &Value, key: &str| {
         value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()

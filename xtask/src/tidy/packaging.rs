@@ -1,12 +1,12 @@
-//! What a dependency on the library brings along, and who chooses the version of the Kubernetes
-//! API.
+//! Checks the dependencies of the library, and that no library chooses the version of the
+//! Kubernetes API.
 
 use super::root;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// The packages that a package is built with, itself included, as `name version`.
+/// The packages that a package is built with, including itself, as `name version`.
 fn tree(package: &str, features: &str) -> BTreeSet<String> {
     let cargo = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--package", package, "--features", features])
@@ -20,14 +20,14 @@ fn tree(package: &str, features: &str) -> BTreeSet<String> {
     lines.lines().filter(|line| !line.is_empty()).map(first_two).collect()
 }
 
-/// Those of the names that are in the tree.
+/// The names that are in the tree.
 fn found(tree: &BTreeSet<String>, names: &[&'static str]) -> Vec<&'static str> {
     let is_in = |name: &&str| tree.iter().any(|line| line.split(' ').next() == Some(*name));
     names.iter().copied().filter(is_in).collect()
 }
 
 #[test]
-fn a_controller_brings_no_server_no_storage_and_no_program() {
+fn controller_depends_on_no_server_storage_or_program() {
     let forbidden = [
         "clap",
         "mimalloc",
@@ -53,15 +53,15 @@ fn a_controller_brings_no_server_no_storage_and_no_program() {
 }
 
 #[test]
-fn a_server_brings_a_storage_engine_only_when_it_is_asked_for() {
+fn server_depends_on_a_storage_engine_only_by_feature() {
     let tree = tree("setpoint", "server");
     assert_eq!(found(&tree, &["setpoint-apiserver"]), ["setpoint-apiserver"], "the tree is read");
     assert_eq!(found(&tree, &["clap", "mimalloc", "redb", "zstd", "setpoint-store-etcd"]), [""; 0]);
 }
 
-/// The figures that the README states are those of the commands beside them.
+/// The figures in the README equal the output of the commands next to them.
 #[test]
-fn readme_counts_the_crates_of_a_controller() {
+fn readme_states_the_crate_count_of_a_controller() {
     let readme = std::fs::read_to_string(root().join("README.md")).expect("the README is there");
     for package in ["website-setpoint", "website-kube-rs"] {
         let command = format!("cargo tree -p {package} ");
@@ -71,10 +71,10 @@ fn readme_counts_the_crates_of_a_controller() {
     }
 }
 
-/// Only a program may choose the version of the Kubernetes API: a library that did would choose for
-/// all of its users.
+/// Only a program may choose the version of the Kubernetes API: a library's choice would bind all
+/// of its users.
 #[test]
-fn no_library_chooses_the_version_of_the_api() {
+fn no_library_chooses_the_version_of_the_kubernetes_api() {
     let cargo = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--locked", "--no-deps"])
         .current_dir(root())
@@ -110,12 +110,12 @@ fn no_library_chooses_the_version_of_the_api() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The most names at the root of the runtime: what nearly every controller uses. The rest is in
-/// modules, by noun.
+/// Maximum number of names at the root of the runtime: those that nearly every controller uses. The
+/// rest is in modules.
 const ROOT_NAMES_MAX: usize = 50;
 
 #[test]
-fn the_root_of_the_runtime_can_be_read() {
+fn root_of_the_runtime_has_few_names() {
     let lib = root().join("crates/runtime/src/lib.rs");
     let lib = std::fs::read_to_string(lib).expect("the crate is there");
     let exported = lib.split("\npub use ").skip(1).filter_map(|rest| rest.split(';').next());

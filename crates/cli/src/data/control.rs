@@ -1,14 +1,15 @@
-//! The socket in a data folder, through which the program that has it open can be asked.
+//! The control socket in a data folder, through which the program that uses the folder can be
+//! queried.
 //!
-//! A question is one line, the answer whatever follows until the end. The socket is the owner's
-//! alone (mode 0600), and one question is answered at a time.
+//! A request is one line; the response is everything until the end of the stream. Only the owner
+//! can use the socket (mode 0600), and one request is served at a time.
 
 use anyhow::Context as _;
 use setpoint::store::DiskStore;
 use std::{
     fs::{self, Permissions},
     io::{self, Write},
-    os::unix::{fs::PermissionsExt, net::UnixStream as Asker},
+    os::unix::{fs::PermissionsExt, net::UnixStream as BlockingStream},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -20,22 +21,22 @@ use tokio_util::sync::CancellationToken;
 
 /// The socket's name in the folder.
 const SOCKET: &str = "control.sock";
-/// What the store holds and weighs, as lines.
+/// Requests the store's statistics as text.
 pub(super) const STAT: &str = "stat";
-/// The same as one JSON object.
+/// Requests the same as one JSON object.
 pub(super) const STAT_JSON: &str = "stat-json";
-/// A copy of the store.
+/// Requests a copy of the store.
 pub(super) const BACKUP: &str = "backup";
-/// The longest question, in bytes.
-const QUESTION_BYTES_MAX: u64 = 64;
-/// How long an asker may take for its question, and for taking a part of the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum length of a request in bytes.
+const REQUEST_BYTES_MAX: u64 = 64;
+/// How long a client may take to send its request, and to read a part of the response.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks whoever has the folder open; `None` if nobody listens.
-pub(super) fn ask(folder: &Path, question: &str) -> anyhow::Result<Option<Asker>> {
-    let mut asker = match Asker::connect(folder.join(SOCKET)) {
-        Ok(asker) => asker,
-        // Nobody was there, or has left its socket behind.
+/// Sends a request to the program that uses the folder; `None` if none listens.
+pub(super) fn send(folder: &Path, request: &str) -> anyhow::Result<Option<BlockingStream>> {
+    let mut stream = match BlockingStream::connect(folder.join(SOCKET)) {
+        Ok(stream) => stream,
+        // No program uses the folder, or one has left its socket behind.
         Err(error)
             if matches!(
                 error.kind(),
@@ -45,14 +46,14 @@ pub(super) fn ask(folder: &Path, question: &str) -> anyhow::Result<Option<Asker>
             return Ok(None);
         }
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot ask {}", folder.display()));
+            return Err(error).with_context(|| format!("cannot query {}", folder.display()));
         }
     };
-    asker.write_all(format!("{question}\n").as_bytes()).context("ask")?;
-    Ok(Some(asker))
+    stream.write_all(format!("{request}\n").as_bytes()).context("send the request")?;
+    Ok(Some(stream))
 }
 
-/// Answers questions about a store.
+/// Serves requests about a store.
 pub(crate) struct Control {
     store: DiskStore,
     listener: UnixListener,
@@ -60,8 +61,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Listens in the store's folder. Who has the store open owns the socket: one that was left
-    /// behind goes.
+    /// Listens in the store's folder. The program that has the store open owns the socket, so a
+    /// leftover socket is removed.
     pub(crate) fn bind(folder: &Path, store: DiskStore) -> anyhow::Result<Self> {
         let path = folder.join(SOCKET);
         let cannot = || format!("cannot listen on {}", path.display());
@@ -76,54 +77,54 @@ impl Control {
         Ok(Self { store, listener, path })
     }
 
-    /// Answers until `stop`.
+    /// Serves requests until `stop`.
     pub(crate) async fn run(self, stop: CancellationToken) {
         loop {
-            let asked = tokio::select! {
+            let accepted = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                // Cancel safe: a dropped `accept` has taken nobody.
-                asked = self.listener.accept() => asked,
+                // Cancel safe: a dropped `accept` has taken no connection.
+                accepted = self.listener.accept() => accepted,
             };
-            let answered = match asked {
-                Ok((asker, _)) => tokio::select! {
+            let served = match accepted {
+                Ok((stream, _)) => tokio::select! {
                     biased;
                     () = stop.cancelled() => break,
-                    // Dropped, the asker sees an end in the middle.
-                    answered = self.answer(asker) => answered,
+                    // If this is dropped, the client sees an incomplete response.
+                    served = self.serve(stream) => served,
                 },
                 Err(error) => Err(error),
             };
-            if let Err(error) = answered {
-                tracing::warn!(%error, "a question about the store was not answered");
+            if let Err(error) = served {
+                tracing::warn!(%error, "a request about the store was not served");
             }
         }
-        // The next one would remove it, too.
+        // The next program would remove it as well.
         drop(fs::remove_file(&self.path));
     }
 
-    async fn answer(&self, asker: UnixStream) -> io::Result<()> {
-        let mut question = String::new();
-        let mut asker = BufReader::new(asker);
-        let mut short = (&mut asker).take(QUESTION_BYTES_MAX);
-        let read = short.read_line(&mut question);
-        tokio::time::timeout(PATIENCE, read).await??;
-        let mut asker = asker.into_inner();
-        match question.trim_end() {
-            question @ (STAT | STAT_JSON) => {
+    async fn serve(&self, stream: UnixStream) -> io::Result<()> {
+        let mut request = String::new();
+        let mut stream = BufReader::new(stream);
+        let mut short = (&mut stream).take(REQUEST_BYTES_MAX);
+        let read = short.read_line(&mut request);
+        tokio::time::timeout(IO_TIMEOUT, read).await??;
+        let mut stream = stream.into_inner();
+        match request.trim_end() {
+            request @ (STAT | STAT_JSON) => {
                 let stat = self.store.stat().await.map_err(io::Error::other)?;
-                let text = if question == STAT { stat.to_string() } else { super::json(&stat) };
-                tokio::time::timeout(PATIENCE, asker.write_all(text.as_bytes())).await??;
+                let text = if request == STAT { stat.to_string() } else { super::json(&stat) };
+                tokio::time::timeout(IO_TIMEOUT, stream.write_all(text.as_bytes())).await??;
             }
             BACKUP => {
-                // Written by the thread that reads the file.
-                let asker = asker.into_std()?;
-                asker.set_nonblocking(false)?;
-                asker.set_write_timeout(Some(PATIENCE))?;
-                let out = io::BufWriter::with_capacity(1 << 16, asker);
+                // The thread that reads the file writes the response.
+                let stream = stream.into_std()?;
+                stream.set_nonblocking(false)?;
+                stream.set_write_timeout(Some(IO_TIMEOUT))?;
+                let out = io::BufWriter::with_capacity(1 << 16, stream);
                 self.store.backup(out).await.map_err(io::Error::other)??;
             }
-            _ => return Err(io::Error::other("there is no such question")),
+            _ => return Err(io::Error::other("unknown request")),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the controller says of itself: its log lines, kept for whoever tells the story.
+//! The controller's log lines, stored for the story.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -9,31 +9,32 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// How many lines are kept; older ones are dropped.
+/// Maximum number of stored lines; older ones are dropped.
 const LINES_MAX: usize = 1000;
 
-/// Where the lines come from: the controller, its runtime, its informers.
+/// Log targets that are recorded: the controller, its runtime, its informers.
 const TARGETS: &[&str] = &["network", "setpoint_informer", "setpoint_runtime"];
 
-/// The log lines of the controller, from level INFO up. A `tracing` layer; clones share the lines.
+/// A `tracing` layer that records the controller's log lines from level INFO up. Clones share the
+/// lines.
 #[derive(Debug, Clone, Default)]
 pub struct Journal {
     lines: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl Journal {
-    /// An empty journal.
+    /// Creates an empty journal.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes out the lines written since the last call.
+    /// Removes and returns the lines written since the last call.
     pub fn drain(&self) -> Vec<String> {
         self.lines.lock().drain(..).collect()
     }
 
-    /// The text, if any line holds it.
-    pub fn heard(&self, text: &str) -> Option<String> {
+    /// Returns `text` if a line contains it.
+    pub fn find(&self, text: &str) -> Option<String> {
         self.lines.lock().iter().any(|line| line.contains(text)).then(|| text.to_owned())
     }
 }
@@ -55,7 +56,7 @@ impl<S: Subscriber> Layer<S> for Journal {
     }
 }
 
-/// One line as it is put together.
+/// A log line under construction.
 #[derive(Default)]
 struct Line {
     message: String,

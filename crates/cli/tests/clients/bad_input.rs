@@ -1,4 +1,4 @@
-//! Bad input of every kind: the right answer, no panic, nothing lost.
+//! Invalid input of every kind gets the right response, causes no panic and loses nothing.
 
 use crate::raw::{connect, exchange, get, send};
 use crate::server::Server;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// The server still works, holds exactly these config maps, and no part of it panicked.
+/// Asserts that the server still works, has exactly these config maps, and did not panic.
 #[track_caller]
-fn unharmed(server: &Server, names: &[&str]) {
+fn assert_unharmed(server: &Server, names: &[&str]) {
     let list: Value = serde_json::from_str(&get(server, MAPS).body).unwrap();
     let found: Vec<&str> = list["items"]
         .as_array()
@@ -26,7 +26,7 @@ fn unharmed(server: &Server, names: &[&str]) {
 }
 
 #[test]
-fn bodies_that_cannot_be_used_are_refused_in_words() {
+fn invalid_bodies_are_refused_with_a_message() {
     let server = Server::start();
     let (json, yaml) = ("application/json", "application/yaml");
     let cases: &[(&str, &str, &str, u16, &str)] = &[
@@ -157,11 +157,11 @@ fn bodies_that_cannot_be_used_are_refused_in_words() {
     for content_type in [json, yaml] {
         assert_eq!(send(&server, "POST", MAPS, content_type, nested.as_bytes()).code, 400);
     }
-    unharmed(&server, &[]);
+    assert_unharmed(&server, &[]);
 }
 
 #[test]
-fn unknown_field_is_told_where_it_is_not_refused() {
+fn unknown_field_causes_a_warning_if_it_is_not_refused() {
     let server = Server::start();
     let body = br#"{"metadata":{"name":"warned"},"datta":{}}"#;
     let answer =
@@ -177,13 +177,13 @@ fn unknown_field_is_told_where_it_is_not_refused() {
         send(&server, "POST", &format!("{MAPS}?fieldValidation=Ignore"), "application/json", body);
     assert_eq!(answer.code, 201);
     assert!(!answer.head.to_lowercase().contains("\r\nwarning:"), "{answer:?}");
-    unharmed(&server, &["ignored", "warned"]);
+    assert_unharmed(&server, &["ignored", "warned"]);
 }
 
 #[test]
-fn too_much_is_refused_before_it_is_kept() {
+fn oversized_requests_are_refused_before_they_are_stored() {
     let server = Server::start();
-    // One byte more than 3 MiB, announced, and the same in chunks without announcement.
+    // One byte more than 3 MiB, with a content length, and the same in chunks without one.
     let big = vec![b' '; 3 * 1024 * 1024 + 1];
     let answer = send(&server, "POST", MAPS, "application/json", &big);
     assert_eq!(answer.code, 413, "{answer:?}");
@@ -211,11 +211,11 @@ fn too_much_is_refused_before_it_is_kept() {
         exchange(&server, format!("GET /api HTTP/1.1\r\n{many}\r\n").as_bytes()).code,
         400 | 431
     ));
-    unharmed(&server, &[]);
+    assert_unharmed(&server, &[]);
 }
 
 #[test]
-fn continue_tokens_that_were_not_given_out_are_refused() {
+fn forged_continue_tokens_are_refused() {
     let server = Server::start();
     for name in ["a", "b", "c"] {
         let body = json!({"metadata": {"name": name}}).to_string();
@@ -229,8 +229,8 @@ fn continue_tokens_that_were_not_given_out_are_refused() {
         assert_eq!(answer.code, 400, "{bad}: {answer:?}");
         assert!(answer.message().contains("continue key is not valid"), "{bad}: {answer:?}");
     }
-    // A token of one list is no key to another: what it says is taken relative to the list that is
-    // asked.
+    // A token of one list is not valid for another: its position is interpreted relative to the
+    // requested list.
     let other =
         get(&server, &format!("/api/v1/namespaces/default/secrets?limit=1&continue={token}"));
     assert!(matches!(other.code, 200 | 400), "{other:?}");
@@ -243,11 +243,11 @@ fn continue_tokens_that_were_not_given_out_are_refused() {
         n_left + page["items"].as_array().unwrap().len(),
         3 + usize::from(rest.to_string().contains("kube-root-ca.crt"))
     );
-    unharmed(&server, &["a", "b", "c"]);
+    assert_unharmed(&server, &["a", "b", "c"]);
 }
 
 #[test]
-fn versions_that_are_not_current_change_nothing() {
+fn outdated_versions_change_nothing() {
     let server = Server::start();
     let body = json!({"metadata": {"name": "cm"}, "data": {"a": "1"}}).to_string();
     let made: Value = serde_json::from_str(
@@ -310,7 +310,7 @@ fn versions_that_are_not_current_change_nothing() {
     assert!(future.message().contains("Too large resource version"), "{future:?}");
     let now: Value = serde_json::from_str(&get(&server, &format!("{MAPS}/cm")).body).unwrap();
     assert_eq!(now, made);
-    unharmed(&server, &["cm"]);
+    assert_unharmed(&server, &["cm"]);
 }
 
 #[test]
@@ -358,11 +358,11 @@ fn unknown_verbs_and_paths_are_answered() {
             String::from_utf8_lossy(&read)
         );
     }
-    unharmed(&server, &[]);
+    assert_unharmed(&server, &[]);
 }
 
 #[test]
-fn half_sent_requests_are_ended_while_others_are_served() {
+fn incomplete_requests_are_ended_while_others_are_served() {
     let server = Server::start();
     let head = format!(
         "POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{\"metadata\":"
@@ -378,7 +378,7 @@ fn half_sent_requests_are_ended_while_others_are_served() {
             (half, stream)
         })
         .collect();
-    // One that only opens the port with TLS.
+    // A client that opens the TLS port and sends nothing.
     let secure = TcpStream::connect(server.url.trim_start_matches("https://")).unwrap();
     let kubectl = server.kubectl();
     kubectl.ok("create configmap good --from-literal=a=1");
@@ -399,11 +399,11 @@ fn half_sent_requests_are_ended_while_others_are_served() {
     let mut read = Vec::new();
     let _ = (&secure).read_to_end(&mut read);
     assert_eq!(read, b"");
-    unharmed(&server, &["good"]);
+    assert_unharmed(&server, &["good"]);
 }
 
 #[test]
-fn watchers_that_never_read_harm_nobody() {
+fn watchers_that_never_read_do_not_affect_others() {
     let server = Server::start();
     let watch = || {
         let mut stream = connect(&server);
@@ -423,7 +423,7 @@ fn watchers_that_never_read_harm_nobody() {
     }
     let before = server.resident_kib();
 
-    // One that reads is told of every change.
+    // A watcher that reads receives every change.
     let hearing = watch();
     let counter = std::thread::spawn(move || {
         let lines = BufReader::new(hearing).lines().map(Result::unwrap);
@@ -448,10 +448,11 @@ fn watchers_that_never_read_harm_nobody() {
         }
     });
     counter.join().unwrap();
-    // 100 MB of changes are history (once in the store, once as events), not 5 GB of buffers.
+    // 100 MB of changes are stored once in the store and once as events, instead of 5 GB of
+    // buffers.
     let grown = server.resident_kib().saturating_sub(before);
     assert!(grown < 4 * n_changes as u64 * change_bytes as u64 / 1024, "grew by {grown} KiB");
-    // They are given up, although none of them has closed.
+    // The server ends these watches, although no client has closed one.
     let opened = Instant::now();
     while server.n_sockets() >= deaf.len() {
         assert!(
@@ -462,5 +463,5 @@ fn watchers_that_never_read_harm_nobody() {
         std::thread::sleep(Duration::from_millis(100));
     }
     drop(deaf);
-    unharmed(&server, &["w0", "w1", "w2", "w3"]);
+    assert_unharmed(&server, &["w0", "w1", "w2", "w3"]);
 }

@@ -1,5 +1,5 @@
-//! Small requests that want to become large ones, and clients that vanish: answered in time, within
-//! memory, nothing lost.
+//! Small requests that try to become large ones, and clients that disconnect: answered in time,
+//! within bounded memory, without loss.
 
 use crate::raw::{Answer, connect, get, send};
 use crate::server::Server;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// What one request may make the server hold on to, in KiB: its body a few times over.
+/// Maximum memory growth of the server for one request, in KiB: a few times its body.
 const GROWTH_KIB_MAX: u64 = 128 * 1024;
 
 fn post(server: &Server, path: &str, content_type: &str, body: &str) -> Answer {
@@ -19,7 +19,7 @@ fn patch(server: &Server, content_type: &str, body: &str) -> Answer {
 }
 
 #[track_caller]
-fn unharmed(server: &Server, before: u64) {
+fn assert_unharmed(server: &Server, before: u64) {
     assert_eq!(get(server, "/readyz").body, "ok");
     let log = server.log();
     assert!(!log.contains("panicked"), "{log}");
@@ -28,12 +28,12 @@ fn unharmed(server: &Server, before: u64) {
 }
 
 #[test]
-fn documents_do_not_grow_beyond_their_limits() {
+fn expanding_documents_stay_within_limits() {
     let server = Server::start();
     let made =
         post(&server, MAPS, "application/json", r#"{"metadata":{"name":"cm"},"data":{"a":"x"}}"#);
     assert_eq!(made.code, 201);
-    // What the allocator keeps of the first round serves the others.
+    // The memory that the allocator retains after the first round serves the others.
     grow(&server);
     let before = server.resident_kib();
     for _ in 0..3 {
@@ -41,7 +41,7 @@ fn documents_do_not_grow_beyond_their_limits() {
     }
     let now: Value = serde_json::from_str(&get(&server, &format!("{MAPS}/cm")).body).unwrap();
     assert_eq!(now["data"], json!({"a": "x"}));
-    unharmed(&server, before);
+    assert_unharmed(&server, before);
 }
 
 fn grow(server: &Server) {
@@ -70,7 +70,7 @@ fn grow(server: &Server) {
     let answer = patch(server, "application/json-patch+json", &json!(operations).to_string());
     assert_eq!(answer.code, 413, "{answer:?}");
 
-    // Deep, wide, long.
+    // Deep, wide and long documents.
     let deep = format!("{}1{}", r#"{"a":"#.repeat(50_000), "}".repeat(50_000));
     for content_type in [
         "application/merge-patch+json",
@@ -117,14 +117,14 @@ fn grow(server: &Server) {
         "application/json",
         &json!({"metadata": {"name": "x", "finalizers": finalizers}}).to_string(),
     );
-    // More than a store takes.
+    // Larger than the store accepts.
     assert!(matches!(answer.code, 413 | 422 | 500), "{}", answer.head);
     let selector = vec!["a=b"; 10_000].join(",");
     assert!(matches!(get(server, &format!("{MAPS}?labelSelector={selector}")).code, 200 | 400));
 }
 
 #[test]
-fn definitions_that_are_traps_are_refused_or_harmless() {
+fn malicious_definitions_are_refused_or_harmless() {
     let server = Server::start();
     let before = server.resident_kib();
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -139,7 +139,7 @@ fn definitions_that_are_traps_are_refused_or_harmless() {
         });
         post(&server, definitions, "application/json", &definition.to_string())
     };
-    // A pattern that a backtracking engine never finishes.
+    // A pattern that a backtracking engine would never finish.
     let pattern =
         json!({"type": "object", "properties": {"spec": {"type": "string", "pattern": "^(a+)+$"}}});
     assert_eq!(define("patterns", pattern).code, 201);
@@ -199,7 +199,7 @@ fn definitions_that_are_traps_are_refused_or_harmless() {
     ] {
         assert_eq!(define("wrongs", wrong.clone()).code, 422, "{wrong}");
     }
-    // Discovery and documents still come, and kubectl reads them.
+    // Discovery and OpenAPI documents are still served, and kubectl can read them.
     server.kubectl().ok("explain patterns");
     assert!(
         server
@@ -207,11 +207,11 @@ fn definitions_that_are_traps_are_refused_or_harmless() {
             .ok("api-resources --api-group=trap.io -o name")
             .contains("patterns.trap.io")
     );
-    unharmed(&server, before);
+    assert_unharmed(&server, before);
 }
 
 #[test]
-fn clients_that_vanish_lose_nothing_of_others() {
+fn disconnecting_clients_do_not_affect_others() {
     let server = Server::start();
     let before = server.resident_kib();
     let (n_writers, n_each) = (4, 50);
@@ -231,7 +231,7 @@ fn clients_that_vanish_lose_nothing_of_others() {
             for i in 0..200 {
                 let mut stream = connect(&server);
                 let request = match i % 4 {
-                    // Half a body, a watch whose answer nobody waits for, a list, a TLS greeting.
+                    // Half a body, a watch and a list whose responses nobody reads, a TLS greeting.
                     0 => format!(
                         "POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
                         body.len(),
@@ -257,5 +257,5 @@ fn clients_that_vanish_lose_nothing_of_others() {
         .collect();
     assert_eq!(names.iter().filter(|name| name.starts_with('w')).count(), n_writers * n_each);
     assert!(!names.contains(&"never"));
-    unharmed(&server, before);
+    assert_unharmed(&server, before);
 }

@@ -1,4 +1,4 @@
-//! Certificates that a data folder keeps: kubeconfigs of before a restart go on.
+//! Certificates in a data folder: kubeconfigs remain valid after a restart.
 
 use crate::server::{Server, part};
 use std::ffi::OsStr;
@@ -10,14 +10,14 @@ fn start(data: &Path) -> Server {
     Server::start_with(&["--data".as_ref(), data.as_os_str()])
 }
 
-/// Lines of a kubeconfig but for the server's address.
+/// Lines of a kubeconfig except the server's address.
 fn credentials(server: &Server) -> String {
     let text = std::fs::read_to_string(server.kubeconfig()).unwrap();
     text.lines().filter(|line| !line.trim_start().starts_with("server:")).collect()
 }
 
 #[test]
-fn a_kubeconfig_of_before_a_restart_goes_on() {
+fn kubeconfig_is_valid_after_a_restart() {
     let data = tempfile::tempdir().unwrap();
     let mut server = start(data.path());
     let before = credentials(&server);
@@ -30,7 +30,7 @@ fn a_kubeconfig_of_before_a_restart_goes_on() {
     let server = start(data.path());
     assert_eq!(credentials(&server), before);
 
-    // The port is another one in a test; all else is the old file's.
+    // The port differs in a test; everything else is from the old file.
     let old = server.file("old", &old.replace(&old_url, &server.url));
     let kubectl = |kubeconfig: &Path, more: &[&str]| {
         let mut command = Command::new(part("SETPOINT_TEST_KUBECTL"));
@@ -39,18 +39,18 @@ fn a_kubeconfig_of_before_a_restart_goes_on() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.success(), text(&output.stdout) + &text(&output.stderr))
     };
-    let (ok, said) = kubectl(&old, &[]);
-    assert!(ok, "{said}");
-    // A server of another folder is another one: its certificate is not taken.
+    let (ok, output) = kubectl(&old, &[]);
+    assert!(ok, "{output}");
+    // A server with another folder has another CA, so its certificate is refused.
     let other_data = tempfile::tempdir().unwrap();
     let other = start(other_data.path());
     assert_ne!(credentials(&other), before);
-    let (ok, said) = kubectl(&old, &["--server", &other.url]);
-    assert!(!ok && said.contains("certificate"), "{said}");
+    let (ok, output) = kubectl(&old, &["--server", &other.url]);
+    assert!(!ok && output.contains("certificate"), "{output}");
 }
 
 #[test]
-fn certificates_that_cannot_be_used_are_a_clear_message_and_a_failure() {
+fn unusable_certificates_cause_a_clear_error() {
     let data = tempfile::tempdir().unwrap();
     let mut server = start(data.path());
     assert!(server.stop("TERM").success());

@@ -1,4 +1,4 @@
-//! A data folder: what was acknowledged is there after any end of the program.
+//! A data folder: acknowledged writes survive any end of the program.
 
 use crate::raw;
 use crate::server::Server;
@@ -28,7 +28,7 @@ fn get(server: &Server, name: &str) -> Value {
 }
 
 #[test]
-fn objects_outlive_a_clean_stop_and_a_kill() {
+fn objects_survive_a_clean_stop_and_a_kill() {
     let data = tempfile::tempdir().unwrap();
     let mut server = start(data.path());
     let first = create(&server, "first");
@@ -39,7 +39,7 @@ fn objects_outlive_a_clean_stop_and_a_kill() {
     assert!(!server.stop("KILL").success());
     let server = start(data.path());
     assert_eq!((get(&server, "first"), get(&server, "second")), (first.clone(), second));
-    // A watch of before both ends goes on without a list.
+    // A watch from before both ends resumes without a list.
     let from = first["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("{PATH}?watch=1&timeoutSeconds=1&resourceVersion={from}");
     let events = raw::get(&server, &path);
@@ -48,7 +48,7 @@ fn objects_outlive_a_clean_stop_and_a_kill() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_a_clear_message_and_a_failure() {
+fn unusable_folder_causes_a_clear_error() {
     let data = tempfile::tempdir().unwrap();
     let _server = start(data.path());
     let ends_with = |code: i32, arguments: &[&std::ffi::OsStr]| {
@@ -72,7 +72,7 @@ fn a_folder_that_cannot_be_used_is_a_clear_message_and_a_failure() {
     assert!(refusal(&["--store".as_ref(), "disk".as_ref()]).contains("--data DIR"));
 }
 
-/// `setpoint store …`; its output when it succeeds, else its message.
+/// Runs `setpoint store …`; returns its output if it succeeds, otherwise its message.
 fn store(arguments: &[&std::ffi::OsStr]) -> Result<String, String> {
     let mut program = Command::new(env!("CARGO_BIN_EXE_setpoint"));
     let output = program.arg("store").args(arguments).output().unwrap();
@@ -81,7 +81,7 @@ fn store(arguments: &[&std::ffi::OsStr]) -> Result<String, String> {
 }
 
 #[test]
-fn a_store_is_copied_while_it_serves_and_the_copy_serves_the_same() {
+fn store_is_backed_up_while_it_serves_and_the_copy_serves_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let (data, other, copy) =
         (folder.path().join("data"), folder.path().join("other"), folder.path().join("copy"));
@@ -106,7 +106,7 @@ fn a_store_is_copied_while_it_serves_and_the_copy_serves_the_same() {
     assert!(crate::server::is_private(&data.join("store.redb")), "so does the store");
     create(&server, "later");
     let refused = ask("backup", &data, Some(&copy)).unwrap_err();
-    assert!(refused.contains("is there already"), "{refused}");
+    assert!(refused.contains("already exists"), "{refused}");
     let refused = ask("check", &data, None).unwrap_err();
     assert!(refused.contains("is in use by another process"), "{refused}");
 
@@ -116,13 +116,13 @@ fn a_store_is_copied_while_it_serves_and_the_copy_serves_the_same() {
     assert_eq!(raw::get(&restored, &format!("{PATH}/later")).code, 404);
 
     assert!(server.stop("TERM").success());
-    assert!(ask("check", &data, None).unwrap().contains("is whole"));
+    assert!(ask("check", &data, None).unwrap().contains("is intact"));
     ask("defrag", &data, None).unwrap();
-    // Without anybody to ask, the same from the folder.
+    // Without a running program, the same result from the folder.
     let again = folder.path().join("again");
     ask("backup", &data, Some(&again)).unwrap();
     assert!(ask("stat", &data, None).unwrap().contains("keys "));
-    assert_eq!(as_json(&data)["mortalKeys"], 0);
+    assert_eq!(as_json(&data)["expiringKeys"], 0);
     let mut bytes = std::fs::read(&again).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -131,8 +131,8 @@ fn a_store_is_copied_while_it_serves_and_the_copy_serves_the_same() {
     assert!(refused.contains("is damaged") && refused.contains("at byte"), "{refused}");
 }
 
-/// Starts `setpoint up` on a folder. Its exit code and its message, if it ends by itself; `None`
-/// once it serves. A start that does neither within a minute ends with 124.
+/// Starts `setpoint up` on a folder. Returns its exit code and message if it ends by itself; `None`
+/// once it serves. A start that does neither within a minute returns 124.
 fn failed_start(data: &Path, damaged: &str) -> Option<(i32, String)> {
     let folder = tempfile::tempdir().unwrap();
     let mut program = Command::new("timeout");
@@ -153,10 +153,10 @@ fn failed_start(data: &Path, damaged: &str) -> Option<(i32, String)> {
     Some((output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap()))
 }
 
-/// A damaged page is no start that never ends: the program says what is lost, or serves the rest
-/// when it is told to.
+/// A damaged page does not make a start hang: the program reports the loss, or serves the rest if
+/// told to.
 #[test]
-fn damage_is_an_exit_code_and_a_name_or_the_rest_is_served() {
+fn damage_is_reported_with_an_exit_code_and_names_or_the_rest_is_served() {
     let data = tempfile::tempdir().unwrap();
     let mut server = start(data.path());
     let names: Vec<String> = (0..200).map(|n| format!("object-{n}")).collect();
@@ -164,7 +164,7 @@ fn damage_is_an_exit_code_and_a_name_or_the_rest_is_served() {
     assert!(server.stop("TERM").success());
     let path = data.path().join("store.redb");
     let whole = std::fs::read(&path).unwrap();
-    // Places that are in use: where the names of objects stand.
+    // Positions that are in use: where object names are stored.
     let needle = b"/registry/configmaps/default/object-";
     let places: Vec<usize> =
         (0..whole.len() - needle.len()).filter(|at| whole[*at..].starts_with(needle)).collect();
@@ -199,8 +199,8 @@ fn damage_is_an_exit_code_and_a_name_or_the_rest_is_served() {
             is_damaged = true;
             n_damaged += 1;
         }
-        // As the reference answers a list in which an object cannot be decrypted: 500, which names
-        // it. Other kinds are served.
+        // As the reference does for a list in which an object cannot be decrypted: a 500 that names
+        // the object. Other kinds are served.
         let list = raw::get(&server, PATH);
         assert_eq!(list.code, if is_damaged { 500 } else { 200 }, "{list:?}");
         assert_eq!(raw::get(&server, "/api/v1/namespaces").code, 200);
@@ -216,9 +216,10 @@ fn damage_is_an_exit_code_and_a_name_or_the_rest_is_served() {
     assert!(n_refused >= 10 && n_damaged > 0, "{n_refused} refused, {n_damaged} damaged");
 }
 
-/// A full disk refuses creates with a status that says so, and lets go of every object.
+/// On a full disk, creates get a status that names the reason, and every object can still be
+/// deleted.
 #[test]
-fn a_full_disk_is_507_for_creates_and_nothing_for_deletes() {
+fn full_disk_refuses_creates_with_507_and_allows_deletes() {
     let folder = tempfile::tempdir().unwrap();
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(folder.path());

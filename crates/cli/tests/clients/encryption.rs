@@ -1,4 +1,4 @@
-//! Encryption at rest: what lies in the data folder, and what clients see of it.
+//! Encryption at rest: the bytes in the data folder, and what clients receive.
 
 use crate::raw;
 use crate::server::Server;
@@ -12,13 +12,13 @@ const MARK: &str = "pa55w0rd-that-nobody-may-read";
 const ONE: &str = "aesgcm: {keys: [{name: one, secret: AAECAwQFBgcICQoLDA0ODw==}]}";
 const TWO: &str =
     "secretbox: {keys: [{name: two, secret: YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXoxMjM0NTY=}]}";
-/// Another key of the same name.
+/// Another key with the same name.
 const WRONG: &str = "aesgcm: {keys: [{name: one, secret: dGhpcyBpcyBwYXNzd29yZA==}]}";
 /// The key of the Secret `s`.
 const KEY: &str = "/registry/secrets/default/s";
 const PLAIN: &str = "identity: {}";
 
-/// A data folder and a configuration beside it.
+/// A data folder with a configuration file next to it.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -53,13 +53,13 @@ impl Place {
         Server::start_with(&options)
     }
 
-    /// Whether the data folder's file holds these bytes.
+    /// Whether the data folder's file contains these bytes.
     fn holds(&self, bytes: &str) -> bool {
         let file = std::fs::read(self.data().join("store.redb")).unwrap();
         file.windows(bytes.len()).any(|window| window == bytes.as_bytes())
     }
 
-    /// A value as it lies in the store, but for the engine's own compression.
+    /// A stored value, without the engine's own compression.
     fn stored(&self, key: &str) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -87,7 +87,7 @@ fn get(server: &Server, name: &str) -> Value {
     serde_json::from_str(&answer.body).unwrap()
 }
 
-/// What a Secret holds is base64 in JSON, and so at rest.
+/// A Secret's data is base64 in JSON, and so at rest.
 fn encoded() -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(MARK)
@@ -98,7 +98,7 @@ fn stop(mut server: Server) {
 }
 
 #[test]
-fn a_secret_is_not_in_the_folder_and_clients_see_it_as_ever() {
+fn secret_is_encrypted_in_the_folder_and_served_in_plain() {
     let place = Place::new();
     let server = place.start(&[ONE, PLAIN]);
     create(&server, "secrets", "s");
@@ -112,7 +112,7 @@ fn a_secret_is_not_in_the_folder_and_clients_see_it_as_ever() {
     assert!(place.stored("/registry/configmaps/default/c").contains(MARK), "it is not chosen");
     let stored = place.stored(KEY);
     assert!(stored.starts_with("k8s:enc:aesgcm:v1:one:") && !stored.contains("Secret"), "{stored}");
-    // What is encrypted is not made smaller, so it lies in the file as it is.
+    // Encrypted values are not compressed, so the file contains them as they are.
     assert!(place.holds("k8s:enc:aesgcm:v1:one:"));
     assert!(!place.holds(&encoded()));
 
@@ -127,10 +127,9 @@ fn a_secret_is_not_in_the_folder_and_clients_see_it_as_ever() {
     assert!(events.matches(&encoded()).count() == 2 && !events.contains("k8s:enc"), "{events}");
 }
 
-/// The steps that the documentation tells: the new key second, then first, everything written anew,
-/// the old one gone.
+/// The documented steps: the new key second, then first, everything rewritten, the old key removed.
 #[test]
-fn a_key_is_rotated() {
+fn key_is_rotated() {
     let place = Place::new();
     let server = place.start(&[ONE]);
     create(&server, "secrets", "s");
@@ -159,7 +158,7 @@ fn a_key_is_rotated() {
     assert_eq!(get(&server, "s"), after);
     let listed = raw::get(&server, "/api/v1/secrets");
     assert!(listed.code == 200 && listed.body.contains(&encoded()), "{listed:?}");
-    // Watches of before the rewrite begin anew: what they would be told cannot be read.
+    // Watches from before the rewrite must start again, because the old events cannot be decrypted.
     let from = before["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("/api/v1/secrets?watch=1&timeoutSeconds=1&resourceVersion={from}");
     let watch = raw::get(&server, &path);
@@ -167,7 +166,7 @@ fn a_key_is_rotated() {
 }
 
 #[test]
-fn a_wrong_key_is_told_loses_nothing_and_stops_nothing_else() {
+fn wrong_key_is_an_error_that_loses_nothing_and_affects_nothing_else() {
     let place = Place::new();
     let server = place.start(&[ONE]);
     create(&server, "secrets", "s");
@@ -187,8 +186,11 @@ fn a_wrong_key_is_told_loses_nothing_and_stops_nothing_else() {
             let answer = raw::get(&server, path);
             assert_eq!((answer.code, answer.message()), (500, text.clone()), "{path}");
         }
-        let said = server.kubectl().fails("get secrets");
-        assert!(said.contains("Error from server (InternalError)") && said.contains(key), "{said}");
+        let output = server.kubectl().fails("get secrets");
+        assert!(
+            output.contains("Error from server (InternalError)") && output.contains(key),
+            "{output}"
+        );
         let path = "/api/v1/namespaces/default/secrets/s";
         for (verb, body) in [("DELETE", ""), ("PUT", r#"{"metadata":{"name":"s"}}"#)] {
             let answer = raw::send(&server, verb, path, "application/json", body.as_bytes());
@@ -205,7 +207,7 @@ fn a_wrong_key_is_told_loses_nothing_and_stops_nothing_else() {
 }
 
 #[test]
-fn a_folder_is_encrypted_and_decrypted_again() {
+fn folder_is_encrypted_and_decrypted_again() {
     let place = Place::new();
     let server = place.start(&[]);
     create(&server, "secrets", "s");
@@ -233,7 +235,7 @@ fn a_folder_is_encrypted_and_decrypted_again() {
 }
 
 #[test]
-fn a_bad_configuration_is_a_clear_message_and_a_failure() {
+fn bad_configuration_causes_a_clear_error() {
     let place = Place::new();
     let refusal = |config: &Path| {
         let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_setpoint"));

@@ -1,4 +1,4 @@
-//! Data folders that cannot be used, and a disk that is full: one clear line, a documented end,
+//! Data folders that cannot be used, and a full disk: one clear error line, a documented exit code,
 //! nothing lost.
 
 use crate::raw;
@@ -19,7 +19,7 @@ fn start(data: &Path) -> Server {
 }
 
 fn create(server: &Server, name: &str, n_bytes: usize) -> raw::Answer {
-    // Nothing that packs well.
+    // Data that does not compress well.
     let mut word = 1_u64;
     let text: String = std::iter::repeat_with(|| {
         word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(name.len() as u64 + 1);
@@ -32,8 +32,8 @@ fn create(server: &Server, name: &str, n_bytes: usize) -> raw::Answer {
     raw::send(server, "POST", PATH, "application/json", body.as_bytes())
 }
 
-/// A folder with a store in which there are some objects; the server that made it has ended.
-fn lived_in() -> tempfile::TempDir {
+/// A folder with a store with some objects; the server that made it has ended.
+fn folder_with_objects() -> tempfile::TempDir {
     let data = tempfile::tempdir().unwrap();
     let mut server = start(data.path());
     for n in 0..20 {
@@ -47,8 +47,8 @@ fn file(data: &Path) -> PathBuf {
     data.join("store.redb")
 }
 
-/// What the program says about a folder that it cannot use: one line, which names the path. It ends
-/// with 3 when the folder is damaged, else with 1, and has touched nothing.
+/// Runs the program on a folder that it cannot use; returns its one line of output, which names the
+/// path. The exit code is 3 if the folder is damaged, otherwise 1, and the file is unchanged.
 #[track_caller]
 fn refusal(mut command: Command, arguments: &[&str], data: &Path) -> String {
     let before = fs::read(file(data)).ok();
@@ -64,7 +64,7 @@ fn refusal(mut command: Command, arguments: &[&str], data: &Path) -> String {
     text
 }
 
-/// Every command that needs the store of a folder.
+/// Checks every command that needs a folder's store.
 #[track_caller]
 fn refusals(data: &Path, phrases: &[&str]) {
     for arguments in [
@@ -81,8 +81,8 @@ fn refusals(data: &Path, phrases: &[&str]) {
 }
 
 #[test]
-fn a_damaged_file_is_named_with_what_can_be_done_and_left_as_it_is() {
-    let data = lived_in();
+fn damaged_file_is_reported_with_advice_and_left_unchanged() {
+    let data = folder_with_objects();
     let whole = fs::read(file(data.path())).unwrap();
     let restore = "restore a backup with `setpoint store restore`";
     let damaged = |bytes: &[u8], phrases: &[&str]| {
@@ -102,17 +102,17 @@ fn a_damaged_file_is_named_with_what_can_be_done_and_left_as_it_is() {
     assert_eq!(raw::get(&server, &format!("{PATH}/made-7")).code, 200);
 }
 
-/// A byte in the middle of a stored object: whoever reads it says so, `check` says where, and no
-/// copy is made of it.
+/// A damaged byte in a stored object: every reader reports it, `check` reports the position, and no
+/// copy is made.
 #[test]
-fn a_damaged_record_is_found_wherever_it_is_read() {
-    let data = lived_in();
+fn damaged_record_is_found_by_every_reader() {
+    let data = folder_with_objects();
     let mut bytes = fs::read(file(data.path())).unwrap();
     let key = b"/registry/configmaps/default/made-7";
     let places: Vec<usize> =
         (0..bytes.len() - key.len()).filter(|at| bytes[*at..].starts_with(key)).collect();
-    // In the log the key is followed by its value, and elsewhere by other keys: some bytes on,
-    // always somebody's.
+    // In the log the key is followed by its value, elsewhere by other keys: some bytes after it
+    // always belong to an object.
     for at in &places {
         bytes[at + key.len() + 20] ^= 0x10;
     }
@@ -125,7 +125,7 @@ fn a_damaged_record_is_found_wherever_it_is_read() {
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("is damaged"), "{text}");
     assert!(lost.starts_with("lost: /registry/configmaps/default/made-"), "{lost}");
-    // Read by its start; nothing is served that was not written.
+    // Read at start; nothing is served that was not written.
     let mut program = Command::new(SETPOINT);
     program.args(["up", "--secure-port", "0", "--kubeconfig"]);
     let kubeconfig = tempfile::NamedTempFile::new().unwrap();
@@ -143,8 +143,8 @@ fn a_damaged_record_is_found_wherever_it_is_read() {
 }
 
 #[test]
-fn a_newer_format_and_another_programs_file_are_refused() {
-    let data = lived_in();
+fn newer_format_and_foreign_file_are_refused() {
+    let data = folder_with_objects();
     let meta = redb::TableDefinition::<&str, u64>::new("meta");
     let database = redb::Database::open(file(data.path())).unwrap();
     let transaction = database.begin_write().unwrap();
@@ -176,8 +176,8 @@ fn one_folder_belongs_to_one_process() {
 }
 
 #[test]
-fn a_folder_that_this_user_may_not_use_is_refused() {
-    let data = lived_in();
+fn folder_without_permission_is_refused() {
+    let data = folder_with_objects();
     let nobody = || {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", SETPOINT]);
@@ -195,8 +195,8 @@ fn a_folder_that_this_user_may_not_use_is_refused() {
 }
 
 #[test]
-fn a_folder_that_is_read_only_is_refused() {
-    let data = lived_in();
+fn read_only_folder_is_refused() {
+    let data = folder_with_objects();
     let namespaced = |line: &str| {
         let mut command = Command::new("unshare");
         let bound = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
@@ -214,13 +214,13 @@ fn a_folder_that_is_read_only_is_refused() {
         assert!(text.contains("mount it for writing, or choose another folder"), "{text}");
         assert!(text.contains("Read-only file system"), "{text}");
     }
-    // A folder that cannot be made there, neither.
+    // Nor can a folder be created there.
     let inner = data.path().join("inner");
     let text = refusal(namespaced(SETPOINT), &["up", "--secure-port", "0"], &inner);
     assert!(text.contains("cannot make the folder"), "{text}");
 }
 
-/// A small disk of its own, in a namespace that lives as long as this does.
+/// A small separate disk, in a mount namespace that lives as long as this value.
 struct SmallDisk {
     holder: Child,
     folder: tempfile::TempDir,
@@ -234,7 +234,7 @@ impl Drop for SmallDisk {
 }
 
 impl SmallDisk {
-    /// `None` where nothing can be mounted.
+    /// `None` if nothing can be mounted.
     fn new(size: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mount =
@@ -250,7 +250,7 @@ impl SmallDisk {
         (line == "mounted\n").then_some(disk)
     }
 
-    /// The program, where the disk is seen.
+    /// The program, run where the disk is mounted.
     fn command(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--user", "--mount", "--preserve-credentials", "--target"]);
@@ -263,13 +263,13 @@ impl SmallDisk {
         Server::start_in(self.command(), &options)
     }
 
-    /// A file on the disk, seen from here.
+    /// A file on the disk, seen from outside the namespace.
     fn path(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
         root.join(self.folder.path().strip_prefix("/").unwrap()).join(name)
     }
 
-    /// Leaves no room at all.
+    /// Fills the disk completely.
     fn fill(&self) {
         let mut filler = fs::File::create(self.path("filler")).unwrap();
         while filler.write_all(&[1; 4096]).is_ok() {}
@@ -281,7 +281,7 @@ impl SmallDisk {
     }
 }
 
-/// A watch that goes on: its lines as they come.
+/// A running watch: its lines as they arrive.
 fn watch(server: &Server, from: &str) -> BufReader<impl Read + use<>> {
     let mut stream = raw::connect(server);
     let request = format!(
@@ -296,7 +296,7 @@ fn event(lines: &mut impl BufRead) -> (String, String) {
     loop {
         let mut line = String::new();
         assert!(lines.read_line(&mut line).unwrap() > 0, "the watch has ended");
-        // What is between them are heads and the sizes of chunks.
+        // The lines in between are headers and chunk sizes.
         if let Ok(event) = serde_json::from_str::<Value>(&line)
             && let (Some(kind), Some(name)) =
                 (event["type"].as_str(), event["object"]["metadata"]["name"].as_str())
@@ -307,7 +307,7 @@ fn event(lines: &mut impl BufRead) -> (String, String) {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
+fn full_disk_refuses_only_writes_until_there_is_room() {
     let Some(disk) = SmallDisk::new("12m") else {
         println!("skipped: nothing can be mounted here");
         return;
@@ -320,7 +320,7 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
 
     disk.fill();
     let (mut made, mut refused) = (vec!["first".to_owned()], Vec::new());
-    // What is free within the file is used first.
+    // Free space within the file is used first.
     for n in 0.. {
         let name = format!("full-{n}");
         let answer = create(&server, &name, 60_000);
@@ -338,7 +338,7 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
             break;
         }
     }
-    // Reads and the watch go on.
+    // Reads and the watch continue.
     for name in &made {
         assert_eq!(raw::get(&server, &format!("{PATH}/{name}")).code, 200, "{name}");
     }
@@ -362,7 +362,7 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
     assert_eq!(event(&mut events), ("ADDED".to_owned(), "after".to_owned()));
     assert!(server.stop("TERM").success(), "{}", server.log());
 
-    // And after a restart, on a disk that is full again.
+    // Also after a restart on a disk that is full again.
     disk.fill();
     let server = disk.start();
     for name in &made {
@@ -374,7 +374,7 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
 }
 
 #[test]
-fn a_store_is_not_begun_on_a_disk_without_room() {
+fn store_is_not_created_on_a_full_disk() {
     let Some(disk) = SmallDisk::new("4m") else {
         println!("skipped: nothing can be mounted here");
         return;
@@ -388,7 +388,7 @@ fn a_store_is_not_begun_on_a_disk_without_room() {
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.contains("make room, or choose another folder"), "{text}");
-    // Nothing is left that would look like a store.
+    // Nothing remains that looks like a store.
     disk.free();
     assert_eq!(fs::read_dir(disk.path("")).unwrap().count(), 0);
     let server = disk.start();

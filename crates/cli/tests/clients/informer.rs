@@ -1,5 +1,5 @@
-//! The informer over HTTPS: typed, dynamic and metadata only; by HTTP/1.1 and HTTP/2; streamed
-//! lists and pages.
+//! The informer over HTTPS: typed, dynamic and metadata only; over HTTP/1.1 and HTTP/2; with
+//! streamed lists and pages.
 
 use crate::server::{PATIENCE, Server};
 use bytes::Bytes;
@@ -51,7 +51,7 @@ async fn config(server: &Server) -> Config {
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
 }
 
-/// A client over one HTTP/2 connection, which `tasks` keep going.
+/// A client over one HTTP/2 connection, which runs in `tasks`.
 async fn http2(server: &Server, tasks: &mut JoinSet<()>) -> Client {
     let config = config(server).await;
     let mut tls = config.rustls_client_config().unwrap();
@@ -70,7 +70,7 @@ async fn http2(server: &Server, tasks: &mut JoinSet<()>) -> Client {
     Client::new(Http2 { authority, requests }, "default")
 }
 
-/// Follows what one person does, and ends with what is there.
+/// Follows a user's changes to their end, and checks the final objects.
 async fn follow<K: Cacheable>(
     source: ClientSource,
     dynamic_type: &K::DynamicType,
@@ -89,7 +89,7 @@ async fn follow<K: Cacheable>(
             .page_size(1)
             .build();
     let stop = CancellationToken::new();
-    let (sender, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut names_received) = tokio::sync::mpsc::unbounded_channel();
     informer
         .add_handler(
             move |event: Event<K>| {
@@ -102,16 +102,17 @@ async fn follow<K: Cacheable>(
     tasks.spawn(worker.run(stop.clone()));
     let story = async {
         informer.synced().await.unwrap();
-        // REF-1 a: a first list in pages may show a state a little back; what is missing follows at
-        // once.
-        let mut first = [seen.recv().await.unwrap(), seen.recv().await.unwrap()];
+        // REF-1 a: a first list in pages may show a slightly older state; the missing object
+        // follows at once.
+        let mut first =
+            [names_received.recv().await.unwrap(), names_received.recv().await.unwrap()];
         first.sort();
         assert_eq!(first, names[..2]);
         assert_eq!(informer.lister().len(), 2, "{run}");
         maps.create(&PostParams::default(), &map(&names[2])).await.unwrap();
-        assert_eq!(seen.recv().await.unwrap(), names[2]);
+        assert_eq!(names_received.recv().await.unwrap(), names[2]);
         maps.delete(&names[0], &DeleteParams::default()).await.unwrap();
-        assert_eq!(seen.recv().await.unwrap(), names[0]);
+        assert_eq!(names_received.recv().await.unwrap(), names[0]);
         let snapshot = informer.lister().snapshot();
         let held: Vec<String> = snapshot.iter().map(|object| object.name().to_owned()).collect();
         assert_eq!(held, names[1..]);
@@ -131,7 +132,7 @@ async fn follow<K: Cacheable>(
 }
 
 #[tokio::test]
-async fn informers_of_every_form_follow_the_built_server() {
+async fn informers_of_every_form_follow_the_server() {
     let server = Server::start();
     let mut connections = JoinSet::new();
     let http1 = Client::try_from(config(&server).await).unwrap();
@@ -150,9 +151,9 @@ async fn informers_of_every_form_follow_the_built_server() {
     }
 }
 
-/// A list that the server compresses, as it does beyond 128 KiB.
+/// A list that the server compresses, which it does beyond 128 KiB.
 #[tokio::test]
-async fn a_large_list_comes_compressed() {
+async fn large_list_is_compressed() {
     let server = Server::start();
     let client = Client::try_from(config(&server).await).unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");

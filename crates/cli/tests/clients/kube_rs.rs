@@ -194,8 +194,8 @@ async fn patches_of_every_type_and_subresources() {
         api.patch_status("d", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     assert_eq!((patched.status.unwrap().replicas, patched.spec.replicas), (Some(3), Some(3)));
 
-    // Apply: made by one manager, refused to another, taken over by force, given up by leaving it
-    // out.
+    // Apply: created by one manager, refused to another, taken over by force, given up by leaving
+    // it out.
     let apply = |replicas| {
         Patch::Apply(
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": replicas}),
@@ -267,7 +267,7 @@ async fn pages_metadata_and_selectors() {
 }
 
 #[tokio::test]
-async fn controller_reconciles_a_custom_resource_until_it_is_freed() {
+async fn controller_reconciles_a_custom_resource_until_it_is_removed() {
     let server = Server::start();
     let client = client(&server).await;
     define_networks(&client).await;
@@ -275,7 +275,8 @@ async fn controller_reconciles_a_custom_resource_until_it_is_freed() {
     let spec = NetworkSpec { cidr: "10.0.0.0/8".into(), gateway: "10.0.0.1".into() };
     api.create(&PostParams::default(), &Network::new("n", spec)).await.unwrap();
 
-    // Says in the status what it read, and holds the object until its deletion was seen.
+    // Writes the observed state to the status, and holds the object until its deletion was
+    // observed.
     let reconcile = async |network: Arc<Network>, api: Arc<Api<Network>>| {
         finalizer(&api, "tests/hold", network, async |event| {
             if let Event::Apply(network) = event {

@@ -4,7 +4,7 @@ use crate::server::{Lines, Server, is_private};
 use std::process::Command;
 
 #[test]
-fn server_tells_what_it_is() {
+fn server_reports_its_version_and_resources() {
     let server = Server::start();
     let kubectl = server.kubectl();
     assert!(is_private(&server.kubeconfig()));
@@ -30,7 +30,7 @@ fn server_tells_what_it_is() {
 }
 
 #[test]
-fn signal_ends_watches_politely_and_exits_with_zero() {
+fn signal_ends_watches_gracefully_and_exits_with_zero() {
     for signal in ["INT", "TERM"] {
         let mut server = Server::start();
         let watch = Lines::of(server.kubectl().command("get ns -w -o name"));
@@ -65,7 +65,7 @@ fn other_credentials_are_refused() {
 }
 
 #[test]
-fn config_map_lives_a_whole_life() {
+fn config_map_is_created_changed_and_deleted() {
     let server = Server::start();
     let kubectl = server.kubectl();
     assert_eq!(
@@ -189,7 +189,7 @@ fn client_side_apply_merges_three_ways() {
 }
 
 #[test]
-fn server_side_apply_has_owners_and_conflicts() {
+fn server_side_apply_tracks_owners_and_conflicts() {
     let server = Server::start();
     let kubectl = server.kubectl();
     server.file(
@@ -232,7 +232,7 @@ fn server_side_apply_has_owners_and_conflicts() {
 }
 
 #[test]
-fn mistakes_in_a_manifest_are_named() {
+fn errors_in_a_manifest_are_named() {
     let server = Server::start();
     let kubectl = server.kubectl();
     server.file(
@@ -278,7 +278,7 @@ fn watch_shows_each_change_as_it_happens() {
     let server = Server::start();
     let kubectl = server.kubectl();
     let watch = Lines::of(kubectl.command("get cm -w --output-watch-events -o custom-columns=T:.type,N:.object.metadata.name,A:.object.data.a --no-headers"));
-    // Created after the watch stands: the controllers' own config maps may come first.
+    // Created after the watch has started: the controllers' own config maps may come first.
     kubectl.ok("create configmap w --from-literal=a=1");
     let next = || loop {
         let line = watch.next();
@@ -352,7 +352,7 @@ fn plain_endpoint_serves_kubectl_without_credentials() {
     };
     assert_eq!(plain("create configmap cm --from-literal=a=1"), "configmap/cm created\n");
     assert_eq!(plain("get cm cm -o jsonpath={.data.a}"), "1");
-    // Both ends of it are one server.
+    // Both endpoints belong to one server.
     assert_eq!(kubectl.ok("get cm -o name"), "configmap/cm\n");
     assert_eq!(plain("delete cm cm"), "configmap \"cm\" deleted from default namespace\n");
 }

@@ -1,4 +1,4 @@
-//! kubectl of today: a custom resource from the moment it is defined.
+//! Current kubectl: the life of a custom resource, starting with its definition.
 
 use crate::server::Server;
 use network::api::CRD_YAML;
@@ -71,7 +71,7 @@ fn custom_resource_is_served_like_any_other() {
 }
 
 #[test]
-fn custom_resource_is_applied_from_the_server_side() {
+fn custom_resource_supports_server_side_apply() {
     let server = with_networks();
     let kubectl = server.kubectl();
     assert_eq!(
@@ -90,7 +90,7 @@ fn custom_resource_is_applied_from_the_server_side() {
 }
 
 #[test]
-fn schema_refuses_what_it_does_not_allow() {
+fn schema_violations_are_refused() {
     let server = with_networks();
     let kubectl = server.kubectl();
     server.file("bad.yaml", "apiVersion: samplecrd.k8s.io/v1\nkind: Network\nmetadata: {name: bad}\nspec: {cidr: everything, gateway: 300.0.0.1}\n");
@@ -115,12 +115,12 @@ fn schema_refuses_what_it_does_not_allow() {
 }
 
 #[test]
-fn deleting_the_definition_removes_what_it_defined() {
+fn deleting_the_definition_removes_its_objects() {
     let server = with_networks();
     let kubectl = server.kubectl();
     kubectl.ok("apply -f n.yaml");
     kubectl.ok("delete crd networks.samplecrd.k8s.io --timeout=30s");
-    // kubectl remembers that the resource existed, asks for it and hears otherwise.
+    // kubectl remembers that the resource existed, requests it and gets an error.
     let said = kubectl.fails("get networks");
     assert!(said.contains("the server could not find the requested resource"), "{said}");
     kubectl.ok("apply -f crd.yaml");
@@ -129,7 +129,7 @@ fn deleting_the_definition_removes_what_it_defined() {
 }
 
 #[test]
-fn custom_owner_takes_its_children_by_each_cascade() {
+fn children_of_a_custom_owner_are_deleted_by_each_cascade() {
     let server = with_networks();
     let kubectl = server.kubectl();
     for cascade in ["background", "foreground", "orphan"] {
@@ -163,7 +163,7 @@ fn custom_owner_takes_its_children_by_each_cascade() {
 }
 
 #[test]
-fn namespace_takes_custom_resources_with_it_once_they_are_released() {
+fn custom_resources_are_deleted_with_their_namespace_once_released() {
     let server = with_networks();
     let kubectl = server.kubectl();
     kubectl.ok("create namespace tenant");
@@ -243,14 +243,14 @@ fn changed_definition_is_followed() {
     });
 }
 
-/// Two definitions: one says what it takes, one takes anything.
+/// Two definitions: one with a schema, one that accepts anything.
 const EXPLAINED: &str = r"apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: told.ex.io}
+metadata: {name: documented.ex.io}
 spec:
   group: ex.io
   scope: Namespaced
-  names: {plural: told, singular: told, kind: Told, listKind: ToldList}
+  names: {plural: documented, singular: documented, kind: Documented, listKind: DocumentedList}
   versions:
   - name: v1
     served: true
@@ -274,11 +274,11 @@ spec:
 ---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: untold.ex.io}
+metadata: {name: undocumented.ex.io}
 spec:
   group: ex.io
   scope: Namespaced
-  names: {plural: untold, singular: untold, kind: Untold, listKind: UntoldList}
+  names: {plural: undocumented, singular: undocumented, kind: Undocumented, listKind: UndocumentedList}
   versions:
   - name: v1
     served: true
@@ -292,14 +292,14 @@ fn custom_resources_are_explained_with_and_without_a_schema() {
     server.file("crds.yaml", EXPLAINED);
     let kubectl = server.kubectl();
     kubectl.ok("apply -f crds.yaml");
-    kubectl.ok("wait --for=condition=Established crd/told.ex.io crd/untold.ex.io --timeout=10s");
+    kubectl.ok("wait --for=condition=Established crd/documented.ex.io crd/undocumented.ex.io --timeout=10s");
     for (path, wanted) in [
         (
-            "told",
+            "documented",
             &["DESCRIPTION:", "A thing with a schema", "APIVersion defines", "What it should be"][..],
         ),
         (
-            "told.metadata",
+            "documented.metadata",
             &[
                 "Standard object's metadata",
                 "creationTimestamp",
@@ -307,12 +307,12 @@ fn custom_resources_are_explained_with_and_without_a_schema() {
                 "CreationTimestamp is a timestamp",
             ],
         ),
-        ("told.spec", &["What it should be", "bars", "<[]Object>", "The bars it has"]),
+        ("documented.spec", &["What it should be", "bars", "<[]Object>", "The bars it has"]),
         (
-            "told.spec.bars",
+            "documented.spec.bars",
             &["FIELD: bars <[]Object>", "The bars it has", "What the bar is called"],
         ),
-        ("untold", &["KIND:       Untold", "DESCRIPTION:\n    <empty>"]),
+        ("undocumented", &["KIND:       Undocumented", "DESCRIPTION:\n    <empty>"]),
     ] {
         let explained = kubectl.ok(&format!("explain {path}"));
         let mut rest = &*explained;
@@ -325,13 +325,13 @@ fn custom_resources_are_explained_with_and_without_a_schema() {
             rest = behind;
         }
     }
-    let unknown = kubectl.fails("explain told.spec.bars2");
+    let unknown = kubectl.fails("explain documented.spec.bars2");
     assert!(unknown.contains(r#"field "bars2" does not exist"#), "{unknown}");
-    // Whatever it has is taken by client and server.
+    // Client and server accept any content.
     server.file(
         "any.yaml",
-        "apiVersion: ex.io/v1\nkind: Untold\nmetadata: {name: any}\na: {b: [{c: d}]}\n",
+        "apiVersion: ex.io/v1\nkind: Undocumented\nmetadata: {name: any}\na: {b: [{c: d}]}\n",
     );
     kubectl.ok("create -f any.yaml");
-    assert_eq!(kubectl.ok("get untold any -o jsonpath={.a.b[0].c}"), "d");
+    assert_eq!(kubectl.ok("get undocumented any -o jsonpath={.a.b[0].c}"), "d");
 }

@@ -1,33 +1,33 @@
-//! kubectl of today: the same life for each kind, by every verb.
+//! Current kubectl: the same life for each kind, with every verb.
 
 use crate::kubectl::make_executable;
 use crate::server::{Kubectl, Lines, Server};
 use network::api::CRD_YAML;
 
-/// What is particular to a kind.
+/// The data of a kind.
 struct Kind {
-    /// As tables and messages name it: `configmap`, `deployment.apps`.
+    /// Name in tables and messages: `configmap`, `deployment.apps`.
     name: &'static str,
     /// Plural with group as errors name it.
     plural: &'static str,
     kind: &'static str,
     namespaced: bool,
-    /// A manifest of `x`, with `OLD` where its one value stands that changes.
+    /// A manifest of `x`, with `OLD` in place of the one value that changes.
     manifest: &'static str,
     old: &'static str,
     new: &'static str,
-    /// Where that value is: for jsonpath, as a JSON pointer, and as conflicts name it.
+    /// The path of that value: as jsonpath, as a JSON pointer, and as named in conflicts.
     jsonpath: &'static str,
     pointer: &'static str,
     field: &'static str,
-    /// A merge patch, which is a strategic one where those are served, with `NEW`.
+    /// A merge patch with `NEW`; a strategic one if the kind supports those.
     patch: &'static str,
     strategic: bool,
     /// Headings of `get`.
     headings: &'static [&'static str],
-    /// What `describe` says.
+    /// Part of the output of `describe`.
     described: &'static str,
-    /// What `explain` says of a field: the path and its type.
+    /// The output of `explain` for a field: its path and its type.
     explained: (&'static str, &'static str),
 }
 
@@ -143,12 +143,13 @@ fn explain_and_describe(kubectl: &Kubectl<'_>, kind: &Kind) {
     assert!(described.contains(kind.described), "{described}");
 }
 
-/// Changes by verb, each seen by a watch.
+/// Changes by each verb, observed by a watch.
 fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
     let says = |done: &str| kind.says(done);
     let (plural, name) = (kind.plural, kind.name);
     let watch = Lines::of(kubectl.command(&format!("get {plural} --watch-only --field-selector metadata.name=x -o jsonpath={{.metadata.labels.n}}{{\"\\n\"}}")));
-    // Until the watch stands, nobody knows which of these it sees: afterwards it sees each.
+    // It is unknown which of these changes the watch shows until it has started. Afterwards it
+    // shows each.
     let mut n = 0;
     kubectl.ok(&format!("label {plural} x n=0"));
     while watch.is_silent() {
@@ -203,7 +204,7 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
     }
     assert_eq!(kind.value(kubectl), kind.new);
 
-    // Replace: the manifest's value is back; with a version that is not current it is refused.
+    // Replace: the manifest's value returns. With an outdated version it is refused.
     server.file("x.yaml", &kind.manifest(kind.old));
     assert_eq!(kubectl.ok("replace -f x.yaml"), says("replaced"));
     assert_eq!(kind.value(kubectl), kind.old);
@@ -219,7 +220,7 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
         "{stale}"
     );
 
-    // Edit with a scripted editor, which also gives up without a change.
+    // Edit with a scripted editor, and once without a change.
     let editor = server
         .file("editor", &format!("#!/bin/sh\nsed -i 's|{}|{}|' \"$1\"\n", kind.old, kind.new));
     make_executable(&editor);
@@ -237,7 +238,7 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
     );
 }
 
-/// Apply from both sides.
+/// Client-side and server-side apply.
 fn applies(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
     let says = |done: &str| kind.says(done);
     let plural = kind.plural;
@@ -252,7 +253,7 @@ fn applies(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
     };
     let (code, shown) = diff("");
     assert_eq!(code, Some(1), "{shown}");
-    // Secrets are not shown.
+    // Values of Secrets are not shown.
     let (old, new) =
         if kind.name == "secret" { ("*** (after)", "*** (before)") } else { (kind.old, kind.new) };
     assert!(shown.lines().any(|line| line.starts_with('-') && line.contains(new)), "{shown}");
@@ -263,7 +264,7 @@ fn applies(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
     assert_eq!(diff("").0, Some(0), "{}", diff("").1);
     assert!(kubectl.ok(&format!("apply view-last-applied {plural}/x")).contains(kind.old));
 
-    // From the server side: the owner of a value is asked, or overruled.
+    // Server-side: the owner of a value causes a conflict, or is overruled.
     kubectl.ok("delete -f x.yaml --timeout=30s");
     assert_eq!(
         kubectl.ok("apply --server-side --field-manager=one -f x.yaml"),

@@ -80,7 +80,7 @@ fn lists_of_a_deployment_merge_by_key() {
 }
 
 #[test]
-fn service_gets_an_address_and_keeps_it() {
+fn service_gets_a_stable_address() {
     let server = Server::start();
     let kubectl = server.kubectl();
     assert_eq!(kubectl.ok("create service clusterip web --tcp=80:8080"), "service/web created\n");
@@ -144,7 +144,7 @@ fn explain_reads_the_published_schema() {
 }
 
 #[test]
-fn namespace_takes_everything_with_it() {
+fn objects_are_deleted_with_their_namespace() {
     let server = Server::start();
     let kubectl = server.kubectl();
     assert_eq!(kubectl.ok("create namespace doomed"), "namespace/doomed created\n");
@@ -169,7 +169,7 @@ fn namespace_takes_everything_with_it() {
 }
 
 #[test]
-fn held_object_holds_its_namespace_until_released() {
+fn object_with_a_finalizer_blocks_its_namespace_until_released() {
     let server = Server::start();
     let kubectl = server.kubectl();
     kubectl.ok("create namespace held");

@@ -1,4 +1,4 @@
-//! A kubectl of 2020 still works: it knows no discovery in one document, no streaming list and
+//! A kubectl of 2020 still works. It does not know aggregated discovery or streaming lists, and
 //! reads the older schema document.
 
 use crate::kubectl::make_executable;
@@ -6,7 +6,7 @@ use crate::server::{Lines, Server};
 use network::api::CRD_YAML;
 
 #[test]
-fn old_client_does_the_everyday_things() {
+fn old_client_does_common_operations() {
     let server = Server::start();
     let kubectl = server.kubectl_old();
     assert!(kubectl.ok("version --short").contains("Server Version: v1.36"));

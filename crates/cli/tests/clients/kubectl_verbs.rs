@@ -1,4 +1,4 @@
-//! kubectl of today: what it makes by itself, and what it does to many at once.
+//! Current kubectl: generators, and operations on many objects at once.
 
 use crate::server::{Lines, Server};
 use std::process::Command;
@@ -184,7 +184,7 @@ fn generators_of_every_kind_are_understood() {
             );
         }
     }
-    // What is derived from what there is.
+    // Generators that derive an object from existing ones.
     assert_eq!(
         kubectl.ok("expose deployment web --name=exposed --port=8080 --target-port=80"),
         "service/exposed exposed\n"
@@ -256,7 +256,7 @@ fn many_objects_are_changed_and_deleted_at_once() {
         kubectl.ok("create -f one.yaml"),
         "configmap/listed created\nsecret/listed created\n"
     );
-    // Applied again without one of them, the other is pruned.
+    // Applied again without one of the objects, which is pruned.
     server.file("set/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {set: s}}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, labels: {set: s}}\n");
     kubectl.ok("apply -f set --prune -l set=s");
     server.file(
@@ -268,7 +268,7 @@ fn many_objects_are_changed_and_deleted_at_once() {
 }
 
 #[test]
-fn names_with_a_prefix_are_made_up() {
+fn names_with_a_prefix_are_generated() {
     let server = Server::start();
     let kubectl = server.kubectl();
     server.file("g.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: made-}\n");
@@ -278,7 +278,7 @@ fn names_with_a_prefix_are_made_up() {
 }
 
 #[test]
-fn waits_end_when_what_they_wait_for_happens() {
+fn waits_end_when_their_condition_is_met() {
     let server = Server::start();
     let kubectl = server.kubectl();
     kubectl.ok("run p --image=i");
@@ -310,7 +310,7 @@ fn waits_end_when_what_they_wait_for_happens() {
 }
 
 #[test]
-fn rollouts_are_restarted_paused_and_seen() {
+fn rollouts_are_restarted_paused_and_observed() {
     let server = Server::start();
     let kubectl = server.kubectl();
     kubectl.ok("create deployment web --image=nginx:1");
@@ -358,7 +358,7 @@ fn nodes_are_cordoned_and_tainted() {
 }
 
 #[test]
-fn events_are_listed_with_what_they_are_about() {
+fn events_are_listed_with_their_object() {
     let server = Server::start();
     let kubectl = server.kubectl();
     kubectl.ok("run p --image=i");

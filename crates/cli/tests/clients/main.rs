@@ -1,7 +1,8 @@
-//! Real clients against the built program: kubectl of today and of 2020, the Python client,
+//! Real clients against the built program: current kubectl, kubectl of 2020, the Python client,
 //! kube-rs.
 //!
-//! A behaviour exists when these see it. `cargo xtask test` installs them and says where they are.
+//! A behavior counts as implemented when these clients observe it. `cargo xtask test` installs them
+//! and passes their paths.
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 #![allow(clippy::disallowed_methods, reason = "tests drive other programs in real time")]
 

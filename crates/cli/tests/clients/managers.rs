@@ -1,8 +1,8 @@
-//! Managers as processes against the built program over HTTPS: the leader killed, stopped and
+//! Managers as processes against the built program over HTTPS: the leader is killed, stopped and
 //! frozen.
 //!
-//! The processes are this test binary again, with [`child`] as the only test it runs. A [`Witness`]
-//! watches what they write: all versions of all objects, in the server's order.
+//! Each process is this test binary, run with [`child`] as its only test. A [`Witness`] watches
+//! their writes: all versions of all objects, in the server's order.
 
 mod child;
 mod process;
@@ -15,15 +15,15 @@ use process::Process;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use witness::Witness;
 
-/// What a busy machine may add to anything.
+/// Extra time for a busy machine.
 const SLACK: Duration = Duration::from_secs(5);
-/// How long a hand-over may take when nobody has to wait for a lease: less than any lease, of which
-/// the shortest is a second.
+/// Maximum time of a hand-over in which nobody waits for a lease to expire: less than the shortest
+/// lease, a second.
 const HAND_OVER_MAX: Duration = Duration::from_millis(900);
-/// How many objects there are.
+/// Number of objects.
 const N_MAPS: usize = 3;
 
-/// The wall clock, which all processes of a machine share: µs.
+/// The wall clock in µs, which all processes of a machine share.
 fn wall() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
 }
@@ -46,21 +46,22 @@ impl Stage {
         let candidate = Process::start(&server, Role::leading("b"));
         candidate.until("it is warm", |lines| lines.iter().any(|line| line.what == "warm"));
         let n = witness.look(|versions| versions.by("a").count());
-        // The candidate stands by: only the leader goes on writing.
+        // The candidate waits: only the leader writes.
         witness.until("a goes on", |versions| versions.by("a").count() >= n + 10);
         witness.look(|versions| assert_eq!(versions.by("b").count(), 0, "b writes beside a"));
         Self { witness, leader, candidate, server }
     }
 
-    /// Waits until the candidate writes; gives how long after `since` the first of its writes was
-    /// seen.
+    /// Waits until the candidate writes; returns how long after `since` the first of its writes was
+    /// observed.
     fn taken_over(&self, since: Instant) -> Duration {
         self.witness.until("b writes", |versions| versions.by("b").count() > 0);
         let first = self.witness.look(|versions| versions.by("b").next().unwrap().seen);
         first.saturating_duration_since(since)
     }
 
-    /// Nothing of `a` comes after anything of `b`, in the server's order; and `b` goes on.
+    /// Asserts that no write of `a` follows a write of `b`, in the server's order, and that `b`
+    /// continues.
     fn assert_succession(&self) {
         let n = self.witness.look(|versions| versions.by("b").count());
         self.witness.until("b goes on", |versions| versions.by("b").count() >= n + 10);
@@ -73,7 +74,7 @@ impl Stage {
 }
 
 #[test]
-fn leader_that_is_killed_is_succeeded_when_its_lease_is_over() {
+fn killed_leader_is_replaced_when_its_lease_expires() {
     let mut stage = Stage::set();
     let killed = Instant::now();
     stage.leader.signal("KILL");
@@ -85,7 +86,7 @@ fn leader_that_is_killed_is_succeeded_when_its_lease_is_over() {
 }
 
 #[test]
-fn leader_that_is_stopped_hands_over_at_once() {
+fn stopped_leader_hands_over_at_once() {
     let mut stage = Stage::set();
     let stopped = Instant::now();
     stage.leader.signal("TERM");
@@ -94,13 +95,13 @@ fn leader_that_is_stopped_hands_over_at_once() {
     assert!(took <= HAND_OVER_MAX, "{took:?}: the candidate waited for the lease");
     assert_eq!(stage.leader.wait(), Some(0));
     stage.assert_succession();
-    // A pass ends before the lease is given up.
+    // Passes end before the lease is released.
     let begun = stage.leader.count("begin");
     assert_eq!(stage.leader.count("end"), begun, "passes were cut");
 }
 
 #[test]
-fn leader_that_was_frozen_writes_nothing_more() {
+fn frozen_leader_writes_nothing_more() {
     let mut stage = Stage::set();
     stage.leader.signal("STOP");
     let frozen = Instant::now();

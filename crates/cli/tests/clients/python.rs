@@ -1,4 +1,4 @@
-//! The Python client: each script asserts by itself and leaves the server to the next test.
+//! The Python client: each script makes its own assertions and leaves the server to the next test.
 
 use crate::server::{Server, part};
 use network::api::CRD_YAML;
@@ -49,7 +49,7 @@ fn errors_carry_their_status() {
 }
 
 #[test]
-fn history_that_is_gone_is_answered_with_410() {
+fn compacted_history_is_answered_with_410() {
     run("expired.py");
 }
 

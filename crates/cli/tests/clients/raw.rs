@@ -1,11 +1,11 @@
-//! HTTP by hand over the plain port: what no well-behaved client would send.
+//! Handwritten HTTP over the plain port, for requests that no proper client sends.
 
 use crate::server::{PATIENCE, Server};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// An answer, read to its end.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -14,7 +14,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// `message` of a `Status` with this answer's code.
+    /// The `message` of a `Status` with this response's code.
     #[track_caller]
     pub(crate) fn message(&self) -> String {
         let status: Value =
@@ -32,7 +32,7 @@ pub(crate) fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// Sends these bytes and reads until the server closes.
+/// Sends these bytes and reads until the server closes the connection.
 #[track_caller]
 pub(crate) fn exchange(server: &Server, bytes: &[u8]) -> Answer {
     let mut stream = connect(server);
@@ -52,7 +52,7 @@ pub(crate) fn exchange(server: &Server, bytes: &[u8]) -> Answer {
     Answer { code, head: head.to_owned(), body }
 }
 
-/// The bytes of a body that came in chunks, as far as it came.
+/// The decoded part of a chunked body that has arrived.
 fn dechunked(mut body: &str) -> String {
     let mut whole = String::new();
     while let Some((size, rest)) = body.split_once("\r\n") {

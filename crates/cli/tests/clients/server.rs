@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest any client waits for anything.
+/// Maximum time that a client waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One server process of one test; killed when dropped.
@@ -25,25 +25,25 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts one on free ports and waits for its ready line.
+    /// Starts a server on free ports and waits for its ready line.
     pub(crate) fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts one with further options.
+    /// Starts a server with additional options.
     pub(crate) fn start_with(options: &[&std::ffi::OsStr]) -> Self {
         Self::start_in(Command::new(env!("CARGO_BIN_EXE_setpoint")), options)
     }
 
-    /// Starts one by a command that ends in running the program.
+    /// Starts a server with a command that runs the program.
     pub(crate) fn start_in(mut command: Command, options: &[&std::ffi::OsStr]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let free_port =
             std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut process = command
-            // One arena: resident memory then tells what the server holds, not which thread's arena
-            // an answer was made in.
+            // One arena, so that resident memory shows what the server uses, not which thread's
+            // arena a response was made in.
             .env("MALLOC_ARENA_MAX", "1")
             .args([
                 "up",
@@ -86,12 +86,12 @@ impl Server {
         Kubectl { server: self, binary: part("SETPOINT_TEST_KUBECTL_OLD") }
     }
 
-    /// Everything it has logged.
+    /// The server's log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Memory it holds, in KiB (`VmRSS`).
+    /// Its memory in KiB (`VmRSS`).
     pub(crate) fn resident_kib(&self) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
@@ -99,7 +99,7 @@ impl Server {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// How many sockets it has open.
+    /// Number of its open sockets.
     pub(crate) fn n_sockets(&self) -> usize {
         let folder = std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap();
         folder
@@ -118,14 +118,14 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Sends a signal and gives the exit status.
+    /// Sends a signal and returns the exit status.
     pub(crate) fn stop(&mut self, signal: &str) -> std::process::ExitStatus {
         self.signal(signal);
         self.process.wait().unwrap()
     }
 }
 
-/// Where an installed part is.
+/// Path of an installed part.
 pub(crate) fn part(variable: &str) -> PathBuf {
     std::env::var_os(variable)
         .unwrap_or_else(|| panic!("{variable} is not set: run these tests with `cargo xtask test`"))
@@ -151,7 +151,7 @@ impl Kubectl<'_> {
         self.command(line).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Runs a command line that must succeed; gives its standard output.
+    /// Runs a command line that must succeed; returns its standard output.
     #[track_caller]
     pub(crate) fn ok(&self, line: &str) -> String {
         let output = self.output(line);
@@ -160,7 +160,7 @@ impl Kubectl<'_> {
         out
     }
 
-    /// Runs a command line that must succeed; gives what it said on both streams.
+    /// Runs a command line that must succeed; returns its output on both streams.
     #[track_caller]
     pub(crate) fn says(&self, line: &str) -> String {
         let output = self.output(line);
@@ -169,7 +169,7 @@ impl Kubectl<'_> {
         both
     }
 
-    /// Runs a command line that must fail; gives its standard error.
+    /// Runs a command line that must fail; returns its standard error.
     #[track_caller]
     pub(crate) fn fails(&self, line: &str) -> String {
         let output = self.output(line);
@@ -182,7 +182,7 @@ impl Kubectl<'_> {
         err
     }
 
-    /// Asks until the answer satisfies.
+    /// Repeats a command until its output fulfils a condition.
     #[track_caller]
     pub(crate) fn eventually(&self, line: &str, holds: impl Fn(&str) -> bool) -> String {
         let started = Instant::now();
@@ -228,7 +228,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Lines of a client that goes on, as they come.
+/// Lines of a running client, as they arrive.
 pub(crate) struct Lines {
     process: Child,
     lines: std::sync::mpsc::Receiver<String>,
@@ -257,7 +257,7 @@ impl Lines {
         Self { process, lines }
     }
 
-    /// Whether no line waits.
+    /// Whether no line is pending.
     pub(crate) fn is_silent(&self) -> bool {
         self.lines.try_recv().is_err()
     }
@@ -269,7 +269,7 @@ impl Lines {
     }
 }
 
-/// Whether a path's owner alone may read it.
+/// Whether only its owner may read a path.
 pub(crate) fn is_private(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777 == 0o600

@@ -1,4 +1,4 @@
-//! Two servers over one etcd, seen by clients: what is written through one of them is there at the
+//! Two servers over one etcd, as clients see them: writes through one server are visible at the
 //! other.
 
 use crate::server::{Server, part};
@@ -21,19 +21,19 @@ fn map(name: &str) -> ConfigMap {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_writes_the_other_tells_and_reads_at_once() {
+async fn writes_through_one_server_are_visible_at_the_other_at_once() {
     let cluster = Cluster::start(3).await;
     let (a, b) = (serve(&cluster), serve(&cluster));
     let (a, b) = (client(&a), client(&b));
     let from = revision(&b).await;
     let mut events =
         maps(&b).watch(&WatchParams::default(), &from.to_string()).await.unwrap().boxed();
-    let (mut told, mut got, mut listed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut watched, mut got, mut listed) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..100 {
         let name = format!("m{i:03}");
         let made = maps(&a).create(&Default::default(), &map(&name)).await.unwrap();
         let written = Instant::now();
-        // A get and a list that ask for nothing newer than "now".
+        // A get and a list that request no version newer than "now".
         let seen = maps(&b).get(&name).await.unwrap();
         got.push(written.elapsed());
         assert_eq!(seen.metadata.resource_version, made.metadata.resource_version);
@@ -57,16 +57,16 @@ async fn what_one_writes_the_other_tells_and_reads_at_once() {
                 break;
             }
         }
-        told.push(written.elapsed());
+        watched.push(written.elapsed());
     }
     println!("a write through one server, after its answer:");
-    println!("  told by a watch of the other: {}", summary(&mut told));
+    println!("  received by a watch of the other: {}", summary(&mut watched));
     println!("  got from the other, and answered: {}", summary(&mut got));
     println!("  listed after that, and answered: {}", summary(&mut listed));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_defines_the_other_serves() {
+async fn definitions_through_one_server_are_served_by_the_other() {
     let cluster = Cluster::start(1).await;
     let (a, b) = (serve(&cluster), serve(&cluster));
     let (a, b) = (client(&a), client(&b));
@@ -82,9 +82,9 @@ async fn what_one_defines_the_other_serves() {
     .await;
     println!("a type defined through one server is served by the other after {took:?}");
     let path = format!("{NETWORKS}/one");
-    // Each server follows the definition by itself: either may be first.
+    // Each server follows the definition by itself, so either may be first.
     let got = async || ask(&a, "GET", &path, None).await.ok();
-    assert_eq!(eventually("the server serves what it was told", got).await.0, made);
+    assert_eq!(eventually("the server serves what it was watched", got).await.0, made);
     ask(&b, "DELETE", &format!("{CRDS}/networks.samplecrd.k8s.io"), None).await.unwrap();
     for server in [&a, &b] {
         let gone = async || {
@@ -97,12 +97,12 @@ async fn what_one_defines_the_other_serves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_two_services_get_one_address_whoever_is_asked() {
+async fn services_get_unique_addresses_from_both_servers() {
     let cluster = Cluster::start(1).await;
     let (a, b) = (serve(&cluster), serve(&cluster));
     let (a, b) = (client(&a), client(&b));
     let all = "/api/v1/namespaces/default/services";
-    // Few enough ports that both draw the same ones often.
+    // Few ports, so that both servers often draw the same one.
     let create = async |client: &kube_client::Client, prefix: &str| {
         let mut n_refused = 0;
         for i in 0..40 {

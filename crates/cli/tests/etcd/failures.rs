@@ -1,4 +1,4 @@
-//! An etcd that is out of reach while servers run.
+//! etcd becomes unreachable while servers run.
 
 use crate::raw;
 use crate::two::{ask, client, eventually, serve, text};
@@ -8,14 +8,14 @@ use setpoint_store_etcd::testing::Cluster;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_says_so_while_etcd_is_gone_and_goes_on_when_it_is_back() {
+async fn server_reports_an_unreachable_etcd_and_recovers() {
     let mut cluster = Cluster::start(1).await;
     let mut server = serve(&cluster);
     let client = client(&server);
     let map = |name: &str| json!({"metadata": {"name": name}});
     ask(&client, "POST", MAPS, Some(&map("before"))).await.unwrap();
     cluster.kill(0);
-    // As they come: the client would ask again.
+    // Raw requests, because the client would retry.
     let (get, post) = tokio::task::block_in_place(|| {
         let path = format!("{MAPS}/before");
         let during = map("during").to_string();

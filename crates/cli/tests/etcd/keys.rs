@@ -1,4 +1,5 @@
-//! What lies in etcd: others read what we wrote, and we read what others wrote.
+//! The content of etcd: other programs read what setpoint wrote, and setpoint reads what they
+//! wrote.
 
 use crate::two::{ask, client, eventually, maps, serve, text};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -10,7 +11,7 @@ use std::process::Stdio;
 
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Runs etcdctl, with something to read, and gives what it prints.
+/// Runs etcdctl with an input and returns its output.
 pub(crate) fn etcdctl(cluster: &Cluster, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut etcdctl = cluster.etcdctl().expect("etcdctl is installed");
     etcdctl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -49,7 +50,7 @@ async fn etcdctl_reads_our_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_tool_wrote_as_json_is_served_changed_and_deleted() {
+async fn json_objects_of_another_tool_are_served_changed_and_deleted() {
     let cluster = Cluster::start(1).await;
     let server = serve(&cluster);
     let client = client(&server);
@@ -64,21 +65,21 @@ async fn what_another_tool_wrote_as_json_is_served_changed_and_deleted() {
         "\n"
     );
     etcdctl(&cluster, &["put", "/registry/configmaps/default/theirs"], theirs.as_bytes());
-    let told = loop {
+    let received = loop {
         match events.try_next().await.unwrap() {
-            Some(WatchEvent::Added(told)) => break told,
-            // The end of what there was.
+            Some(WatchEvent::Added(received)) => break received,
+            // The end of the initial events.
             Some(WatchEvent::Bookmark(_)) => {}
             other => panic!("an addition, not {other:?}"),
         }
     };
-    assert_eq!(told.metadata.name.as_deref(), Some("theirs"));
+    assert_eq!(received.metadata.name.as_deref(), Some("theirs"));
     let path = format!("{MAPS}/theirs");
     let got = ask(&client, "GET", &path, None).await.unwrap();
     assert_eq!(got["data"], json!({"a": "b"}));
     assert_eq!(
         got["metadata"]["resourceVersion"].as_str(),
-        told.metadata.resource_version.as_deref()
+        received.metadata.resource_version.as_deref()
     );
     let patch = json!({"data": {"c": "d"}});
     let patched = ask(&client, "PATCH", &path, Some(&patch)).await.unwrap();
@@ -87,7 +88,7 @@ async fn what_another_tool_wrote_as_json_is_served_changed_and_deleted() {
     ask(&client, "DELETE", &path, None).await.unwrap();
     assert_eq!(etcdctl(&cluster, &["get", "/registry/configmaps/default/theirs"], b""), b"");
 
-    // What is in protobuf, of a kind that is not known, says so, and stands in nobody else's way.
+    // A protobuf value of an unknown kind is reported as an error and does not affect other kinds.
     etcdctl(
         &cluster,
         &["put", "/registry/configmaps/default/binary"],

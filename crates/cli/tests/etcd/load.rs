@@ -1,5 +1,5 @@
-//! Members and servers that are killed and stopped under load: nothing acknowledged is lost, no
-//! watcher misses anything.
+//! Members and servers are killed and stopped under load: no acknowledged write is lost, and no
+//! watcher misses an event.
 
 use crate::server::Server;
 use crate::two::{client, maps, serve};
@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How long something that was killed stays away, and how long all is well in between.
+/// How long a killed process stays down, and how long everything works in between.
 const A_WHILE: Duration = Duration::from_millis(1500);
 
-/// Two servers, and who asks them.
+/// Two servers, and their clients.
 struct Two {
     servers: Vec<Server>,
     clients: Vec<watch::Sender<Client>>,
@@ -29,8 +29,8 @@ impl Two {
         Self { servers, clients }
     }
 
-    /// Two writers at each server and a watcher at each, while `happen` goes on. What they saw is
-    /// checked.
+    /// Runs two writers and a watcher at each server while `happen` runs, and checks what they
+    /// observed.
     async fn under_load(&mut self, happen: impl AsyncFnOnce(&mut Self)) {
         let from = revision(&self.clients[0].borrow().clone()).await;
         let (stop, until) = (CancellationToken::new(), watch::Sender::new(None));
@@ -51,7 +51,7 @@ impl Two {
         tokio::time::sleep(A_WHILE).await;
         stop.cancel();
         let written: BTreeMap<String, Written> = writers.join_all().await.into_iter().collect();
-        // Up to the state that there is now, of each object.
+        // Up to the current state of each object.
         let now = maps(&self.clients[0].borrow().clone()).list(&Default::default()).await.unwrap();
         let now: BTreeMap<String, u64> = now
             .items
@@ -65,10 +65,10 @@ impl Two {
             assert!(now[name] >= last, "{name}: what was acknowledged is there");
         }
         until.send_replace(Some(Arc::new(now)));
-        let told = tokio::time::timeout(crate::server::PATIENCE, watchers.join_all());
-        for told in told.await.expect("watchers are told everything") {
-            check(&written, &told);
-            println!("a watcher resumed {} times", told.n_resumed);
+        let observed = tokio::time::timeout(crate::server::PATIENCE, watchers.join_all());
+        for observed in observed.await.expect("watchers receive everything") {
+            check(&written, &observed);
+            println!("a watcher resumed {} times", observed.n_resumed);
         }
         let n: usize = written.values().map(|written| written.acknowledged.len()).sum();
         let n_failed: usize = written.values().map(|written| written.n_failed).sum();
@@ -78,13 +78,13 @@ impl Two {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_that_die_or_stall_lose_nothing() {
+async fn killed_and_stopped_members_lose_nothing() {
     let mut cluster = Cluster::start(3).await;
     let mut two = Two::start(&cluster);
     two.under_load(async |_| {
         for round in 0..4 {
             let leader = cluster.leader().await;
-            // The leader and another one in turns; dead, then only silent.
+            // The leader and another member in turns; first killed, then only stopped.
             let member = if round % 2 == 0 { leader } else { (leader + 1) % cluster.len() };
             if round < 2 {
                 cluster.kill(member);
@@ -103,23 +103,23 @@ async fn members_that_die_or_stall_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_die_or_stall_lose_nothing() {
+async fn killed_and_stopped_servers_lose_nothing() {
     let cluster = Cluster::start(1).await;
     let mut two = Two::start(&cluster);
     two.under_load(async |two| {
-        // Its writers and its watcher go on at its successor, the watcher by resourceVersion.
+        // Its writers and its watcher continue at its successor, the watcher by resourceVersion.
         assert!(!two.servers[1].stop("KILL").success());
         two.servers[1] = serve(&cluster);
         two.clients[1].send_replace(client(&two.servers[1]));
         tokio::time::sleep(A_WHILE).await;
-        // The first one holds the Lease of the built-in controllers.
+        // The first server holds the Lease of the built-in controllers.
         two.servers[0].signal("STOP");
         tokio::time::sleep(2 * A_WHILE).await;
         two.servers[0].signal("CONT");
         tokio::time::sleep(A_WHILE).await;
     })
     .await;
-    // What was stalled reads the present at once.
+    // The resumed server serves the current state at once.
     let (a, b) = (two.clients[0].borrow().clone(), two.clients[1].borrow().clone());
     let new = serde_json::from_value(serde_json::json!({"metadata": {"name": "new"}})).unwrap();
     maps(&b).create(&Default::default(), &new).await.unwrap();

@@ -1,6 +1,6 @@
 //! Several API servers over one etcd: the built program and real etcd processes.
 //!
-//! `cargo xtask test` installs etcd and says where it is.
+//! `cargo xtask test` installs etcd and passes its path.
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 #![allow(clippy::disallowed_methods, reason = "tests drive other programs in real time")]
 

@@ -1,4 +1,4 @@
-//! What a kube-apiserver wrote as it does by default: built-in kinds in protobuf.
+//! Objects written by a kube-apiserver with default settings: built-in kinds in protobuf.
 
 use crate::keys::{MAPS, etcdctl};
 use crate::server::Server;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const NETWORKS: &str = "/apis/samplecrd.k8s.io/v1/namespaces/default/networks";
 
-/// As a kube-apiserver stores it.
+/// Encodes an object as a kube-apiserver stores it.
 fn packed(object: &Value) -> Bytes {
     setpoint_schema::protobuf::object(object.to_string().as_bytes()).unwrap().into()
 }
@@ -28,7 +28,7 @@ async fn put(store: &dyn Store, key: &str, value: Bytes) {
     store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
 }
 
-/// How a value lies in etcd.
+/// The stored bytes of a key in etcd.
 async fn stored(store: &dyn Store, key: &str) -> Bytes {
     store.get(key.as_bytes(), At::Latest).await.unwrap().value.unwrap().value
 }
@@ -44,7 +44,7 @@ fn config_map(name: &str, n: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(name), "data": {"n": n}})
 }
 
-/// Objects of several kinds: where each lies in etcd, where it is served, and what it is.
+/// Objects of several kinds: their key in etcd, their API path, and their content.
 fn objects() -> Vec<(&'static str, &'static str, Value)> {
     let containers = json!([{
         "name": "web", "image": "web", "imagePullPolicy": "Always", "resources": {"limits": {"cpu": "100m"}},
@@ -98,7 +98,7 @@ fn objects() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// An answer without what the store gave it.
+/// A response without the fields that the store sets.
 fn unversioned(mut object: Value) -> Value {
     let metadata = object["metadata"].as_object_mut().unwrap();
     assert!(metadata.remove("resourceVersion").is_some());
@@ -106,13 +106,13 @@ fn unversioned(mut object: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cluster_that_is_there_already_is_served() {
+async fn existing_cluster_is_served() {
     let cluster = Cluster::start(1).await;
     let store = cluster.store().await;
     for (key, _, object) in objects() {
         put(&store, key, packed(&object)).await;
     }
-    // A definition is of a built-in kind; its objects are JSON.
+    // A definition is a built-in kind; its objects are JSON.
     let mut crd: Value = serde_saphyr::from_str(CRD_YAML).unwrap();
     crd["metadata"]["uid"] = "5a1f3c5e-0000-4000-8000-00000000000c".into();
     let key = "/registry/apiextensions.k8s.io/customresourcedefinitions/networks.samplecrd.k8s.io";
@@ -142,7 +142,7 @@ async fn cluster_that_is_there_already_is_served() {
     })
     .await;
 
-    // Whoever changes an object makes it JSON.
+    // A changed object is stored as JSON.
     let (key, path, _) = &objects()[0];
     assert!(stored(&store, key).await.starts_with(b"k8s\0"));
     server.kubectl().ok("scale deployment web --replicas=3");
@@ -158,7 +158,7 @@ async fn cluster_that_is_there_already_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_are_told_as_they_come() {
+async fn changes_are_watched_in_order() {
     let cluster = Cluster::start(1).await;
     let server = serve(&cluster);
     let client = client(&server);
@@ -177,7 +177,7 @@ async fn changes_are_told_as_they_come() {
     assert_eq!(next().await, ("added", "1".to_owned()));
     write(&config_map("m", "2"));
     assert_eq!(next().await, ("modified", "2".to_owned()));
-    // It leaves the selection: told by what it was before, which is in protobuf, too.
+    // The object leaves the selection: the event has its previous state, which is in protobuf too.
     let mut other = config_map("m", "3");
     other["metadata"]["labels"] = json!({"by": "others"});
     write(&other);
@@ -198,7 +198,7 @@ fn n(map: &ConfigMap) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn protobuf_below_encryption_is_read_and_plain_protobuf_only_where_plain_is_allowed() {
+async fn encrypted_protobuf_is_read_and_plain_protobuf_only_if_identity_is_allowed() {
     const CONFIG: &str = "apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:
@@ -238,7 +238,7 @@ resources:
     }
     let plain = ask(&client, "GET", &format!("{MAPS}/plain"), None).await.unwrap();
     assert_eq!(unversioned(plain), config_map("plain", "p"));
-    // Where no provider takes what is plain, protobuf is no way round that.
+    // If no provider accepts plain values, protobuf values are not accepted either.
     let (key, path, secret) = &objects()[1];
     put(&etcd, key, packed(secret)).await;
     let all = "/api/v1/namespaces/default/secrets";

@@ -1,4 +1,4 @@
-//! `setpoint up --store etcd`: its options, and an etcd that is not there.
+//! `setpoint up --store etcd`: its options, and an unreachable etcd.
 
 use crate::server::Server;
 use crate::two::{ask, client};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What `setpoint up` says when it refuses.
+/// The error message of `setpoint up`.
 fn refusal(arguments: &[&str]) -> String {
     let mut program = Command::new(env!("CARGO_BIN_EXE_setpoint"));
     let output = program.args(["up", "--secure-port", "0"]).args(arguments).output().unwrap();
@@ -19,13 +19,13 @@ fn refusal(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn options_that_do_not_go_together_are_refused_clearly() {
+fn incompatible_options_are_refused_clearly() {
     let endpoints = "http://127.0.0.1:1";
     for (arguments, expected) in [
         (&["--store", "etcd"][..], "--etcd-endpoints URL"),
         (&["--store", "etcd", "--data", "/tmp/x", "--etcd-endpoints", endpoints], "not both"),
         (&["--data", "/tmp/x", "--etcd-endpoints", endpoints], "not both"),
-        (&["--store", "memory", "--etcd-endpoints", endpoints], "are for --store etcd"),
+        (&["--store", "memory", "--etcd-endpoints", endpoints], "needs --store etcd"),
         (&["--etcd-cafile", "/tmp/ca.pem"], "--etcd-endpoints"),
         (&["--etcd-endpoints", endpoints, "--etcd-certfile", "/tmp/c.pem"], "--etcd-keyfile"),
         (&["--etcd-endpoints", endpoints, "--etcd-prefix", "/other"], "does not end in /registry"),
@@ -39,7 +39,7 @@ fn options_that_do_not_go_together_are_refused_clearly() {
 }
 
 #[test]
-fn etcd_that_is_not_there_is_waited_for_and_then_named() {
+fn unreachable_etcd_is_waited_for_and_then_reported() {
     let started = Instant::now();
     let text = refusal(&["--etcd-servers", "http://127.0.0.1:1", "--etcd-start-timeout", "2"]);
     assert!(started.elapsed() < Duration::from_secs(30), "the wait has an end");
@@ -48,7 +48,7 @@ fn etcd_that_is_not_there_is_waited_for_and_then_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prefixes_part_control_planes_in_one_etcd() {
+async fn prefixes_separate_control_planes_in_one_etcd() {
     let cluster = Cluster::start(1).await;
     let endpoints = cluster.endpoints_flag();
     let start = |prefix: &str| {
@@ -63,7 +63,7 @@ async fn prefixes_part_control_planes_in_one_etcd() {
     assert_eq!(list["items"], json!([]));
 }
 
-/// Writes the certificate and key of an authority, a server and a client of it.
+/// Writes the certificates and keys of a CA, a server and a client.
 fn write_certificates(folder: &Path) {
     let params = |name: &str| {
         let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
@@ -84,7 +84,7 @@ fn write_certificates(folder: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcd_may_want_certificates() {
+async fn etcd_with_client_certificates_is_supported() {
     let folder = tempfile::tempdir().unwrap();
     write_certificates(folder.path());
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -106,7 +106,7 @@ async fn etcd_may_want_certificates() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcd_may_want_a_user() {
+async fn etcd_with_authentication_is_supported() {
     let cluster = Cluster::start(1).await;
     for line in ["user add root:secret", "user grant-role root root", "auth enable"] {
         let mut etcdctl = cluster.etcdctl().expect("etcdctl is installed");

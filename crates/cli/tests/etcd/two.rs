@@ -1,4 +1,4 @@
-//! A cluster, servers over it, and how they are asked.
+//! A cluster, servers over it, and requests to them.
 
 use crate::server::Server;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 pub(crate) fn serve(cluster: &Cluster) -> Server {
     let endpoints = cluster.endpoints_flag();
     let options = ["--store", "etcd", "--etcd-endpoints", &endpoints].map(OsStr::new);
-    // It waits for the program, and nothing else of the test has to go on meanwhile.
+    // Blocks until the program is ready; nothing else of the test has to run meanwhile.
     tokio::task::block_in_place(|| Server::start_with(&options))
 }
 
-/// A client of a server's plain endpoint, which gives up on nothing by itself.
+/// A client of a server's plain endpoint, without a timeout.
 pub(crate) fn client(server: &Server) -> Client {
     let mut config = Config::new(server.plain.parse().unwrap());
     config.read_timeout = None;
@@ -27,7 +27,7 @@ pub(crate) fn maps(client: &Client) -> Api<ConfigMap> {
     Api::namespaced(client.clone(), "default")
 }
 
-/// Any request, answered as JSON.
+/// Sends any request; returns the response as JSON.
 pub(crate) async fn ask(
     client: &Client,
     method: &str,
@@ -41,7 +41,7 @@ pub(crate) async fn ask(
     client.request(request.header("content-type", content).body(body).unwrap()).await
 }
 
-/// A path's status and body as they come.
+/// The raw status and body of a path.
 pub(crate) async fn text(client: &Client, path: &str) -> (u16, String) {
     use http_body_util::BodyExt as _;
     let request = http::Request::get(path).body(kube_client::client::Body::empty()).unwrap();
@@ -51,7 +51,7 @@ pub(crate) async fn text(client: &Client, path: &str) -> (u16, String) {
     (head.status.as_u16(), String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Asks until the answer is there; how long it took.
+/// Repeats a request until it returns `Some`; also returns how long that took.
 pub(crate) async fn eventually<T>(
     what: &str,
     mut ask: impl AsyncFnMut() -> Option<T>,
@@ -66,7 +66,7 @@ pub(crate) async fn eventually<T>(
     }
 }
 
-/// `median … longest …` of some spans, in milliseconds.
+/// Formats durations as `median … longest …`, in milliseconds.
 pub(crate) fn summary(spans: &mut [Duration]) -> String {
     spans.sort_unstable();
     let ms = |span: Duration| span.as_secs_f64() * 1e3;

@@ -1,4 +1,4 @@
-//! Writers that remember what was acknowledged, and watchers that remember what they were told.
+//! Writers that record acknowledged writes, and watchers that record received events.
 
 use crate::two::maps;
 use futures::StreamExt as _;
@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// How long a writer or watcher leaves a server alone that could not answer.
+/// Pause of a writer or watcher after a server could not answer.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a writer waits for an answer.
+/// How long a writer waits for a response.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One state of one object: its revision, and its number.
+/// One state of an object: its revision and its number.
 pub(crate) type State = (u64, u64);
 
 fn state(map: &ConfigMap) -> (String, State) {
@@ -26,17 +26,16 @@ fn state(map: &ConfigMap) -> (String, State) {
     (map.metadata.name.clone().unwrap(), (revision, number))
 }
 
-/// What one writer did.
+/// The writes of one writer.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// Every write that was acknowledged.
+    /// All acknowledged writes.
     pub(crate) acknowledged: Vec<State>,
-    /// How many were answered by an error, or not at all.
+    /// Number of writes that got an error or no response.
     pub(crate) n_failed: usize,
 }
 
-/// Writes growing numbers into one object until `stop`, through whatever client there is at the
-/// moment.
+/// Writes increasing numbers into one object until `stop`, through the current client.
 pub(crate) async fn write(
     mut client: watch::Receiver<Client>,
     name: &str,
@@ -77,23 +76,23 @@ pub(crate) async fn write(
     written
 }
 
-/// What one watcher was told.
+/// The events that one watcher received.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    /// Every event, by object.
+pub(crate) struct Observed {
+    /// All events, by object.
     pub(crate) events: BTreeMap<String, Vec<State>>,
     /// How often the watch ended and was resumed.
     pub(crate) n_resumed: usize,
 }
 
-/// Watches all ConfigMaps, from an empty list on, until it has been told of every object's state in
-/// `until`. A watch that ends is resumed by the last resourceVersion.
+/// Watches all ConfigMaps, starting from an empty list, until it has received every object's state
+/// in `until`. A watch that ends is resumed with the last resourceVersion.
 pub(crate) async fn follow(
     mut client: watch::Receiver<Client>,
     from: u64,
     mut until: watch::Receiver<Option<Arc<BTreeMap<String, u64>>>>,
-) -> Told {
-    let (mut told, mut last) = (Told::default(), from);
+) -> Observed {
+    let (mut observed, mut last) = (Observed::default(), from);
     loop {
         let maps = maps(&client.borrow_and_update());
         let params = WatchParams::default().timeout(290);
@@ -105,17 +104,17 @@ pub(crate) async fn follow(
         loop {
             let is_done = until.borrow().as_deref().is_some_and(|until| {
                 until.iter().all(|(name, revision)| {
-                    let last = told.events.get(name).and_then(|events| events.last());
+                    let last = observed.events.get(name).and_then(|events| events.last());
                     last.is_some_and(|(seen, _)| seen >= revision)
                 })
             });
             if is_done {
-                return told;
+                return observed;
             }
             let event = tokio::select! {
                 event = stream.next() => event,
                 changed = until.changed() => { changed.unwrap(); continue }
-                // The server is another one.
+                // The server has changed.
                 changed = client.changed() => { changed.unwrap(); break }
             };
             match event {
@@ -123,7 +122,7 @@ pub(crate) async fn follow(
                     let (name, state) = state(&map);
                     assert!(state.0 > last, "revisions grow: {last}, then {state:?} of {name}");
                     last = state.0;
-                    told.events.entry(name).or_default().push(state);
+                    observed.events.entry(name).or_default().push(state);
                 }
                 Some(Ok(WatchEvent::Error(error))) => {
                     assert_ne!(error.code, 410, "history is kept: {error:?}");
@@ -133,27 +132,31 @@ pub(crate) async fn follow(
                 Some(Err(_)) | None => break,
             }
         }
-        told.n_resumed += 1;
+        observed.n_resumed += 1;
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Where a list of ConfigMaps stands.
+/// The resourceVersion of a list of ConfigMaps.
 pub(crate) async fn revision(client: &Client) -> u64 {
     let list = maps(client).list(&ListParams::default()).await.unwrap();
     list.metadata.resource_version.unwrap().parse().unwrap()
 }
 
-/// Every acknowledged write was told, once and in order; nothing was told that goes back.
-pub(crate) fn check(written: &BTreeMap<String, Written>, told: &Told) {
+/// Checks that every acknowledged write was received once and in order, and that no event goes
+/// back.
+pub(crate) fn check(written: &BTreeMap<String, Written>, observed: &Observed) {
     for (name, written) in written {
-        let events = &told.events[name];
+        let events = &observed.events[name];
         assert!(events.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "{name}: {events:?}");
         for state in &written.acknowledged {
-            let is_told = events.binary_search(state).is_ok();
-            assert!(is_told, "{name}: the acknowledged write {state:?} was not told: {events:?}");
+            let is_observed = events.binary_search(state).is_ok();
+            assert!(
+                is_observed,
+                "{name}: the acknowledged write {state:?} was not observed: {events:?}"
+            );
         }
-        // What was told beside that are writes whose answers were lost.
+        // Any further events are of writes whose responses were lost.
         let n_more = events.len() - written.acknowledged.len();
         assert!(n_more <= written.n_failed, "{name}: {n_more} > {}", written.n_failed);
     }

@@ -1,5 +1,5 @@
-//! An engine whose threads make no difference: every call is answered at the moment it is made, and
-//! feeds go on in the order in which they came.
+//! An engine without the effects of threads: every call completes immediately, and feeds continue
+//! in the order of their calls.
 
 use crate::inline::at_once;
 use bytes::Bytes;
@@ -28,7 +28,7 @@ impl AtOnce {
         Self { inner, moves: Arc::default() }
     }
 
-    /// Takes note of how far the engine is; feeds go on.
+    /// Records the engine's revision, so that feeds continue.
     fn note(&self, revision: Revision) {
         if self.moves.reached.fetch_max(revision.0, Ordering::Relaxed) < revision.0 {
             self.moves.moved.notify_waiters();
@@ -96,8 +96,8 @@ impl ChangeFeed for AtOnceFeed {
         async move {
             while self.moves.reached.load(Ordering::Relaxed) <= self.reached {
                 let mut moved = pin!(self.moves.moved.notified());
-                // From here on a move wakes this call; nothing moves between the look and this,
-                // there being one thread.
+                // From here on a change wakes this call. Nothing changes between the check and this
+                // line, because there is one thread.
                 moved.as_mut().enable();
                 moved.await;
             }

@@ -1,4 +1,4 @@
-//! A store that breaks one promise, now and then: what the histories must find.
+//! A store that sometimes breaks one promise, which the histories must detect.
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
@@ -7,22 +7,22 @@ use rand::{Rng, SeedableRng};
 use setpoint::store::*;
 use std::sync::{Arc, Mutex};
 
-/// Which promise.
+/// The broken promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Break {
-    /// A get of the newest state tells an older one.
+    /// A get of the newest state returns an older one.
     StaleGet,
-    /// A commit happens although its compare fails.
+    /// A commit is applied although its compare fails.
     BlindCommit,
-    /// A commit is acknowledged and never happens.
+    /// A commit is acknowledged but not applied.
     LostCommit,
-    /// A range tells some keys as they were before.
+    /// A range returns some keys in an older state.
     MixedRange,
-    /// A feed says how far it is before it tells the changes up to there.
+    /// A feed reports progress before it delivers the changes up to there.
     EarlyProgress,
-    /// A change never comes.
+    /// A change is never delivered.
     SkippedChange,
-    /// A commit that is said not to have happened has.
+    /// A commit that was reported as not applied was applied.
     FalseRefusal,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Broken {
     rng: Mutex<SmallRng>,
 }
 
-/// How often.
+/// Probability of a break.
 const CHANCE: f64 = 0.1;
 
 impl Broken {
@@ -47,7 +47,7 @@ impl Broken {
     }
 }
 
-/// Only the clients' objects: a server must start.
+/// Only the clients' objects, because a server must be able to start.
 fn is_of_clients(key: &[u8]) -> bool {
     key.starts_with(b"/registry/configmaps/")
 }

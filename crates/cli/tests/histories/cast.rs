@@ -1,5 +1,4 @@
-//! Who takes part in one history of many that run beside each other, in real time: watchers of each
-//! namespace, and clients.
+//! The watchers and clients of one history. Many histories run concurrently, in real time.
 
 use crate::client::{NAMESPACES, Person, Place};
 use crate::record::Record;
@@ -14,12 +13,12 @@ use tokio::task::JoinSet;
 
 /// Clients of one history.
 const CLIENTS: usize = 16;
-/// Requests of each.
+/// Requests of each client.
 const REQUESTS: usize = 4;
-/// Longer than anything takes: an election, and what has waited for it.
+/// Longer than any operation takes, including an election and waiting requests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Watchers that watch, and where clients come from.
+/// Running watchers, and a factory for clients.
 pub(crate) struct Cast {
     rng: SmallRng,
     place: Arc<Place>,
@@ -31,7 +30,7 @@ pub(crate) struct Cast {
 }
 
 impl Cast {
-    /// Begins to watch every namespace. `n` is the history's number.
+    /// Starts watching every namespace. `n` is the history's number.
     pub(crate) fn new(n: u64, place: Arc<Place>, record: Arc<Record>, pause_max: Duration) -> Self {
         let mut rng = SmallRng::seed_from_u64(n);
         let (end, ends) = watch::channel(Ends::None);
@@ -49,7 +48,7 @@ impl Cast {
         Self { rng, place, record, pause_max, end, watching }
     }
 
-    /// One more client.
+    /// Creates another client.
     pub(crate) fn person(&mut self) -> Person {
         Person {
             rng: SmallRng::from_rng(&mut self.rng),
@@ -61,7 +60,7 @@ impl Cast {
         }
     }
 
-    /// Has [`CLIENTS`] ask beside each other, until all have asked.
+    /// Runs [`CLIENTS`] clients concurrently to their end.
     pub(crate) async fn ask(&mut self) {
         let mut asking = JoinSet::new();
         for _ in 0..CLIENTS {
@@ -72,8 +71,8 @@ impl Cast {
         }
     }
 
-    /// Tells the watchers the last revision of each namespace, and waits until they have seen it.
-    /// False: one waits in vain.
+    /// Gives the watchers the last revision of each namespace, and waits until they have seen it.
+    /// Returns false if one never does.
     pub(crate) async fn see(&mut self, last: Vec<u64>) -> bool {
         self.end.send_replace(Some(last));
         let watched = async {

@@ -1,22 +1,22 @@
-//! Whether a history of concurrent calls has an order that explains it.
+//! Checks whether a history of concurrent calls is linearizable.
 //!
 //! # Theory
 //!
-//! A history is *linearizable* when each call can be given one moment between its beginning and its
-//! end, so that the calls, taken in the order of their moments, do what the [`Model`] does. A call
-//! whose outcome is unknown has no end: its moment is anywhere after its beginning, or never.
+//! A history is *linearizable* if each call can be assigned one moment between its start and its
+//! end, so that the calls, in the order of their moments, behave as the [`Model`]. A call with an
+//! unknown outcome has no end: its moment is anywhere after its start, or it never happens.
 //!
-//! The search is that of Wing and Gong with the memory of Lowe: take any call that no call still to
-//! be placed ended before, let the model do it, go on; where nothing fits, go back. What has been
-//! reached (the set of calls placed, and the model's state) is not looked at twice. A read that
-//! fits is placed at once and never taken back: whatever could follow without it can follow with
+//! The search is Wing and Gong's with Lowe's memoization: choose any call that starts before the
+//! first end of the remaining calls, apply the model, continue; backtrack if no call fits. A
+//! reached state (the set of placed calls, and the model's state) is not visited twice. A fitting
+//! read is placed at once and never taken back: whatever could follow without it can follow with
 //! it.
 //!
-//! Calls on separate objects are searched apart ([`partition`]): a history is linearizable if and
-//! only if those of its objects are (Herlihy and Wing, "locality"). A call on several objects makes
-//! one of them.
+//! Calls on separate objects are searched separately ([`partition`]): a history is linearizable if
+//! and only if the histories of its objects are (Herlihy and Wing, "locality"). A call on several
+//! objects joins them.
 //!
-//! The search is bounded: after [`NODES_MAX`] states it says [`Verdict::Undecided`], which says
+//! The search is bounded: after [`NODES_MAX`] states it returns [`Verdict::Undecided`], which means
 //! nothing about the history.
 
 #[cfg(test)]
@@ -25,57 +25,55 @@ mod tests;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 
-/// The most states one search looks at. Histories of these tests need some hundreds.
+/// Maximum number of states of one search. Histories of these tests need some hundreds.
 pub(crate) const NODES_MAX: usize = 200_000;
 
-/// What the object does, one call at a time.
+/// The sequential behavior of the object.
 pub(crate) trait Model {
-    /// A call together with what was answered; for one whose outcome is unknown, what it does if it
-    /// happens.
+    /// A call with its response; for a call with an unknown outcome, its effect if it happens.
     type Call;
     /// The object's state.
     type State: Clone + Eq + Hash;
 
-    /// Where it begins.
+    /// The initial state.
     fn initial(&self) -> Self::State;
 
     /// Whether the call changes nothing in any state.
     fn is_read(&self, call: &Self::Call) -> bool;
 
-    /// The state after the call, or `None` when the object would have answered otherwise in this
-    /// state.
+    /// The state after the call; `None` if the object's response would differ in this state.
     fn step(&self, state: &Self::State, call: &Self::Call) -> Option<Self::State>;
 }
 
-/// A call and when it was made. Moments are unique numbers.
+/// A call with its start and end. Moments are unique numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Timed<C> {
     /// The call.
     pub call: C,
-    /// Before it was made.
+    /// A moment before the call.
     pub began: u64,
-    /// After it was answered; `None`: its outcome is unknown.
+    /// A moment after its response; `None` if its outcome is unknown.
     pub ended: Option<u64>,
 }
 
-/// What the search found.
+/// The result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// There is such an order: places in the history. Calls of unknown outcome that are not among
-    /// them need not have happened.
+    /// A valid order, as positions in the history. Missing calls of unknown outcome need not have
+    /// happened.
     Linearizable(Vec<usize>),
-    /// There is none.
+    /// There is no valid order.
     Impossible {
-        /// The longest beginning of an order.
+        /// The longest valid prefix of an order.
         placed: Vec<usize>,
-        /// What had to come next, and could not.
+        /// The calls of which one had to follow, but could not.
         stuck: Vec<usize>,
     },
-    /// Too many states.
+    /// The search visited too many states.
     Undecided,
 }
 
-/// Searches an order of a history.
+/// Searches for a valid order of a history.
 pub(crate) fn check<M: Model>(model: &M, history: &[Timed<M::Call>]) -> Verdict {
     check_within(model, history, NODES_MAX)
 }
@@ -105,7 +103,7 @@ pub(crate) fn check_within<M: Model>(
         if search.seen.len() > nodes_max {
             return Verdict::Undecided;
         }
-        // Those that began first are tried first.
+        // Calls that started first are tried first.
         for at in search.next(&node).into_iter().rev() {
             if let Some(state) = model.step(&node.state, &history[at].call) {
                 let node = search.settle(node.with(at, state));
@@ -133,7 +131,7 @@ pub(crate) fn check_within<M: Model>(
 struct Search<'a, M: Model> {
     model: &'a M,
     history: &'a [Timed<M::Call>],
-    /// By beginning.
+    /// Sorted by start.
     order: Vec<usize>,
     seen: HashSet<(Vec<u64>, M::State)>,
     longest: Option<Node<M::State>>,
@@ -141,7 +139,7 @@ struct Search<'a, M: Model> {
 
 #[derive(Clone)]
 struct Node<S> {
-    /// A bit for each call.
+    /// One bit per call.
     placed: Vec<u64>,
     state: S,
     /// The same calls, in order.
@@ -166,7 +164,7 @@ impl<M: Model> Search<'_, M> {
         self.first_end(node) == u64::MAX
     }
 
-    /// The first end of a call that is still to be placed: what began after it comes later.
+    /// The first end of the remaining calls: calls that start later come later.
     fn first_end(&self, node: &Node<M::State>) -> u64 {
         let mut end = u64::MAX;
         for at in &self.order {
@@ -181,14 +179,14 @@ impl<M: Model> Search<'_, M> {
         end
     }
 
-    /// What may come next.
+    /// The calls that may come next.
     fn next(&self, node: &Node<M::State>) -> Vec<usize> {
         let end = self.first_end(node);
         let before = self.order.iter().take_while(|at| self.history[**at].began < end);
         before.copied().filter(|at| !node.has(*at)).collect()
     }
 
-    /// Places the reads that fit.
+    /// Places the fitting reads.
     fn settle(&self, mut node: Node<M::State>) -> Node<M::State> {
         loop {
             let fits = self.next(&node).into_iter().find(|at| {
@@ -205,13 +203,13 @@ impl<M: Model> Search<'_, M> {
     }
 }
 
-/// Splits a history into those of its objects: places of calls that no chain of shared keys
-/// connects lie in separate parts.
+/// Splits a history into those of its objects: calls that are not connected by a chain of shared
+/// keys are in separate parts.
 pub(crate) fn partition<C, K: Ord>(
     history: &[Timed<C>],
     keys: impl Fn(&C) -> Vec<K>,
 ) -> Vec<Vec<usize>> {
-    // For each call the first of its part, as far as known.
+    // For each call, the first call of its part, as far as known.
     let mut parents: Vec<usize> = (0..history.len()).collect();
     fn root(parents: &mut [usize], mut at: usize) -> usize {
         while parents[at] != at {

@@ -1,5 +1,4 @@
-//! Clients: each makes one request after the other, by lot, and writes down what it asked and what
-//! it was told.
+//! Clients: each sends random requests, one after the other, and records requests and responses.
 
 use crate::log::WeakRead;
 use crate::model::{Call, Found, Guard, Key};
@@ -13,20 +12,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many names there are in each namespace.
+/// Number of names in each namespace.
 pub(crate) const NAMES: u8 = 3;
-/// How many namespaces.
+/// Number of namespaces.
 pub(crate) const NAMESPACES: u8 = 2;
-/// Pages of lists that are read in pages.
+/// Page size of paged lists.
 const PAGE: usize = 2;
 
-/// Where a history takes place.
+/// The objects and servers of a history.
 pub(crate) struct Place {
     /// The namespaces, by number.
     pub namespaces: [String; NAMESPACES as usize],
-    /// What the names begin with; others may have objects beside them.
+    /// Prefix of the names; other clients may have other objects in the namespaces.
     pub prefix: String,
-    /// Nobody else has objects of the kind: lists over all namespaces see what these clients wrote.
+    /// Whether no other client has objects of the kind. Then lists over all namespaces contain only
+    /// these clients' objects.
     pub is_alone: bool,
     /// All servers.
     pub servers: Vec<Arc<Server>>,
@@ -52,14 +52,14 @@ impl Place {
         format!("{}/{}{name}", self.path(Some(namespace)), self.prefix)
     }
 
-    /// Which object a key of the store is; `None` for those of others.
+    /// The object of a store key; `None` for objects of others.
     pub(crate) fn key(&self, key: &str) -> Option<Key> {
         let (namespace, name) = key.strip_prefix("/registry/configmaps/")?.split_once('/')?;
         let namespace = self.namespaces.iter().position(|other| other == namespace)?;
         Some((u8::try_from(namespace).unwrap(), name.strip_prefix(&*self.prefix)?.parse().ok()?))
     }
 
-    /// Whose object this is, and what it holds; `None` for one that is not of these clients.
+    /// The key and content of an object; `None` if it does not belong to these clients.
     pub(crate) fn read(&self, object: &Value) -> Option<(Key, Found)> {
         let meta = &object["metadata"];
         let namespace = self.namespaces.iter().position(|n| meta["namespace"] == n.as_str())?;
@@ -80,7 +80,7 @@ pub(crate) struct Person {
     pub rng: SmallRng,
     pub place: Arc<Place>,
     pub record: Arc<Record>,
-    /// What it has last seen of each key.
+    /// The last revision it has seen of each key.
     pub known: BTreeMap<Key, u64>,
     /// The newest revision it has seen.
     pub newest: u64,
@@ -89,7 +89,7 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    /// Makes so many requests.
+    /// Sends this number of requests.
     pub(crate) async fn live(mut self, n_requests: usize) {
         for _ in 0..n_requests {
             let max = u64::try_from(self.pause_max.as_micros()).unwrap();
@@ -113,7 +113,7 @@ impl Person {
         }
     }
 
-    /// The last writes: something of each namespace that watchers can wait for, and a read of
+    /// The last writes: one change in each namespace, for which watchers can wait, and a read of
     /// everything.
     pub(crate) async fn close(mut self) {
         let server = self.server().await.expect("a server");
@@ -127,8 +127,8 @@ impl Person {
         }
     }
 
-    /// A write that is acknowledged, and reads after it; the revision of the namespace's last
-    /// change.
+    /// Performs an acknowledged write, and reads after it; returns the revision of the namespace's
+    /// last change.
     #[cfg(feature = "real-clients")]
     pub(crate) async fn last_write(mut self, namespace: u8) -> u64 {
         let key = (namespace, 0);
@@ -143,7 +143,7 @@ impl Person {
         }
     }
 
-    /// Deletes what is left, as far as that works.
+    /// Deletes the remaining objects, ignoring failures.
     #[cfg(feature = "real-clients")]
     pub(crate) async fn clear(mut self, namespace: u8) {
         let Some(server) = self.server().await else { return };
@@ -151,7 +151,7 @@ impl Person {
         drop(server.ask(&Method::DELETE, &path, JSON, &Value::Null).await);
     }
 
-    /// A server that takes requests, by lot; `None` when the history ends without one.
+    /// A random server that accepts requests; `None` if the history ends first.
     async fn server(&mut self) -> Option<Arc<Server>> {
         for _ in 0..10_000 {
             let n = self.rng.random_range(0..self.place.servers.len());
@@ -173,14 +173,16 @@ impl Person {
         }
     }
 
-    /// A read; `None` when it failed, which says nothing about anything.
+    /// Sends a read; `None` if it failed, which has no effect.
     async fn read(&mut self, server: &Server, path: &str) -> Option<(StatusCode, Value)> {
         match server.ask(&Method::GET, path, "", &Value::Null).await {
-            Answer::Told(code, body) if code == StatusCode::OK || code == StatusCode::NOT_FOUND => {
+            Answer::Response(code, body)
+                if code == StatusCode::OK || code == StatusCode::NOT_FOUND =>
+            {
                 self.record.note("reads answered");
                 Some((code, body))
             }
-            Answer::Told(code, _) => {
+            Answer::Response(code, _) => {
                 assert!(is_refusal(code), "{code} for GET {path}");
                 self.record.note("reads refused");
                 None
@@ -201,7 +203,7 @@ impl Person {
         self.saw(key, found);
     }
 
-    /// A get that may be served from anywhere, or is to be no older than something.
+    /// A get that may be served from an old state, or from one not older than a revision.
     async fn get_weakly(&mut self, server: &Server, key: Key) {
         let at_least = if self.rng.random() { self.newest } else { 0 };
         let path = format!("{}?resourceVersion={at_least}", self.place.path_of(key));
@@ -229,7 +231,7 @@ impl Person {
         self.listed(namespace, &items, revision(&list).unwrap(), began, self.record.moment());
     }
 
-    /// A list of the newest state, of which all pages but the first come from the past.
+    /// A list of the newest state, whose later pages are of an older state.
     async fn list_in_pages(&mut self, server: &Server, namespace: Option<u8>) {
         let began = self.record.moment();
         let path = format!("{}?limit={PAGE}", self.place.path(namespace));
@@ -268,7 +270,7 @@ impl Person {
         self.record.call_until(Call::Read { found, revision: Some(at) }, began, ended);
     }
 
-    /// A list from anywhere, of no less than a revision, or of exactly one.
+    /// A list of an old state, of at least a revision, or of exactly one.
     async fn list_weakly(&mut self, server: &Server, namespace: Option<u8>) {
         let n = self.newest;
         let (at_least, exactly, query) = match self.rng.random_range(0..3) {
@@ -283,7 +285,7 @@ impl Person {
         self.record.weak(WeakRead { asked, found, revision, at_least, exactly });
     }
 
-    /// Makes a write and writes down how it ended.
+    /// Sends a write and records its outcome.
     async fn write(
         &mut self,
         server: &Server,
@@ -294,7 +296,7 @@ impl Person {
         let answer = server.ask(&method, &path, kind, &body).await;
         let write = |revision| Call::Write { key, guard, value, revision };
         let (code, body) = match answer {
-            Answer::Told(code, body) => (code, body),
+            Answer::Response(code, body) => (code, body),
             Answer::Cut => {
                 self.record.note("writes cut");
                 return self.record.call(write(None), began, false);
@@ -319,7 +321,7 @@ impl Person {
                 // It lost too many races.
                 Guard::Absent | Guard::Present => Call::Nothing(value),
             },
-            // The store said that nothing happened.
+            // The store reported that the write did not happen.
             (503 | 429, _) => {
                 self.record.note("writes refused");
                 Call::Nothing(value)
@@ -349,8 +351,8 @@ impl Person {
         self.write(server, request, (key, Guard::Absent, Some(value))).await;
     }
 
-    /// An update of the revision it knows, or of one that never was the object's; a create where it
-    /// knows of none.
+    /// An update of the revision it knows, or of one that the object never had; a create if it
+    /// knows none.
     async fn swap(&mut self, server: &Server, key: Key) {
         let known = self.known.get(&key).copied();
         let Some(at) = known else { return self.create(server, key).await };
@@ -360,7 +362,7 @@ impl Person {
         self.write(server, request, (key, Guard::At(at), Some(value))).await;
     }
 
-    /// An update of whatever is there.
+    /// An update of any existing state.
     async fn overwrite(&mut self, server: &Server, key: Key) {
         let value = self.record.value();
         let (method, kind) =
@@ -387,7 +389,7 @@ impl Person {
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// Answers of a server that cannot do it now, or not any more.
+/// Responses of a server that cannot serve the request now, or any more.
 fn is_refusal(code: StatusCode) -> bool {
     code.is_server_error() || code == StatusCode::TOO_MANY_REQUESTS || code == StatusCode::GONE
 }

@@ -5,7 +5,7 @@ use crate::play::{Play, play};
 use crate::record::Played;
 use crate::replay::{play_all, seeds};
 
-/// How many histories, unless the environment says `SEEDS`.
+/// Number of histories, unless `SEEDS` is set.
 const HISTORIES: u64 = 1000;
 
 fn disk(seed: u64) -> Result<Played, String> {

@@ -1,5 +1,4 @@
-//! A store behind a wire: every call and every batch takes its time, so that what others do comes
-//! in between.
+//! A store with network latency: calls and batches are delayed, so that operations interleave.
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
@@ -10,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How far away a store is.
+/// A store with latency.
 #[derive(Debug, Clone)]
 pub(crate) struct Distant {
     inner: Arc<dyn Store>,
@@ -20,9 +19,9 @@ pub(crate) struct Distant {
 #[derive(Debug)]
 struct Wire {
     rng: Mutex<SmallRng>,
-    /// The longest way in one direction.
+    /// The maximum latency in one direction.
     way_max: Duration,
-    /// The longest a batch of a feed takes more.
+    /// The maximum additional latency of a batch of a feed.
     feed_lag_max: Duration,
 }
 
@@ -35,7 +34,7 @@ impl Wire {
 
 fn lot(rng: &mut SmallRng, max: Duration) -> Duration {
     let max = u64::try_from(max.as_micros()).unwrap();
-    // Most ways are short, so that the long ones are overtaken.
+    // Most latencies are short, so that later calls overtake long ones.
     let max = if rng.random_bool(0.7) { max / 8 } else { max };
     Duration::from_micros(rng.random_range(0..=max))
 }
@@ -108,7 +107,7 @@ impl Store for Distant {
         async move {
             let feed = self.inner.changes(prefix, after).await?;
             let lag_max = self.wire.feed_lag_max;
-            // Of its own: feeds wake in no certain order.
+            // A separate generator, because feeds wake in no particular order.
             let rng = SmallRng::from_rng(&mut *self.wire.rng.lock().unwrap());
             Ok(Box::new(DistantFeed { feed, rng, lag_max, under_way: None }) as Box<dyn ChangeFeed>)
         }
@@ -124,7 +123,7 @@ struct DistantFeed {
     feed: Box<dyn ChangeFeed>,
     rng: SmallRng,
     lag_max: Duration,
-    /// When it arrives.
+    /// The batch in flight and its arrival time.
     under_way: Option<(Instant, Batch)>,
 }
 
@@ -136,7 +135,7 @@ impl ChangeFeed for DistantFeed {
                 let arrival = Instant::now() + lot(&mut self.rng, self.lag_max);
                 self.under_way = Some((arrival, batch));
             }
-            // Cancel safe: what is under way stays it.
+            // Cancel safe: a batch in flight stays in flight.
             if let Some((arrival, _)) = &self.under_way {
                 tokio::time::sleep_until(*arrival).await;
             }

@@ -1,4 +1,4 @@
-//! The engines of this process.
+//! The engines that run in this process.
 
 use crate::at_once::AtOnce;
 use crate::client::Place;
@@ -8,33 +8,33 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// What a history stands on.
+/// The engine of a history.
 #[derive(Debug)]
 pub(crate) enum Engine {
-    /// In memory: outlives the servers over it, and nothing else.
+    /// In memory: survives the servers over it.
     Memory(AtOnce),
-    /// A file, in the folder that holds one for each time the machine was killed.
+    /// A file, in a folder with one copy for each time the machine was killed.
     Disk {
         /// Its folders, by number.
         folder: TempDir,
         /// How often it was opened.
         n_opened: u32,
-        /// The present opening.
+        /// The open store.
         store: DiskStore,
-        /// The same, as servers use it.
+        /// The same, as used by the servers.
         at_once: AtOnce,
     },
 }
 
 impl Engine {
-    /// A new one in memory.
+    /// Creates one in memory.
     pub(crate) fn memory() -> Self {
         Self::Memory(AtOnce::new(Arc::new(MemoryStore::default())))
     }
 
-    /// A new one on disk.
+    /// Creates one on disk.
     pub(crate) fn disk() -> Self {
-        // In memory where that is possible: what is tried here is the engine, not the disk.
+        // On a RAM disk if possible: the subject is the engine, not the disk.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let store = open(&folder.path().join("0"));
         let at_once = AtOnce::new(Arc::new(store.clone()));
@@ -54,13 +54,13 @@ impl Engine {
         matches!(self, Self::Disk { .. })
     }
 
-    /// Closes it, or has it killed, and opens it again. Nobody uses it meanwhile.
+    /// Closes or kills it, and opens it again, while nobody uses it.
     pub(crate) async fn reopen(&mut self, is_killed: bool) {
         let Self::Disk { folder, n_opened, store, at_once } = self else { return };
         let name = |n: u32| folder.path().join(n.to_string());
         let (old, new) = (name(*n_opened - 1), name(*n_opened));
         if is_killed {
-            // What a process leaves that ends without a word: the file as it is.
+            // The state that a killed process leaves: the file as it is.
             std::fs::create_dir(&new).unwrap();
             std::fs::copy(
                 old.join(setpoint::store::disk::FILE),
@@ -83,7 +83,7 @@ fn open(folder: &Path) -> DiskStore {
     DiskStore::open(folder, options).unwrap()
 }
 
-/// Every change of the clients' objects after a revision, among keys that begin so.
+/// All changes of the clients' objects after a revision, with keys of a prefix.
 pub(crate) async fn log(
     store: &dyn Store,
     place: &Place,

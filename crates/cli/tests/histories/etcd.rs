@@ -1,9 +1,9 @@
-//! Histories on real etcd: a cluster of three members that are killed, stopped for a while and
-//! started again, and two servers over it.
+//! Histories on real etcd: a cluster of three members, which are killed, paused and restarted, and
+//! two servers over it.
 //!
-//! In real time. Many histories run beside each other over one cluster, each with objects of its
-//! own; a failure cannot be replayed and tells all it has. Members leave syncing to the kernel,
-//! which forgets nothing of one that is killed: what is tried is not the disk.
+//! In real time. Many histories run concurrently over one cluster, each with its own objects. A
+//! failure cannot be replayed, so it prints everything. Members leave syncing to the kernel, which
+//! keeps written data when one is killed: the subject is not the disk.
 
 use crate::cast::{Cast, PATIENCE};
 use crate::client::{NAMESPACES, Place};
@@ -25,13 +25,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How many histories, unless the environment says `SEEDS`.
+/// Number of histories, unless `SEEDS` is set.
 const HISTORIES: u64 = 1000;
-/// No history begins after this.
+/// No history starts after this time.
 const TIME_MAX: Duration = Duration::from_secs(90);
-/// Fewer than this, and the test has not tested enough.
+/// With fewer histories the test fails.
 const HISTORIES_MIN: u64 = 100;
-/// Histories beside each other.
+/// Number of concurrent histories.
 const SLOTS: usize = 24;
 /// The longest pause of a client.
 const PAUSE_MAX: Duration = Duration::from_millis(4);
@@ -154,7 +154,7 @@ async fn history(slot: usize, n: u64, servers: Vec<Arc<Server>>, truth: EtcdStor
     };
     let is_seen = cast.see((0..NAMESPACES).map(last).collect()).await;
     assert!(is_seen, "a watcher waits for what is not told: {log:?}");
-    // The next history of the slot shall not read long lists.
+    // So that lists of the slot's next history stay short.
     for namespace in 0..NAMESPACES {
         cast.person().clear(namespace).await;
     }
@@ -175,7 +175,7 @@ async fn revision(store: &EtcdStore) -> Revision {
     }
 }
 
-/// The store's account, once it gives it.
+/// The store's log of changes, once it returns it.
 async fn account(store: &EtcdStore, place: &Place, prefix: &str, after: Revision) -> Log {
     let deadline = Instant::now() + PATIENCE;
     loop {

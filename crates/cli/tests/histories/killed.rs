@@ -1,8 +1,8 @@
-//! Histories on the program with a data folder, which is killed by SIGKILL in the middle of
-//! everything, and started again.
+//! Histories on the program with a data folder, which is killed by SIGKILL at arbitrary points and
+//! restarted.
 //!
-//! In real time, many histories beside each other. The account they are held to is read from the
-//! folder when all is over.
+//! In real time, many histories concurrently. They are compared with the folder's log of changes
+//! after the end.
 
 use crate::cast::{Cast, PATIENCE};
 use crate::client::{NAMESPACES, Place};
@@ -21,18 +21,18 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How many histories, unless the environment says `SEEDS`.
+/// Number of histories, unless `SEEDS` is set.
 const HISTORIES: u64 = 200;
-/// No history begins after this.
+/// No history starts after this time.
 const TIME_MAX: Duration = Duration::from_secs(30);
-/// Fewer than this, and the test has not tested enough.
+/// With fewer histories the test fails.
 const HISTORIES_MIN: u64 = 20;
-/// Histories beside each other.
+/// Number of concurrent histories.
 const SLOTS: usize = 8;
 /// The longest pause of a client.
 const PAUSE_MAX: Duration = Duration::from_millis(30);
 
-/// Kills and starts the program until `stop`; then stops it politely.
+/// Kills and starts the program until `stop`; then stops it gracefully.
 async fn interfere(
     mut program: Program,
     server: Arc<Server>,
@@ -55,7 +55,7 @@ async fn interfere(
     program.stop().await;
 }
 
-/// One history; what it was about and what was written down.
+/// Runs one history; returns its objects and its record.
 async fn history(slot: usize, n: u64, server: Arc<Server>) -> (Arc<Place>, Arc<Record>) {
     let place = Arc::new(Place {
         namespaces: [format!("s{slot}-0"), format!("s{slot}-1")],

@@ -1,46 +1,45 @@
-//! The store's own account of a history, and what it says of those who were promised less than the
-//! newest state, and of watchers.
+//! The store's own log of changes, and checks of weak reads and watches against it.
 
 use crate::checker::Timed;
 use crate::model::{Call, Found, Guard, Key};
 use std::collections::BTreeMap;
 
-/// A change that the store tells of.
+/// A change in the store's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// When.
+    /// Its revision.
     pub revision: u64,
-    /// Of what.
+    /// Its key.
     pub key: Key,
-    /// `None`: deleted.
+    /// `None` for a deletion.
     pub value: Option<u32>,
 }
 
-/// Every change since there was nothing, in order.
+/// All changes since the store was empty, in order.
 #[derive(Debug)]
 pub(crate) struct Log {
     /// The changes.
     pub changes: Vec<Change>,
-    /// Up to here. A write whose answer was lost may happen later still.
+    /// The last revision of the log. A write with a lost response may still happen later.
     pub until: u64,
 }
 
-/// A read that may be served from the past.
+/// A read that may be served from an old state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WeakRead {
-    /// Which keys.
+    /// The requested keys.
     pub asked: Vec<Key>,
-    /// What was there.
+    /// The returned objects.
     pub found: BTreeMap<Key, Found>,
-    /// The list's revision; a get has none.
+    /// The list's revision; `None` for a get.
     pub revision: Option<u64>,
-    /// Not older than this.
+    /// The minimum revision.
     pub at_least: u64,
-    /// Of this revision.
+    /// The exact revision, if requested.
     pub exactly: Option<u64>,
 }
 
-/// What a watch brought.
+/// An event of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     /// ADDED.
@@ -76,7 +75,7 @@ impl Event {
 }
 
 impl Log {
-    /// What there was at a revision, among some keys.
+    /// The state of some keys at a revision.
     fn at(&self, revision: u64, keys: &[Key]) -> BTreeMap<Key, Found> {
         let mut state = BTreeMap::new();
         let changes = self.changes.iter().take_while(|change| change.revision <= revision);
@@ -97,13 +96,12 @@ impl Log {
         last.map_or(0, |change| change.revision)
     }
 
-    /// Holds the store's account against what clients were answered.
+    /// Compares the store's log with the clients' responses.
     ///
     /// # Errors
     ///
-    /// An acknowledged write that is missing or is told otherwise; a change that nobody asked for,
-    /// that was asked for later, or that a refusal said had not happened; a change that its guard
-    /// forbade.
+    /// If an acknowledged write is missing or differs; if a change was not requested, was requested
+    /// later, or was reported as not applied; or if its guard forbids it.
     pub(crate) fn agrees_with(&self, history: &[Timed<Call>]) -> Result<(), String> {
         let mut writes: BTreeMap<u32, &Timed<Call>> = BTreeMap::new();
         let mut n_deletes: BTreeMap<Key, (usize, usize)> = BTreeMap::new();
@@ -163,8 +161,7 @@ impl Log {
         Ok(())
     }
 
-    /// Holds a read that may be old to what it is promised: a state that was, as a whole, and not
-    /// older than asked.
+    /// Checks that a weak read returned one state as a whole, not older than requested.
     pub(crate) fn explains(&self, read: &WeakRead) -> Result<(), String> {
         let is_so = match (read.revision, read.exactly) {
             (Some(revision), exactly) => {
@@ -172,7 +169,7 @@ impl Log {
                     && exactly.is_none_or(|exactly| exactly == revision)
                     && self.at(revision, &read.asked) == read.found
             }
-            // A get: at one of the revisions from then on.
+            // A get: one of the revisions from there on.
             (None, _) => {
                 let later = self.changes.iter().map(|c| c.revision).filter(|r| *r > read.at_least);
                 std::iter::once(read.at_least)
@@ -188,7 +185,7 @@ impl Log {
         }
     }
 
-    /// Holds a watch to the changes there were: each once, in order, none left out, up to the last.
+    /// Checks that a watch received each change once, in order and without gaps, up to the last.
     pub(crate) fn is_told_by(&self, watched: &Watched) -> Result<(), String> {
         let keys = &watched.keys;
         if !watched.is_expired && watched.reached < self.end(keys) {

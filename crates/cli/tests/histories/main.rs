@@ -1,5 +1,4 @@
-//! Histories of concurrent requests, through the API, on every engine: each has an order that
-//! explains it.
+//! Histories of concurrent requests through the API, on every engine. Each must be linearizable.
 //!
 //! # Theory
 //!
@@ -12,13 +11,13 @@
 //!   Record: what was asked and told, when ──▶ judged: linearizable? each watch gapless? each old state one that was?
 //! ```
 //!
-//! Servers are stopped, or gone from one moment to the next, and started again meanwhile; a request
-//! that is cut off, or whose answer was lost, may have happened or not. [`checker`] searches the
-//! order, [`model`] says what a server promises, [`log`] holds the rest to the engine's account,
-//! [`broken`] breaks promises on purpose.
+//! Meanwhile, servers are stopped or killed, and restarted. A request that is cut off, or whose
+//! response is lost, may have happened or not. [`checker`] searches for an order, [`model`] defines
+//! the promises of a server, [`log`] compares the rest with the engine's log, [`broken`] breaks
+//! promises on purpose.
 //!
 //! On engines of this process a history is a function of its seed: one thread, simulated time. A
-//! failure says how to replay it.
+//! failure prints how to replay it.
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 

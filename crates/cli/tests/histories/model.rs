@@ -1,73 +1,74 @@
-//! What an API server over a store promises to do, one request at a time.
+//! The sequential behavior of an API server over a store.
 //!
 //! # Theory
 //!
-//! The state is what each key holds: a value, and the revision that wrote it. Every write that took
-//! effect has a revision of its own, and revisions are in the order of the writes. Of most writes
-//! the revision is known: their answer tells it, or a read has found the value, which no other
-//! write writes. So the order of these is no matter of search ([`Objects::revisions`]); deletions
-//! tell no revision, and writes whose answer was lost and that nobody has seen may have happened or
-//! not.
+//! The state is the content of each key: a value, and the revision that wrote it. Every applied
+//! write has its own revision, and revisions are in the order of the writes. The revision of most
+//! writes is known, from their response, or from a read that returned the value, which no other
+//! write writes. So the order of these writes need not be searched ([`Objects::revisions`]).
+//! Deletions do not return a revision, and a write with a lost response whose value was never read
+//! may have happened or not.
 //!
-//! A list tells its revision, too: it has seen exactly the writes up to it.
+//! A list returns its revision, too: it contains exactly the writes up to it.
 
 use crate::checker::{Model, Timed};
 use std::collections::BTreeMap;
 
-/// Which object: its namespace and its name, by number.
+/// An object: the numbers of its namespace and its name.
 pub(crate) type Key = (u8, u8);
 
-/// What an object holds: a value that is written once, and the revision that wrote it.
+/// The content of an object: a value that is written once, and the revision that wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Found {
-    /// What was written.
+    /// The value.
     pub value: u32,
-    /// When.
+    /// The revision.
     pub revision: u64,
 }
 
-/// What must be so for a write to happen.
+/// The precondition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Guard {
     /// A create.
     Absent,
-    /// An update or a delete of whatever is there.
+    /// An update or delete of any existing state.
     Present,
-    /// One of this revision alone.
+    /// An update or delete of exactly this revision.
     At(u64),
 }
 
 /// A request and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// A get, a list, or a write that was refused since its object was absent: what each key held.
+    /// A get, a list, or a write that was refused because its object was absent: the content of
+    /// each key.
     Read {
-        /// Of every key that was asked for.
+        /// The content of every requested key.
         found: BTreeMap<Key, Option<Found>>,
         /// The list's revision.
         revision: Option<u64>,
     },
-    /// A create that was refused: the object was there.
+    /// A create that was refused because the object existed.
     Exists(Key),
-    /// A write that was refused: the object was there, at another revision.
+    /// A write that was refused because the object had another revision.
     Moved(Key, u64),
     /// A write.
     Write {
-        /// Of this object.
+        /// The object.
         key: Key,
-        /// If this holds.
+        /// The precondition.
         guard: Guard,
-        /// `None` deletes.
+        /// The new value; `None` deletes.
         value: Option<u32>,
-        /// `None`: not known, which does not mean that it did not happen.
+        /// `None` if unknown; the write may have happened.
         revision: Option<u64>,
     },
-    /// A write of this value that did not happen, by the server's word.
+    /// A write of this value that did not happen, according to the server.
     Nothing(Option<u32>),
 }
 
 impl Call {
-    /// The keys it speaks of.
+    /// The keys of the call.
     pub(crate) fn keys(&self) -> Vec<Key> {
         match self {
             Self::Read { found, .. } => found.keys().copied().collect(),
@@ -77,19 +78,19 @@ impl Call {
     }
 }
 
-/// What the keys hold.
+/// The content of the keys.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct State {
-    /// A revision is `None` when nobody has learned it.
+    /// A revision is `None` if it is unknown.
     objects: BTreeMap<Key, (u32, Option<u64>)>,
-    /// How many writes of known revision have happened.
+    /// Number of writes of known revision that have happened.
     n_known: usize,
 }
 
 /// The model of one history.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
-    /// All known ones, in order.
+    /// All known revisions, in order.
     revisions: Vec<u64>,
 }
 
@@ -105,8 +106,7 @@ impl Objects {
         Self { revisions }
     }
 
-    /// Whether a state at which `n_known` known writes have happened can be the store's at this
-    /// revision.
+    /// Whether a state after `n_known` known writes can be the store's at this revision.
     fn is_at(&self, n_known: usize, revision: u64) -> bool {
         let last = n_known.checked_sub(1).map(|at| self.revisions[at]);
         let next = self.revisions.get(n_known);
@@ -167,13 +167,13 @@ impl Model for Objects {
     }
 }
 
-/// Gives writes of unknown outcome the revisions at which their values were found.
+/// Sets the revisions of writes of unknown outcome whose values were read.
 ///
 /// # Errors
 ///
-/// What cannot be, in whatever order: a value found that nobody wrote or whose write did not
-/// happen; one value at two revisions, or two writes at one; a revision that is lower than one that
-/// was known before the write began.
+/// If the history is impossible in any order: a value was read that nobody wrote or whose write did
+/// not happen; a value has two revisions, or a revision two writes; a revision is lower than one
+/// that was known before the write started.
 pub(crate) fn resolve(history: &mut [Timed<Call>]) -> Result<(), String> {
     let mut seen: BTreeMap<u32, (Key, u64)> = BTreeMap::new();
     for timed in &*history {
@@ -220,10 +220,10 @@ pub(crate) fn resolve(history: &mut [Timed<Call>]) -> Result<(), String> {
     revisions_follow_time(history)
 }
 
-/// What is known of revisions across keys: those of writes that begin later are higher than all
-/// that was known before.
+/// Checks revisions across keys: a write that starts later has a higher revision than any that was
+/// known before.
 fn revisions_follow_time(history: &[Timed<Call>]) -> Result<(), String> {
-    // The highest revision that an answer has told by each moment.
+    // The highest revision known from responses at each moment.
     let mut told: Vec<(u64, u64)> = history
         .iter()
         .filter_map(|timed| match timed.call {

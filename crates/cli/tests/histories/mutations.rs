@@ -1,13 +1,13 @@
-//! The histories' test of themselves: each promise that is broken is found.
+//! Tests that each broken promise is detected.
 
 use crate::broken::Break;
 use crate::engines::Engine;
 use crate::play::{Play, play};
 
-/// Within how many histories each break is found.
+/// Maximum number of histories until a break is detected.
 const HISTORIES_MAX: u64 = 30;
 
-/// Plays histories until one is wrong; why.
+/// Plays histories until one fails; returns the failure.
 #[track_caller]
 fn found(broken: Break) -> String {
     let history = |seed| play(Play { seed, broken: Some(broken) }, Engine::memory).err();
@@ -34,7 +34,7 @@ fn lost_acknowledged_write_is_found() {
 
 #[test]
 fn list_that_mixes_two_states_is_found() {
-    // In a list of the newest state, or in one of the past.
+    // In a list of the newest state, or in one of an old state.
     let fault = found(Break::MixedRange);
     assert!(fault.contains("no order explains") || fault.contains("there was never this"));
 }
@@ -46,7 +46,7 @@ fn cache_that_is_behind_what_it_says_is_found() {
 
 #[test]
 fn gap_in_a_watch_is_found() {
-    // By a list of the cache, or by a watch, whichever is judged first.
+    // Through a list of the cache, or through a watch, whichever is checked first.
     found(Break::SkippedChange);
 }
 

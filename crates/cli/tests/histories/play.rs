@@ -19,35 +19,35 @@ use tokio::task::JoinSet;
 
 /// Clients of one history.
 pub(crate) const CLIENTS: usize = 16;
-/// Requests of each.
+/// Requests of each client.
 const REQUESTS: usize = 8;
-/// Watchers of one history: of all, and of one namespace each.
+/// Watchers of one history: one of all namespaces, and one of each.
 const WATCHERS: usize = 3;
 /// Servers of one history.
 const SERVERS: u64 = 2;
-/// How far the store is from the servers, in one direction.
+/// The latency between the store and the servers, in one direction.
 const WAY_MAX: Duration = Duration::from_millis(1);
-/// How much longer changes are under way.
+/// The additional latency of changes.
 const FEED_LAG_MAX: Duration = Duration::from_millis(4);
 /// The longest pause of a client.
 const PAUSE_MAX: Duration = Duration::from_millis(12);
-/// What keys of the clients' objects begin with.
+/// Prefix of the keys of the clients' objects.
 const CONFIG_MAPS: &str = "/registry/configmaps/";
-/// Longer than anything takes.
+/// Longer than any operation takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is played.
+/// The parameters of a history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Play {
     pub seed: u64,
-    /// What is broken on purpose.
+    /// The promise to break, if any.
     pub broken: Option<Break>,
 }
 
-/// A server and what it can be started with again.
+/// A server, and what is needed to restart it.
 struct Started {
     server: Arc<Server>,
-    /// Fails calls of this server alone.
+    /// Makes calls of only this server fail.
     faulty: Option<FaultStore<Distant>>,
 }
 
@@ -60,11 +60,11 @@ struct World {
     n_starts: u64,
 }
 
-/// Plays one history on a runtime of its own.
+/// Plays one history on its own runtime.
 ///
 /// # Errors
 ///
-/// What cannot be.
+/// If the history is impossible.
 pub(crate) fn play(play: Play, engine: impl FnOnce() -> Engine) -> Result<Played, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -77,7 +77,7 @@ pub(crate) fn play(play: Play, engine: impl FnOnce() -> Engine) -> Result<Played
 impl World {
     fn new(play: Play, engine: Engine) -> Self {
         let mut rng = SmallRng::seed_from_u64(play.seed);
-        // One in three histories has a store that never fails.
+        // In one of three histories the store never fails.
         let chance = if rng.random_range(0..3) == 0 { 0.0 } else { 0.02 };
         let faults = Faults { unavailable: chance, answer_lost: chance, feed_broken: chance / 4.0 };
         Self { play, engine, rng, faults, servers: Vec::new(), n_starts: 0 }
@@ -97,12 +97,12 @@ impl World {
         let distant = Distant::new(self.store(), seed, WAY_MAX, FEED_LAG_MAX);
         let faulty = FaultStore::new(distant, Faults::default(), seed);
         self.servers[n].server.try_start(Arc::new(faulty.clone()), seed).await.unwrap();
-        // A start that fails is another test's.
+        // Failing starts are the subject of another test.
         faulty.set_faults(self.faults);
         self.servers[n].faulty = Some(faulty);
     }
 
-    /// Something happens to the servers.
+    /// Stops, kills or starts servers.
     async fn interfere(&mut self, record: &Record) {
         let n = self.rng.random_range(0..self.servers.len());
         match self.rng.random_range(0..3) {

@@ -1,4 +1,4 @@
-//! The program with a data folder, as a process of its own.
+//! The program with a data folder, as a separate process.
 
 use http::Request;
 use hyper_util::client::legacy;
@@ -48,19 +48,19 @@ impl Program {
         self.process.start_kill().unwrap();
     }
 
-    /// Starts it again on what it has left.
+    /// Starts it again on the same folder.
     pub(crate) async fn restart(&mut self) {
         self.process.wait().await.unwrap();
         *self = Self::start(&self.folder).await;
     }
 
-    /// Ends it and waits for it.
+    /// Stops it and waits for its end.
     pub(crate) async fn stop(mut self) {
         self.kill();
         self.process.wait().await.unwrap();
     }
 
-    /// A client of the plain port, with connections of its own.
+    /// A client of the plain port, with separate connections.
     pub(crate) fn client(&self) -> Client {
         let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Body>();
         let port = self.port;

@@ -1,4 +1,4 @@
-//! What clients and watchers of one history write down.
+//! The record of the clients and watchers of one history.
 
 use crate::checker::{self, Timed, Verdict};
 use crate::log::{Log, Watched, WeakRead};
@@ -15,7 +15,7 @@ pub(crate) struct Record {
 
 #[derive(Debug, Default)]
 struct Written {
-    /// Counts beginnings and ends.
+    /// Counts starts and ends.
     now: u64,
     n_values: u32,
     calls: Vec<Timed<Call>>,
@@ -24,15 +24,15 @@ struct Written {
     tally: BTreeMap<&'static str, u64>,
 }
 
-/// How often each thing happened.
+/// How often each kind of event happened.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
 
-/// A history that is as it should be.
+/// A history that passed all checks.
 #[derive(Debug)]
 pub(crate) struct Played {
-    /// What was asked and told.
+    /// The calls and their responses.
     pub calls: Vec<Timed<Call>>,
-    /// What happened how often.
+    /// How often each kind of event happened.
     pub tally: Tally,
 }
 
@@ -41,7 +41,7 @@ impl Record {
         act(&mut self.written.lock().unwrap())
     }
 
-    /// A moment, later than all before.
+    /// A moment later than all before.
     pub(crate) fn moment(&self) -> u64 {
         self.with(|written| {
             written.now += 1;
@@ -49,7 +49,7 @@ impl Record {
         })
     }
 
-    /// A value that is written once in this history.
+    /// A value that is used once in this history.
     pub(crate) fn value(&self) -> u32 {
         self.with(|written| {
             written.n_values += 1;
@@ -57,13 +57,13 @@ impl Record {
         })
     }
 
-    /// A call that was answered now, or never will be.
+    /// Records a call that was answered now, or never will be.
     pub(crate) fn call(&self, call: Call, began: u64, is_answered: bool) {
         let ended = is_answered.then(|| self.moment());
         self.with(|written| written.calls.push(Timed { call, began, ended }));
     }
 
-    /// A call that was answered then.
+    /// Records a call that was answered at that moment.
     pub(crate) fn call_until(&self, call: Call, began: u64, ended: u64) {
         self.with(|written| written.calls.push(Timed { call, began, ended: Some(ended) }));
     }
@@ -80,17 +80,17 @@ impl Record {
         self.with(|written| *written.tally.entry(what).or_default() += 1);
     }
 
-    /// What happened how often, so far.
+    /// How often each kind of event has happened so far.
     #[cfg(feature = "real-clients")]
     pub(crate) fn tally(&self) -> Tally {
         self.with(|written| written.tally.clone())
     }
 
-    /// Checks everything; what happened when all is well.
+    /// Runs all checks; returns the history if it passes.
     ///
     /// # Errors
     ///
-    /// The first thing that cannot be, with what was around it.
+    /// The first failed check, with its context.
     pub(crate) fn judge(&self, log: &Log) -> Result<Played, String> {
         self.with(|written| {
             let Written { calls, weak, watches, tally, .. } = written;
@@ -105,7 +105,7 @@ impl Record {
     }
 }
 
-/// Searches an order for each part of a history.
+/// Searches for an order of each part of a history.
 fn linearize(calls: &[Timed<Call>]) -> Result<(), String> {
     for part in checker::partition(calls, Call::keys) {
         let part: Vec<Timed<Call>> = part.into_iter().map(|at| calls[at].clone()).collect();

@@ -1,19 +1,19 @@
-//! Which seeds are played, on how many threads, and how one is played again.
+//! Selects the seeds, runs them on threads, and prints how to replay one.
 
 use crate::record::{Played, Tally};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Threads that play histories beside each other.
+/// Threads that play histories concurrently.
 const THREADS: usize = 2;
 
-/// A number of the environment.
+/// A number from an environment variable.
 pub(crate) fn asked(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|number| number.parse().unwrap())
 }
 
-/// The seeds to play: `SEED` alone, or as many as `SEEDS` says, or `n`.
+/// The seeds to play: `SEED` alone, or the first `SEEDS`, or the first `n`.
 pub(crate) fn seeds(n: u64) -> Range<u64> {
     match asked("SEED") {
         Some(seed) => seed..seed + 1,
@@ -21,11 +21,11 @@ pub(crate) fn seeds(n: u64) -> Range<u64> {
     }
 }
 
-/// Plays a history for each seed and adds up what happened.
+/// Plays a history for each seed and sums up the counts.
 ///
 /// # Panics
 ///
-/// With the first that is not as it should be, and how to play it again.
+/// If a history fails, with how to replay it.
 #[track_caller]
 pub(crate) fn play_all(
     test: &'static str,
@@ -64,7 +64,7 @@ pub(crate) fn play_all(
     sum.into_inner().unwrap()
 }
 
-/// Says how to play a seed again when the test fails with it.
+/// Prints how to replay a seed if the test fails with it.
 struct Replay {
     seed: u64,
     test: &'static str,

@@ -1,4 +1,4 @@
-//! API servers that come and go, each over a store that may be shared.
+//! API servers that start and stop, each over a store that may be shared.
 
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -16,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 /// How many revisions before its start a server's watches may begin at.
 const REPLAYED_REVISIONS: u64 = 1000;
 
-/// One API server; up or not.
+/// One API server, running or not.
 #[derive(Default)]
 pub(crate) struct Server {
     up: Mutex<Option<Up>>,
     running: tokio::sync::Mutex<JoinSet<Result<(), ControlPlaneError>>>,
-    /// Held by requests that are being answered, watches aside.
+    /// Held by requests in progress, except watches.
     answering: RwLock<()>,
 }
 
@@ -29,15 +29,15 @@ pub(crate) struct Server {
 struct Up {
     client: Client,
     stop: CancellationToken,
-    /// Its process is gone.
+    /// Cancelled when its process is gone.
     dead: CancellationToken,
 }
 
-/// What a client hears.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// An answer.
-    Told(StatusCode, Value),
+    /// A response.
+    Response(StatusCode, Value),
     /// The connection broke.
     Cut,
 }
@@ -45,17 +45,17 @@ pub(crate) enum Answer {
 /// A watch's stream.
 pub(crate) struct Stream {
     body: Body,
-    /// Not yet a line.
+    /// The bytes of an incomplete line.
     rest: Vec<u8>,
     dead: CancellationToken,
 }
 
 impl Server {
-    /// Starts one over a store and waits until it serves.
+    /// Starts a server over a store and waits until it is ready.
     ///
     /// # Errors
     ///
-    /// It ended while it started.
+    /// If it ended while it started.
     pub(crate) async fn try_start(&self, store: Arc<dyn Store>, seed: u64) -> Result<(), String> {
         let plane = ControlPlane::builder()
             .store(store)
@@ -75,14 +75,14 @@ impl Server {
         Ok(())
     }
 
-    /// It is a process of its own, and serves this client.
+    /// Connects this client to a server that is a separate process.
     #[cfg(feature = "real-clients")]
     pub(crate) fn attach(&self, client: Client) {
         let (stop, dead) = (CancellationToken::new(), CancellationToken::new());
         *self.up.lock().unwrap() = Some(Up { client, stop, dead });
     }
 
-    /// That process is gone.
+    /// The separate process is gone.
     #[cfg(feature = "real-clients")]
     pub(crate) fn detach(&self) {
         if let Some(up) = self.up.lock().unwrap().take() {
@@ -90,7 +90,7 @@ impl Server {
         }
     }
 
-    /// Answers what was asked, ends watches, and ends.
+    /// Completes its requests, ends watches, and stops.
     pub(crate) async fn stop(&self) {
         let Some(up) = self.up.lock().unwrap().take() else { return };
         drop(self.answering.write().await);
@@ -102,7 +102,7 @@ impl Server {
         up.dead.cancel();
     }
 
-    /// Is gone from one moment to the next, with everything that was under way in it.
+    /// Stops immediately, with everything that it was doing.
     pub(crate) async fn crash(&self) {
         let Some(up) = self.up.lock().unwrap().take() else { return };
         up.dead.cancel();
@@ -113,7 +113,7 @@ impl Server {
         self.up.lock().unwrap().clone()
     }
 
-    /// Whether it takes requests.
+    /// Whether it accepts requests.
     pub(crate) fn is_up(&self) -> bool {
         self.up().is_some()
     }
@@ -122,7 +122,7 @@ impl Server {
         self.answering.read().await
     }
 
-    /// Makes a request. [`Answer::Cut`] also when there is nobody.
+    /// Sends a request. [`Answer::Cut`] also if the server is down.
     pub(crate) async fn ask(
         &self,
         method: &Method,
@@ -140,27 +140,27 @@ impl Server {
         };
         tokio::select! {
             biased;
-            // With the server goes what it was doing, wherever it was.
+            // When the server dies, so do its requests, at any point.
             () = dead.cancelled() => Answer::Cut,
-            answer = asking => answer.map_or(Answer::Cut, |(code, body)| Answer::Told(code, body)),
+            answer = asking => answer.map_or(Answer::Cut, |(code, body)| Answer::Response(code, body)),
         }
     }
 
-    /// Makes a namespace.
+    /// Creates a namespace.
     #[cfg(feature = "real-clients")]
     pub(crate) async fn insist_on_namespace(&self, name: &str) {
         let body = serde_json::json!({"metadata": {"name": name}});
         for _ in 0..100 {
             let answer =
                 self.ask(&Method::POST, "/api/v1/namespaces", "application/json", &body).await;
-            if let Answer::Told(StatusCode::CREATED | StatusCode::CONFLICT, _) = answer {
+            if let Answer::Response(StatusCode::CREATED | StatusCode::CONFLICT, _) = answer {
                 return;
             }
         }
         panic!("the namespace {name} cannot be made");
     }
 
-    /// Begins a watch; `None` when it is refused.
+    /// Starts a watch; `None` if it is refused.
     pub(crate) async fn watch(&self, path: &str) -> Option<Stream> {
         let Up { client, dead, .. } = self.up()?;
         let asking = client.send(request(&Method::GET, path, "", &Value::Null));
@@ -181,7 +181,7 @@ fn request(method: &Method, path: &str, kind: &str, body: &Value) -> Request<Bod
 }
 
 impl Stream {
-    /// The next event; `None` when the stream has ended, however. Cancel safe.
+    /// The next event; `None` at the end of the stream for any reason. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {

@@ -1,4 +1,4 @@
-//! Watchers: each follows some objects from server to server, and writes down what it was told.
+//! Watchers: each follows some objects from server to server, and records the events.
 
 use crate::client::{Place, revision};
 use crate::log::{Event, Watched};
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The annotation of the bookmark after which a watch has told the state it began with.
+/// The annotation of the bookmark that ends the initial events of a watch.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
-/// How long a watcher waits before it tries again.
+/// Pause before another attempt.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The last revision of each namespace, once the history is over.
@@ -26,21 +26,21 @@ pub(crate) struct Watcher {
     pub rng: SmallRng,
     pub place: Arc<Place>,
     pub record: Arc<Record>,
-    /// `None`: all.
+    /// `None` watches all namespaces.
     pub namespace: Option<u8>,
     pub ends: watch::Receiver<Ends>,
 }
 
-/// Why it does not go on.
+/// Why a watch ended.
 enum Over {
-    /// It has seen everything.
+    /// It has received everything.
     Done,
-    /// What comes next is compacted.
+    /// The next revision is compacted.
     Expired,
 }
 
 impl Watcher {
-    /// Watches until it has seen the end.
+    /// Watches until it has received the last event.
     pub(crate) async fn live(mut self) {
         loop {
             let mut watched = Watched::default();
@@ -82,7 +82,7 @@ impl Watcher {
             let event = tokio::select! {
                 biased;
                 event = events.next() => event,
-                // Cancel safe: then it looks whether it is done.
+                // Cancel safe: then it checks whether it is done.
                 _ = self.ends.changed() => continue,
             };
             match event {
@@ -108,13 +108,13 @@ impl Watcher {
             ("ADDED", Some((key, found))) => watched.events.push(Event::Added(key, found)),
             ("MODIFIED", Some((key, found))) => watched.events.push(Event::Modified(key, found)),
             ("DELETED", Some((key, found))) => watched.events.push(Event::Deleted(key, found)),
-            // Of others.
+            // An object of others.
             (_, None) | ("BOOKMARK", _) => {}
             _ => panic!("{event}"),
         }
     }
 
-    /// Whether there is nothing more to come.
+    /// Whether no more events will come.
     fn is_done(&self, reached: u64) -> bool {
         self.ends.borrow().as_ref().is_some_and(|ends| match self.namespace {
             Some(namespace) => reached >= ends[usize::from(namespace)],
@@ -127,11 +127,11 @@ impl Watcher {
         self.place.servers[n].clone()
     }
 
-    /// Begins with a list.
+    /// Starts with a list.
     async fn list(&mut self, watched: &mut Watched) -> bool {
         let (server, path) = (self.server(), self.place.path(self.namespace));
         let answer = server.ask(&Method::GET, &path, "", &Value::Null).await;
-        let Answer::Told(StatusCode::OK, list) = answer else { return false };
+        let Answer::Response(StatusCode::OK, list) = answer else { return false };
         let items = list["items"].as_array().unwrap();
         watched.initial = items.iter().filter_map(|item| self.place.read(item)).collect();
         watched.from = revision(&list).unwrap();
@@ -139,7 +139,7 @@ impl Watcher {
         true
     }
 
-    /// Begins with a watch that tells the state first.
+    /// Starts with a watch with initial events.
     async fn initial_events(&mut self, watched: &mut Watched) -> Option<crate::servers::Stream> {
         let path = self.place.path(self.namespace);
         let path = format!(
@@ -149,7 +149,7 @@ impl Watcher {
             watched.initial.clear();
             let mut stream = self.server().watch(&path).await;
             while let Some(events) = &mut stream {
-                // Broken, or refused by an error: from the beginning.
+                // Broken, or ended by an error: starts again.
                 let Some(event) = events.next().await.filter(|event| event["type"] != "ERROR")
                 else {
                     break;

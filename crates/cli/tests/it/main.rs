@@ -1,4 +1,4 @@
-//! The program, and what its demonstration shows, in simulated time and with faults.
+//! Tests of the program, and of the demo in simulated time and with faults.
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 

@@ -1,5 +1,5 @@
-//! Many networks that come, change, collide and go at random, while everything fails: in the end
-//! the address registry and the objects say the same.
+//! Many networks are created, changed and deleted at random, with conflicts and faults. In the end
+//! the address registry and the objects must agree.
 
 use crate::plane::{Person, network, networks};
 use crate::replay::{Replay, seeds};
@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How many seeds are tried, unless the environment says `SEEDS`.
+/// Number of seeds, unless `SEEDS` is set.
 const SEEDS: u64 = 40;
-/// How many things a person does in one story.
+/// Number of user actions in one run.
 const ACTS: usize = 25;
-/// Longer than two of the longest back-offs, 1000 s each: whoever waits for a range that was given
-/// back has tried since.
+/// Longer than two of the longest back-offs, 1000 s each: a network that waits for a released range
+/// has retried by then.
 const QUIET: Duration = Duration::from_secs(2500);
-/// What is asked for: nested ranges, disjoint ones, and what cannot be.
+/// Requested ranges: nested, disjoint and invalid ones.
 const RANGES: &[(&str, &str)] = &[
     ("10.0.0.0/16", "10.0.0.1"),
     ("10.0.1.0/24", "10.0.1.1"),
@@ -35,8 +35,8 @@ const RANGES: &[(&str, &str)] = &[
 ];
 const NAMES: &[&str] = &["a", "b", "c", "d", "e"];
 
-/// One thing that a person does; what cannot be done (create what is there, edit what is not) is no
-/// matter.
+/// One user action; impossible ones (creating an existing object, editing a missing one) are
+/// ignored.
 async fn act(person: &Person, rng: &mut SmallRng) {
     let name = NAMES[rng.random_range(0..NAMES.len())];
     let (cidr, gateway) = RANGES[rng.random_range(0..RANGES.len())];
@@ -59,7 +59,7 @@ fn subnet(value: &Value) -> Option<Subnet> {
     value.as_str()?.parse().ok()
 }
 
-/// What the registry on disk and an object disagree about.
+/// A difference between the registry on disk and an object.
 fn fault(object: &Value, held: &serde_json::Map<String, Value>) -> Option<String> {
     let (metadata, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
     let uid = metadata["uid"].as_str().unwrap();
@@ -107,7 +107,7 @@ async fn live(seed: u64) {
 
     for _ in 0..ACTS {
         act(&person, &mut rng).await;
-        // Often at once, sometimes long enough for everything to settle.
+        // Often immediately, sometimes long enough for everything to settle.
         let pause = [0, 0, 1, 5, 50, 500, 20_000][rng.random_range(0..7)];
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }

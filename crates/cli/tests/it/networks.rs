@@ -1,4 +1,5 @@
-//! The Network controller over back ends that fail, hang and refuse, and through its own death.
+//! The Network controller with back ends that fail, hang and refuse, and with crashes of the
+//! controller.
 
 use crate::plane::{Person, network, networks, with_person};
 use futures::future::{BoxFuture, FutureExt, pending};
@@ -15,18 +16,18 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// A back end in memory that does as it is told.
+/// A scripted back end in memory.
 #[derive(Default)]
 struct Scripted(Mutex<Script>);
 
 #[derive(Default)]
 struct Script {
     held: BTreeMap<String, (String, Desired)>,
-    /// When networks were asked for, or freed.
+    /// The times of ensure and release calls.
     calls: Vec<Instant>,
-    /// Fails so many calls.
+    /// How many further calls fail.
     failing: usize,
-    /// Never answers about this owner.
+    /// Calls for this owner never return.
     hanging: Option<String>,
 }
 
@@ -47,7 +48,7 @@ impl Scripted {
         self.0.lock().unwrap().hanging = owner.map(str::to_owned);
     }
 
-    /// How long it waited between calls.
+    /// The times between calls.
     fn pauses(&self) -> Vec<Duration> {
         self.0.lock().unwrap().calls.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
@@ -112,13 +113,13 @@ impl Backend for Scripted {
     }
 }
 
-/// A controller under way; dropping it kills it where it is.
+/// A running controller; dropping it kills it at its current await point.
 struct Controller {
     handle: ControllerHandle,
     _life: JoinSet<()>,
 }
 
-/// A controller's way to the server, which it dies on.
+/// A controller's connection on which it crashes.
 fn crashing(person: &Person, crash: Crash) -> Wire {
     let (client, trace) = (person.client.clone(), crate::replay::trace());
     Wire::new(client, "controller", trace, Faults::default(), Some(crash))
@@ -140,7 +141,7 @@ impl Person {
         self.create(&networks("default", ""), &network(name, cidr, gateway)).await;
     }
 
-    /// Waits until the condition Ready has this status and reason; gives its message.
+    /// Waits until the condition Ready has this status and reason; returns its message.
     async fn judged(&self, name: &str, status: &str, reason: &str) -> String {
         let ready = |network: &Option<Value>| {
             let ready = &network.as_ref()?["status"]["conditions"][0];
@@ -152,7 +153,7 @@ impl Person {
         ready(&seen).unwrap()["message"].as_str().unwrap().to_owned()
     }
 
-    /// The events about a network: type, reason, message.
+    /// The events of a network: type, reason, message.
     async fn events(&self, name: &str) -> Vec<String> {
         quiet(1).await;
         let path =
@@ -221,7 +222,7 @@ async fn network_goes_though_its_controller_dies_while_it_frees_it() {
 
 #[tokio::test(start_paused = true)]
 async fn object_goes_though_its_controller_dies_between_freeing_and_letting_go() {
-    // The writes: the finalizer on, the status, the event, the finalizer off.
+    // The writes: finalizer added, status, event, finalizer removed.
     for crash in [Crash::Before(4), Crash::After(4)] {
         with_person(async |person| {
             person.define_networks().await;
@@ -247,7 +248,7 @@ async fn object_goes_though_its_controller_dies_between_freeing_and_letting_go()
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_made_before_the_object_is_held() {
-    // The first write puts the finalizer on.
+    // The first write adds the finalizer.
     for (crash, held) in [(Crash::Before(1), false), (Crash::After(1), true)] {
         with_person(async |person| {
             person.define_networks().await;
@@ -288,11 +289,11 @@ async fn failing_back_end_is_told_of_once_and_asked_less_and_less_often() {
         );
         assert_eq!(controller.handle.stats().error, 10);
         // The first passes overlap with the events of the controller's own writes, and so does the
-        // last; between them each pause is twice the one before.
+        // last; in between, each pause is twice the previous one.
         let pauses = backend.pauses();
         let doubling = &pauses[2..10];
         assert!(doubling.windows(2).all(|pair| pair[1] == pair[0] * 2), "{pauses:?}");
-        // A network that cannot be freed keeps its object.
+        // A network that cannot be released keeps its object.
         backend.fail(5);
         person.delete(&networks("default", "a"), "Background").await;
         person.gone(&networks("default", "a")).await;
@@ -345,11 +346,11 @@ async fn resync_of_unchanged_networks_does_nothing() {
         let before = count();
         quiet(3600).await;
         assert_eq!(count(), before, "calls, passes, writes");
-        // And it still listens.
+        // And it still reacts.
         let edit = json!({"spec": {"cidr": "10.1.0.0/24", "gateway": "10.1.0.1"}});
         person.patch(&networks("default", "n7"), &edit).await;
         quiet(10).await;
-        // One pass for the edit, and one for the status that it writes.
+        // One pass for the edit, and one for the resulting status write.
         assert!((1..=2).contains(&(backend.n_calls() - before.0)), "{}", backend.n_calls());
         let n7 = person.get(&networks("default", "n7")).await.unwrap();
         assert_eq!(n7["status"]["cidr"], "10.1.0.0/24");

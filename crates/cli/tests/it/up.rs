@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A running program, killed when a test ends early.
+/// A running program, killed if a test ends early.
 struct Program {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -42,7 +42,7 @@ impl Program {
         Self { child, out, url, kubeconfig, dir }
     }
 
-    /// Threads of the runtime, by their name.
+    /// Number of worker threads of the runtime, found by their name.
     fn n_workers(&self) -> usize {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let names = tasks
@@ -51,12 +51,12 @@ impl Program {
         names.filter(|name| name.starts_with("tokio-r")).count()
     }
 
-    /// What it has logged.
+    /// Its log.
     fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
-    /// Sends SIGTERM and waits: the exit code and what else was printed.
+    /// Sends SIGTERM and waits; returns the exit code and the remaining output.
     fn stop(&mut self) -> (Option<i32>, String) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
@@ -69,7 +69,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Already gone when the test went well.
+        // Already ended if the test succeeded.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -105,7 +105,7 @@ async fn program_serves_what_its_kubeconfig_says_and_ends_politely() {
 
     let ended = tokio::task::spawn_blocking(move || program.stop()).await.unwrap();
     assert_eq!(ended, (Some(0), String::new()), "exit code, further output");
-    // What was on its way arrives, then the watch ends without an error.
+    // Pending events arrive, then the watch ends without an error.
     while events.try_next().await.unwrap().is_some() {}
 }
 

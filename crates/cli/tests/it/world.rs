@@ -1,5 +1,5 @@
-//! A control plane with the Network controller beside it, in which the story is told: everything
-//! from one seed.
+//! A control plane with the Network controller, against which the story is played. Everything
+//! derives from one seed.
 
 use crate::inline::at_once;
 use futures::future::BoxFuture;
@@ -13,7 +13,7 @@ use setpoint::runtime::{ControllerHandle, ControllerState, Manager};
 use setpoint::store::fault::{self, FaultStore};
 use setpoint::store::{MemoryStore, RangeRequest, Store};
 use setpoint::testenv::wire::{Crash, Faults, Wire};
-use setpoint_cli::story::{self, Events, Journal, Told};
+use setpoint_cli::story::{self, Events, Journal, StepOutcome};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,13 +21,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// How long a dead controller stays dead.
+/// How long a killed controller stays down.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// How long the world is watched after the story's end.
+/// How long the run continues after the story's end.
 const AFTERWARDS: Duration = Duration::from_secs(70);
 
-/// The address registry on disk, with each call made at once: which thread the disk answers on must
-/// not change what happens.
+/// The address registry on disk, with immediate calls: the thread that the disk answers on must not
+/// change the result.
 pub(crate) struct AtOnce(LocalBackend);
 
 impl AtOnce {
@@ -54,19 +54,19 @@ impl Backend for AtOnce {
     }
 }
 
-/// What is played.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Play {
     pub(crate) seed: u64,
     pub(crate) faults: Faults,
     pub(crate) crash: Option<Crash>,
     pub(crate) events: Events,
-    /// What the store does, until the story's end.
+    /// The store's faults, until the story's end.
     pub(crate) store: fault::Faults,
 }
 
 impl Play {
-    /// Nothing goes wrong.
+    /// No faults.
     pub(crate) fn clean(seed: u64) -> Self {
         Self {
             seed,
@@ -78,30 +78,30 @@ impl Play {
     }
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Played {
-    /// The steps.
-    pub(crate) told: Vec<Told>,
-    /// Why the story broke off, if it did.
-    pub(crate) broke_off: Option<String>,
+    /// The outcomes of the steps.
+    pub(crate) outcomes: Vec<StepOutcome>,
+    /// Why the story failed, if it did.
+    pub(crate) error: Option<String>,
     /// Every request, watch frame and log line.
     pub(crate) trace: String,
     /// The networks on disk at the end.
     pub(crate) held: Vec<(String, String)>,
-    /// The keys of all objects at the end, events aside.
-    pub(crate) left: Vec<String>,
-    /// How many requests the controller made up to the story's end, and how many afterwards.
+    /// The keys of all objects at the end, except events.
+    pub(crate) keys: Vec<String>,
+    /// Number of requests of the controller during the story, and afterwards.
     pub(crate) n_requests: (usize, usize),
-    /// How many of them wrote.
+    /// Number of write requests.
     pub(crate) n_writes: usize,
 }
 
-/// Plays it on a runtime of its own.
+/// Plays the story on its own runtime.
 pub(crate) fn play(play: Play) -> Played {
     let journal = Journal::new();
     let subscriber = tracing_subscriber::registry().with(journal.clone());
-    let _heard = tracing::subscriber::set_default(subscriber);
+    let _subscriber_guard = tracing::subscriber::set_default(subscriber);
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -137,15 +137,15 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
         let present = present.lock().unwrap();
         present.as_ref().is_some_and(|handle| handle.state() == ControllerState::Running)
     };
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     let client = patient(person.client());
     store.set_faults(play.store);
-    let broke_off = story::tell(&client, reconciles, &journal, play.events, |step| {
+    let error = story::run(&client, reconciles, &journal, play.events, |outcome| {
         for line in journal.drain() {
             trace.line(line);
         }
-        trace.line(format_args!("{}\n{}", step.title, step.seen));
-        told.push(step.clone());
+        trace.line(format_args!("{}\n{}", outcome.title, outcome.observed));
+        outcomes.push(outcome.clone());
     })
     .await;
     store.set_faults(fault::Faults::default());
@@ -160,31 +160,32 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
         trace.line(line);
     }
     let range = store.inner().range(RangeRequest::prefix("")).await.unwrap();
-    let mut left: Vec<String> = range
+    let mut keys: Vec<String> = range
         .value
         .entries
         .iter()
         .map(|entry| String::from_utf8_lossy(&entry.key).into_owned())
         .filter(|key| !key.contains("/events/"))
         .collect();
-    left.sort();
+    keys.sort();
     stop.cancel();
     while let Some(ended) = running.join_next().await {
         ended.unwrap().unwrap();
     }
     let held = at_once(at_once(LocalBackend::open(registry)).unwrap().all());
     Played {
-        told,
-        broke_off: broke_off.err().map(|error| chain(&error)),
+        outcomes,
+        error: error.err().map(|error| chain(&error)),
         trace: trace.text(),
         held,
-        left,
+        keys,
         n_requests,
         n_writes: wire.n_writes(),
     }
 }
 
-/// A client who asks again when the server cannot answer; what is gone by then was deleted.
+/// A client that retries if the server cannot answer. A 404 of a repeated delete means that the
+/// object was deleted.
 fn patient(inner: Client) -> Client {
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let inner = inner.clone();
@@ -213,7 +214,7 @@ fn patient(inner: Client) -> Client {
     Client::new(service, "default")
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -224,7 +225,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The controller, again and again.
+/// Runs the controller, restarting it after each crash.
 pub(crate) async fn lives(
     wire: Wire,
     seed: u64,

@@ -1,12 +1,11 @@
-//! Calls completed where they are made: which thread a disk answers on must not change what
-//! happens.
+//! Blocking calls: the thread that a disk answers on must not change the result.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Completes a future while nothing else happens in this thread.
+/// Completes a future while nothing else runs on this thread.
 pub(crate) fn at_once<T>(call: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
 

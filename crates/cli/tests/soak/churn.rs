@@ -1,4 +1,4 @@
-//! Writers: each has objects of its own and counts its writes in them.
+//! Writers: each has its own objects and counts its writes in them.
 
 use crate::program::Asker;
 use rand::distr::{Alphanumeric, SampleString as _};
@@ -12,24 +12,24 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Where all of it happens.
+/// The collection of the objects.
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const EVENTS: &str = "/api/v1/namespaces/default/events";
 /// Values of the label `shard`, one for each writer.
 pub(crate) const SHARDS: usize = 8;
 /// Objects of a shard.
 const OBJECTS: usize = 25;
-/// Between two writes of one writer: a pace that a slow machine keeps, too.
+/// Pause between two writes of one writer, long enough for a slow machine.
 const PERIOD: Duration = Duration::from_millis(80);
-/// Between two Events.
+/// Pause between two Events.
 const EVENT_PERIOD: Duration = Duration::from_millis(100);
-/// How large an object is.
+/// Size of an object's value.
 pub(crate) const VALUE_BYTES: usize = 4096;
 
-/// What a writer has left: the count of each object that is there.
+/// The remaining objects of a writer, with the count of each.
 pub(crate) type Left = BTreeMap<String, u64>;
 
-/// What became of a writer.
+/// The result of a writer.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     pub left: Left,
@@ -39,7 +39,7 @@ pub(crate) struct Written {
 
 /// Creates, updates and deletes the objects of a shard until `stop`.
 ///
-/// Counts all writers' writes in `n_so_far`.
+/// Adds the number of writes to `n_so_far`.
 pub(crate) async fn write(
     shard: usize,
     asker: Asker,
@@ -64,7 +64,7 @@ pub(crate) async fn write(
             at => {
                 let n = counts.entry(name.clone()).or_default();
                 *n += 1;
-                // Hardly to be packed.
+                // Hardly compressible.
                 let payload = Alphanumeric.sample_string(&mut rng, VALUE_BYTES);
                 let mut map = json!({
                     "metadata": {"name": name, "labels": {"shard": shard.to_string()}},
@@ -88,7 +88,7 @@ pub(crate) async fn write(
     written
 }
 
-/// Tells Events until `stop`; how many.
+/// Creates Events until `stop`; returns their number.
 pub(crate) async fn tell(asker: Asker, stop: CancellationToken) -> u64 {
     let mut pace = pace(EVENT_PERIOD);
     let mut n = 0;
@@ -104,7 +104,7 @@ pub(crate) async fn tell(asker: Asker, stop: CancellationToken) -> u64 {
     n
 }
 
-/// No quicker than this: a machine that was slow for a while does not make up for it.
+/// A ticker that does not catch up after the machine was slow.
 fn pace(period: Duration) -> Interval {
     let mut pace = interval(period);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,9 +1,9 @@
-//! The program under churn for a while, with a hundred watchers: memory flat, files bounded,
-//! watches gapless and endless.
+//! Runs the program under continuous writes with a hundred watchers: memory must not grow, files
+//! must be bounded, watches must have no gaps and must not end.
 //!
-//! Two minutes, with history kept for ten seconds, so that everything that is bounded fills and
-//! turns over several times; and as long as it takes until what is written would show if it were
-//! kept. `SOAK_SECONDS=1800` for half an hour, with the bounds that users have.
+//! Takes two minutes, with a history of ten seconds, so that everything bounded fills and turns
+//! over several times, plus the time until a leak would show. `SOAK_SECONDS=1800` runs for half an
+//! hour, with the default bounds.
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 #![allow(clippy::disallowed_methods, reason = "tests drive other programs in real time")]

@@ -1,4 +1,4 @@
-//! The program, what it weighs, and a way to ask it.
+//! The program, its resource usage, and a client.
 
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -26,36 +26,36 @@ impl Drop for Program {
     }
 }
 
-/// What it weighs.
+/// Its resource usage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weight {
     /// Resident memory.
     pub resident_kib: u64,
-    /// Of everything in the data folder.
+    /// Size of the data folder.
     pub file_bytes: u64,
     /// Open files and sockets.
     pub n_files: usize,
 }
 
-/// What a store says of itself.
+/// Statistics of the store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stat {
     /// The newest revision.
     pub revision: u64,
-    /// The oldest that can be read.
+    /// The oldest readable revision.
     pub oldest: u64,
 }
 
 impl Program {
-    /// Starts it in a folder and waits until it serves.
+    /// Starts it in a folder and waits until it is ready.
     pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
         let (data, log) = (folder.join("data"), folder.join("log"));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let mut process = Command::new(env!("CARGO_BIN_EXE_setpoint"))
-            // One arena: resident memory then tells what the server holds, not which thread's arena
-            // an answer was made in.
+            // One arena, so that resident memory shows what the server uses, not which thread's
+            // arena a response was made in.
             .env("MALLOC_ARENA_MAX", "1")
             .args(["up", "--secure-port", "0", "--insecure-port", &port.to_string()])
             .args(options)
@@ -84,7 +84,7 @@ impl Program {
         Weight { resident_kib, file_bytes, n_files }
     }
 
-    /// What its store says of itself.
+    /// The store's statistics.
     pub(crate) fn stat(&self) -> Stat {
         let mut stat = Command::new(env!("CARGO_BIN_EXE_setpoint"));
         let said = stat.args(["store", "stat", "-o", "json", "--data"]).arg(&self.data).output();
@@ -94,12 +94,12 @@ impl Program {
         Stat { revision: number("revision"), oldest: number("oldestRevision") }
     }
 
-    /// Everything it has logged.
+    /// Its log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Stops it politely and has its data checked.
+    /// Stops it gracefully and checks its data.
     pub(crate) fn stop(mut self) {
         let sent = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
         assert!(sent.success());
@@ -107,7 +107,7 @@ impl Program {
         let mut check = Command::new(env!("CARGO_BIN_EXE_setpoint"));
         let checked = check.args(["store", "check", "--data"]).arg(&self.data).output().unwrap();
         let text = String::from_utf8_lossy(&checked.stdout).into_owned();
-        assert!(checked.status.success() && text.contains("is whole"), "{checked:?}");
+        assert!(checked.status.success() && text.contains("is intact"), "{checked:?}");
         println!("{text}");
     }
 
@@ -119,7 +119,7 @@ impl Program {
     }
 }
 
-/// A client of the plain port, with connections of its own.
+/// A client of the plain port, with separate connections.
 #[derive(Clone)]
 pub(crate) struct Asker {
     client: Client<HttpConnector, Full<Bytes>>,
@@ -127,7 +127,7 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// A request that must be answered; the answer's body is a stream.
+    /// Sends a request that must be answered; the response body is a stream.
     pub(crate) async fn send(
         &self,
         method: &str,
@@ -145,7 +145,7 @@ impl Asker {
         (answer.status(), answer.into_body())
     }
 
-    /// A request that must succeed; its answer.
+    /// Sends a request that must succeed; returns the response.
     pub(crate) async fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
         let (code, answer) = self.send(method, path, body).await;
         let answer = answer.collect().await.unwrap().to_bytes();

@@ -1,4 +1,4 @@
-//! The soak.
+//! The soak test.
 
 use crate::churn::{self, EVENTS, Left, MAPS, SHARDS, VALUE_BYTES};
 use crate::program::{Program, Weight};
@@ -19,43 +19,43 @@ const SHARD_WATCHERS: usize = 90;
 const ALL_WATCHERS: usize = 4;
 /// Watchers of Events.
 const EVENT_WATCHERS: usize = 6;
-/// How long the soak takes unless the environment says `SOAK_SECONDS`.
+/// Duration of the soak, unless `SOAK_SECONDS` is set.
 const SOAK: Duration = Duration::from_secs(120);
-/// A soak of this length keeps history as long as users' servers do; a shorter one
-/// [`SHORT_HISTORY`].
+/// A soak of this length uses the default history; a shorter one uses [`SHORT_HISTORY`].
 const LONG: Duration = Duration::from_secs(20 * 60);
-/// How long history is kept in a short soak.
+/// History of a short soak.
 const SHORT_HISTORY: Duration = Duration::from_secs(10);
-/// How long it is kept unless it is said otherwise.
+/// The default history.
 const HISTORY: Duration = Duration::from_secs(300);
-/// How long Events live.
+/// Time to live of Events.
 const EVENT_TTL: &str = "10s";
-/// After so many times the history, what is bounded by time is full: the store keeps it twice.
+/// After this many times the history, everything bounded by time is full: the store retains twice
+/// the history.
 const WARM_UP: u32 = 3;
-/// After so many writes, what is bounded by bytes is: the end of the log that the disk engine keeps
-/// in memory, 16 MiB of what was written and what that replaced.
+/// After this many writes, everything bounded by bytes is full: the disk engine caches the end of
+/// the log, 16 MiB of written and replaced data.
 const WARM_UP_WRITES: u64 = 3000;
-/// What was written after that would show if it were kept, in memory or in the file.
+/// Further writes that would show if they leaked, in memory or in the file.
 const FLOW_WRITES: u64 = 8000;
-/// Between two weighings.
+/// Time between two measurements.
 const WEIGH_PERIOD: Duration = Duration::from_secs(5);
-/// Memory becomes this much larger at most than it has ever been up to the end of the warm-up, or a
-/// quarter larger: half of what is written after that, and more than a short history is when a slow
-/// machine finds its pace only then.
+/// Memory may grow by at most this much, or by a quarter, beyond its maximum during the warm-up:
+/// half of the data written after that, and more than a short history when a slow machine reaches
+/// its speed only then.
 const GROWTH_BYTES_MAX: u64 = FLOW_WRITES * VALUE_BYTES as u64 / 2;
-/// The folder becomes this much larger, or as much again: redb enlarges its file by half or more at
-/// a time, and fills little more than half of it, so that this is less still of what is written.
+/// The folder may grow by at most this much, or double: redb enlarges its file by half or more at a
+/// time, and fills little more than half of it, so this is even less of the written data.
 const FILE_GROWTH_BYTES_MAX: u64 = FLOW_WRITES * VALUE_BYTES as u64 * 3 / 4;
-/// The data folder may have this beside twice what was written while history is kept.
+/// Maximum size of the data folder in addition to twice the data written during the history.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Files and sockets beside those of clients.
+/// Files and sockets other than those of clients.
 const FILES_MAX: usize = 40;
-/// How long the last changes may take to all watchers.
+/// How long the last changes may take to reach all watchers.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many weighings are told.
+/// Number of measurements that are printed.
 const TOLD: usize = 40;
 
-/// What is seen of the program now and then.
+/// A measurement of the program.
 #[derive(Debug, Clone, Copy)]
 struct Sight {
     at: Duration,
@@ -63,10 +63,10 @@ struct Sight {
     weight: Weight,
 }
 
-/// Up to here everything that is bounded has filled.
+/// The end of the warm-up, when everything bounded is full.
 #[derive(Debug)]
 struct Warm {
-    /// How many have been seen up to it.
+    /// Number of measurements during the warm-up.
     n_sights: usize,
     n_writes: u64,
     revision: u64,
@@ -108,7 +108,7 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
     };
     while !is_over(&warm, n_so_far.load(Ordering::Relaxed)) {
         tokio::select! {
-            // Who ends now has failed.
+            // A task that ends now has failed.
             Some(ended) = watching.join_next() => panic!("a watcher: {ended:?}"),
             Some(ended) = watching_events.join_next() => panic!("a watcher of events: {ended:?}"),
             Some(ended) = writing.join_next() => panic!("a writer: {ended:?}"),
@@ -125,7 +125,7 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
         }
     }
     let warm = warm.unwrap();
-    // What was written in the warm-up is gone: from the store, and from the watch cache.
+    // Data written in the warm-up has been dropped from the store and from the watch cache.
     let stat = program.stat();
     assert!(stat.oldest > warm.revision, "the store still has {warm:?}: {stat:?}");
     let asker = program.client();

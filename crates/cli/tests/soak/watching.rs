@@ -1,4 +1,4 @@
-//! Watchers: each counts along with the writers.
+//! Watchers: each checks the writers' counts.
 
 use crate::churn::Left;
 use crate::program::Asker;
@@ -8,20 +8,19 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 
-/// A watch that outlives every soak: without a time of its own it ends politely after half an hour
-/// to an hour.
+/// A watch that outlives every soak. Without a timeout it would end after half an hour to an hour.
 const WATCH: &str = "watch=1&timeoutSeconds=86400";
 
-/// What the writers have left, once they have ended.
+/// The writers' remaining objects, once they have ended.
 pub(crate) type End = watch::Receiver<Option<Left>>;
 
-/// Follows objects from a list on, and holds each event to the count before it. Returns how many
-/// there were, once it has seen the writers' end.
+/// Follows objects starting with a list, and compares each event with the previous count. Returns
+/// the number of events once it has seen the writers' end.
 ///
 /// # Panics
 ///
-/// A count is left out or comes twice; the watch ends; it never sees the end (the caller's
-/// patience).
+/// If a count is missing or repeated, the watch ends, or the writers' end is never seen (the
+/// caller's timeout).
 pub(crate) async fn watch_maps(
     path: String,
     shard: Option<usize>,
@@ -34,7 +33,7 @@ pub(crate) async fn watch_maps(
     for item in list["items"].as_array().unwrap().iter().filter(|item| count(item).is_some()) {
         counts.insert(name(item), count(item).unwrap());
     }
-    // Counts go on over deletions.
+    // Counts continue after deletions.
     let mut last = counts.clone();
     let from = list["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("{path}?{selector}{WATCH}&allowWatchBookmarks=true&resourceVersion={from}");
@@ -66,7 +65,7 @@ pub(crate) async fn watch_maps(
         match event["type"].as_str().unwrap() {
             "ADDED" | "MODIFIED" => {
                 assert_eq!(event["type"] == "ADDED", present.is_none(), "{name} at {n}");
-                // Of an object that was not there at the beginning, nothing is known.
+                // The previous count of an object that did not exist at the start is unknown.
                 assert!(
                     before.is_none_or(|before| before + 1 == n),
                     "{name}: {n} after {before:?}"
@@ -83,15 +82,15 @@ pub(crate) async fn watch_maps(
     }
 }
 
-/// Follows Events: each comes once and goes once, none is changed. Returns how many came and how
-/// many went, when no more are told and all have gone.
+/// Follows Events: each is added once and deleted once, and none is modified. Returns how many were
+/// added and deleted, once no more are created and all are deleted.
 pub(crate) async fn watch_events(
     path: String,
     asker: Asker,
     mut n_told: watch::Receiver<Option<u64>>,
 ) -> u64 {
     let mut lines = Lines::open(&asker, &format!("{path}?{WATCH}&resourceVersion=0")).await;
-    // By number; whether it is still there.
+    // By number, whether it still exists.
     let mut seen: BTreeMap<u64, bool> = BTreeMap::new();
     loop {
         let n_gone = seen.values().filter(|is_there| !**is_there).count() as u64;
@@ -118,12 +117,12 @@ fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().into()
 }
 
-/// The writers' count in an object; `None` for one that is not theirs.
+/// The writers' count in an object; `None` for other objects.
 fn count(object: &Value) -> Option<u64> {
     object["data"]["n"].as_str()?.parse().ok()
 }
 
-/// A watch's lines.
+/// The lines of a watch.
 pub(crate) struct Lines {
     body: hyper::body::Incoming,
     rest: Vec<u8>,
@@ -140,7 +139,7 @@ impl Lines {
     ///
     /// # Panics
     ///
-    /// The watch has ended.
+    /// If the watch has ended.
     pub(crate) async fn next(&mut self) -> Value {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {

@@ -1,17 +1,16 @@
-//! Certificates in a folder: made by the first server that needs them, and used by all others and
+//! Certificates in a folder: made by the first server that needs them, and reused by all others and
 //! after every restart.
 //!
 //! # Theory
 //!
-//! The folder is made beside its place, under a name of its own, with everything in it, and then
-//! given its name; a part that is renewed is written beside the old one and then given its name.
-//! Everything is on the disk before it has its name. So whenever the machine stops, the folder is
-//! not there yet, or whole.
+//! The folder is created with all its files under a temporary name, synced, and then renamed. A
+//! renewed file is written under a temporary name, synced, and then renamed over the old one. So if
+//! the machine stops at any time, the folder is either absent or complete.
 //!
-//! Several servers may share a folder without a lock. Of two that make it at once one gives it its
-//! name: a folder cannot be renamed over another one that is not empty. The other one drops what it
-//! made and takes what is there. Of two renewals, each of which is signed by the CA of the folder,
-//! the last one stays.
+//! Several servers may share a folder without a lock. If two create it at once, only one rename
+//! succeeds, because a folder cannot replace a folder that is not empty. The other server discards
+//! its files and loads the existing ones. Of two renewals, each signed by the folder's CA, the last
+//! one wins.
 
 use setpoint_apiserver::listen::{Loaded, Pki, PkiError, PkiFiles};
 use setpoint_object::seed;
@@ -21,28 +20,28 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Only the owner may look into the folder, and at its files.
+/// Only the owner can read the folder and its files.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// The most bytes of a file: certificates and keys have some hundred.
+/// Maximum size of a file in bytes. Certificates and keys have some hundred.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Why the certificates of a folder cannot be used.
+/// Why the certificates in a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertDirError {
     /// A file or folder cannot be read or written.
     #[error("{what} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// Of what.
+        /// The file or folder.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A key that others can read, or a folder that they can change, is no secret.
+    /// Other users can read a key, or change the folder, so the key is not secret.
     #[error(
         "{path} is open to others (mode {mode:o}): if nobody took a copy, chmod {wanted:o} {path}",
         path = path.display()
@@ -52,15 +51,15 @@ pub enum CertDirError {
         path: PathBuf,
         /// Its mode.
         mode: u32,
-        /// What it should be.
+        /// The required mode.
         wanted: u32,
     },
-    /// What is there is damaged or over, or nothing can be made.
+    /// A file is damaged, a certificate has expired, or nothing can be made.
     #[error("use the certificates in {}", folder.display())]
     Pki {
         /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: PkiError,
     },
@@ -71,49 +70,49 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CertDirE
     move |source| CertDirError::Io { what, path, source }
 }
 
-/// The certificates in a folder, for a server with these names; they are made when there is no
-/// folder.
+/// Loads the certificates in a folder, for a server with these names. Makes them if the folder does
+/// not exist.
 ///
 /// # Errors
 ///
-/// When a file is missing, damaged or open to others, the CA has expired, or nothing can be
+/// If a file is missing, damaged or open to other users, the CA has expired, or nothing can be
 /// written.
 pub(super) fn open(folder: &Path, now: Timestamp, names: &[String]) -> Result<Pki, CertDirError> {
     let pki = |source| CertDirError::Pki { folder: folder.to_owned(), source };
     if !folder.exists() {
         let made = Pki::generate(now, names).map_err(pki)?;
-        if keep(folder, made.files())? {
+        if create(folder, made.files())? {
             return Ok(made);
         }
         // Another server was faster.
     }
-    remove_begun(folder);
+    remove_temporary(folder);
     refuse_open_to_others(folder)?;
     let files = PkiFiles::read(|name| read(folder, name))?;
     let (loaded, what) = Pki::load(files, now, names).map_err(pki)?;
     if let Loaded::Renewed(why) = what {
         renew(folder, loaded.files())?;
-        tracing::info!(why, "the server's certificate has been made anew");
+        tracing::info!(why, "renewed the server's certificate");
     }
     Ok(loaded)
 }
 
-/// Replaces the one part that is ever renewed, whole or not at all.
+/// Replaces the server's certificate and key, the only part that is renewed, atomically.
 pub(super) fn renew(folder: &Path, files: &PkiFiles) -> Result<(), CertDirError> {
     let path = folder.join(PkiFiles::SERVER_CRT);
-    let begun = folder.join(begun_name(PkiFiles::SERVER_CRT));
-    write(&begun, &files.server_crt)
-        .and_then(|()| fs::rename(&begun, &path))
+    let temporary = folder.join(temporary_name(PkiFiles::SERVER_CRT));
+    write(&temporary, &files.server_crt)
+        .and_then(|()| fs::rename(&temporary, &path))
         .and_then(|()| File::open(folder)?.sync_all())
         .map_err(failed("write", &path))
 }
 
-/// Writes all of it, whole or not at all; not when another server has done so.
-fn keep(folder: &Path, files: &PkiFiles) -> Result<bool, CertDirError> {
+/// Writes the whole folder atomically; returns false if another server has done so.
+fn create(folder: &Path, files: &PkiFiles) -> Result<bool, CertDirError> {
     let parent = parent(folder);
     fs::create_dir_all(parent).map_err(failed("make", parent))?;
-    let begun = parent.join(begun_name(&name(folder)));
-    let made = make(&begun, files).and_then(|()| fs::rename(&begun, folder));
+    let temporary = parent.join(temporary_name(&name(folder)));
+    let made = make(&temporary, files).and_then(|()| fs::rename(&temporary, folder));
     match made {
         Ok(()) => {
             File::open(parent)
@@ -122,40 +121,40 @@ fn keep(folder: &Path, files: &PkiFiles) -> Result<bool, CertDirError> {
             Ok(true)
         }
         Err(error) => {
-            // What was begun is of no use; that it cannot be removed tells nothing new.
-            _ = fs::remove_dir_all(&begun);
+            // The temporary folder is of no use. A failure to remove it adds no information.
+            _ = fs::remove_dir_all(&temporary);
             if folder.exists() { Ok(false) } else { Err(failed("write", folder)(error)) }
         }
     }
 }
 
-fn make(begun: &Path, files: &PkiFiles) -> io::Result<()> {
-    fs::DirBuilder::new().mode(FOLDER_MODE).create(begun)?;
+fn make(temporary: &Path, files: &PkiFiles) -> io::Result<()> {
+    fs::DirBuilder::new().mode(FOLDER_MODE).create(temporary)?;
     for (name, pem) in files.named() {
-        write(&begun.join(name), pem)?;
+        write(&temporary.join(name), pem)?;
     }
-    File::open(begun)?.sync_all()
+    File::open(temporary)?.sync_all()
 }
 
-/// What servers began to make before they ended; one that still makes it finds the folder there,
-/// too.
-fn remove_begun(folder: &Path) {
+/// Removes temporary folders of servers that ended early. A server that is still writing one will
+/// find the finished folder as well.
+fn remove_temporary(folder: &Path) {
     let prefix = format!(".{}.", name(folder));
     for entry in fs::read_dir(parent(folder)).into_iter().flatten().flatten() {
         let entry_name = entry.file_name();
         let entry_name = entry_name.to_string_lossy();
-        if entry_name.starts_with(&prefix) && entry_name.ends_with(BEGUN_SUFFIX) {
-            // It is in nobody's way.
+        if entry_name.starts_with(&prefix) && entry_name.ends_with(TEMPORARY_SUFFIX) {
+            // A leftover temporary folder does no harm.
             _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-const BEGUN_SUFFIX: &str = ".new";
+const TEMPORARY_SUFFIX: &str = ".new";
 
-/// A name that no other server gives.
-fn begun_name(name: &str) -> String {
-    format!(".{name}.{:016x}{BEGUN_SUFFIX}", seed::from_entropy())
+/// A temporary name that no other server uses.
+fn temporary_name(name: &str) -> String {
+    format!(".{name}.{:016x}{TEMPORARY_SUFFIX}", seed::from_entropy())
 }
 
 fn name(folder: &Path) -> String {
@@ -188,10 +187,10 @@ fn read(folder: &Path, name: &str) -> Result<String, CertDirError> {
     Ok(pem)
 }
 
-/// A key that others can read, or a folder that they can change, is no longer a secret that the
-/// program can answer for.
+/// Refuses a key that other users can read, and a folder that they can change: the key may have
+/// been copied or replaced.
 fn refuse_open_to_others(path: &Path) -> Result<(), CertDirError> {
-    let metadata = path.metadata().map_err(failed("look at", path))?;
+    let metadata = path.metadata().map_err(failed("read the mode of", path))?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o077 == 0 {
         return Ok(());
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_start_finds_what_the_first_one_made() {
+    fn second_start_loads_the_certificates_of_the_first() {
         let data = tempfile::tempdir().unwrap();
         let first = open_again(data.path(), &[]).unwrap();
         let folder = data.path().join(NAME);
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_renews_one_file() {
+    fn new_name_renews_the_server_certificate() {
         let data = tempfile::tempdir().unwrap();
         let first = open_again(data.path(), &[]).unwrap();
         let second = open_again(data.path(), &["example.com"]).unwrap();
@@ -247,16 +246,16 @@ mod tests {
         assert_eq!(fs::read_dir(data.path().join(NAME)).unwrap().count(), 6);
     }
 
-    /// Where the machine may stop: in the making of the folder, and in the renewal of a file.
+    /// Points at which the machine may stop: while the folder is made, and while a file is renewed.
     #[test]
-    fn what_was_begun_is_removed() {
+    fn temporary_files_are_removed() {
         let data = tempfile::tempdir().unwrap();
-        let begun = data.path().join(".pki.0123.new");
-        fs::create_dir(&begun).unwrap();
-        fs::write(begun.join("ca.crt"), "half a certif").unwrap();
+        let temporary = data.path().join(".pki.0123.new");
+        fs::create_dir(&temporary).unwrap();
+        fs::write(temporary.join("ca.crt"), "half a certif").unwrap();
         let first = open_again(data.path(), &[]).unwrap();
         open_again(data.path(), &[]).unwrap();
-        assert!(!begun.exists());
+        assert!(!temporary.exists());
         fs::write(data.path().join(NAME).join(".apiserver.crt.new"), "half a").unwrap();
         let second = open_again(data.path(), &[]).unwrap();
         assert_eq!(second.files(), first.files());
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_is_named() {
+    fn unusable_file_is_named() {
         let data = tempfile::tempdir().unwrap();
         open_again(data.path(), &[]).unwrap();
         let folder = data.path().join(NAME);
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_start_at_once_have_the_same_certificates() {
+    fn concurrent_starts_have_the_same_certificates() {
         let data = tempfile::tempdir().unwrap();
         let start = std::sync::Barrier::new(8);
         let tokens: Vec<String> = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The certificates of a running server: where they are from, and who keeps them fresh.
+//! The certificates of a running server: loading and renewal.
 
 use super::{CertDirError, ServeError, ServeOptions, cert_dir};
 use setpoint_apiserver::listen::{
@@ -9,32 +9,32 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often the server's own certificate is looked at: daily, which leaves a month of tries before
-/// it is over.
+/// How often the server's own certificate is checked: daily, which leaves a month of attempts
+/// before it expires.
 const RENEW_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What the secure listener shows and takes.
+/// The certificates and credentials of the secure listener.
 #[derive(Debug)]
 pub(super) struct Certificates {
     /// The CA and the administrator.
     pub(super) pki: Pki,
-    /// Who signed what the listener shows, in PEM.
+    /// The CA of the listener's certificate, in PEM.
     pub(super) ca: String,
     pub(super) tls: Tls,
     pub(super) freshness: Freshness,
 }
 
-/// Keeps the certificate that is shown fresh.
+/// How the presented certificate is renewed.
 #[derive(Debug)]
 pub(super) enum Freshness {
-    /// Its files are somebody else's: they are followed.
+    /// Someone else maintains its files, which are watched.
     Files(CertificateWatcher),
-    /// It is made here: it is made anew before it is over.
+    /// It is made here, and renewed before it expires.
     Own(Renewal),
 }
 
 impl Certificates {
-    /// Reads or makes them.
+    /// Loads or makes the certificates.
     pub(super) fn open(options: &ServeOptions, clock: &Clock) -> Result<Self, ServeError> {
         let mut names = options.names.clone();
         names.push(options.address.ip().to_string());
@@ -78,7 +78,7 @@ impl Freshness {
     }
 }
 
-/// Makes the server's certificate anew in its last month.
+/// Renews the server's certificate in its last month.
 #[derive(Debug)]
 pub(super) struct Renewal {
     folder: Option<PathBuf>,
@@ -94,10 +94,10 @@ impl Renewal {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                // Cancel safe: a sleep takes nothing.
+                // Cancel safe: a sleep holds no state.
                 () = tokio::time::sleep(RENEW_INTERVAL) => {}
             }
-            if let Err(error) = self.look() {
+            if let Err(error) = self.renew_if_due() {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(
                     error,
@@ -107,8 +107,8 @@ impl Renewal {
         }
     }
 
-    /// Renews it if it is time.
-    fn look(&mut self) -> Result<(), CertDirError> {
+    /// Renews the certificate if it is due.
+    fn renew_if_due(&mut self) -> Result<(), CertDirError> {
         let loaded = Pki::load(self.files.clone(), self.clock.now(), &self.names);
         let (pki, Loaded::Renewed(why)) = loaded.map_err(|source| CertDirError::Pki {
             folder: self.folder.clone().unwrap_or_default(),
@@ -119,7 +119,7 @@ impl Renewal {
         };
         self.current.set(pki.current().get());
         self.files = pki.files().clone();
-        tracing::info!(why, "the server's certificate has been made anew");
+        tracing::info!(why, "renewed the server's certificate");
         match &self.folder {
             Some(folder) => cert_dir::renew(folder, &self.files),
             None => Ok(()),
@@ -152,7 +152,7 @@ mod tests {
         tokio::join!(certificates.freshness.run(stop.clone()), story);
         let second = current.get().chain().to_vec();
         assert_ne!(second, first);
-        // The next start finds the same, and it is good for most of a year.
+        // The next start finds the same certificate, and it is valid for most of a year.
         let later = clock.now() + day * 300;
         let pki = cert_dir::open(&folder, later, &["127.0.0.1".to_owned()]).unwrap();
         assert_eq!(pki.current().get().chain(), second);

@@ -1,4 +1,4 @@
-//! Kubeconfig files: how clients find the server and who they are.
+//! Kubeconfig files: the server's address and the client's credentials.
 
 use super::ServeError;
 use base64::Engine as _;
@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Who may read the file: its owner, since it holds a private key.
+/// File mode: readable by its owner only, because the file contains a private key.
 const MODE: u32 = 0o600;
 
 #[derive(Debug, Serialize)]
@@ -67,8 +67,8 @@ struct ContextMembers {
     user: &'static str,
 }
 
-/// The administrator's kubeconfig as YAML. It holds both a certificate and a token, for clients
-/// that take only one of them. `ca`: who signed the server's certificate, in PEM.
+/// Renders the administrator's kubeconfig as YAML. It has both a certificate and a token, for
+/// clients that support only one of them. `ca` is the CA of the server's certificate, in PEM.
 pub(super) fn render(server: &str, ca: &str, pki: &Pki) -> Result<String, ServeError> {
     const NAME: &str = "setpoint";
     let (certificate, key) = pki.admin_pem();
@@ -103,21 +103,22 @@ pub(super) fn render(server: &str, ca: &str, pki: &Pki) -> Result<String, ServeE
     serde_saphyr::to_string(&config).map_err(|error| ServeError::KubeconfigText(error.into()))
 }
 
-/// Writes a file that only its owner may read, whole or not at all.
+/// Writes a file atomically, readable by its owner only.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
     let name = path.file_name().ok_or_else(no_name)?;
-    let beside = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let temporary =
+        path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let written = std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(MODE)
-        .open(&beside)
+        .open(&temporary)
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .and_then(|()| std::fs::rename(&beside, path));
+        .and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
-        // What was begun is of no use; that it cannot be removed tells nothing new.
-        let _ = std::fs::remove_file(&beside);
+        // The temporary file is of no use. A failure to remove it adds no information.
+        let _ = std::fs::remove_file(&temporary);
     }
     written
 }

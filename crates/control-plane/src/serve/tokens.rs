@@ -1,36 +1,36 @@
-//! Kubernetes' file of static tokens: CSV with token, user name, user uid and, quoted, group names.
+//! Kubernetes' static token file: CSV with token, user name, user uid and, quoted, group names.
 
 use setpoint_apiserver::listen::{CertificateError, read_file};
 use setpoint_apiserver::{Credentials, Identity};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Why a file of tokens cannot be used.
+/// Why a token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("read the file of tokens")]
     Read(#[from] CertificateError),
-    /// It is not UTF-8.
+    /// The file is not UTF-8.
     #[error("{} is not UTF-8", path.display())]
     NotText {
         /// The file.
         path: PathBuf,
     },
-    /// A line is no record. Its content is not shown: it may hold a token.
+    /// A line is not a valid record. Its content is not shown, because it may contain a token.
     #[error("{} line {line}: {why}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// The line's number, from one.
+        /// The line number, from one.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
     },
 }
 
-/// Adds the tokens of a file to what is accepted.
+/// Adds the tokens of a file to the accepted credentials.
 pub(super) fn read(path: &Path, accepted: Credentials) -> Result<Credentials, TokenFileError> {
     let text = String::from_utf8(read_file(path)?)
         .map_err(|_| TokenFileError::NotText { path: path.to_owned() })?;
@@ -44,20 +44,20 @@ pub(super) fn read(path: &Path, accepted: Credentials) -> Result<Credentials, To
             _ => return Err(failed("a token, a user name and a uid are wanted")),
         };
         if token.is_empty() {
-            tracing::warn!(file = %path.display(), line = n + 1, "a line without a token is left out");
+            tracing::warn!(file = %path.display(), line = n + 1, "ignored a line without a token");
             continue;
         }
         let groups = groups.split(',').filter(|group| !group.is_empty());
         let groups = groups.chain(["system:authenticated"]);
         let user = Identity { uid: uid.as_str().into(), ..Identity::new(user, groups) };
         if users.insert(token.clone(), user).is_some() {
-            tracing::warn!(file = %path.display(), line = n + 1, "a token is there twice: the last one counts");
+            tracing::warn!(file = %path.display(), line = n + 1, "a token occurs twice: the last line is used");
         }
     }
     Ok(users.into_iter().fold(accepted, |accepted, (token, user)| accepted.token(&token, user)))
 }
 
-/// The fields of a line of CSV; a quote within quotes is doubled.
+/// Splits a line of CSV into fields. A quote within quotes is doubled.
 fn fields(line: &str) -> Result<Vec<String>, &'static str> {
     let mut fields = Vec::new();
     let mut rest = line;
@@ -82,7 +82,7 @@ fn fields(line: &str) -> Result<Vec<String>, &'static str> {
             field.push_str(&rest[..end]);
             rest = &rest[end..];
             if field.contains('"') {
-                return Err("a quote in a field that does not begin with one");
+                return Err("a quote in a field that does not start with one");
             }
         }
         fields.push(field);
@@ -108,17 +108,17 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_split_as_csv_has_them() {
+    fn fields_are_split_as_csv() {
         let split = |line| fields(line).map(|fields| fields.join("|"));
         assert_eq!(split(r#"t,alice,1,"dev,ops""#).unwrap(), "t|alice|1|dev,ops");
         assert_eq!(split(r#"t,"a ""b"" c",,"#).unwrap(), r#"t|a "b" c||"#);
         assert_eq!(split(r#"t,"a"#), Err("a quote is not closed"));
         assert_eq!(split(r#"t,"a"b,c"#), Err("text after a closing quote"));
-        assert_eq!(split(r#"t,a"b",c"#), Err("a quote in a field that does not begin with one"));
+        assert_eq!(split(r#"t,a"b",c"#), Err("a quote in a field that does not start with one"));
     }
 
     #[test]
-    fn users_are_read_and_what_is_none_is_named_by_its_line() {
+    fn users_are_read_and_invalid_lines_are_reported_by_number() {
         let text = "t1,alice,1,\"dev,ops\"\n\n,nobody,2\nt1,bob,3\n";
         assert_eq!(read_text(text).unwrap(), r#"["bob"]"#);
         assert_eq!(

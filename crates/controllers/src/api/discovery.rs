@@ -1,4 +1,4 @@
-//! What the server serves, read from its aggregated discovery documents.
+//! Reads the resources that the server serves from its aggregated discovery documents.
 
 use super::{Api, RequestError};
 use serde_json::Value;
@@ -27,13 +27,13 @@ impl Resource {
         }
     }
 
-    /// `pods.`, `deployments.apps`: as the namespace controller's conditions name a resource.
+    /// The resource's name in the namespace controller's conditions: `pods.`, `deployments.apps`.
     pub(crate) fn dotted(&self) -> String {
         format!("{}.{}", self.resource, self.group)
     }
 
-    /// The path of the collection; `namespace` is ignored for cluster-scoped resources, and empty
-    /// means all of them.
+    /// The path of the collection. `namespace` is ignored for cluster-scoped resources; empty means
+    /// all namespaces.
     pub(crate) fn collection(&self, namespace: &str) -> String {
         let root = if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -53,18 +53,18 @@ impl Resource {
     }
 }
 
-/// The outcome of one look at discovery.
+/// The result of one read of discovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Discovered {
-    /// Every resource, each once, in its preferred version; in the server's order.
+    /// Every resource once, in its preferred version, in the server's order.
     pub(crate) resources: Vec<Resource>,
-    /// Group versions that are registered and could not be read: their resources are unknown.
+    /// Group versions that are registered but could not be read. Their resources are unknown.
     pub(crate) stale: Vec<String>,
 }
 
 impl Discovered {
     /// The resource of a kind, in any version of the group that `api_version` names: an object has
-    /// one identity over all of them.
+    /// the same identity in all versions.
     pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Resource> {
         let (group, _) = api_version.rsplit_once('/').unwrap_or_default();
         self.resources.iter().find(|resource| resource.group == group && resource.kind == kind)

@@ -1,32 +1,32 @@
-//! One look at one object, and what follows from it.
+//! Processes one object: reads it and its owners, then deletes it, patches it or leaves it.
 
 use super::Shared;
 use super::graph::{Coordinates, Uid};
-use super::reference::{Standing, standing};
+use super::reference::{OwnerState, owner_state};
 use super::{FOREGROUND, ORPHAN};
 use crate::api::{RequestError, Resource};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 
-/// Why an object has to be looked at again.
+/// Why an object has to be processed again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CollectError {
     /// A request failed.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The server does not serve the kind (any more, or not yet).
+    /// The server does not serve the kind, either no longer or not yet.
     #[error("the kind {kind} of {api_version} is not served")]
     UnknownKind { api_version: String, kind: String },
     /// A cluster-scoped object names an owner in a namespace.
     #[error("a cluster-scoped object cannot have an owner in a namespace")]
     OwnerInNamespace,
-    /// Dependents still have to go, or to let go.
+    /// Dependents still exist and have to be deleted, or to drop their reference.
     #[error("{remaining} dependents remain")]
     Waiting { remaining: usize },
 }
 
-/// Looks at one object.
-pub(super) async fn look_at(shared: &Shared, uid: &Uid) -> Result<(), CollectError> {
+/// Processes one object.
+pub(super) async fn process(shared: &Shared, uid: &Uid) -> Result<(), CollectError> {
     let Some(coordinates) = shared.graph.lock().coordinates(uid).cloned() else { return Ok(()) };
     let Coordinates { api_version, kind, namespace, name } = coordinates;
     let discovered = shared.discovered().await?;
@@ -36,13 +36,13 @@ pub(super) async fn look_at(shared: &Shared, uid: &Uid) -> Result<(), CollectErr
     let path = resource.object(&namespace, &name);
     let live = match shared.api.get(&path).await {
         Ok(live) if live.uid() == &**uid => live,
-        Ok(_) => return gone(shared, uid),
-        Err(error) if error.is_not_found() => return gone(shared, uid),
+        Ok(_) => return forget(shared, uid),
+        Err(error) if error.is_not_found() => return forget(shared, uid),
         Err(error) => return Err(error.into()),
     };
-    let object = Looked { shared, uid, resource, path, live };
+    let object = Item { shared, uid, resource, path, live };
     if object.live.deletion_timestamp().is_empty() {
-        object.hold_to_owners().await
+        object.attempt_to_delete().await
     } else if object.live.finalizers().contains(&ORPHAN) {
         object.orphan_dependents().await
     } else if object.live.finalizers().contains(&FOREGROUND) {
@@ -52,14 +52,14 @@ pub(super) async fn look_at(shared: &Shared, uid: &Uid) -> Result<(), CollectErr
     }
 }
 
-fn gone(shared: &Shared, uid: &Uid) -> Result<(), CollectError> {
-    let look_at = shared.graph.lock().forget(uid);
-    shared.look_at(look_at);
+fn forget(shared: &Shared, uid: &Uid) -> Result<(), CollectError> {
+    let to_process = shared.graph.lock().forget(uid);
+    shared.enqueue(to_process);
     Ok(())
 }
 
-/// An object, as the graph and as the server have it.
-struct Looked<'a> {
+/// An object as the graph and the server have it.
+struct Item<'a> {
     shared: &'a Shared,
     uid: &'a Uid,
     resource: &'a Resource,
@@ -67,40 +67,42 @@ struct Looked<'a> {
     live: Value,
 }
 
-impl Looked<'_> {
+impl Item<'_> {
     fn references(&self) -> &[Value] {
         self.live["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn solid_references(&self, standings: &[Standing]) -> Vec<Value> {
-        let references = self.references().iter().zip(standings);
+    fn solid_references(&self, states: &[OwnerState]) -> Vec<Value> {
+        let references = self.references().iter().zip(states);
         references
-            .filter(|(_, standing)| **standing == Standing::Solid)
+            .filter(|(_, state)| **state == OwnerState::Solid)
             .map(|(reference, _)| reference.clone())
             .collect()
     }
 
-    /// Not being deleted: keeps it, takes references from it, or deletes it.
-    async fn hold_to_owners(&self) -> Result<(), CollectError> {
+    /// For an object that is not being deleted: leaves it, removes dangling references from it, or
+    /// deletes it.
+    async fn attempt_to_delete(&self) -> Result<(), CollectError> {
         if self.references().is_empty() {
             return Ok(());
         }
-        let mut standings = Vec::with_capacity(self.references().len());
+        let mut states = Vec::with_capacity(self.references().len());
         for reference in self.references() {
-            match standing(self.shared, &self.live, reference).await {
-                // Nothing will ever change about it.
+            match owner_state(self.shared, &self.live, reference).await {
+                // This can never change, so it is not retried.
                 Err(CollectError::OwnerInNamespace) => return Ok(()),
-                other => standings.push(other?),
+                other => states.push(other?),
             }
         }
-        let is = |wanted: Standing| standings.contains(&wanted);
-        if is(Standing::Solid) {
-            return match self.solid_references(&standings) {
-                kept if kept.len() == standings.len() => Ok(()),
-                kept => self.patch(json!({"ownerReferences": kept})).await,
+        let is = |wanted: OwnerState| states.contains(&wanted);
+        if is(OwnerState::Solid) {
+            return match self.solid_references(&states) {
+                remaining if remaining.len() == states.len() => Ok(()),
+                remaining => self.patch(json!({"ownerReferences": remaining})).await,
             };
         }
-        let policy = if is(Standing::Waiting) && self.shared.graph.lock().has_dependents(self.uid) {
+        let policy = if is(OwnerState::Waiting) && self.shared.graph.lock().has_dependents(self.uid)
+        {
             self.unblock_cycle().await?;
             "Foreground"
         } else if self.live.finalizers().contains(&ORPHAN) {
@@ -113,7 +115,7 @@ impl Looked<'_> {
         self.delete(policy).await
     }
 
-    /// Objects that own each other and wait for each other would wait for ever: this one stops
+    /// Objects that own each other and wait for each other would wait forever, so this one stops
     /// blocking.
     async fn unblock_cycle(&self) -> Result<(), CollectError> {
         let blocks =
@@ -131,36 +133,36 @@ impl Looked<'_> {
     }
 
     async fn delete(&self, policy: &str) -> Result<(), CollectError> {
-        // After a patch of its own the version is another one; the uid is what must not be
-        // mistaken.
+        // A patch of its own may have changed the version. The uid must still match.
         let mut preconditions = json!({"uid": &**self.uid});
         if policy != "Foreground" {
             preconditions["resourceVersion"] = self.live.resource_version().into();
         }
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy, "preconditions": preconditions});
         match self.shared.api.delete(&self.path, &options).await {
-            Err(error) if error.is_not_found() => gone(self.shared, self.uid),
+            Err(error) if error.is_not_found() => forget(self.shared, self.uid),
             other => Ok(other.map(drop)?),
         }
     }
 
-    /// Deleted in the foreground: lets go when no dependent is left that blocks. The graph had
-    /// every dependent looked at when the deletion began, and asks for another look at this object
-    /// as each of them goes.
+    /// For an object deleted in the foreground: removes its finalizer when no dependent blocks. The
+    /// graph enqueued every dependent when the deletion began, and enqueues this object again when
+    /// one of them is deleted.
     async fn delete_dependents(&self) -> Result<(), CollectError> {
         let is_blocked = self.shared.graph.lock().is_blocked(self.uid);
         if is_blocked { Ok(()) } else { self.drop_finalizer(FOREGROUND).await }
     }
 
-    /// Deleted with its dependents to be left alone: takes the reference from each, then lets go.
+    /// For an object deleted with policy `Orphan`: removes the reference from each dependent, then
+    /// the finalizer.
     async fn orphan_dependents(&self) -> Result<(), CollectError> {
         let mut remaining = 0;
         let dependents = self.shared.graph.lock().dependents(self.uid);
         for dependent in &dependents {
             let coordinates = self.shared.graph.lock().coordinates(dependent).cloned();
             let Some(coordinates) = coordinates else { continue };
-            if let Err(error) = self.take_reference_from(&coordinates, dependent).await {
-                tracing::debug!(%dependent, error = &error as &dyn std::error::Error, "take the reference from a dependent");
+            if let Err(error) = self.remove_reference_from(&coordinates, dependent).await {
+                tracing::debug!(%dependent, error = &error as &dyn std::error::Error, "remove the reference from a dependent");
                 remaining += 1;
             }
         }
@@ -170,7 +172,7 @@ impl Looked<'_> {
         self.drop_finalizer(ORPHAN).await
     }
 
-    async fn take_reference_from(
+    async fn remove_reference_from(
         &self,
         coordinates: &Coordinates,
         dependent: &Uid,
@@ -189,12 +191,12 @@ impl Looked<'_> {
         }
         let references =
             live["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let kept: Vec<&Value> =
+        let remaining: Vec<&Value> =
             references.iter().filter(|reference| reference["uid"] != **self.uid).collect();
-        if kept.len() == references.len() {
+        if remaining.len() == references.len() {
             return Ok(());
         }
-        let metadata = json!({"uid": &**dependent, "resourceVersion": live.resource_version(), "ownerReferences": kept});
+        let metadata = json!({"uid": &**dependent, "resourceVersion": live.resource_version(), "ownerReferences": remaining});
         match self.shared.api.merge_patch(&path, &json!({"metadata": metadata})).await {
             Err(error) if error.is_not_found() => Ok(()),
             other => Ok(other.map(drop)?),
@@ -203,17 +205,18 @@ impl Looked<'_> {
 
     async fn drop_finalizer(&self, finalizer: &str) -> Result<(), CollectError> {
         let finalizers = self.live.finalizers();
-        let kept: Vec<&str> = finalizers.into_iter().filter(|found| *found != finalizer).collect();
-        self.patch(json!({"finalizers": kept})).await
+        let remaining: Vec<&str> =
+            finalizers.into_iter().filter(|found| *found != finalizer).collect();
+        self.patch(json!({"finalizers": remaining})).await
     }
 
-    /// A patch of metadata that holds only for this very state of the object.
+    /// Patches metadata, with uid and resourceVersion as preconditions.
     async fn patch(&self, mut metadata: Value) -> Result<(), CollectError> {
         metadata["uid"] = (&**self.uid).into();
         metadata["resourceVersion"] = self.live.resource_version().into();
         tracing::debug!(resource = %self.resource.resource, name = self.live.name(), %metadata, "patch");
         match self.shared.api.merge_patch(&self.path, &json!({"metadata": metadata})).await {
-            Err(error) if error.is_not_found() => gone(self.shared, self.uid),
+            Err(error) if error.is_not_found() => forget(self.shared, self.uid),
             other => Ok(other.map(drop)?),
         }
     }

@@ -1,5 +1,4 @@
-//! The objects of a server in the same process, told by the server itself: no informer for each
-//! resource.
+//! A feed of all objects of a server in the same process. It replaces one informer per resource.
 
 use super::Shared;
 use bytes::Bytes;
@@ -9,31 +8,32 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// How many types the feed remembers the names of.
+/// Maximum number of types whose names the feed caches.
 ///
-/// 4096: more than any server serves. Beyond it the names are forgotten and remembered anew.
+/// 4096, more than any server serves. When it is exceeded the cache is cleared.
 const TYPES_MAX: usize = 4096;
 
-/// Everything that happens to the objects of a server, in the server's order.
+/// All changes to the objects of a server, in the server's order.
 ///
 /// An object's `apiVersion` may be any version of its kind.
 pub trait ObjectFeed: Send + 'static {
-    /// The next thing to know; `None` when the feed has ended. Dropping the future loses nothing.
-    fn next(&mut self) -> BoxFuture<'_, Option<Told>>;
+    /// The next event; `None` when the feed has ended. Dropping the future loses nothing.
+    fn next(&mut self) -> BoxFuture<'_, Option<ObjectEvent>>;
 }
 
-/// One thing that a feed tells.
+/// One event of an [`ObjectFeed`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Told {
-    /// All objects that exist follow, then [`Told::Synced`]. An object that was there before and
-    /// is not among them is gone.
+pub enum ObjectEvent {
+    /// All existing objects follow, then [`ObjectEvent::Synced`]. A known object that is not among
+    /// them was deleted.
     Restarted,
-    /// An object as it is now: encoded JSON with `apiVersion`, `kind` and `metadata`.
-    Present(Bytes),
-    /// An object as it last was; it is gone.
-    Gone(Bytes),
-    /// Every object that existed has been told.
+    /// An object was created or updated, or exists: encoded JSON with `apiVersion`, `kind` and
+    /// `metadata`.
+    Put(Bytes),
+    /// An object was deleted; its last state.
+    Deleted(Bytes),
+    /// Every existing object has been sent.
     Synced,
 }
 
@@ -45,34 +45,34 @@ impl Feed {
         Self(Box::new(feed))
     }
 
-    /// Takes the feed into the graph until it ends. `synced` becomes true once everything that
-    /// existed has been told.
+    /// Applies the feed to the graph until it ends. Sets `synced` to true once all existing objects
+    /// have been applied.
     pub(super) async fn follow(
         mut self,
         shared: Arc<Shared>,
         synced: tokio::sync::watch::Sender<bool>,
     ) {
         let mut types = Types::default();
-        // The objects told since the feed restarted, until it has synced.
-        let mut told: Option<HashSet<Arc<str>>> = Some(HashSet::new());
+        // The objects received since the feed restarted, until it has synced.
+        let mut listed: Option<HashSet<Arc<str>>> = Some(HashSet::new());
         while let Some(next) = self.0.next().await {
             match next {
-                Told::Restarted => told = Some(HashSet::new()),
-                Told::Present(bytes) => {
+                ObjectEvent::Restarted => listed = Some(HashSet::new()),
+                ObjectEvent::Put(bytes) => {
                     let Some(skim) = skim(&bytes) else { continue };
-                    if let Some(told) = &mut told {
-                        told.insert((&*skim.uid).into());
+                    if let Some(listed) = &mut listed {
+                        listed.insert((&*skim.uid).into());
                     }
                     let (api_version, kind) = types.of(&skim.api_version, &skim.kind);
                     shared.observe(&api_version, &kind, &skim);
                 }
-                Told::Gone(bytes) => {
+                ObjectEvent::Deleted(bytes) => {
                     let Some(skim) = skim(&bytes) else { continue };
                     shared.forget(&skim.uid, &skim.kind);
                 }
-                Told::Synced => {
-                    if let Some(told) = told.take() {
-                        shared.forget_others(&told);
+                ObjectEvent::Synced => {
+                    if let Some(listed) = listed.take() {
+                        shared.forget_others(&listed);
                     }
                     synced.send_replace(true);
                 }
@@ -91,14 +91,14 @@ fn skim(bytes: &[u8]) -> Option<Skim<'_>> {
     Skim::of(bytes)
         .inspect_err(|error| tracing::debug!(%error, "a stored object cannot be read"))
         .ok()
-        // What a server keeps for itself has none.
+        // A server's internal records have no uid.
         .filter(|skim| !skim.uid.is_empty())
 }
 
 /// `apiVersion` and kind.
 type Names = (Arc<str>, Arc<str>);
 
-/// The names of types, each kept once for all objects of the type: by `apiVersion`, by kind.
+/// The names of types by `apiVersion` and kind, each stored once for all objects of the type.
 #[derive(Default)]
 struct Types(HashMap<String, HashMap<String, Names>>);
 

@@ -1,20 +1,20 @@
-//! Who owns whom: a graph of objects by uid, and what each change of it asks for.
+//! The ownership graph: objects by uid, and the objects that each change requires to be processed.
 //!
-//! Pure data: no requests, no time. [`Graph::observe`] and [`Graph::forget`] take in a change and
-//! return the objects that have to be looked at because of it. Each costs n·log n in the owner
-//! references of the object and the dependents it had.
+//! Pure data: no requests, no time. [`Graph::observe`] and [`Graph::forget`] apply a change and
+//! return the objects to process. Each costs n·log n in the owner references of the object and its
+//! previous dependents.
 //!
-//! An owner known only from a reference is a *virtual* node until a watch shows it or a look at the
-//! server says that it is not there. A reference whose coordinates differ from the real object of
-//! that uid is followed like any other: only uids count.
+//! An owner known only from a reference is a *virtual* node until a watch shows it, or a read from
+//! the server shows that it does not exist. A reference whose coordinates differ from the real
+//! object of that uid is followed like any other: only uids count.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The identity that a graph is keyed by.
+/// The key of the graph: an object's uid.
 pub(crate) type Uid = Arc<str>;
 
-/// Where an object is.
+/// An object's type, namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Coordinates {
     /// `apps/v1`. Shared by the objects of a type.
@@ -36,14 +36,14 @@ pub(crate) struct OwnerReference {
     pub(crate) block_owner_deletion: bool,
 }
 
-/// What the collector needs to know of an object.
+/// The parts of an object that the collector needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Observation {
     pub(crate) uid: Uid,
     pub(crate) coordinates: Coordinates,
     pub(crate) owners: Vec<OwnerReference>,
     pub(crate) deleting: bool,
-    /// The finalizers of the collector's own.
+    /// Whether the object has the finalizer `foregroundDeletion`, and `orphan`.
     pub(crate) foreground: bool,
     pub(crate) orphan: bool,
 }
@@ -53,14 +53,14 @@ pub(crate) struct Observation {
 struct Node {
     coordinates: Coordinates,
     owners: Box<[Uid]>,
-    /// Whether each blocks the deletion of this object in the foreground.
+    /// Dependents, each with whether it blocks this object's foreground deletion.
     dependents: BTreeMap<Uid, bool>,
-    /// How many of the dependents block.
+    /// Number of dependents that block.
     n_blocking: usize,
     deleting: bool,
     foreground: bool,
     orphan: bool,
-    /// Known from references only.
+    /// Whether it is known from references only.
     is_virtual: bool,
 }
 
@@ -78,7 +78,7 @@ impl Node {
         }
     }
 
-    /// It is being deleted and waits for its dependents.
+    /// Whether it is being deleted and waits for its dependents.
     fn waits_for_dependents(&self) -> bool {
         self.deleting && self.foreground
     }
@@ -97,18 +97,18 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// Where an object is, if the graph knows it.
+    /// The coordinates of an object; `None` if it is not in the graph.
     pub(crate) fn coordinates(&self, uid: &str) -> Option<&Coordinates> {
         self.nodes.get(uid).map(|node| &node.coordinates)
     }
 
-    /// Where an object is that was seen, not only referred to.
-    pub(crate) fn seen(&self, uid: &str) -> Option<&Coordinates> {
+    /// The coordinates of an object that was observed; `None` if it is known from references only.
+    pub(crate) fn observed(&self, uid: &str) -> Option<&Coordinates> {
         self.nodes.get(uid).filter(|node| !node.is_virtual).map(|node| &node.coordinates)
     }
 
-    /// Every object that was seen.
-    pub(crate) fn all_seen(&self) -> impl Iterator<Item = &Uid> {
+    /// Every object that was observed.
+    pub(crate) fn all_observed(&self) -> impl Iterator<Item = &Uid> {
         self.nodes.iter().filter(|(_, node)| !node.is_virtual).map(|(uid, _)| uid)
     }
 
@@ -116,7 +116,7 @@ impl Graph {
         self.nodes.get(uid).is_some_and(|node| !node.dependents.is_empty())
     }
 
-    /// Whether a dependent keeps this object from being deleted in the foreground.
+    /// Whether a dependent blocks this object's foreground deletion.
     pub(crate) fn is_blocked(&self, uid: &str) -> bool {
         self.nodes.get(uid).is_some_and(|node| node.n_blocking > 0)
     }
@@ -125,80 +125,81 @@ impl Graph {
         self.nodes.get(uid).into_iter().flat_map(|node| node.dependents.keys().cloned()).collect()
     }
 
-    /// Whether a dependent of this object waits for dependents of its own.
+    /// Whether a dependent of this object is itself waiting for its dependents.
     pub(crate) fn has_waiting_dependent(&self, uid: &str) -> bool {
         let waits = |uid: &Uid| self.nodes.get(uid).is_some_and(Node::waits_for_dependents);
         self.nodes.get(uid).is_some_and(|node| node.dependents.keys().any(waits))
     }
 
-    /// Takes in an object as it is now; returns what to look at.
-    pub(crate) fn observe(&mut self, seen: Observation) -> Vec<Uid> {
-        let mut look_at = Vec::new();
+    /// Adds or updates an object; returns the objects to process.
+    pub(crate) fn observe(&mut self, object: Observation) -> Vec<Uid> {
+        let mut to_process = Vec::new();
         let known: BTreeSet<Uid> = self
             .nodes
-            .get(&seen.uid)
+            .get(&object.uid)
             .into_iter()
             .flat_map(|node| node.owners.iter().cloned())
             .collect();
         let owners: BTreeSet<Uid> =
-            seen.owners.iter().map(|reference| reference.uid.clone()).collect();
-        for reference in &seen.owners {
+            object.owners.iter().map(|reference| reference.uid.clone()).collect();
+        for reference in &object.owners {
             let owner = self.nodes.entry(reference.uid.clone()).or_insert_with(|| {
-                look_at.push(reference.uid.clone());
-                Node::new(virtual_owner(reference, &seen.coordinates.namespace), true)
+                to_process.push(reference.uid.clone());
+                Node::new(virtual_owner(reference, &object.coordinates.namespace), true)
             });
-            owner.link(&seen.uid, reference.block_owner_deletion);
+            owner.link(&object.uid, reference.block_owner_deletion);
             if known.contains(&reference.uid)
                 && !reference.block_owner_deletion
                 && owner.waits_for_dependents()
             {
                 // It may have been the last one that blocked.
-                look_at.push(reference.uid.clone());
+                to_process.push(reference.uid.clone());
             }
         }
         for uid in known.difference(&owners) {
-            self.unlink(uid, &seen.uid);
+            self.unlink(uid, &object.uid);
             // An owner may have been waiting for this dependent.
-            look_at.extend(self.waiting(uid));
+            to_process.extend(self.waiting(uid));
         }
         if !owners.is_empty() && known != owners {
-            look_at.push(seen.uid.clone());
+            to_process.push(object.uid.clone());
         }
-        if seen.deleting {
-            // A dependent that is on its way out may be what its owner waits for to act on another.
-            look_at.extend(owners.iter().filter_map(|uid| self.waiting(uid)));
+        if object.deleting {
+            // The deletion of a dependent may be what its owner waits for before it acts on
+            // another.
+            to_process.extend(owners.iter().filter_map(|uid| self.waiting(uid)));
         }
         let node = self
             .nodes
-            .entry(seen.uid.clone())
-            .or_insert_with(|| Node::new(seen.coordinates.clone(), false));
+            .entry(object.uid.clone())
+            .or_insert_with(|| Node::new(object.coordinates.clone(), false));
         let (began_foreground, began_orphan) = (
-            seen.deleting && seen.foreground && !node.waits_for_dependents(),
-            seen.deleting && seen.orphan && !(node.deleting && node.orphan),
+            object.deleting && object.foreground && !node.waits_for_dependents(),
+            object.deleting && object.orphan && !(node.deleting && node.orphan),
         );
-        node.coordinates = seen.coordinates;
+        node.coordinates = object.coordinates;
         node.owners = owners.into_iter().collect();
         (node.deleting, node.foreground, node.orphan) =
-            (seen.deleting, seen.foreground, seen.orphan);
+            (object.deleting, object.foreground, object.orphan);
         node.is_virtual = false;
         if began_foreground {
-            look_at.extend(node.dependents.keys().cloned());
+            to_process.extend(node.dependents.keys().cloned());
         }
         if began_foreground || began_orphan {
-            look_at.push(seen.uid);
+            to_process.push(object.uid);
         }
-        look_at
+        to_process
     }
 
-    /// Takes in that an object is gone; returns what to look at.
+    /// Removes an object; returns the objects to process.
     pub(crate) fn forget(&mut self, uid: &str) -> Vec<Uid> {
         let Some(node) = self.nodes.remove(uid) else { return Vec::new() };
-        let mut look_at: Vec<Uid> = node.dependents.into_keys().collect();
+        let mut to_process: Vec<Uid> = node.dependents.into_keys().collect();
         for owner in &node.owners {
             self.unlink(owner, uid);
-            look_at.extend(self.waiting(owner));
+            to_process.extend(self.waiting(owner));
         }
-        look_at
+        to_process
     }
 
     fn unlink(&mut self, owner: &str, dependent: &str) {
@@ -217,7 +218,7 @@ impl Graph {
     }
 }
 
-/// Where an owner is said to be that only a reference tells of: in its dependent's namespace.
+/// The assumed coordinates of an owner known only from a reference: its dependent's namespace.
 fn virtual_owner(reference: &OwnerReference, namespace: &str) -> Coordinates {
     Coordinates {
         api_version: (&*reference.api_version).into(),
@@ -232,13 +233,13 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    /// `a` an object; `a<o` one owned by `o`, `a<o!` blocking; `~a` deleted in the foreground, `^a`
-    /// orphaning, `-a` gone.
+    /// Script: `a` is an object, `a<o` one owned by `o`, `a<o!` a blocking one, `~a` deleted in the
+    /// foreground, `^a` orphaning, `-a` deleted.
     fn check(script: &str, expected: Expect) {
         let mut graph = Graph::default();
-        let mut told = Vec::new();
+        let mut trace = Vec::new();
         for step in script.split_whitespace() {
-            let look_at = if let Some(uid) = step.strip_prefix('-') {
+            let to_process = if let Some(uid) = step.strip_prefix('-') {
                 graph.forget(uid)
             } else {
                 let (foreground, orphan) = (step.starts_with('~'), step.starts_with('^'));
@@ -269,13 +270,13 @@ mod tests {
                     orphan,
                 })
             };
-            told.push(format!("{step}: {}", look_at.join(" ")).trim_end().to_owned());
+            trace.push(format!("{step}: {}", to_process.join(" ")).trim_end().to_owned());
         }
-        expected.assert_eq(&told.join("\n"));
+        expected.assert_eq(&trace.join("\n"));
     }
 
     #[test]
-    fn dependents_are_looked_at_when_their_owner_goes() {
+    fn dependents_are_processed_when_their_owner_is_deleted() {
         check(
             "o a<o b<o -o",
             expect![[r#"
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_known_from_a_reference_only_is_looked_at_too() {
+    fn owner_known_only_from_a_reference_is_processed_too() {
         check(
             "a<o a<o o -o",
             expect![[r#"
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn foreground_deletion_looks_at_the_dependents_and_comes_back_when_they_go() {
+    fn foreground_deletion_processes_dependents_and_again_the_owner_when_they_are_deleted() {
         check(
             "o a<o! b<o ~o ~o -a -b",
             expect![[r#"
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn dependent_that_drops_its_reference_frees_the_owner() {
+    fn dependent_that_drops_its_reference_unblocks_the_owner() {
         check(
             "o a<o! ~o a",
             expect![[r#"
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn orphaning_looks_at_the_owner_alone() {
+    fn orphaning_processes_only_the_owner() {
         check(
             "o a<o ^o ^o",
             expect![[r#"
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn virtual_owner_goes_with_its_last_dependent() {
+    fn virtual_owner_is_removed_with_its_last_dependent() {
         check(
             "a<o b<o -a -b c<o",
             expect![[r#"

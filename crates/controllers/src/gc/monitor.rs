@@ -1,4 +1,4 @@
-//! One watched resource of a remote server: from its events into the graph.
+//! Watches one resource of a remote server and applies its events to the graph.
 
 use super::Shared;
 use crate::api::Resource;
@@ -19,11 +19,12 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Waits until the graph has taken in the first list, or the server refuses it (403, 404).
+    /// Waits until the first list has been applied to the graph, or the server refuses it (403,
+    /// 404).
     pub(super) async fn settled(&mut self) {
         let synced = async {
             match &self.registration {
-                // An error means that the informer was stopped, which is as final.
+                // An error means that the informer was stopped, so it will not sync.
                 Some(registration) => drop(registration.synced().await),
                 None => std::future::pending().await,
             }
@@ -33,7 +34,7 @@ impl Monitor {
             status.has_stopped || degraded.is_some_and(|degraded| degraded.refused_since.is_some())
         };
         let refused = async { drop(self.status.wait_for(is_refused).await) };
-        // Cancel safe: both only look.
+        // Cancel safe: both only wait for a state.
         tokio::select! {
             () = synced => {}
             () = refused => {}
@@ -69,7 +70,7 @@ pub(super) fn start(
             }
         }
     };
-    // A handler is refused only after the informer has stopped, and this one has not begun.
+    // A handler is refused only after the informer has stopped, and this one has not started.
     let registration = informer.add_handler(handler, HandlerOptions::default()).ok();
     let status = informer.watch_status();
     tasks.spawn(worker.run(stop));

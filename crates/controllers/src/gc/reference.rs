@@ -1,18 +1,18 @@
-//! What an owner reference of a live object leads to.
+//! Resolves the owner references of a live object.
 
 use super::collect::CollectError;
 use super::{FOREGROUND, Shared};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 
-/// What a reference leads to, looked up on the server.
+/// The state of the owner that a reference names, as read from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum OwnerState {
     /// The owner exists.
     Solid,
     /// The owner is being deleted and waits for its dependents.
     Waiting,
-    /// There is no such owner: the object is missing, or it has another uid.
+    /// The owner does not exist, or has another uid.
     Dangling,
 }
 
@@ -21,44 +21,44 @@ fn text<'a>(reference: &'a Value, member: &str) -> &'a str {
     reference[member].as_str().unwrap_or_default()
 }
 
-/// Looks an owner up in its dependent's namespace (or in the cluster scope).
-pub(super) async fn standing(
+/// Looks up an owner in its dependent's namespace, or in the cluster scope.
+pub(super) async fn owner_state(
     shared: &Shared,
     dependent: &Value,
     reference: &Value,
-) -> Result<Standing, CollectError> {
+) -> Result<OwnerState, CollectError> {
     let (api_version, kind) = (text(reference, "apiVersion"), text(reference, "kind"));
     let discovered = shared.discovered().await?;
     let resource = discovered.of_kind(api_version, kind).ok_or_else(|| {
         CollectError::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() }
     })?;
     if resource.namespaced && dependent.namespace().is_empty() {
-        // A cluster-scoped object cannot be owned from inside a namespace: never resolved, never
+        // A cluster-scoped object cannot have an owner in a namespace: never resolved, never
         // deleted.
         return Err(CollectError::OwnerInNamespace);
     }
     match shared.api.get(&resource.object(dependent.namespace(), text(reference, "name"))).await {
-        Ok(owner) if owner.uid() != text(reference, "uid") => Ok(Standing::Dangling),
+        Ok(owner) if owner.uid() != text(reference, "uid") => Ok(OwnerState::Dangling),
         Ok(owner)
             if !owner.deletion_timestamp().is_empty()
                 && owner.finalizers().contains(&FOREGROUND) =>
         {
-            Ok(Standing::Waiting)
+            Ok(OwnerState::Waiting)
         }
-        Ok(_) => Ok(Standing::Solid),
+        Ok(_) => Ok(OwnerState::Solid),
         Err(error) if error.is_not_found() => {
             warn_of_other_namespace(shared, dependent, reference).await;
-            Ok(Standing::Dangling)
+            Ok(OwnerState::Dangling)
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Says so, by an Event, when the owner exists in another namespace. Failing to say so changes
-/// nothing.
+/// Records a warning Event if the owner exists in another namespace. A failure to record it is
+/// ignored.
 async fn warn_of_other_namespace(shared: &Shared, dependent: &Value, reference: &Value) {
     let uid = text(reference, "uid");
-    let elsewhere = shared.graph.lock().seen(uid).is_some_and(|owner| {
+    let elsewhere = shared.graph.lock().observed(uid).is_some_and(|owner| {
         !owner.namespace.is_empty() && &*owner.namespace != dependent.namespace()
     });
     if !elsewhere {

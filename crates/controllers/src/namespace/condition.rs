@@ -1,36 +1,36 @@
-//! What a pass found, and the conditions that say so.
+//! The findings of a pass, and the conditions that report them.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long content with finalizers is given before the next look: 15 s, as the reference.
+/// Time that content with finalizers gets before the next pass: 15 s, as in the reference.
 const FINALIZER_ESTIMATE: Duration = Duration::from_secs(15);
 
-/// What one pass found.
+/// The findings of one pass.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Groups that discovery could not read.
     pub(super) stale_groups: Vec<String>,
-    /// Why resources could not be deleted, by resource.
+    /// Errors of resources that could not be deleted, by resource.
     pub(super) failures: BTreeMap<String, String>,
-    /// How many instances remain, by resource (`configmaps.`).
+    /// Number of remaining instances, by resource (`configmaps.`).
     pub(super) remaining: BTreeMap<String, usize>,
-    /// How many instances each finalizer holds.
+    /// Number of remaining instances, by finalizer.
     pub(super) finalizers: BTreeMap<String, usize>,
     /// The longest grace period among remaining pods.
     pub(super) pods_grace: Option<Duration>,
 }
 
 impl Findings {
-    /// Why the pass has failed, if it has.
+    /// Why the pass failed; `None` if it did not.
     pub(super) fn failure(&self) -> Option<String> {
         let stale = (!self.stale_groups.is_empty()).then(|| self.stale_message());
         let failed = (!self.failures.is_empty()).then(|| self.failure_message());
         stale.or(failed)
     }
 
-    /// When to look again at what remains; `None` when nothing does.
+    /// How long to wait before the next pass; `None` if nothing remains.
     pub(super) fn estimate(&self) -> Option<Duration> {
         let longest = match self.pods_grace {
             Some(grace) => grace,
@@ -70,14 +70,15 @@ impl Findings {
                 Some((reason, message)) => (kind, "True", reason, message),
                 None => (kind, "False", reason, message.to_owned()),
             };
-        let counted = |counts: &BTreeMap<String, usize>, what: &str| {
+        let counted = |counts: &BTreeMap<String, usize>, verb: &str| {
             counts
                 .iter()
-                .map(|(name, count)| format!("{name} {what} {count} resource instances"))
+                .map(|(name, count)| format!("{name} {verb} {count} resource instances"))
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        // While pods remain nothing else was looked at: the rest reads as if nothing remained.
+        // While pods remain nothing else was examined, so the other conditions read as if nothing
+        // remained.
         let waits_for_pods = self.pods_grace.is_some();
         let remaining = (!self.remaining.is_empty() && !waits_for_pods).then(|| {
             (
@@ -128,7 +129,7 @@ impl Findings {
     }
 }
 
-/// Sets the five conditions in a namespace's status; says whether any changed.
+/// Sets the five conditions in a namespace's status; returns whether any changed.
 pub(super) fn set_all(namespace: &mut Value, findings: &Findings, now: &str) -> bool {
     let mut conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let mut changed = false;
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
     use expect_test::expect;
 
-    fn told(findings: &Findings) -> String {
+    fn describe(findings: &Findings) -> String {
         findings
             .conditions()
             .map(|(kind, status, reason, message)| format!("{kind}={status} {reason}: {message}"))
@@ -176,11 +177,11 @@ mod tests {
             NamespaceDeletionContentFailure=False ContentDeleted: All content successfully deleted, may be waiting on finalization
             NamespaceContentRemaining=False ContentRemoved: All content successfully removed
             NamespaceFinalizersRemaining=False ContentHasNoFinalizers: All content-preserving finalizers finished"#]]
-        .assert_eq(&told(&Findings::default()));
+        .assert_eq(&describe(&Findings::default()));
     }
 
     #[test]
-    fn what_remains_is_counted_and_sorted() {
+    fn remaining_instances_are_counted_and_sorted() {
         let findings = Findings {
             stale_groups: vec!["broken.io/v1".into()],
             remaining: BTreeMap::from([
@@ -197,24 +198,24 @@ mod tests {
             NamespaceDeletionContentFailure=False ContentDeleted: All content successfully deleted, may be waiting on finalization
             NamespaceContentRemaining=True SomeResourcesRemain: Some resources are remaining: configmaps. has 2 resource instances, plains.ex.io has 1 resource instances, secrets. has 1 resource instances
             NamespaceFinalizersRemaining=True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: ex.io/f0 in 1 resource instances, ex.io/f1 in 2 resource instances"#]]
-        .assert_eq(&told(&findings));
+        .assert_eq(&describe(&findings));
         assert_eq!(findings.estimate(), Some(Duration::from_millis(8500)));
     }
 
     #[test]
-    fn pods_hide_the_rest_and_set_the_pace() {
+    fn remaining_pods_hide_other_content_and_set_the_estimate() {
         let findings = Findings {
             remaining: BTreeMap::from([("pods.".into(), 1)]),
             finalizers: BTreeMap::from([("ex.io/f".into(), 1)]),
             pods_grace: Some(Duration::from_secs(30)),
             ..Findings::default()
         };
-        assert!(!told(&findings).contains("=True"));
+        assert!(!describe(&findings).contains("=True"));
         assert_eq!(findings.estimate(), Some(Duration::from_secs(16)));
     }
 
     #[test]
-    fn transition_time_moves_only_with_the_status() {
+    fn transition_time_changes_only_with_the_status() {
         let mut namespace = json!({"status": {"phase": "Terminating"}});
         assert!(set_all(&mut namespace, &Findings::default(), "t1"));
         assert!(!set_all(&mut namespace, &Findings::default(), "t2"), "nothing new");

@@ -1,4 +1,4 @@
-//! What a namespace holds, and its removal.
+//! Deletes the content of a namespace.
 
 use super::condition::Findings;
 use crate::api::{Api, Discovered, RequestError, Resource};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use std::time::Duration;
 
-/// The pods of a namespace that names no period get this one.
+/// Grace period of a pod that specifies none.
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Deletes everything in a namespace; failures are found, not returned.
+/// Deletes everything in a namespace. Records failures in `findings`.
 pub(super) async fn delete_all(
     api: &Api,
     namespace: &str,
@@ -25,8 +25,8 @@ pub(super) async fn delete_all(
         .filter(in_namespaces)
         .partition(|resource| resource.group.is_empty() && resource.resource == "pods");
     for resource in pods {
-        let left = delete_resource(api, namespace, resource, findings).await;
-        let grace = left.iter().map(|pod| {
+        let remaining = delete_resource(api, namespace, resource, findings).await;
+        let grace = remaining.iter().map(|pod| {
             pod["metadata"]["deletionGracePeriodSeconds"]
                 .as_u64()
                 .or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_u64())
@@ -50,16 +50,16 @@ async fn delete_resource(
     findings: &mut Findings,
 ) -> Vec<Value> {
     match try_delete(api, namespace, resource).await {
-        Ok(left) => {
-            if !left.is_empty() {
-                findings.remaining.insert(resource.dotted(), left.len());
+        Ok(remaining) => {
+            if !remaining.is_empty() {
+                findings.remaining.insert(resource.dotted(), remaining.len());
             }
-            for finalizer in left.iter().flat_map(ObjectExt::finalizers) {
+            for finalizer in remaining.iter().flat_map(ObjectExt::finalizers) {
                 *findings.finalizers.entry(finalizer.to_owned()).or_default() += 1;
             }
-            left
+            remaining
         }
-        // The type went away while we looked: so did its objects.
+        // The type was removed meanwhile, and its objects with it.
         Err(error) if error.is_not_found() => Vec::new(),
         Err(error) => {
             findings.failures.insert(resource.dotted(), error.to_string());
@@ -79,7 +79,7 @@ async fn try_delete(
     let as_one = resource.serves("deletecollection");
     if as_one {
         match api.delete(&collection, &options).await {
-            // The answer lists what matched: an empty one needs no second look.
+            // The response lists the matching objects: if it is empty, no further list is needed.
             Ok(deleted) if deleted["items"].as_array().is_some_and(Vec::is_empty) => {
                 return Ok(Vec::new());
             }
@@ -87,17 +87,17 @@ async fn try_delete(
             _ => {}
         }
     }
-    let mut left = list(api, &collection).await?;
-    if !as_one && !left.is_empty() {
-        for object in &left {
+    let mut remaining = list(api, &collection).await?;
+    if !as_one && !remaining.is_empty() {
+        for object in &remaining {
             let deleted = api.delete(&resource.object(namespace, object.name()), &options).await;
             deleted
                 .map(drop)
                 .or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })?;
         }
-        left = list(api, &collection).await?;
+        remaining = list(api, &collection).await?;
     }
-    Ok(left)
+    Ok(remaining)
 }
 
 async fn list(api: &Api, collection: &str) -> Result<Vec<Value>, RequestError> {

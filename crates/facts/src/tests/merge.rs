@@ -3,7 +3,7 @@
 use super::field;
 use crate::{DEFINITIONS, definition};
 
-/// Field, strategy, merge key, list type, map keys, one field a line; `-`: none.
+/// Field, strategy, merge key, list type, map keys, one field per line; `-` means none.
 fn check(package: &str, table: &str) {
     for line in table.trim().lines() {
         let words: Vec<&str> = line.split_whitespace().collect();

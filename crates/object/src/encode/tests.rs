@@ -15,7 +15,7 @@ fn members_are_sorted_on_every_level() {
 }
 
 #[test]
-fn the_revision_goes_to_the_objects_own_metadata() {
+fn revision_is_inserted_into_the_top_level_metadata() {
     for (stored, served) in [
         (
             r#"{"data":{"metadata":{"x":1}},"metadata":{"name":"a","uid":"u"}}"#,
@@ -40,7 +40,7 @@ fn the_revision_goes_to_the_objects_own_metadata() {
 }
 
 #[test]
-fn items_of_lists_have_their_revision_and_no_type() {
+fn list_items_have_their_revision_and_no_type() {
     for (stored, item) in [
         (
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"u"},"spec":{"kind":"x"}}"#,
@@ -73,7 +73,7 @@ fn items_of_lists_have_their_revision_and_no_type() {
 }
 
 #[test]
-fn the_api_version_is_exchanged_in_place() {
+fn api_version_is_replaced_in_place() {
     let encoded = br#"{"apiVersion":"ex.io/v1","spec":{"apiVersion":"x"}}"#;
     assert_eq!(
         text(with_api_version(encoded, "ex.io/v2")),
@@ -87,7 +87,7 @@ fn the_api_version_is_exchanged_in_place() {
 
 proptest! {
     #[test]
-    fn items_of_lists_are_their_objects_without_a_type(tree in json_strategy::value()) {
+    fn list_items_equal_their_objects_without_type(tree in json_strategy::value()) {
         let mut tree = tree;
         if let Some(members) = tree.as_object_mut() {
             members.insert("apiVersion".into(), "v1".into());
@@ -106,12 +106,12 @@ proptest! {
     }
 
     #[test]
-    fn encoding_is_what_serde_json_reads_back(tree in json_strategy::value()) {
+    fn encoding_is_read_back_by_serde_json(tree in json_strategy::value()) {
         prop_assert_eq!(serde_json::from_slice::<Value>(&to_bytes(&tree)).unwrap(), tree);
     }
 
     #[test]
-    fn a_spliced_encoding_is_the_encoding_of_the_tree_with_the_revision(
+    fn spliced_encoding_equals_the_encoding_of_the_tree_with_the_revision(
         mut tree in json_strategy::object(),
         revision: u64,
     ) {

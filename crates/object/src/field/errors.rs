@@ -1,21 +1,21 @@
-//! The faults of one object.
+//! A bounded collection of field errors.
 use super::Error;
 use std::ops::Deref;
 
-/// Field errors, as many as are worth telling.
+/// The field errors of one object, up to [`Errors::BYTES_MAX`].
 ///
-/// An object may have a fault in every byte, and a fault repeats the path of its field. What comes
-/// beyond [`Errors::BYTES_MAX`] is dropped: whoever mends the first ones is told of the others.
+/// Every byte of an object can cause an error, and each error repeats the path of its field. Errors
+/// beyond [`Errors::BYTES_MAX`] are dropped; a client sees them once it has fixed the first ones.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Errors {
     list: Vec<Error>,
     n_bytes: usize,
 }
 impl Errors {
-    /// The most bytes of errors: 4 MiB, more than the `Status` that shows them holds.
+    /// Maximum total size of the errors: 4 MiB, more than the `Status` shows.
     pub const BYTES_MAX: usize = 4 << 20;
 
-    /// None yet.
+    /// Creates an empty collection.
     pub fn new() -> Self {
         Self::default()
     }
@@ -26,21 +26,21 @@ impl Errors {
             self.list.push(error);
         }
     }
-    /// Whether no more are taken: a long validation may stop looking.
+    /// Whether further errors are dropped. A long validation may then stop.
     pub fn is_full(&self) -> bool {
         self.n_bytes > Self::BYTES_MAX
     }
-    /// Puts them in the order of their texts.
+    /// Sorts the errors by their texts.
     pub fn sort_by_text(&mut self) {
         self.list.sort_by_cached_key(Error::to_string);
     }
-    /// Keeps those that a condition holds for.
+    /// Retains the errors for which the condition holds.
     pub fn retain(&mut self, mut keep: impl FnMut(&Error) -> bool) {
         self.list.retain(|error| keep(error));
         self.n_bytes = self.list.iter().map(weight).sum();
     }
 }
-/// What an error takes: what it says, and its place.
+/// Size of an error: its text and its entry.
 fn weight(error: &Error) -> usize {
     error.n_bytes() + size_of::<Error>()
 }

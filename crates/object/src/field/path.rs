@@ -1,4 +1,4 @@
-//! Paths that are put together when somebody reads them.
+//! Field paths that are formatted only when they are read.
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 /// A path to a field: `spec.containers[0].name`, `data[key]`; the root displays as `<nil>`.
 ///
-/// A validation makes one for every node it looks at and shows few of them, and a name may be as
-/// long as the body. So a path is its last step and the path before, shared: making a longer one
-/// copies nothing of the shorter one, and so does cloning. Paths are compared as their text.
+/// A validation creates a path for every node and shows few of them, and a name may be as long as
+/// the body. So a path is its last step and a shared reference to the path before. Extending or
+/// cloning a path copies nothing. Paths compare like their texts.
 #[derive(Clone, Default)]
 pub struct Path(Option<Arc<Segment>>);
 
 struct Segment {
     before: Path,
     step: Step,
-    /// Of the text up to here.
+    /// Length of the text up to here.
     n_bytes: usize,
 }
-/// A path of any length goes without recursion.
+/// Drops a path of any length without recursion.
 impl Drop for Segment {
     fn drop(&mut self) {
         let mut next = self.before.0.take();
@@ -47,7 +47,7 @@ impl Path {
     pub fn root() -> Self {
         Self::default()
     }
-    /// A path of one name (may contain dots already).
+    /// A path of one name, which may contain dots.
     pub fn new(name: impl Into<String>) -> Self {
         match name.into() {
             name if name.is_empty() => Self::root(),
@@ -71,14 +71,14 @@ impl Path {
         let n_bytes = before + step.n_bytes(before == 0);
         Self(Some(Arc::new(Segment { before: self.clone(), step, n_bytes })))
     }
-    /// How long the text is, in bytes.
+    /// Length of the text in bytes.
     pub fn n_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |segment| segment.n_bytes)
     }
-    /// The text, empty for the root.
+    /// The text; empty for the root.
     pub fn text(&self) -> String {
         let mut text = String::with_capacity(self.n_bytes());
-        // A String takes everything.
+        // Writing to a String cannot fail.
         _ = self.write(&mut text);
         text
     }

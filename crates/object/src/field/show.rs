@@ -1,9 +1,9 @@
-//! How values are printed in messages: as Go prints them.
+//! Formats values in messages as Go does.
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// How the API prints a value in a message: strings quoted, numbers and booleans bare, everything
-/// else JSON.
+/// Formats a value as the API does in messages: strings quoted, numbers and booleans bare,
+/// everything else as JSON.
 pub fn show(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
@@ -23,7 +23,7 @@ pub fn show(value: &Value) -> String {
     }
 }
 
-/// A quoted string with the escapes of Go's `%q`.
+/// Quotes a string with the escapes of Go's `%q`.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -40,7 +40,7 @@ pub fn quote(text: &str) -> String {
             '\u{b}' => out.push_str("\\v"),
             ' '..='~' => out.push(c),
             c if is_printable(c) => out.push(c),
-            // A `String` takes every write.
+            // Writing to a `String` cannot fail.
             c => {
                 _ = match u32::from(c) {
                     n if n < 0x80 => write!(out, "\\x{n:02x}"),
@@ -54,8 +54,8 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// Whether a character beyond ASCII is printed as it is. Combining marks are, so it is asked behind
-/// a letter.
+/// Whether a non-ASCII character is printed unescaped. Combining marks are, so it is tested after a
+/// letter.
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return false;
@@ -66,7 +66,7 @@ fn is_printable(c: char) -> bool {
     text.escape_debug().eq(text.chars())
 }
 
-/// A float as Go's `%v`: shortest digits, an exponent below 1e-4 and from 1e21.
+/// Formats a float as Go's `%v`: shortest digits, with an exponent below 1e-4 and from 1e21.
 fn show_float(float: f64) -> String {
     let scientific = format!("{float:e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };

@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 
 #[test]
-fn errors_read_as_the_api_words_them() {
+fn errors_have_the_texts_of_the_api() {
     let spec = Path::new("spec");
     for (error, text, reason) in [
         (
@@ -54,7 +54,7 @@ fn errors_read_as_the_api_words_them() {
 }
 
 #[test]
-fn values_print_as_go_prints_them() {
+fn values_are_printed_as_in_go() {
     for (value, text) in [
         (
             json!("a\"b\\\n\u{0}\u{7f}é\u{a0}e\u{301}"),
@@ -75,7 +75,7 @@ fn values_print_as_go_prints_them() {
 }
 
 #[test]
-fn an_aggregate_names_each_fault_once() {
+fn aggregate_has_each_error_once() {
     let a = Error::required(Path::new("a"), "");
     let b = Error::required(Path::new("b"), "");
     assert_eq!(aggregate(std::slice::from_ref(&a)), "a: Required value");
@@ -83,7 +83,7 @@ fn an_aggregate_names_each_fault_once() {
 }
 
 #[test]
-fn paths_are_their_text_however_they_were_made() {
+fn paths_compare_by_text() {
     let long = Path::root().child("spec").child("a.b").index(10).key("k").child("c");
     assert_eq!(long.text(), "spec.a.b[10][k].c");
     for (path, text) in [
@@ -102,9 +102,9 @@ fn paths_are_their_text_however_they_were_made() {
 }
 
 #[test]
-fn a_longer_path_copies_nothing_of_the_shorter_one() {
+fn extending_a_path_does_not_copy_it() {
     let mut path = Path::new("x".repeat(1 << 20));
-    // Would be a terabyte.
+    // Would be a terabyte if it were copied.
     let children: Vec<Path> = (0..1 << 20).map(|n| path.index(n)).collect();
     assert_eq!(children[7].n_bytes(), (1 << 20) + 3);
     for _ in 0..100_000 {
@@ -114,7 +114,7 @@ fn a_longer_path_copies_nothing_of_the_shorter_one() {
 }
 
 #[test]
-fn errors_stop_where_nobody_reads_on() {
+fn errors_are_bounded() {
     let mut errors = Errors::new();
     let path = Path::new("x".repeat(1 << 20));
     for n in 0..1000 {
@@ -124,7 +124,7 @@ fn errors_stop_where_nobody_reads_on() {
     assert_eq!(errors.len(), 4);
     errors.retain(|error| error.path == path.index(2));
     assert!(!errors.is_full());
-    // Without a word they count as well.
+    // Errors without a text count as well.
     let mut errors = Errors::new();
     errors.extend((0..1 << 20).map(|_| Error::required(Path::root(), "")));
     assert_eq!(errors.len(), Errors::BYTES_MAX / size_of::<Error>() + 1);

@@ -2,8 +2,8 @@ use super::*;
 use crate::{Skim, encode, json_strategy};
 use proptest::prelude::*;
 
-/// What a head says, in the words of a skim.
-fn told(head: &Head, bytes: &[u8]) -> [String; 6] {
+/// The fields of a head, in the order of a skim's.
+fn fields(head: &Head, bytes: &[u8]) -> [String; 6] {
     [
         head.api_version(bytes),
         head.kind(bytes),
@@ -18,43 +18,44 @@ fn skimmed(skim: Skim<'_>) -> [String; 6] {
     let Skim { api_version, kind, name, namespace, uid, resource_version, .. } = skim;
     [api_version, kind, name, namespace, uid, resource_version].map(Cow::into_owned)
 }
-/// Head and skim agree about any bytes: what the skim takes the head takes, and reads as the same.
+/// Head and skim agree on any bytes: the head accepts what the skim accepts, and reads the same
+/// values.
 fn check_agrees(bytes: &[u8]) {
     let head = Head::of(bytes);
     match Skim::of(bytes) {
         Ok(skim) if std::str::from_utf8(bytes).is_ok() => {
             let head = head.unwrap();
             let value = skim.managed_fields.clone();
-            assert_eq!(told(&head, bytes), skimmed(skim));
+            assert_eq!(fields(&head, bytes), skimmed(skim));
             let member = head.managed_fields();
             assert_eq!(member.is_some(), value.is_some());
             if let (Some(member), Some(value)) = (member, value) {
                 assert!(member.start < value.start && value.end <= member.end);
             }
         }
-        // The skim looks into labels, and refuses what it finds there; it does not look for UTF-8
-        // where it reads nothing.
+        // The skim reads labels and refuses invalid ones. It does not check UTF-8 in text that it
+        // does not read.
         Ok(_) => _ = head.unwrap_err(),
         Err(_) => {}
     }
 }
 
 #[test]
-fn it_is_one_cache_line() {
+fn head_is_one_cache_line() {
     assert_eq!(size_of::<Head>(), 64);
 }
 
 #[test]
-fn metadata_may_stand_anywhere_and_the_last_of_repeated_members_counts() {
+fn metadata_may_be_anywhere_and_the_last_of_repeated_members_counts() {
     let text = r#" { "status" : [ {"metadata":{"name":"no"}} ], "metadata" : {"name":"first","uid":"u"},
         "kind":"A", "metadata":{"n\u0061me":"a\"\u00e9", "namespace":"n", "namespace": 7}, "apiVersion":"v1"} "#;
     let head = Head::of(text.as_bytes()).unwrap();
-    assert_eq!(told(&head, text.as_bytes()), ["v1", "A", "a\"é", "", "", ""].map(str::to_owned));
+    assert_eq!(fields(&head, text.as_bytes()), ["v1", "A", "a\"é", "", "", ""].map(str::to_owned));
     check_agrees(text.as_bytes());
 }
 
 #[test]
-fn managed_fields_can_be_cut_wherever_they_stand() {
+fn managed_fields_can_be_removed_from_any_position() {
     let fields = r#""managedFields":[{"manager":"a,b","x":{"managedFields":1}}]"#;
     for (members, left) in [
         (fields.to_owned(), ""),
@@ -79,7 +80,7 @@ fn managed_fields_can_be_cut_wherever_they_stand() {
 }
 
 #[test]
-fn malformed_text_is_an_error_as_soon_as_it_shows() {
+fn malformed_text_is_an_early_error() {
     for text in [
         &b"[]"[..],
         b"null",
@@ -105,23 +106,23 @@ fn malformed_text_is_an_error_as_soon_as_it_shows() {
 }
 
 #[test]
-fn foreign_bytes_are_read_without_a_panic() {
+fn foreign_bytes_cause_no_panic() {
     let text = br#"{"metadata":{"name":"some\u0020name","uid":"0123456789"}}"#;
     let head = Head::of(text).unwrap();
     for foreign in [&b""[..], b"\\", &[0xff; 80], &[b'\\'; 80]] {
-        told(&head, foreign);
+        fields(&head, foreign);
     }
 }
 
 proptest! {
     #[test]
-    fn it_agrees_with_the_skim(tree in json_strategy::object()) {
+    fn head_agrees_with_the_skim(tree in json_strategy::object()) {
         check_agrees(&encode::to_bytes(&tree));
         check_agrees(&serde_json::to_vec_pretty(&tree).unwrap());
     }
 
     #[test]
-    fn it_agrees_with_the_skim_about_broken_text(
+    fn head_agrees_with_the_skim_on_broken_text(
         tree in json_strategy::object(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), proptest::sample::select(b"{}[]\",:\\ax1 \xc3".to_vec())), 1..4),
     ) {
@@ -134,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn an_object_is_not_complete_before_its_last_byte(tree in json_strategy::object(), cut: prop::sample::Index) {
+    fn object_is_incomplete_before_its_last_byte(tree in json_strategy::object(), cut: prop::sample::Index) {
         let bytes = encode::to_bytes(&tree);
         prop_assert_eq!(Head::scan(&bytes[..cut.index(bytes.len())]), Ok(None));
         let more = [&bytes[..], b"}]\"x"].concat();
@@ -144,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(
+    fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(
         prop_oneof![Just(b'{'), Just(b'"'), Just(b'}'), Just(b':'), Just(b','), Just(b'['), Just(b'\\'), any::<u8>()],
         0..64,
     )) {

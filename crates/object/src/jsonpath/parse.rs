@@ -1,8 +1,8 @@
-//! The dialect's grammar.
+//! The grammar of the dialect.
 use super::{Comparison, Filter, JsonPath, JsonPathError, Operand, PATH_BYTES_MAX, Step};
 use serde_json::Value;
 
-/// How deep filters may nest in filters.
+/// Maximum nesting of filters in filters.
 const FILTER_DEPTH_MAX: usize = 8;
 
 type Parsed<T> = Result<T, JsonPathError>;
@@ -56,7 +56,7 @@ fn path(text: &str, depth: usize) -> Parsed<JsonPath> {
     }
     Ok(JsonPath { steps })
 }
-/// A member's name, with escapes, up to the next dot or bracket.
+/// Parses a member's name, with escapes, up to the next dot or bracket.
 fn member<'a>(text: &'a str, steps: &mut Vec<Step>) -> Parsed<&'a str> {
     let mut name = String::new();
     let mut chars = text.char_indices();
@@ -84,7 +84,7 @@ fn member<'a>(text: &'a str, steps: &mut Vec<Step>) -> Parsed<&'a str> {
     }
     Ok(&text[end..])
 }
-/// Where the bracket that was opened closes, quotes and inner brackets aside.
+/// The position of the closing bracket, ignoring quotes and inner brackets.
 fn bracket_len(text: &str) -> Parsed<usize> {
     let (mut depth, mut quote, mut is_escaped) = (0_usize, None, false);
     for (at, c) in text.char_indices() {
@@ -194,7 +194,7 @@ fn split_outside_quotes(text: &str, separator: char) -> Vec<&str> {
     parts.push(&text[start..]);
     parts
 }
-/// Tells which places of a text are outside quotes and brackets.
+/// Returns a function that reports whether a position is outside quotes and brackets.
 fn outside(text: &str) -> impl Fn(usize) -> bool {
     let mut inside = vec![false; text.len()];
     let (mut quote, mut depth, mut is_escaped) = (None, 0_usize, false);

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 #[test]
-fn paths_reach_what_kubectl_reaches() {
+fn paths_select_the_same_as_in_kubectl() {
     let object = json!({
         "spec": {"x": 1, "a.b/c": "dotted", "l": ["p", "q", "r", "s"]},
         "status": {"conditions": [
@@ -48,7 +48,7 @@ fn paths_reach_what_kubectl_reaches() {
 }
 
 #[test]
-fn what_is_no_path_is_an_error() {
+fn invalid_path_is_an_error() {
     for path in [
         ".spec[",
         ".a[x]",
@@ -70,7 +70,7 @@ fn what_is_no_path_is_an_error() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "([.a@$*?()'\"=<\\[\\]\\\\:,0-9é-]|\\[\\?\\(@|\\)\\]){0,16}") {
+    fn no_text_causes_a_panic(text in "([.a@$*?()'\"=<\\[\\]\\\\:,0-9é-]|\\[\\?\\(@|\\)\\]){0,16}") {
         if let Ok(path) = JsonPath::parse(&text) {
             path.find(&serde_json::json!({"a": [1, {"a": "é"}]}));
         }

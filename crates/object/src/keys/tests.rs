@@ -14,7 +14,7 @@ const RESOURCES: [(&str, &str); 9] = [
 ];
 
 #[test]
-fn a_prefix_tells_its_resource() {
+fn prefix_determines_its_resource() {
     let directory = Directory::of(RESOURCES);
     for (group, resource) in RESOURCES {
         let prefix = built_in_prefix(group, resource);
@@ -35,7 +35,7 @@ fn a_prefix_tells_its_resource() {
 }
 
 #[test]
-fn keys_name_their_resource() {
+fn keys_determine_their_resource() {
     for (key, prefix) in [
         ("/registry/configmaps/default/a", Some("/registry/configmaps/")),
         ("/registry/services/specs/default/a", Some("/registry/services/specs/")),
@@ -54,7 +54,7 @@ fn keys_name_their_resource() {
 }
 
 #[test]
-fn a_key_is_read_as_it_was_written() {
+fn written_key_is_parsed_back() {
     let prefix = built_in_prefix("", "services");
     let key = key(&prefix, Scope::Namespaced, "n", "a");
     assert_eq!(key, "/registry/services/specs/n/a");
@@ -69,7 +69,7 @@ fn a_key_is_read_as_it_was_written() {
 
 proptest! {
     #[test]
-    fn any_key_is_read(key in proptest::collection::vec(any::<u8>(), 0..40), under in any::<bool>()) {
+    fn any_key_is_parsed(key in proptest::collection::vec(any::<u8>(), 0..40), under in any::<bool>()) {
         let key = if under { [ROOT.as_bytes(), &key].concat() } else { key };
         if let Some(prefix) = prefix_of(&key) {
             prop_assert!(key.starts_with(prefix.as_bytes()) && prefix.ends_with('/'));

@@ -1,4 +1,4 @@
-//! The grammar of the query form. Messages name the token found, as the API does.
+//! The grammar of the query form. Error messages name the unexpected token, as the API's do.
 use super::{Operator, Requirement, check_key};
 use crate::field::Path;
 
@@ -19,12 +19,12 @@ enum Token {
     End,
 }
 
-/// What a token may mean where it stands.
+/// How a token is interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Context {
     /// `in` and `notin` are operators.
     Operator,
-    /// `in` and `notin` are names like others.
+    /// `in` and `notin` are ordinary names.
     Value,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Parser<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         Self { rest: text }
     }
-    /// The next token, its text, and what is left behind it.
+    /// The next token, its text, and the text after it.
     fn scan(&self, context: Context) -> (Token, &'a str, &'a str) {
         let text = self.rest.trim_start_matches(is_space);
         let len = match text.as_bytes() {
@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
         };
         make(operator, values)
     }
-    /// What follows `=` and its like: a name, or nothing, which means the empty one.
+    /// The value after `=`, `==` or `!=`: a name, or nothing, which means the empty value.
     fn value(&mut self) -> Parsed<String> {
         if matches!(self.peek().0, Token::End | Token::Comma) {
             return Ok(String::new());
@@ -152,7 +152,8 @@ impl<'a> Parser<'a> {
             (_, found) => Err(format!("found '{found}', expected: identifier")),
         }
     }
-    /// What follows `in`: names between parentheses; the gaps between commas mean the empty name.
+    /// The values after `in` and `notin`: names in parentheses; an empty entry means the empty
+    /// value.
     fn values(&mut self) -> Parsed<Vec<String>> {
         let (token, found) = self.next(Context::Value);
         if token != Token::Open {

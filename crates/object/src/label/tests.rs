@@ -8,7 +8,7 @@ fn matches(selector: &str, labels: &[(&str, &'static str)]) -> bool {
 }
 
 #[test]
-fn messages_are_the_apis() {
+fn messages_are_those_of_the_api() {
     for (text, message) in [
         ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
         (
@@ -42,7 +42,7 @@ fn messages_are_the_apis() {
 }
 
 #[test]
-fn every_operator_matches_as_the_api_does() {
+fn operators_match_as_in_the_api() {
     let labels = [("a", "1"), ("e", ""), ("in", "x")];
     for (selector, expected) in [
         ("", true),
@@ -87,7 +87,7 @@ fn selectors_display_sorted_by_key() {
 }
 
 #[test]
-fn objects_make_the_same_selectors() {
+fn objects_give_the_same_selectors() {
     let object = json!({"matchLabels": {"b": "1"}, "matchExpressions": [
         {"key": "a", "operator": "In", "values": ["y", "x"]},
         {"key": "c", "operator": "DoesNotExist"},
@@ -99,7 +99,7 @@ fn objects_make_the_same_selectors() {
 }
 
 #[test]
-fn objects_the_api_refuses_are_refused_with_its_words() {
+fn invalid_objects_have_the_errors_of_the_api() {
     let expression = |operator: &str, values: &[&str]| {
         let object =
             json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
@@ -134,14 +134,14 @@ fn requirement() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_displays_parses_back(requirements in proptest::collection::vec(requirement(), 0..4)) {
+    fn displayed_selector_parses_to_the_same(requirements in proptest::collection::vec(requirement(), 0..4)) {
         let selector = Selector::parse(&requirements.join(" , ")).unwrap();
         prop_assert_eq!(selector.requirements().len(), requirements.len());
         prop_assert_eq!(Selector::parse(&selector.to_string()), Ok(selector));
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in "([a-b!=<>(), ]|in|notin|é){0,12}") {
+    fn no_text_causes_a_panic(text in "([a-b!=<>(), ]|in|notin|é){0,12}") {
         _ = Selector::parse(&text);
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn messages_are_the_apis() {
+fn messages_are_those_of_the_api() {
     let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
     assert_eq!(dns1123_subdomain("a_b"), [subdomain]);
     assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);

@@ -1,10 +1,10 @@
-//! The paths of fields, as text.
+//! Parses the paths of fields.
 
-/// How many steps a path has at most: as deep as values nest.
+/// Maximum number of steps of a path: the maximum nesting of values.
 const PATH_STEPS_MAX: usize = crate::scan::DEPTH_MAX as usize;
 
-/// What an object is known by.
-const KEPT: &[&[&str]] = &[
+/// The parts of an object's identity.
+const IDENTITY: &[&[&str]] = &[
     &["apiVersion"],
     &["kind"],
     &["metadata"],
@@ -17,13 +17,13 @@ const KEPT: &[&[&str]] = &[
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// To a member of an object.
+    /// A member of an object.
     Member(String),
-    /// To every element of an array.
+    /// Every element of an array.
     Each,
 }
 
-/// Why a path cannot be cut.
+/// Why a path is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PruneError {
@@ -32,20 +32,20 @@ pub enum PruneError {
     Malformed {
         /// The path.
         path: String,
-        /// The place in it.
+        /// The position in the path.
         at: usize,
-        /// What is wrong there.
+        /// The problem.
         what: &'static str,
     },
-    /// An object is known by what the path leads to, so that it stays.
-    #[error("{path:?} is what an object is known by")]
-    Kept {
+    /// The path names a part of an object's identity, which cannot be removed.
+    #[error("{path:?} is part of an object's identity")]
+    Identity {
         /// The path.
         path: String,
     },
 }
 
-/// Reads a path.
+/// Parses a path.
 pub(super) fn parse(path: &str) -> Result<Vec<Step>, PruneError> {
     let mut rest = path;
     let mut steps = Vec::new();
@@ -97,8 +97,8 @@ pub(super) fn parse(path: &str) -> Result<Vec<Step>, PruneError> {
     if steps.last() == Some(&Step::Each) {
         return fail(rest, "a member was expected: elements are not cut");
     }
-    if KEPT.iter().any(|kept| steps.iter().eq(kept.iter().copied())) {
-        return Err(PruneError::Kept { path: path.to_owned() });
+    if IDENTITY.iter().any(|identity| steps.iter().eq(identity.iter().copied())) {
+        return Err(PruneError::Identity { path: path.to_owned() });
     }
     Ok(steps)
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 fn prune(paths: &[&str]) -> Prune {
     Prune::parse(paths.iter().copied()).unwrap()
 }
-/// What is left, after checking that its head is right and that nothing is left to cut.
+/// The pruned text, after checking its head and that pruning it again changes nothing.
 fn cut(prune: &Prune, text: &[u8]) -> Vec<u8> {
     let mut out = b"what was there before".to_vec();
     let head = prune.cut(text, &Head::of(text).unwrap(), &mut out).unwrap();
@@ -23,7 +23,7 @@ fn check(paths: &[&str], text: &str, left: &str) {
 }
 
 #[test]
-fn one_comma_goes_with_each_member() {
+fn one_comma_is_removed_with_each_member() {
     for (text, left) in [
         (r#"{"x":1}"#, "{}"),
         (r#"{ "x" : 1 }"#, "{}"),
@@ -42,7 +42,7 @@ fn one_comma_goes_with_each_member() {
 }
 
 #[test]
-fn managed_fields_stay_known_when_a_member_beside_them_goes() {
+fn position_of_managed_fields_is_updated_when_a_neighbor_is_removed() {
     let paths = &["metadata.x"];
     for (text, left) in [
         (r#"{"metadata":{"managedFields":[1],"x":[]}}"#, r#"{"metadata":{"managedFields":[1]}}"#),
@@ -76,7 +76,7 @@ fn paths_lead_through_members_arrays_and_quoted_names() {
 }
 
 #[test]
-fn all_of_repeated_members_are_cut() {
+fn all_repeated_members_are_removed() {
     let twice = r#"{"metadata":{"managedFields":[1],"name":"n","managedFields":[2]},"status":1,"status":2}"#;
     check(&["metadata.managedFields"], twice, r#"{"metadata":{"name":"n"},"status":1,"status":2}"#);
     check(&["status"], twice, &twice.replace(r#","status":1,"status":2"#, ""));
@@ -90,7 +90,7 @@ fn all_of_repeated_members_are_cut() {
 }
 
 #[test]
-fn the_head_of_what_is_left_knows_the_comma_of_its_managed_fields() {
+fn head_of_the_pruned_object_has_the_comma_of_its_managed_fields() {
     check(
         &["metadata.annotations"],
         r#"{"metadata":{"annotations":{},"managedFields":[],"name":"n"}}"#,
@@ -99,14 +99,14 @@ fn the_head_of_what_is_left_knows_the_comma_of_its_managed_fields() {
 }
 
 #[test]
-fn managed_fields_alone_are_one_cut_however_they_are_asked_for() {
+fn pruning_only_managed_fields_is_recognized_in_any_spelling() {
     assert_eq!(prune(&["metadata.managedFields"]), Prune::managed_fields());
     assert_eq!(prune(&[r#"metadata["managedFields"]"#; 2]), Prune::managed_fields());
     assert_ne!(prune(&["metadata.managedFields", "status"]), Prune::managed_fields());
 }
 
 #[test]
-fn what_an_object_is_known_by_stays() {
+fn identity_cannot_be_removed() {
     for path in [
         "apiVersion",
         "kind",
@@ -117,13 +117,13 @@ fn what_an_object_is_known_by_stays() {
         "metadata.resourceVersion",
         r#"["metadata"]["n\u0061me"]"#,
     ] {
-        let kept = PruneError::Kept { path: path.to_owned() };
-        assert_eq!(Prune::parse(["status", path]), Err(kept));
+        let refused = PruneError::Identity { path: path.to_owned() };
+        assert_eq!(Prune::parse(["status", path]), Err(refused));
     }
 }
 
 #[test]
-fn malformed_paths_are_told_with_their_place() {
+fn malformed_paths_are_errors_with_a_position() {
     for (path, place) in [
         ("", 0),
         (".", 0),
@@ -149,7 +149,7 @@ fn malformed_paths_are_told_with_their_place() {
 }
 
 #[test]
-fn a_foreign_head_makes_no_panic() {
+fn foreign_head_causes_no_panic() {
     let text = br#"{"metadata":{"managedFields":[],"name":"0123456789"}}"#;
     let head = Head::of(text).unwrap();
     for foreign in [&b""[..], b"{}", &[b'{'; 80], &[0xff; 80]] {
@@ -159,7 +159,7 @@ fn a_foreign_head_makes_no_panic() {
     }
 }
 
-/// Removes what a path leads to from a tree.
+/// Removes a path from a tree.
 fn remove(value: &mut Value, path: &[Step]) {
     match (path, value) {
         ([Step::Member(name)], Value::Object(members)) => drop(members.remove(name)),
@@ -174,7 +174,7 @@ fn remove(value: &mut Value, path: &[Step]) {
         _ => {}
     }
 }
-/// A path that the tree has, as text, chosen by these turns.
+/// A path in the tree as text, chosen by these random indexes.
 fn path_in(tree: &Value, turns: &[prop::sample::Index]) -> String {
     let (mut value, mut path, mut good) = (tree, String::new(), String::new());
     for turn in turns {
@@ -197,7 +197,7 @@ fn path_in(tree: &Value, turns: &[prop::sample::Index]) -> String {
 
 proptest! {
     #[test]
-    fn what_is_left_is_the_tree_without_the_paths(
+    fn pruned_object_equals_the_tree_without_the_paths(
         tree in json_strategy::object(),
         turns in proptest::collection::vec(proptest::collection::vec(any::<prop::sample::Index>(), 1..5), 0..4),
         is_managed_cut: bool,
@@ -214,7 +214,7 @@ proptest! {
             let out = cut(&prune, &text);
             prop_assert_eq!(&serde_json::from_slice::<Value>(&out).unwrap(), &left, "{:?}", paths);
         }
-        // A canonical encoding stays one.
+        // A canonical encoding stays canonical.
         prop_assert_eq!(cut(&prune, &encode::to_bytes(&tree)), encode::to_bytes(&left).to_vec());
     }
 }

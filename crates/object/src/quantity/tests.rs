@@ -6,7 +6,7 @@ fn canonical_of(text: &str) -> String {
 }
 
 #[test]
-fn texts_become_canonical() {
+fn texts_are_canonicalized() {
     for (text, canonical) in [
         ("0", "0"),
         ("-0", "0"),
@@ -50,7 +50,7 @@ fn texts_become_canonical() {
 }
 
 #[test]
-fn what_is_no_quantity_is_refused_with_the_apis_sentence() {
+fn invalid_quantity_has_the_error_of_the_api() {
     for (text, error) in [
         ("", ParseQuantityError::Format),
         ("a", ParseQuantityError::Format),
@@ -83,7 +83,7 @@ fn values_round_away_from_zero_and_compare_across_families() {
 }
 
 #[test]
-fn sums_keep_the_firsts_suffixes() {
+fn sums_have_the_suffixes_of_the_first_operand() {
     let parse = |text| Quantity::parse(text).unwrap();
     assert_eq!((&parse("1Gi") + &parse("1024Mi")).as_str(), "2Gi");
     assert_eq!((&Quantity::default() + &parse("1Gi")).as_str(), "1Gi");
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in "[-+0-9.eEinumkKMGTPé ]{0,12}") {
+    fn no_text_causes_a_panic(text in "[-+0-9.eEinumkKMGTPé ]{0,12}") {
         _ = Quantity::parse(&text);
     }
 }

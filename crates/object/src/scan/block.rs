@@ -1,12 +1,12 @@
-//! Sixty-four bytes of JSON text as bit masks: bit `i` says something about byte `i`.
+//! Sixty-four bytes of JSON text as bit masks: bit `i` describes byte `i`.
 use wide::u8x16;
 
-/// How many bytes a block has: as many as a word has bits.
+/// Number of bytes of a block: the number of bits of a word.
 pub(super) const BLOCK_BYTES: usize = 64;
-/// How many bytes are looked at in one step.
+/// Number of bytes processed in one step.
 const LANE_BYTES: usize = 16;
 
-/// Where the bytes stand that give JSON its structure, in strings or not.
+/// The positions of structural bytes, inside and outside strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) quotes: u64,
@@ -25,8 +25,8 @@ impl Block {
         let mut any_backslash = u8x16::ZERO;
         for (idx, lane) in lanes.iter().enumerate() {
             let lane = u8x16::new(*lane);
-            // The one bit between the two kinds of brackets set, each side is one letter; no other
-            // byte becomes it.
+            // With the bit set in which the two kinds of brackets differ, each side becomes one
+            // letter. No other byte becomes it.
             let bracket = lane | u8x16::splat(0x20);
             let shift = idx * LANE_BYTES;
             block.quotes |= u64::from(lane.simd_eq(u8x16::splat(b'"')).to_bitmask()) << shift;
@@ -34,7 +34,7 @@ impl Block {
             block.closes |= u64::from(bracket.simd_eq(u8x16::splat(b'}')).to_bitmask()) << shift;
             any_backslash |= lane.simd_eq(u8x16::splat(b'\\'));
         }
-        // Most blocks have none, so where they stand is worked out only when there is one.
+        // Most blocks have none, so the positions are computed only if there is one.
         if any_backslash.to_bitmask() != 0 {
             for (idx, lane) in lanes.iter().enumerate() {
                 let found = u8x16::new(*lane).simd_eq(u8x16::splat(b'\\')).to_bitmask();
@@ -45,11 +45,11 @@ impl Block {
     }
 }
 
-/// How many bytes stand before the first quote or backslash in `bytes`; `None` when there is none.
+/// Number of bytes before the first quote or backslash in `bytes`; `None` if there is none.
 #[inline(always)]
 pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
-    // Most strings of an object are short: one or two steps find their end. Long ones are worth a
-    // search that steps wider.
+    // Most strings of an object are short, so one or two steps find their end. For long ones a
+    // search with wider steps pays off.
     const SHORT_STEPS: usize = 4;
     let (lanes, _) = bytes.as_chunks::<LANE_BYTES>();
     let lanes = &lanes[..lanes.len().min(SHORT_STEPS)];
@@ -65,7 +65,7 @@ pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
     Some(seen + memchr::memchr2(b'"', b'\\', &bytes[seen..])?)
 }
 
-/// Bit `i` of the result: whether an odd number of bits is set in `bits` up to and with bit `i`.
+/// Bit `i` of the result is set if an odd number of the bits up to and including bit `i` is set.
 #[inline(always)]
 pub(super) fn parity(mut bits: u64) -> u64 {
     bits ^= bits << 1;
@@ -76,8 +76,8 @@ pub(super) fn parity(mut bits: u64) -> u64 {
     bits ^ bits << 32
 }
 
-/// The bytes that a backslash escapes. `is_escaped` says whether the first byte is, and then
-/// whether the byte after the block is. Assumes that all backslashes stand in strings.
+/// The bytes that a backslash escapes. `is_escaped` is whether the first byte is escaped, and is
+/// updated for the byte after the block. Assumes that all backslashes are in strings.
 #[inline(always)]
 pub(super) fn escaped(backslashes: u64, is_escaped: &mut bool) -> u64 {
     let mut escaped = u64::from(*is_escaped);
@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn masks_say_where_each_byte_stands(bytes: [[u8; 32]; 2]) {
+        fn masks_mark_each_byte(bytes: [[u8; 32]; 2]) {
             let bytes: [u8; BLOCK_BYTES] = bytes.concat().try_into().unwrap();
             prop_assert_eq!(Block::of(&bytes), Block {
                 quotes: mask(&bytes, |byte| byte == b'"'),
@@ -127,7 +127,7 @@ mod tests {
         }
 
         #[test]
-        fn escapes_are_what_a_walk_finds(
+        fn escapes_agree_with_a_walk(
             words in proptest::collection::vec(prop_oneof![any::<u64>(), Just(u64::MAX), Just(1 << 63)], 1..4),
         ) {
             let (mut carried, mut walked) = (false, false);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_told_apart() {
+    fn every_byte_is_classified() {
         for byte in 0..=u8::MAX {
             let block = Block::of(&[byte; BLOCK_BYTES]);
             let all = |is: bool| if is { u64::MAX } else { 0 };

@@ -1,14 +1,14 @@
-//! How long the arrays of a text are, before anything is built of them.
+//! The lengths of the arrays of a text, before anything is built from them.
 use super::DEPTH_MAX;
 use super::block::{BLOCK_BYTES, escaped, parity};
 use wide::u8x16;
 
 /// The number of elements of every array of a JSON text, in the order in which the arrays begin.
 ///
-/// For a decoder that wants to allocate a list once and exactly: JSON says how long a list is only
-/// at its end, and lists that grow as they are read keep room for what never comes. One pass;
-/// nothing is validated. A text that is not JSON, or nests deeper than 128, gives lengths that mean
-/// nothing, up to where the scan gave up: take them as hints.
+/// For a decoder that allocates each list once with the exact size: JSON shows a list's length only
+/// at its end, and lists that grow while they are read have unused capacity. One pass, without
+/// validation. For a text that is not JSON, or nests deeper than 128, the lengths are wrong and end
+/// where the scan gave up: use them as hints.
 pub fn array_lengths(json: &[u8]) -> Vec<u32> {
     let mut walk = Walk::default();
     let (mut in_string, mut is_escaped) = (0_u64, false);
@@ -32,7 +32,7 @@ pub fn array_lengths(json: &[u8]) -> Vec<u32> {
     walk.lengths
 }
 
-/// Where in a block the bytes stand that matter.
+/// The positions of relevant bytes in a block.
 struct Masks {
     quotes: u64,
     backslashes: u64,
@@ -47,7 +47,8 @@ impl Masks {
         let mut masks = Self { quotes: 0, backslashes: 0, structure: 0 };
         for (idx, lane) in lanes.iter().enumerate() {
             let lane = u8x16::new(*lane);
-            // The one bit between the two kinds of brackets set, each side is one letter.
+            // With the bit set in which the two kinds of brackets differ, each side becomes one
+            // letter.
             let bracket = lane | u8x16::splat(0x20);
             let structure = bracket.simd_eq(u8x16::splat(b'{'))
                 | bracket.simd_eq(u8x16::splat(b'}'))
@@ -61,20 +62,20 @@ impl Masks {
     }
 }
 
-/// An object among the open brackets.
+/// Marks an object among the open brackets.
 const OBJECT: u32 = u32::MAX;
 
 #[derive(Default)]
 struct Walk {
     lengths: Vec<u32>,
-    /// For each open bracket which array it is, or [`OBJECT`].
+    /// For each open bracket, the index of its array, or [`OBJECT`].
     open: Vec<u32>,
-    /// Behind the bracket that opened last, while nothing else has come.
+    /// Position after the last opening bracket, as long as only white space follows it.
     fresh: Option<usize>,
 }
 
 impl Walk {
-    /// Takes in one bracket or comma; whether to go on.
+    /// Processes one bracket or comma; returns whether to continue.
     #[inline(always)]
     fn step(&mut self, byte: u8, at: usize, json: &[u8]) -> bool {
         let fresh = self.fresh.take();
@@ -108,7 +109,7 @@ impl Walk {
         true
     }
 
-    /// The length so far of the array that is open innermost, when it is one.
+    /// The current length of the innermost open bracket, if it is an array.
     fn innermost(&mut self) -> Option<&mut u32> {
         let array = *self.open.last()?;
         self.lengths.get_mut(usize::try_from(array).ok()?)
@@ -149,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lengths_are_what_a_tree_has(value in json(), is_pretty: bool) {
+        fn lengths_agree_with_a_tree(value in json(), is_pretty: bool) {
             let text = if is_pretty {
                 serde_json::to_vec_pretty(&value)
             } else {
@@ -161,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_end(bytes in prop::collection::vec(
+        fn any_bytes_terminate(bytes in prop::collection::vec(
             prop_oneof![prop::sample::select(&b"[]{},\"\\ "[..]), any::<u8>()],
             0..300,
         )) {

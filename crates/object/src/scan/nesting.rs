@@ -1,20 +1,20 @@
-//! The way to the end of an object or array, a block at a time.
+//! Finds the end of an object or array, a block at a time.
 use super::DEPTH_MAX;
 use super::block::{BLOCK_BYTES, Block, escaped, parity};
 
-/// What is known between the first bracket of an object or array and the one that closes it. It may
-/// stop behind any byte and go on with the bytes that follow, so that a value that comes in pieces
-/// is passed over once.
+/// The scan state between the first bracket of an object or array and its closing bracket. It may
+/// stop after any byte and continue with the bytes that follow, so that each byte of a value that
+/// arrives in pieces is read once.
 ///
 /// # Theory
 ///
-/// Blocks are told apart into strings and the rest by the parity of their quotes, and only the
-/// brackets outside strings are walked. The open brackets are a stack of bits, innermost lowest,
-/// one for a brace. A block that may hold a fault, or in which the stack outgrows its word, is
-/// walked again byte by byte: that walk is what decides, the blocks are its fast form.
+/// The parity of quotes separates strings from the rest of a block, and only brackets outside
+/// strings are processed. The open brackets are a stack of bits, the innermost lowest, with one for
+/// a brace. A block that may contain an error, or in which the stack outgrows its word, is
+/// processed again byte by byte. The byte-wise walk is authoritative; the blocks are its fast form.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Nesting {
-    /// How many brackets are open.
+    /// Number of open brackets.
     depth: u32,
     /// Their kinds.
     kinds: u128,
@@ -23,30 +23,30 @@ pub(super) struct Nesting {
     is_escaped: bool,
 }
 
-/// A fault, and behind how many of the bytes it stands.
+/// An error, and the number of bytes up to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) at: usize,
     pub(super) what: &'static str,
 }
 
-/// How a run over blocks came to stop.
+/// Why a run over blocks stopped.
 enum Stop {
-    /// The value's last bracket is before this byte.
+    /// The value ends before this byte.
     End(usize),
-    /// No byte is left.
+    /// No bytes remain.
     Bytes,
-    /// The block at this byte needs a closer look.
+    /// The block at this byte must be processed byte by byte.
     Block(usize),
 }
 
-/// The deepest nesting for which a block is tried: a word has room for one bit more, which marks
-/// where the stack ends.
+/// Maximum nesting for which a block is tried: a word has room for one more bit, which marks the
+/// end of the stack.
 const WORD_DEPTH_MAX: u32 = 62;
 
 impl Nesting {
-    /// Goes on. The first byte of all must be the value's first bracket. Behind how many bytes the
-    /// value ends; `None` when it does not end in these.
+    /// Continues with more bytes. The first byte must be the value's first bracket. Returns the
+    /// number of bytes up to the value's end; `None` if it does not end in these.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         let mut from = 0;
         loop {
@@ -62,12 +62,13 @@ impl Nesting {
             }
         }
     }
-    /// Whether it stands in a string.
+    /// Whether the current position is in a string.
     pub(super) fn in_string(&self) -> bool {
         self.in_string
     }
 
-    /// Goes on block by block from `at`. What stops it leaves the state at that block's first byte.
+    /// Continues block by block from `at`. When it stops, the state is that of the block's first
+    /// byte.
     fn run(&mut self, bytes: &[u8], mut at: usize) -> Stop {
         if self.depth > WORD_DEPTH_MAX {
             return if at < bytes.len() { Stop::Block(at) } else { Stop::Bytes };
@@ -75,7 +76,7 @@ impl Nesting {
         let mut stack = 1 << self.depth | self.kinds as u64;
         let mut in_string = if self.in_string { u64::MAX } else { 0 };
         let mut is_escaped = self.is_escaped;
-        // For the last block, which has fewer bytes.
+        // For the last, partial block.
         let mut padded = [b' '; BLOCK_BYTES];
         let stop = loop {
             let rest = &bytes[at..];
@@ -102,8 +103,8 @@ impl Nesting {
                 let kind = u64::from(block_bytes[idx] >> 5 & 1);
                 let is_open = block.opens >> idx & 1;
                 is_bad |= (1 - is_open) & (walked ^ kind);
-                // Both ways are worked out: which one is taken is not to be foreseen, and a wrong
-                // guess costs more.
+                // Both results are computed, because the branch is unpredictable and a
+                // misprediction costs more.
                 let (pushed, popped) = (walked << 1 | kind, walked >> 1);
                 walked = if is_open == 1 { pushed } else { popped };
                 overgrown |= walked >> 63;
@@ -130,7 +131,7 @@ impl Nesting {
         stop
     }
 
-    /// Goes on byte by byte from `at`.
+    /// Continues byte by byte from `at`.
     fn walk(&mut self, bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
         for (idx, byte) in bytes.iter().enumerate().skip(at) {
             let fail = |what| Err(Fault { at: idx + 1, what });
@@ -177,11 +178,11 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    /// What the walk alone says.
+    /// The result of the walk alone.
     fn walked(bytes: &[u8]) -> Result<Option<usize>, Fault> {
         Nesting::default().walk(bytes, 0)
     }
-    /// Bytes that start with a bracket and are mostly structure.
+    /// Bytes that start with a bracket and are mostly structural.
     fn noise() -> impl Strategy<Value = Vec<u8>> {
         let bytes = |wild: bool| {
             let quotes = if wild { "{[}]\"\\" } else { "{[}]" };
@@ -214,14 +215,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_say_what_the_walk_says(bytes in noise(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..4)) {
+        fn blocks_agree_with_the_walk(bytes in noise(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..4)) {
             prop_assert_eq!(Nesting::default().feed(&bytes), walked(&bytes));
             let cuts = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
             prop_assert_eq!(in_pieces(&bytes, cuts), walked(&bytes));
         }
 
         #[test]
-        fn a_value_ends_where_serde_json_ends_it(
+        fn value_ends_where_serde_json_ends_it(
             values in proptest::collection::vec(json_strategy::value(), 0..6),
             cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..4),
         ) {
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_depth_up_to_the_bound_is_taken() {
+    fn every_depth_up_to_the_bound_is_accepted() {
         for depth in 1..=DEPTH_MAX as usize + 2 {
             for (open, close) in [("[", "]"), ("{", "}"), ("[{", "}]")] {
                 let n_brackets = depth.div_ceil(open.len());

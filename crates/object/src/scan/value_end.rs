@@ -1,11 +1,11 @@
-//! The end of a value that comes in pieces.
+//! Finds the end of a value that arrives in pieces.
 use super::nesting::Nesting;
 use super::string_bytes_before_stop;
 use crate::skim::SkimError;
 
-/// Finds the end of one JSON value whose bytes come in pieces, passing over each byte once.
+/// Finds the end of one JSON value whose bytes arrive in pieces. Reads each byte once.
 ///
-/// It checks as much as a skim does of what it skips: that brackets match, nest no deeper than 128,
+/// Checks as much as a skim does of skipped values: that brackets match, nest no deeper than 128,
 /// and strings end.
 ///
 /// ```
@@ -19,7 +19,7 @@ use crate::skim::SkimError;
 #[derive(Debug, Clone, Default)]
 pub struct ValueEnd {
     kind: Kind,
-    /// How many bytes were taken in before.
+    /// Number of bytes processed before.
     taken: usize,
 }
 
@@ -35,12 +35,13 @@ enum Kind {
 }
 
 impl ValueEnd {
-    /// Takes in the next bytes; the first byte of all is the value's first. How many of these bytes
-    /// belong to the value, once its end is known: a number's end is known by the byte after it.
+    /// Processes the next bytes; the first byte must be the value's first. Returns how many of
+    /// these bytes belong to the value once its end is known. The end of a number is known only at
+    /// the byte after it.
     ///
     /// # Errors
-    /// The bytes are no JSON value, as far as it looks. The position counts from the value's first
-    /// byte.
+    /// If the bytes are not a JSON value, as far as it checks. The position counts from the value's
+    /// first byte.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, SkimError> {
         let Some(first) = bytes.first() else { return Ok(None) };
         let mut from = 0;
@@ -67,7 +68,7 @@ impl ValueEnd {
     }
 }
 
-/// Whether a byte may stand in a number, `true`, `false` or `null`.
+/// Whether a byte may occur in a number, `true`, `false` or `null`.
 pub(super) fn is_scalar(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'+' | b'-' | b'.' | b'E')
 }
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_no_value_is_an_error() {
+    fn invalid_first_byte_is_an_error() {
         for text in [&b","[..], b"}", b" 1", b"\\"] {
             assert!(ValueEnd::default().feed(text).is_err());
         }

@@ -13,7 +13,7 @@ fn pairs(value: &Value, name: &str) -> Vec<(Cow<'static, str>, Cow<'static, str>
 fn elements<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value.get(name).and_then(Value::as_array).into_iter().flatten()
 }
-/// What a skim sees, read from a tree.
+/// The expected skim, read from a tree.
 fn model<'a>(tree: &'a Value, bytes: &[u8]) -> Skim<'a> {
     let empty = Value::Null;
     let metadata: &'a Value = tree.get("metadata").unwrap_or(Box::leak(Box::new(empty)));
@@ -54,7 +54,7 @@ fn model<'a>(tree: &'a Value, bytes: &[u8]) -> Skim<'a> {
 }
 
 #[test]
-fn metadata_may_stand_anywhere_and_the_last_of_repeated_members_counts() {
+fn metadata_may_be_anywhere_and_the_last_of_repeated_members_counts() {
     let text = r#" { "status" : [ {"metadata":{"name":"no"}} ], "metadata" : {"name":"first","uid":"u"},
         "kind":"A", "metadata":{"n\u0061me":"a\"\u00e9", "labels":{"k":"1","a":"2","k":"3","k2":4}} } "#;
     let skim = Skim::of(text.as_bytes()).unwrap();
@@ -64,7 +64,7 @@ fn metadata_may_stand_anywhere_and_the_last_of_repeated_members_counts() {
 }
 
 #[test]
-fn malformed_text_is_an_error_that_says_where() {
+fn malformed_text_is_an_error_with_a_position() {
     for (text, at) in [
         ("", 0),
         ("[]", 0),
@@ -95,7 +95,7 @@ fn depth_is_bounded() {
 }
 
 #[test]
-fn the_controller_is_the_owner_that_says_so() {
+fn controller_is_the_owner_with_the_flag() {
     let object =
         json!({"metadata": {"ownerReferences": [{"uid": "a"}, {"uid": "b", "controller": true}]}});
     let bytes = encode::to_bytes(&object);
@@ -122,9 +122,9 @@ fn scalars_are_found_by_path() {
 
 proptest! {
     #[test]
-    fn a_skim_sees_what_serde_json_sees(tree in json_strategy::object()) {
+    fn skim_agrees_with_serde_json(tree in json_strategy::object()) {
         let bytes = encode::to_bytes(&tree);
-        // The model reads members in the encoding's order, which is the sorted one.
+        // The model reads members in the encoding's order, which is sorted.
         let sorted: Value = serde_json::from_slice(&bytes).unwrap();
         prop_assert_eq!(Skim::of(&bytes).unwrap(), model(&sorted, &bytes));
         prop_assert_eq!(labels(&bytes[labels_range(&bytes)]), Skim::of(&bytes).unwrap().labels);
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn a_scalar_is_what_serde_json_finds(tree in json_strategy::object()) {
+    fn scalar_agrees_with_serde_json(tree in json_strategy::object()) {
         let bytes = encode::to_bytes(&tree);
         for (name, value) in tree.as_object().unwrap() {
             let found = scalar(&bytes, &[name]);
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(
+    fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(
         prop_oneof![Just(b'{'), Just(b'"'), Just(b'}'), Just(b':'), Just(b','), Just(b'['), Just(b'\\'), any::<u8>()],
         0..64,
     )) {

@@ -15,7 +15,7 @@ fn check(error: ApiError, json: &str) {
 }
 
 #[test]
-fn failures_are_byte_for_byte_what_the_api_sends() {
+fn failures_equal_those_of_the_api_byte_for_byte() {
     check(
         ApiError::not_found(&configmaps(), "x"),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"configmaps \"x\" not found","reason":"NotFound","details":{"name":"x","kind":"configmaps"},"code":404}"#,
@@ -43,7 +43,7 @@ fn failures_are_byte_for_byte_what_the_api_sends() {
 }
 
 #[test]
-fn forbidden_names_as_much_as_is_known() {
+fn forbidden_names_the_known_parts() {
     let text = |resource: &GroupResource, name| ApiError::forbidden(resource, name, "no").0.message;
     assert_eq!(text(&deployments(), "d"), r#"deployments.apps "d" is forbidden: no"#);
     assert_eq!(text(&configmaps(), ""), "configmaps is forbidden: no");
@@ -83,7 +83,7 @@ fn reasons_keep_their_names() {
 }
 
 #[test]
-fn invalid_shows_so_many_errors_as_fit() {
+fn invalid_shows_as_many_errors_as_fit() {
     let kind = GroupKind { group: "".into(), kind: "Pod".into() };
     let path = "p".repeat(1_000);
     let errors = vec![field::Error::required(field::Path::new(path), "name it"); 100_000];

@@ -207,7 +207,7 @@ impl Write<'_> {
             return Ok(finished.map(Some));
         }
         apply::settle_times(Some(&stored), &mut new);
-        let encoded = encode::to_bytes_of_about(&new, found.value.len() + CHANGE_BYTES);
+        let encoded = encode::to_bytes_with_capacity(&new, found.value.len() + CHANGE_BYTES);
         if encoded == found.value && !is_live {
             return Ok(Ok(None));
         }

@@ -1,4 +1,4 @@
-//! Watchers that nobody reads, and many of them.
+//! Watchers that nobody reads, and large numbers of watchers.
 
 use crate::plane::{Person, map, maps, with_person, with_person_of};
 use bytes::Bytes;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use std::time::Duration;
 
-/// What the server keeps of a resource's past for slow watchers, in bytes.
+/// Size in bytes of the past events that the server stores per resource for slow watchers.
 const WINDOW_BYTES_MAX: usize = 64 << 20;
-/// What a watcher may hold itself, in events.
+/// Number of events that a watcher may buffer itself.
 const HELD_EVENTS_MAX: usize = 64;
 
 impl Person {
-    /// A watch whose events nobody has asked for yet.
+    /// A watch whose events have not been read yet.
     async fn watch(&self, query: &str) -> BodyDataStream<Body> {
         let path = format!("{}?watch=true&{query}", maps("default", ""));
         let request = http::Request::get(path).body(Body::empty()).unwrap();
@@ -29,7 +29,7 @@ impl Person {
     }
 }
 
-/// What comes until nothing comes for a while; and whether the stream has ended then.
+/// Reads until nothing arrives for a while; also returns whether the stream has ended then.
 async fn read(stream: &mut BodyDataStream<Body>) -> (Vec<Bytes>, bool) {
     let mut frames = Vec::new();
     loop {
@@ -47,23 +47,23 @@ fn revision(frame: &Bytes) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watcher_that_never_reads_is_left_behind() {
+async fn watcher_that_never_reads_is_ended() {
     with_person(async |person| {
         person.create(&maps("default", ""), &map("big", &[])).await;
-        let mut asleep = person.watch("resourceVersion=0").await;
-        // A watcher that has begun and then stops reading.
-        let mut weary = person.watch("resourceVersion=0").await;
-        let first = weary.next().await.unwrap().unwrap();
+        let mut unread = person.watch("resourceVersion=0").await;
+        // A watcher that starts and then stops reading.
+        let mut stalled = person.watch("resourceVersion=0").await;
+        let first = stalled.next().await.unwrap().unwrap();
         let text = "x".repeat(1 << 20);
         for n in 0..WINDOW_BYTES_MAX / text.len() + 8 {
-            // The text differs, so that each update is one.
+            // The text differs, so that each update is a change.
             person.fill("big", &format!("{n}{}", &text[8..])).await;
         }
-        for (stream, behind) in [(&mut weary, revision(&first)), (&mut asleep, 0)] {
+        for (stream, behind) in [(&mut stalled, revision(&first)), (&mut unread, 0)] {
             let (frames, ended) = read(stream).await;
             assert!(ended, "its past is dropped");
             assert!(frames.len() <= HELD_EVENTS_MAX, "{} events were kept for it", frames.len());
-            // What it still gets is in order and leaves nothing out before its end.
+            // The events that it still receives are in order and without gaps up to its end.
             let revisions: Vec<u64> = frames.iter().map(revision).collect();
             assert!(revisions.is_sorted() && revisions.iter().all(|revision| *revision > behind));
         }
@@ -74,7 +74,7 @@ async fn watcher_that_never_reads_is_left_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_watchers_share_what_they_are_sent() {
+async fn watchers_share_encoded_events() {
     const WATCHERS: usize = 1000;
     const UPDATES: usize = 20;
     with_person(async |person| {
@@ -94,8 +94,8 @@ async fn many_watchers_share_what_they_are_sent() {
                 None => first = Some(frames),
                 Some(first) => {
                     assert_eq!(first, &frames);
-                    // Not only alike: the same bytes, encoded once (the initial event is each
-                    // watcher's own).
+                    // Not only equal: the same bytes, encoded once (except the initial event, which
+                    // each watcher gets separately).
                     let same = |(a, b): (&Bytes, &Bytes)| a.as_ptr() == b.as_ptr();
                     assert!(first.iter().zip(&frames).skip(1).all(same));
                 }
@@ -108,7 +108,7 @@ async fn many_watchers_share_what_they_are_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_is_kept_for_as_long_as_it_is_said() {
+async fn history_is_retained_for_the_configured_time() {
     let plane = ControlPlane::builder().simulated(0).history(Duration::from_secs(10)).build();
     with_person_of(plane, async |person| {
         person.create(&maps("default", ""), &map("a", &[])).await;
@@ -122,8 +122,8 @@ async fn history_is_kept_for_as_long_as_it_is_said() {
         assert_eq!(list().await.unwrap()["items"].as_array().unwrap().len(), 1);
         let mut watch = person.watch(&format!("resourceVersion={from}")).await;
         assert!(revision(&watch.next().await.unwrap().unwrap()) > from.parse().unwrap());
-        // The store forgets in steps of as long; the watch cache keeps the newest hundred changes,
-        // however old.
+        // The store compacts at intervals of that length; the watch cache always keeps the newest
+        // hundred changes.
         tokio::time::sleep(Duration::from_secs(22)).await;
         for n in 0..200 {
             person.fill("a", &n.to_string()).await;
@@ -131,8 +131,8 @@ async fn history_is_kept_for_as_long_as_it_is_said() {
         let gone = list().await.unwrap_err();
         assert!(matches!(&gone, kube_client::Error::Api(status) if status.code == 410), "{gone}");
         let mut watch = person.watch(&format!("resourceVersion={from}")).await;
-        let told: Value = serde_json::from_slice(&watch.next().await.unwrap().unwrap()).unwrap();
-        assert_eq!((&told["type"], &told["object"]["code"]), (&json!("ERROR"), &json!(410)));
+        let event: Value = serde_json::from_slice(&watch.next().await.unwrap().unwrap()).unwrap();
+        assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
     })
     .await;
 }

@@ -26,14 +26,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceBuilder;
 
-/// A control plane, and a manager beside it that runs no controller. Dropping it ends both.
+/// A control plane with a manager that runs no controller. Dropping it ends both.
 pub(crate) struct Beside {
     pub(crate) client: Client,
     pub(crate) kube: kube_client::Client,
     _tasks: JoinSet<()>,
 }
 
-/// Starts them; the manager's requests go through `layer`.
+/// Starts both; the manager's requests pass through `layer`.
 pub(crate) async fn beside<L>(layer: L) -> Beside
 where
     L: tower::Layer<layer::ClientService>,
@@ -90,7 +90,7 @@ fn value(map: &ConfigMap) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cli_2_reads_show_the_clients_own_writes_without_asking_the_server() {
+async fn cli_2_reads_show_own_writes_without_a_request() {
     let n_gets = Arc::new(AtomicUsize::new(0));
     let count = n_gets.clone();
     let world = beside(Interceptor::new(move |call, request, next: Next| {
@@ -118,7 +118,7 @@ async fn cli_2_reads_show_the_clients_own_writes_without_asking_the_server() {
         assert_eq!(maps.list(None, &Selector::parse("of=b").unwrap()).unwrap(), []);
         maps.delete(&key("a"), &DeleteParams::default()).await.unwrap();
     }
-    // With a finalizer it stays, and goes with the write that takes it off.
+    // With a finalizer it stays until the write that removes the finalizer.
     let mut held = map("a", "1");
     held.metadata.finalizers = Some(vec!["example.com/held".into()]);
     maps.create(&held).await.unwrap();
@@ -132,7 +132,7 @@ async fn cli_2_reads_show_the_clients_own_writes_without_asking_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_that_stays_behind_is_a_typed_error_after_a_bounded_wait() {
+async fn outdated_cache_is_a_typed_error_after_a_bounded_wait() {
     let world = beside(Interceptor::new(|call, request, next: Next| async move {
         if call.verb != Verb::Watch {
             return next.run(request).await;
@@ -141,7 +141,7 @@ async fn cache_that_stays_behind_is_a_typed_error_after_a_bounded_wait() {
             let refused = setpoint::object::ApiError::bad_request("no streams of lists");
             return Ok(layer::refuse(&refused));
         }
-        // The cache lists, and then hears nothing.
+        // The cache lists, and then receives nothing.
         std::future::pending().await
     }))
     .await;
@@ -179,7 +179,7 @@ async fn cli_5_and_6_patches_of_every_kind_merge_from_base_and_apply() {
     let strategic = Patch::Strategic(json!({"data": {"k": "strategic"}}));
     assert_eq!(value(&maps.patch(&key("a"), &strategic).await.unwrap()), "strategic");
 
-    // Apply makes it if it is not there, and takes over only by force.
+    // Apply creates the object if it does not exist, and takes over fields only by force.
     let apply =
         |name| Apply::<ConfigMap>::new(&key(name)).label("of", "me").set("/data/k", "applied");
     let made = maps.apply(&apply("b")).await.unwrap();
@@ -190,7 +190,7 @@ async fn cli_5_and_6_patches_of_every_kind_merge_from_base_and_apply() {
     assert_eq!(value(&forced), "applied");
     let again = maps.apply(&apply("a").force().field_manager("other")).await.unwrap();
     assert_eq!(again.metadata.resource_version, forced.metadata.resource_version, "no change");
-    // What is applied no more goes.
+    // Fields that are no longer applied are removed.
     let less = Apply::<ConfigMap>::new(&key("a")).label("of", "me").field_manager("other");
     assert!(!maps.apply(&less).await.unwrap().data.unwrap_or_default().contains_key("k"));
 }
@@ -253,7 +253,7 @@ async fn cli_7_subresources_are_read_replaced_patched_and_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cli_9_deletion_asks_for_what_must_hold() {
+async fn cli_9_deletion_checks_preconditions() {
     let world = plain().await;
     let maps = world.client.api::<ConfigMap>();
     for name in ["a", "b", "c"] {
@@ -278,7 +278,7 @@ async fn cli_9_deletion_asks_for_what_must_hold() {
         ["c"]
     );
 
-    // CLI-12: what is there already, and what is not there, need be no error.
+    // CLI-12: existing and missing objects can be tolerated.
     assert_eq!(ignore_already_exists(maps.create(&map("c", "1")).await).unwrap(), None);
     assert_eq!(ignore_not_found(maps.replace(&map("a", "1")).await).unwrap(), None);
     let patch = Patch::Merge(json!({}));
@@ -357,7 +357,7 @@ async fn cch_8_cached_reads_intersect_indices_fields_and_labels() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cli_8_layers_compose_and_hold_for_the_client_underneath_too() {
+async fn cli_8_layers_compose_and_apply_to_the_kube_client_too() {
     let world = beside(
         ServiceBuilder::new()
             .layer(Namespaced::new("default"))
@@ -390,7 +390,7 @@ async fn cli_8_layers_compose_and_hold_for_the_client_underneath_too() {
     let seen = kube_client::Api::<ConfigMap>::namespaced(world.kube.clone(), "default");
     assert_eq!(seen.list(&ListParams::default()).await.unwrap().items.len(), 0, "all of them");
 
-    // The cache does not wait for what was only tried.
+    // The cache does not wait for dry-run writes.
     world.cache_maps().await;
     seen.create(&Default::default(), &map("b", "1")).await.unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -399,7 +399,7 @@ async fn cli_8_layers_compose_and_hold_for_the_client_underneath_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fields_that_a_type_does_not_have_are_refused_if_asked() {
+async fn unknown_fields_are_refused_in_strict_mode() {
     let world = plain().await;
     let dynamic = world.client.api_with::<DynamicObject>(ApiResource::erase::<Deployment>(&()));
     let mut object: DynamicObject =
@@ -414,7 +414,7 @@ async fn fields_that_a_type_does_not_have_are_refused_if_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicting_update_is_done_again_from_what_the_server_has() {
+async fn conflicting_update_is_retried_from_the_server_state() {
     let n_conflicts = Arc::new(AtomicUsize::new(3));
     let left = n_conflicts.clone();
     let world = beside(Interceptor::new(move |call, request, next: Next| {
@@ -456,7 +456,7 @@ async fn conflicting_update_is_done_again_from_what_the_server_has() {
         .unwrap();
     assert_eq!((value(&updated), n_tries), ("1", 4));
     assert!((Duration::from_millis(30)..Duration::from_millis(40)).contains(&began.elapsed()));
-    // The cache is old now: the first try conflicts for real.
+    // The cache is outdated now: the first attempt really conflicts.
     maps.update_with_retry(&key("a"), count).await.unwrap();
     maps.get_own(&key("a")).await.unwrap();
     assert_eq!(value(&maps.update_with_retry(&key("a"), |_| {}).await.unwrap()), "2");
@@ -469,7 +469,7 @@ async fn conflicting_update_is_done_again_from_what_the_server_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cli_10_live_watch_begins_with_what_exists_and_goes_on() {
+async fn cli_10_live_watch_starts_with_existing_objects_and_continues() {
     let world = plain().await;
     let maps = world.client.api::<ConfigMap>();
     for n in 0..5 {
@@ -477,7 +477,7 @@ async fn cli_10_live_watch_begins_with_what_exists_and_goes_on() {
     }
     let params = ListParams::default().labels("of").limit(2);
     let mut watch = maps.watch_live(Some("default"), &params, 1);
-    let mut said = Vec::new();
+    let mut events = Vec::new();
     for step in 0..8 {
         match step {
             5 => drop(maps.create(&map("n", "1")).await.unwrap()),
@@ -492,7 +492,7 @@ async fn cli_10_live_watch_begins_with_what_exists_and_goes_on() {
             LiveEvent::Deleted(_) => "-",
             _ => "?",
         };
-        said.push(format!("{verb}{}", event.object().metadata.name.as_deref().unwrap()));
+        events.push(format!("{verb}{}", event.object().metadata.name.as_deref().unwrap()));
     }
-    assert_eq!(said.join(" "), "+m0 +m1 +m2 +m3 +m4 +n ~n -n");
+    assert_eq!(events.join(" "), "+m0 +m1 +m2 +m3 +m4 +n ~n -n");
 }

@@ -1,5 +1,5 @@
-//! What reconcilers are helped with, over a real API server: children, adoption, finalizers,
-//! upserts (UTL-1…6).
+//! Helpers for reconcilers over a real API server: children, adoption, finalizers, upserts
+//! (UTL-1…6).
 
 use crate::client_calls::{Beside, beside, key, map, plain};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A world that caches config maps, with an owner in it.
+/// A control plane that caches config maps, with an owner object.
 async fn owned(n_writes: Arc<AtomicUsize>) -> (Beside, Api<ConfigMap>, ConfigMap) {
     let world = beside(Interceptor::new(move |call, request, next: Next| {
         n_writes.fetch_add(usize::from(call.verb.is_write()), Ordering::Relaxed);
@@ -49,7 +49,7 @@ fn keys(names: &[&str]) -> Vec<Request> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_are_made_the_declared_ones_and_a_second_run_writes_nothing() {
+async fn children_become_the_declared_ones_and_a_second_run_writes_nothing() {
     let n_writes = Arc::new(AtomicUsize::new(0));
     let (_world, maps, owner) = owned(n_writes.clone()).await;
     let made = |name: &str, data: &str| {
@@ -62,7 +62,7 @@ async fn children_are_made_the_declared_ones_and_a_second_run_writes_nothing() {
     };
     let prune = Prune::of(&owner, &()).unwrap();
     let run = |declared: Vec<Child<ConfigMap>>| prune.run(&maps, declared);
-    // Another's child.
+    // A child of another owner.
     let mut other = map("other", "");
     set_controller_reference(&maps.create(&map("owner2", "")).await.unwrap(), &(), &mut other)
         .unwrap();
@@ -129,7 +129,7 @@ async fn children_of_one_set_among_several_and_of_a_type_that_is_not_cached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owner_adopts_what_matches_and_releases_what_does_not() {
+async fn owner_adopts_matching_objects_and_releases_others() {
     let n_writes = Arc::new(AtomicUsize::new(0));
     let (_world, maps, owner) = owned(n_writes.clone()).await;
     let other = maps.create(&map("owner2", "")).await.unwrap();
@@ -163,8 +163,8 @@ async fn owner_adopts_what_matches_and_releases_what_does_not() {
     assert_eq!(children(&again.children), "kept orphan");
     assert_eq!(n_writes.load(Ordering::Relaxed), before, "idempotent");
 
-    // A cache that is behind: the candidate was made anew under its name, and is neither adopted
-    // nor released.
+    // An outdated cache: the candidate was recreated under its name, and is neither adopted nor
+    // released.
     create("anew", "web", None).await;
     let stale = candidates().await;
     maps.delete(&key("anew"), &DeleteParams::default()).await.unwrap();
@@ -173,7 +173,7 @@ async fn owner_adopts_what_matches_and_releases_what_does_not() {
     assert!(matches!(&refused, ClaimError::Patch(failed) if failed[0].1.is_invalid()), "{refused}");
     assert!(controller_of(&maps.get_live(&key("anew")).await.unwrap().unwrap()).is_none());
 
-    // The owner was deleted meanwhile: it adopts nothing, though it was read before.
+    // The owner was deleted meanwhile: it adopts nothing, although it was read before.
     let candidates = candidates().await;
     maps.delete(&key("owner"), &DeleteParams::orphan()).await.unwrap();
     let gone = claim.claim(&maps, candidates).await.unwrap_err();
@@ -181,7 +181,7 @@ async fn owner_adopts_what_matches_and_releases_what_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn utl_2_object_and_status_are_patched_apart() {
+async fn utl_2_object_and_status_are_patched_separately() {
     let world = plain().await;
     let deployments = world.client.api::<Deployment>();
     world.client.cache().informer::<Deployment>();
@@ -208,15 +208,15 @@ async fn utl_2_object_and_status_are_patched_apart() {
             object
         }
     };
-    let mut said = Vec::new();
+    let mut log = Vec::new();
     for (replicas, ready) in [(1, 1), (1, 1), (1, 1), (2, 1), (2, 2), (3, 3), (3, 3)] {
         let (object, upserted) =
             create_or_patch(&deployments, &key("web"), set(replicas, ready)).await.unwrap();
-        said.push((upserted, object.status.and_then(|status| status.replicas)));
+        log.push((upserted, object.status.and_then(|status| status.replicas)));
         deployments.get_own(&key("web")).await.unwrap();
     }
     assert_eq!(
-        said,
+        log,
         [
             (Upserted::Created, None),
             (Upserted::UpdatedStatusOnly, Some(1)),
@@ -230,17 +230,17 @@ async fn utl_2_object_and_status_are_patched_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn utl_6_several_finalizers_clean_up_each_for_itself() {
+async fn utl_6_several_finalizers_clean_up_independently() {
     let plane = ControlPlane::builder().simulated(1).build();
     let kube = plane.client();
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     let mut manager = Manager::builder(kube).clock(clock).seed(1).build();
-    let said = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::new(Mutex::new(Vec::new()));
     let clean_up = |name: &'static str, fails: bool| {
-        let said = said.clone();
+        let log = log.clone();
         move |_, context: Context| {
             let is_failure = fails && context.attempt() == 0;
-            said.lock()
+            log.lock()
                 .unwrap()
                 .push(format!("{name} {}", if is_failure { "fails" } else { "cleans" }));
             async move { if is_failure { Err(BoxError::from("not yet")) } else { Ok(()) } }
@@ -252,9 +252,9 @@ async fn utl_6_several_finalizers_clean_up_each_for_itself() {
         .with("example.com/two", clean_up("two", false))
         .unwrap();
     let finalizers = Arc::new(finalizers);
-    let passes = said.clone();
+    let passes = log.clone();
     let reconcile = move |request: Request, context: Context| {
-        let (finalizers, said) = (finalizers.clone(), passes.clone());
+        let (finalizers, log) = (finalizers.clone(), passes.clone());
         async move {
             let maps = context.client().api::<ConfigMap>();
             let Some(map) = maps.get(&request)? else { return Ok(Action::await_change()) };
@@ -263,7 +263,7 @@ async fn utl_6_several_finalizers_clean_up_each_for_itself() {
             }
             let pass = async |map: Arc<ConfigMap>| {
                 let finalizers = map.metadata.finalizers.clone().unwrap_or_default();
-                said.lock().unwrap().push(format!("pass under {}", finalizers.join(" ")));
+                log.lock().unwrap().push(format!("pass under {}", finalizers.join(" ")));
                 Ok::<_, BoxError>(Action::await_change())
             };
             Ok::<_, BoxError>(finalizers.run(&maps, map, &context, pass).await?)
@@ -281,13 +281,13 @@ async fn utl_6_several_finalizers_clean_up_each_for_itself() {
     object.metadata.finalizers = Some(vec!["example.com/others".into()]);
     maps.create(&object).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let mut seen = std::mem::take(&mut *said.lock().unwrap());
+    let mut seen = std::mem::take(&mut *log.lock().unwrap());
     seen.dedup();
     assert_eq!(seen, ["pass under example.com/others example.com/one example.com/two"]);
     maps.delete(&key("a"), &DeleteParams::default()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // One failed and stayed; two was not hindered, and not asked again.
-    assert_eq!(*said.lock().unwrap(), ["one fails", "two cleans", "one cleans"]);
+    // One failed and stayed; two was cleaned up, and not called again.
+    assert_eq!(*log.lock().unwrap(), ["one fails", "two cleans", "one cleans"]);
     let left = maps.get_live(&key("a")).await.unwrap().unwrap().metadata.finalizers.unwrap();
     assert_eq!(left, ["example.com/others"]);
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));

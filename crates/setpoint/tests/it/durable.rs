@@ -1,4 +1,4 @@
-//! A control plane over a store that keeps its history.
+//! A control plane over a store with history.
 
 use crate::plane::with_person_of;
 use serde_json::json;
@@ -6,9 +6,9 @@ use setpoint::ControlPlane;
 use setpoint_store::{DiskOptions, DiskStore};
 use std::sync::Arc;
 
-/// Nobody asked for it: a watch of before a restart goes on, without a list.
+/// The default: a watch from before a restart resumes without a list.
 #[tokio::test]
-async fn watches_go_on_over_a_restart_of_a_durable_store() {
+async fn watches_resume_after_a_restart_of_a_durable_store() {
     let folder = tempfile::tempdir().unwrap();
     let open = || DiskStore::open(folder.path(), DiskOptions::default()).unwrap();
     let path = "/api/v1/namespaces/default/configmaps";

@@ -1,4 +1,4 @@
-//! Events of a manager in the server: both APIs, as a reader of either sees them.
+//! Events of a manager on the server, read through both APIs.
 
 use crate::plane::with_person;
 use expect_test::expect;
@@ -14,16 +14,16 @@ use tokio_util::sync::CancellationToken;
 const CORE: &str = "/api/v1/namespaces/default/events";
 const NEW: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 
-/// The only event in a list, and of it these members.
+/// These members of the only event in a list.
 fn members(list: &Value, names: &[&str]) -> String {
     let items = list["items"].as_array().unwrap();
     assert_eq!(items.len(), 1, "{list:#}");
     names.iter().map(|name| format!("{name} {}\n", items[0][name])).collect()
 }
 
-/// Tells the same three times through a manager that writes with `api`; gives what the server then
-/// has, of both APIs.
-async fn told_with(api: EventApi) -> (Value, Value, u64) {
+/// Records the same event three times with a manager that writes with `api`; returns the resulting
+/// event in both APIs.
+async fn recorded_with(api: EventApi) -> (Value, Value, u64) {
     let mut seen = None;
     with_person(async |person| {
         let clock = Clock::starting_at(setpoint::runtime::Timestamp::from_secs(1_767_225_600));
@@ -59,8 +59,8 @@ async fn told_with(api: EventApi) -> (Value, Value, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_series_of_the_newer_api_is_taken_and_read_by_both() {
-    let (core, new, lost) = told_with(EventApi::New).await;
+async fn ev_series_of_the_newer_api_is_read_through_both() {
+    let (core, new, lost) = recorded_with(EventApi::New).await;
     assert_eq!(lost, 0);
     expect![[r#"
         type "Warning"
@@ -93,8 +93,8 @@ async fn ev_series_of_the_newer_api_is_taken_and_read_by_both() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_counts_of_the_core_api_are_taken_and_read_by_both() {
-    let (core, new, lost) = told_with(EventApi::Core).await;
+async fn ev_counts_of_the_core_api_are_read_through_both() {
+    let (core, new, lost) = recorded_with(EventApi::Core).await;
     assert_eq!(lost, 0);
     expect![[r#"
         message "it is full"

@@ -1,4 +1,4 @@
-//! What an embedder adds, written from outside and with nothing but public names.
+//! Extensions by an embedder, written with public names only.
 
 use crate::plane::Person;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Runs a control plane while somebody sends its server requests.
+/// Runs a control plane while `act` sends requests to its server.
 async fn with_server<T>(plane: ControlPlane, act: impl AsyncFnOnce(ApiServer) -> T) -> T {
     let (server, stop) = (plane.server().clone(), CancellationToken::new());
     let acting = async {
@@ -59,10 +59,10 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 // ---- an authorizer
 
-/// Writers may do everything, readers may read and change what is there.
+/// Writers may do everything, readers may read and update existing objects.
 #[derive(Debug, Default)]
 struct Roles {
-    asked: Mutex<Vec<String>>,
+    checks: Mutex<Vec<String>>,
 }
 impl Authorizer for Roles {
     fn authorize<'a>(
@@ -74,7 +74,7 @@ impl Authorizer for Roles {
             None => format!("{}{}", request.resource(), request.path()),
         };
         let user = &*request.identity.user;
-        self.asked.lock().push(format!("{user} {} {what} {}", request.verb, request.name()));
+        self.checks.lock().push(format!("{user} {} {what} {}", request.verb, request.name()));
         let may_only_change = !matches!(request.verb, Verb::Create | Verb::Escalate | Verb::Bind);
         let decision = match user {
             "writer" => Decision::Allow("writers may".to_owned()),
@@ -86,20 +86,20 @@ impl Authorizer for Roles {
 }
 
 #[tokio::test(start_paused = true)]
-async fn authorizer_is_asked_for_requests_and_for_what_they_do_besides() {
+async fn authorizer_checks_requests_and_their_side_effects() {
     let roles = Arc::new(Roles::default());
     with_server(builder().authorizer(roles.clone()).build(), async |server| {
         let (writer, reader) = (person(&server, "writer"), person(&server, "reader"));
         let denied = r#"403 configmaps "a" is forbidden: User "reader" cannot create resource "configmaps" in API group "" in the namespace "default": no role"#;
         let path = format!("{CONFIG_MAPS}/a");
         let apply = format!("{path}?fieldManager=t");
-        // An apply is a patch until there is nothing to patch.
+        // An apply is a patch if the object exists, otherwise a create.
         let applied = reader.request("PATCH", &apply, APPLY, &config_map("a")).await;
         assert_eq!(code(applied), denied);
         assert_eq!(code(writer.request("PATCH", &apply, APPLY, &config_map("a")).await), "ok");
         assert_eq!(code(reader.request("PATCH", &apply, APPLY, &config_map("a")).await), "ok");
         assert_eq!(code(reader.request("GET", &path, JSON, &Value::Null).await), "ok");
-        // The rights that a role grants are asked for by themselves.
+        // The rights that a role grants are authorized separately.
         let roles_path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "r"}, "rules": []});
@@ -108,7 +108,7 @@ async fn authorizer_is_asked_for_requests_and_for_what_they_do_besides() {
         let merge = "application/merge-patch+json";
         let escalated = reader.request("PATCH", &format!("{roles_path}/r"), merge, &more).await;
         assert!(code(escalated).contains(r#"cannot escalate resource "clusterroles""#));
-        // Nobody hears what is served who may not ask.
+        // Unauthorized users do not learn which resources are served.
         let nobody = person(&server, "nobody");
         let unknown = nobody.request("GET", "/apis/ex.io/v1/foos", JSON, &Value::Null).await;
         assert!(code(unknown).starts_with(r#"403 foos.ex.io is forbidden: User "nobody" cannot list"#));
@@ -116,13 +116,13 @@ async fn authorizer_is_asked_for_requests_and_for_what_they_do_besides() {
         assert_eq!(code(version), r#"403 forbidden: User "nobody" cannot get path "/version": no role"#);
     })
     .await;
-    let asked = roles.asked.lock();
-    assert!(asked.contains(&"reader create configmaps a".to_owned()), "{asked:?}");
+    let checks = roles.checks.lock();
+    assert!(checks.contains(&"reader create configmaps a".to_owned()), "{checks:?}");
 }
 
 // ---- admission
 
-/// Every ConfigMap has a color, and says how many labels it has.
+/// Sets the number of labels in every ConfigMap.
 #[derive(Debug)]
 struct CountLabels;
 impl Admission for CountLabels {
@@ -168,7 +168,7 @@ impl Admission for Color {
     }
 }
 
-/// A ConfigMap may name another one that is there.
+/// A ConfigMap may refer to another existing one.
 #[derive(Debug)]
 struct Referenced;
 impl Admission for Referenced {
@@ -198,7 +198,7 @@ impl Admission for Referenced {
 }
 
 #[tokio::test(start_paused = true)]
-async fn admission_plugins_change_refuse_and_see_other_objects() {
+async fn admission_plugins_change_refuse_and_read_other_objects() {
     let audit = AuditQueue::new(100);
     let plane = builder()
         .admission(Arc::new(CountLabels))
@@ -209,7 +209,7 @@ async fn admission_plugins_change_refuse_and_see_other_objects() {
         let bob = person(&server, "bob");
         let made = bob.request("POST", CONFIG_MAPS, JSON, &config_map("a")).await.unwrap();
         assert_eq!(made["metadata"]["labels"], json!({"color": "red"}));
-        // The first plugin has seen what the second one did.
+        // The first plugin has seen the change of the second.
         assert_eq!(made["data"], json!({"labels": "1"}));
         let mut other = config_map("b");
         other["data"] = json!({"after": "z"});
@@ -233,7 +233,7 @@ async fn admission_plugins_change_refuse_and_see_other_objects() {
 
 // ---- an authenticator, a route, an audit sink and metrics
 
-/// Users of a proxy that is trusted.
+/// Authenticates users of a trusted proxy.
 #[derive(Debug)]
 struct Proxy;
 impl Authenticator for Proxy {
@@ -251,13 +251,13 @@ impl Authenticator for Proxy {
     }
 }
 
-/// Says whom it greets.
+/// Greets the user.
 async fn greet(request: Request<RequestBody>) -> Response<Body> {
     let attributes = request.extensions().get::<Arc<Attributes>>().unwrap();
     Response::new(Body::once(format!("hello {}", attributes.identity.user)))
 }
 
-/// Keeps one line for each event.
+/// Records one line per event.
 #[derive(Debug, Default)]
 struct Lines(Mutex<Vec<String>>);
 impl AuditSink for Lines {
@@ -290,7 +290,7 @@ async fn send(server: &ApiServer, path: &str, user: Option<&str>) -> (u16, Strin
 }
 
 #[tokio::test(start_paused = true)]
-async fn authenticator_and_route_are_part_of_the_pipeline_and_are_seen() {
+async fn authenticator_and_route_are_part_of_the_pipeline_and_are_audited() {
     let (audit, metrics) = (Arc::new(Lines::default()), Arc::new(Lines::default()));
     let plane = builder()
         .authenticator(Arc::new(Proxy))
@@ -304,7 +304,7 @@ async fn authenticator_and_route_are_part_of_the_pipeline_and_are_seen() {
         assert_eq!(send(&server, "/hellox", Some("bob")).await.0, 404);
         let (_, index) = send(&server, "/", Some("bob")).await;
         assert!(index.contains(r#""/hello""#), "{index}");
-        // Lines of this request only.
+        // Only the lines of this request.
         audit.0.lock().clear();
         metrics.0.lock().clear();
         let watch = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=5");

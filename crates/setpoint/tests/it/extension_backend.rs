@@ -1,4 +1,4 @@
-//! A group version that is served from elsewhere, as clients see it over HTTPS.
+//! A group version that a backend serves, as clients see it over HTTPS.
 
 use crate::serve::{Served, local};
 use futures::future::BoxFuture;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 // ---- the backend
 
-/// Keeps widgets in memory. Its resource versions count them.
+/// Stores widgets in memory. Its resource version is the number of widgets.
 #[derive(Default)]
 pub(crate) struct Widgets(watch::Sender<Vec<Value>>);
 
@@ -65,7 +65,7 @@ impl Handler for Widgets {
 
 pub(crate) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// What it says of itself.
+/// The backend's description.
 pub(crate) fn widgets() -> Backend {
     let verbs = ["create", "get", "list", "watch"];
     let resources = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "ex.io/v1", "resources": [
@@ -95,7 +95,7 @@ pub(crate) fn ex_io_v1() -> GroupVersion {
 
 // ---- clients
 
-/// What a client gets: the code and the body.
+/// Sends a request; returns the code and the body.
 pub(crate) async fn send(
     client: &Client,
     method: &str,
@@ -138,8 +138,8 @@ pub(crate) async fn discovered(client: &Client, group: &str) -> Value {
     groups["items"].as_array().unwrap().iter().find(named).cloned().unwrap_or_default()
 }
 
-/// Serves a control plane over HTTPS while somebody acts with a client and another one of `bob`,
-/// who has a token.
+/// Serves a control plane over HTTPS while `act` uses a client, and another one of `bob`, who has a
+/// token.
 pub(crate) async fn over_https(
     builder: setpoint::ControlPlaneBuilder,
     act: impl AsyncFnOnce(&setpoint::apiserver::Backends, Client, Client),
@@ -149,7 +149,7 @@ pub(crate) async fn over_https(
     let plane = builder.build();
     let backends = plane.server().backends().clone();
     let served = Served::start(dir.path(), "s", plane, options).await;
-    // An answer is an answer, 503 too.
+    // No retries: a 503 is a response too.
     let client = |mut config: Config| {
         config.default_retry = false;
         Client::try_from(config).unwrap()
@@ -183,7 +183,7 @@ async fn resource_of_a_backend_is_listed_described_read_and_watched() {
         let roots = get_json(&client, "/", JSON).await;
         assert!(roots["paths"].as_array().unwrap().contains(&json!("/apis/ex.io/v1")));
 
-        // OpenAPI v3: the document is in the index, and is served whatever hash is asked for.
+        // OpenAPI v3: the document is in the index, and is served with any hash.
         let index = get_json(&client, "/openapi/v3", JSON).await;
         let url = index["paths"]["apis/ex.io/v1"]["serverRelativeURL"].as_str().unwrap();
         assert!(url.starts_with("/openapi/v3/apis/ex.io/v1?hash="), "{url}");
@@ -191,7 +191,7 @@ async fn resource_of_a_backend_is_listed_described_read_and_watched() {
             let document = get_json(&client, path, JSON).await;
             assert!(document["paths"]["/apis/ex.io/v1/widgets"].is_object());
         }
-        // v2: paths of the group version, and definitions under names of their own.
+        // v2: paths of the group version, and definitions under separate names.
         let v2 = get_json(&client, "/openapi/v2", JSON).await;
         assert!(v2["paths"]["/apis/ex.io/v1/widgets"].is_object());
         assert!(v2["paths"]["/apis/other.io/v1/things"].is_null());
@@ -201,7 +201,7 @@ async fn resource_of_a_backend_is_listed_described_read_and_watched() {
         let reference = &v2["definitions"]["io.ex.v1.Widget"]["properties"]["metadata"]["$ref"];
         assert_eq!(*reference, format!("#/definitions/{renamed}"));
 
-        // The resource itself. The watch is there before the object.
+        // The resource itself. The watch starts before the object is created.
         let watch = Request::get(format!("{WIDGETS}?watch=true")).body(Vec::new().into()).unwrap();
         let watch = client.send(watch).await.unwrap();
         let mut events = BodyDataStream::new(watch.into_body());
@@ -219,7 +219,7 @@ async fn resource_of_a_backend_is_listed_described_read_and_watched() {
     .await;
 }
 
-/// Says no, and remembers to what.
+/// Denies everything and records the requests.
 #[derive(Debug, Default)]
 pub(crate) struct Nothing(Mutex<Vec<String>>);
 impl Authorizer for Nothing {
@@ -229,21 +229,21 @@ impl Authorizer for Nothing {
     ) -> BoxFuture<'a, Result<Decision, ApiError>> {
         let sub = request.subresource().map_or("-", |sub| sub.as_str());
         let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-        let said = [
+        let parts = [
             request.group(),
             request.version(),
             request.resource(),
             request.namespace(),
             request.name(),
         ];
-        let said = said.map(dash).join(" ");
-        self.0.lock().push(format!("{} {said} {sub}{}", request.verb, request.path()));
+        let parts = parts.map(dash).join(" ");
+        self.0.lock().push(format!("{} {parts} {sub}{}", request.verb, request.path()));
         async { Ok(Decision::NoOpinion(String::new())) }.boxed()
     }
 }
 
 #[tokio::test]
-async fn authorizer_sees_the_resource_that_a_backend_serves() {
+async fn authorizer_receives_the_resource_of_a_backend() {
     let nothing = Arc::new(Nothing::default());
     let builder = ControlPlane::builder().controllers(false).backend(widgets());
     over_https(builder.authorizer(nothing.clone()), async |backends, _, bob| {
@@ -252,7 +252,7 @@ async fn authorizer_sees_the_resource_that_a_backend_serves() {
         let status: Value = serde_json::from_str(&refused.1).unwrap();
         let message = r#"widgets.ex.io "a" is forbidden: User "bob" cannot get resource "widgets/status" in API group "ex.io" in the namespace "default""#;
         assert_eq!((refused.0, &status["message"]), (403, &json!(message)));
-        // Who may not ask does not hear that it is away.
+        // Unauthorized users do not learn that the backend is unavailable.
         backends.set_available(&ex_io_v1(), false);
         for (method, path) in [
             ("GET", "/apis/ex.io/v1/widgets?watch=1&fieldSelector=metadata.name=a"),
@@ -281,7 +281,7 @@ async fn authorizer_sees_the_resource_that_a_backend_serves() {
 }
 
 #[tokio::test]
-async fn backend_is_away_comes_back_and_is_removed_while_the_server_runs() {
+async fn backend_becomes_unavailable_returns_and_is_removed_at_run_time() {
     over_https(ControlPlane::builder().controllers(false), async |backends, client, _| {
         assert_eq!(get(&client, "/apis/ex.io").await.0, 404);
         backends.put(widgets()).unwrap();

@@ -1,5 +1,4 @@
-//! Backends at their edges: beside definitions, beside in-process sources, over upgrades, at the
-//! end of their time.
+//! Edge cases of backends: definitions of the same kind, in-process sources, upgrades, timeouts.
 
 use crate::extension_backend::{
     JSON, WIDGETS, discovered, ex_io_v1, get, get_json, widget, widgets,
@@ -70,9 +69,9 @@ async fn backend_takes_over_one_version_of_a_definition_and_gives_it_back() {
         let local = &document["paths"];
         assert!(local[format!("{}/{{name}}", WIDGETS.replace("default", "{namespace}"))].is_null());
         assert!(local[format!("{}/{{name}}", v2.replace("default", "{namespace}"))].is_object());
-        // The definition's kind of v1 is nowhere any more, so that the backend's keeps its name.
+        // The definition's v1 kind is not published any more, so the backend's kind keeps its name.
         assert!(document["definitions"]["io.ex.v1.Widget"]["properties"]["metadata"].is_object());
-        // A word that is encoded does not lead around it.
+        // A percent-encoded path does not bypass the backend.
         assert_eq!(get(client, "/%61pis/ex.io/v1/namespaces/default/widgets/local").await.0, 404);
 
         backends.remove(&ex_io_v1());
@@ -109,7 +108,7 @@ async fn priorities_order_groups_and_versions() {
         };
         assert_eq!(versions("a.io"), ["v1alpha1", "v2", "v1"]);
         assert_eq!(versions("batch"), ["v1", "v2alpha1"]);
-        // Nobody knows its resources.
+        // Its resources are unknown.
         let stale = json!({"version": "v1", "freshness": "Stale"});
         assert_eq!(discovered(&person.client, "b.io").await["versions"][0], stale);
     })
@@ -117,11 +116,11 @@ async fn priorities_order_groups_and_versions() {
 }
 
 #[test]
-fn documents_and_names_are_held_to_their_bounds() {
+fn documents_and_names_are_bounded() {
     let handler = |_: Request<RequestBody>| async { Response::new(Body::empty()) };
     let of = |group: &str, version: &str| Backend::builder(group, version, Arc::new(handler));
     let long = format!("\"{}\"", " ".repeat(DOCUMENT_BYTES_MAX));
-    let told = |result: Result<Backend, BackendError>| result.unwrap_err().to_string();
+    let message = |result: Result<Backend, BackendError>| result.unwrap_err().to_string();
     for (refused, text) in [
         (of("", "v1").build(), r#"the group "" is not a DNS subdomain"#),
         (of("ex.io", "1").build(), r#"the version "1" is not a DNS label"#),
@@ -136,12 +135,12 @@ fn documents_and_names_are_held_to_their_bounds() {
         (of("ex.io", "v1").open_api_v2("[]").build(), "read the OpenAPI v2 document"),
         (of("ex.io", "v1").resources("{}").build(), "the APIResourceList has no resources"),
     ] {
-        assert_eq!(told(refused), text);
+        assert_eq!(message(refused), text);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn documents_of_all_backends_are_bounded_in_sum() {
+async fn total_size_of_backend_documents_is_bounded() {
     let handler = |_: Request<RequestBody>| async { Response::new(Body::empty()) };
     let document = format!(r#"{{"openapi": "{}"}}"#, "x".repeat(DOCUMENT_BYTES_MAX - 100));
     let plane = plane().build();
@@ -153,7 +152,7 @@ async fn documents_of_all_backends_are_bounded_in_sum() {
     let refused = (0..100).find_map(|n| put(format!("g{n}.io")).err()).unwrap();
     assert!(matches!(refused, BackendError::TooMuch { .. }), "{refused}");
     let n_there = backends.group_versions().len();
-    // One in the place of another is not one more.
+    // Replacing a backend does not count as adding one.
     put("g0.io".to_owned()).unwrap();
     assert_eq!(backends.group_versions().len(), n_there);
 }
@@ -176,7 +175,7 @@ async fn in_process_source_and_client_reach_a_backend() {
         assert_eq!((page.items.len(), &*page.resource_version), (1, "1"));
         let mut events = source.watch(WatchRequest::default()).await.unwrap();
         assert!(matches!(events.next().await, Some(Ok(WatchFrame::Added(_)))));
-        // Calls without HTTP say why not.
+        // Calls without HTTP return an error that explains it.
         let path = ResourcePath {
             group: "ex.io".to_owned(),
             version: "v1".to_owned(),
@@ -191,7 +190,7 @@ async fn in_process_source_and_client_reach_a_backend() {
     .await;
 }
 
-/// Answers with one piece and nothing more for ever.
+/// Sends one piece and then nothing.
 async fn endless(_: Request<RequestBody>) -> Response<Body> {
     let pieces = stream::iter(["{\n".into()]).chain(stream::pending());
     Response::new(Body::stream(pieces))
@@ -209,7 +208,7 @@ async fn begin(server: &ApiServer, path: &str) -> Response<Body> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_of_a_backend_has_the_requests_deadline_and_a_watch_ends_with_the_server() {
+async fn response_of_a_backend_has_the_requests_deadline_and_a_watch_ends_with_the_server() {
     let plane = plane().backend(endless_backend()).build();
     let server = plane.server().clone();
     let stop = CancellationToken::new();
@@ -230,7 +229,7 @@ async fn answer_of_a_backend_has_the_requests_deadline_and_a_watch_ends_with_the
     ended.unwrap();
 }
 
-/// Switches to a protocol in which everything comes back.
+/// Switches to a protocol that echoes everything.
 async fn echo(mut request: Request<RequestBody>) -> Response<Body> {
     let on_upgrade = request.extensions_mut().remove::<OnUpgrade>().unwrap();
     let mut response = Response::new(Body::empty());
@@ -271,7 +270,7 @@ async fn upgrade_passes_through_to_a_backend() {
             connection.read_exact(&mut back).await.unwrap();
             assert_eq!(back, word);
         }
-        // The server's end is the conversation's.
+        // The end of the server ends the connection.
         stop.cancel();
         assert_eq!(connection.read(&mut [0; 1]).await.unwrap_or(0), 0);
     };

@@ -6,7 +6,7 @@ use setpoint::ControlPlane;
 use setpoint::kind::{CompiledKind, Fill, Kind, Selectable, StatusMeta, cell, not_supported, text};
 use setpoint::object::field;
 
-/// An order: its customer never changes, and nobody orders less than one piece.
+/// An order: its customer is immutable, and it has at least one piece.
 static ORDER: Kind = Kind {
     default: |order, _version| {
         if let Some(spec) = order.object("spec") {

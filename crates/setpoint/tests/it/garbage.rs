@@ -1,4 +1,4 @@
-//! Garbage collection, as somebody sees it who deletes things.
+//! Garbage collection, observed by a client that deletes objects.
 
 use crate::plane::{NETWORKS_CRD, Person, map, maps, network, networks, owner, with_person};
 use kube_client::client::Body;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Time for everything that could happen to happen.
+/// Waits long enough for every reaction to happen.
 async fn quiet() {
     tokio::time::sleep(Duration::from_secs(120)).await;
 }
@@ -40,7 +40,7 @@ fn owners_of(object: &Value) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dependents_follow_in_the_background() {
+async fn dependents_are_deleted_in_the_background() {
     with_person(async |person| {
         let a = person.map("default", "a", &[]).await;
         let b = person.map("default", "b", &[owner(&a)]).await;
@@ -98,7 +98,7 @@ async fn orphans_stay_without_their_reference() {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_right_after_creation_finds_its_dependents() {
-    // The collector has not seen the dependents yet when the owner goes.
+    // The collector has not seen the dependents yet when the owner is deleted.
     with_person(async |person| {
         for policy in ["Background", "Foreground", "Orphan"] {
             let a = person.map("default", "a", &[]).await;
@@ -118,7 +118,7 @@ async fn deletion_right_after_creation_finds_its_dependents() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owner_in_another_namespace_is_none() {
+async fn owner_in_another_namespace_does_not_count() {
     with_person(async |person| {
         person.namespace("other").await;
         let a = person.map("other", "a", &[]).await;
@@ -143,7 +143,7 @@ async fn owner_in_another_namespace_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cycles_end() {
+async fn cycles_are_deleted() {
     with_person(async |person| {
         for policy in ["Foreground", "Background"] {
             let a = person.map("default", "a", &[]).await;
@@ -160,7 +160,7 @@ async fn cycles_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn absent_owner_is_no_owner() {
+async fn absent_owner_does_not_count() {
     with_person(async |person| {
         let absent = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": "11111111-2222-3333-4444-555555555555"},
@@ -168,16 +168,16 @@ async fn absent_owner_is_no_owner() {
         quiet().await;
         person.map("default", "b", &[owner(&absent)]).await;
         person.gone(&maps("default", "b")).await;
-        // The owner's name with another uid is another object.
+        // An object with the owner's name and another uid is another object.
         let a = person.map("default", "a", &[]).await;
         person.map("default", "b", &[owner(&absent)]).await;
         person.gone(&maps("default", "b")).await;
-        // One owner of two is enough to stay, and the other is forgotten.
+        // One existing owner of two is enough, and the reference to the other is removed.
         person.map("default", "b", &[owner(&absent), owner(&a)]).await;
         quiet().await;
         let b = person.get(&maps("default", "b")).await.expect("it has an owner");
         assert_eq!(b["metadata"]["ownerReferences"], json!([owner(&a)]));
-        // A kind that is not served says nothing about whether its object exists.
+        // Whether an object of an unserved kind exists is unknown.
         let unknown = json!({
             "apiVersion": "example.com/v1", "kind": "Unknown", "metadata": {"name": "a", "uid": "1-2"},
         });
@@ -208,7 +208,7 @@ async fn custom_resources_own_and_are_owned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn definition_goes_after_its_instances() {
+async fn definition_is_removed_after_its_instances() {
     with_person(async |person| {
         person.define_networks().await;
         let mut held = network("held", "10.0.0.0/24", "10.0.0.1");
@@ -225,7 +225,7 @@ async fn definition_goes_after_its_instances() {
         person.patch(&networks("default", "held"), &patch).await;
         person.gone(NETWORKS_CRD).await;
         assert!(person.get(&networks("default", "")).await.is_none(), "it is not served any more");
-        // Defined anew, it starts empty.
+        // Defined again, it starts empty.
         person.define_networks().await;
         assert_eq!(person.names(&networks("default", "")).await, [] as [&str; 0]);
         quiet().await;
@@ -236,7 +236,7 @@ async fn definition_goes_after_its_instances() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_takes_everything_with_it() {
+async fn objects_are_deleted_with_their_namespace() {
     with_person(async |person| {
         person.define_networks().await;
         person.namespace("doomed").await;
@@ -255,7 +255,7 @@ async fn namespace_takes_everything_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizer_holds_its_namespace() {
+async fn finalizer_blocks_its_namespace() {
     with_person(async |person| {
         person.namespace("doomed").await;
         let mut held = map("held", &[]);
@@ -267,7 +267,7 @@ async fn finalizer_holds_its_namespace() {
         quiet().await;
         let doomed = person.get("/api/v1/namespaces/doomed").await.expect("something is held");
         assert_eq!(doomed["status"]["phase"], "Terminating");
-        let told: Vec<String> = doomed["status"]["conditions"]
+        let conditions: Vec<String> = doomed["status"]["conditions"]
             .as_array()
             .unwrap()
             .iter()
@@ -275,7 +275,7 @@ async fn finalizer_holds_its_namespace() {
             .map(|condition| condition["message"].as_str().unwrap().to_owned())
             .collect();
         assert_eq!(
-            told,
+            conditions,
             [
                 "Some resources are remaining: configmaps. has 1 resource instances",
                 "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
@@ -293,7 +293,7 @@ async fn finalizer_holds_its_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_that_owns_and_is_deleted_in_the_foreground_goes() {
+async fn namespace_deleted_in_the_foreground_is_removed() {
     with_person(async |person| {
         person.namespace("doomed").await;
         person.map("doomed", "a", &[]).await;
@@ -304,14 +304,14 @@ async fn namespace_that_owns_and_is_deleted_in_the_foreground_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_definition_is_no_reason_to_warn() {
+async fn deleted_definition_causes_no_warning() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(move || writer.clone())
         .finish();
-    let _heard = tracing::subscriber::set_default(subscriber);
+    let _guard = tracing::subscriber::set_default(subscriber);
     with_person(async |person| {
         for _ in 0..3 {
             person.define_networks().await;
@@ -327,7 +327,7 @@ async fn deleted_definition_is_no_reason_to_warn() {
     assert_eq!(written, "");
 }
 
-/// What was logged.
+/// Collects log lines.
 #[derive(Clone, Default)]
 struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
 
@@ -341,9 +341,9 @@ impl std::io::Write for Log {
     }
 }
 
-/// A collector over a remote server that serves Networks and answers lists of them with this
+/// Runs a collector over a remote server that serves Networks and answers lists of them with this
 /// status, or not at all.
-async fn collect_beside_networks_that_cannot_be_listed(code: Option<u16>) {
+async fn collect_with_failing_lists_of_networks(code: Option<u16>) {
     let plane = ControlPlane::builder().simulated(1).controllers(false).build();
     let person = Person { client: plane.client() };
     let mut running = JoinSet::new();
@@ -377,21 +377,21 @@ async fn collect_beside_networks_that_cannot_be_listed(code: Option<u16>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn type_that_cannot_be_listed_delays_nothing_else() {
+async fn type_that_cannot_be_listed_does_not_delay_others() {
     for code in [None, Some(500)] {
         let started = tokio::time::Instant::now();
-        collect_beside_networks_that_cannot_be_listed(code).await;
+        collect_with_failing_lists_of_networks(code).await;
         let took = started.elapsed();
         assert!(took >= FIRST_LISTS_MAX, "{code:?}: perhaps it would have come back: {took:?}");
         assert!(took < FIRST_LISTS_MAX * 2, "{code:?}: {took:?}");
     }
     let started = tokio::time::Instant::now();
-    collect_beside_networks_that_cannot_be_listed(Some(403)).await;
+    collect_with_failing_lists_of_networks(Some(403)).await;
     assert!(started.elapsed() < FIRST_LISTS_MAX / 2, "a refusal is not waited for");
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_that_fails_in_ever_new_words_is_not_tried_without_end() {
+async fn namespace_with_changing_errors_is_retried_with_back_off() {
     let plane = ControlPlane::builder().simulated(1).controllers(false).build();
     let person = Person { client: plane.client() };
     let clock = plane.server().registry().clock().clone();

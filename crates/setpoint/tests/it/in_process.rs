@@ -1,4 +1,4 @@
-//! A kube client whose service is the server.
+//! A kube client whose service is the server in the same process.
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -9,7 +9,7 @@ use setpoint::ControlPlane;
 use setpoint::object::time::Clock;
 use tokio_util::sync::CancellationToken;
 
-/// Runs a control plane for as long as a client does something with it.
+/// Runs a control plane while `act` uses a client.
 async fn with_client<T>(seed: u64, act: impl AsyncFnOnce(kube_client::Client) -> T) -> T {
     with_client_of(ControlPlane::builder().simulated(seed).build(), act).await
 }
@@ -78,7 +78,7 @@ async fn same_seed_gives_the_same_objects() {
 }
 
 #[tokio::test]
-async fn without_a_seed_the_wall_clock_and_entropy_are_taken() {
+async fn without_a_seed_the_wall_clock_and_entropy_are_used() {
     let run = async || {
         with_client_of(ControlPlane::builder().build(), async |client| {
             let maps = Api::<ConfigMap>::namespaced(client, "default");

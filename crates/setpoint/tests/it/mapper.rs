@@ -1,4 +1,4 @@
-//! Which resource a kind is, asked of a real API server (CLU-4).
+//! Discovery of the resource of a kind from a real API server (CLU-4).
 
 use crate::plane::with_person;
 use kube_client::Client;
@@ -12,16 +12,16 @@ use setpoint::runtime::{
 use std::sync::Arc;
 use tower::util::MapRequestLayer;
 
-/// What was asked of the server, in order.
+/// The requests to the server, in order.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<Vec<String>>>);
+struct Requests(Arc<Mutex<Vec<String>>>);
 
-impl Asked {
-    /// The client, whose requests are noted; without aggregated discovery if `plain`.
+impl Requests {
+    /// A client whose requests are recorded; without aggregated discovery if `plain`.
     fn noting(&self, client: Client, plain: bool) -> Client {
-        let asked = self.0.clone();
+        let requests = self.0.clone();
         let note = move |mut request: http::Request<Body>| {
-            asked.lock().push(request.uri().path().to_owned());
+            requests.lock().push(request.uri().path().to_owned());
             if plain {
                 let json = http::HeaderValue::from_static("application/json");
                 request.headers_mut().insert(http::header::ACCEPT, json);
@@ -41,30 +41,30 @@ fn network() -> GroupVersionKind {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clu_4_kinds_are_discovered_when_asked_for_and_missing_ones_are_asked_for_again() {
+async fn clu_4_kinds_are_discovered_on_demand_and_missing_ones_are_retried() {
     with_person(async |person| {
-        let asked = Asked::default();
-        let mapper = Mapper::new(asked.noting(person.client.clone(), false));
-        assert_eq!(asked.take(), [""; 0], "nothing before it is needed");
+        let requests = Requests::default();
+        let mapper = Mapper::new(requests.noting(person.client.clone(), false));
+        assert_eq!(requests.take(), [""; 0], "nothing before it is needed");
 
         let pod = mapper.resolve(&GroupVersionKind::gvk("", "v1", "Pod")).await.unwrap();
         assert_eq!((&*pod.resource.plural, pod.is_namespaced), ("pods", true));
-        assert_eq!(asked.take(), ["/apis", "/api"], "everything at once");
+        assert_eq!(requests.take(), ["/apis", "/api"], "everything at once");
         let node = mapper.resolve_preferred("", "Node").await.unwrap();
         assert_eq!((&*node.resource.plural, node.is_namespaced), ("nodes", false));
         let deployment = mapper.resolve_preferred("apps", "Deployment").await.unwrap();
         assert_eq!(deployment.resource.api_version, "apps/v1");
-        assert_eq!(asked.take(), [""; 0], "it is known");
+        assert_eq!(requests.take(), [""; 0], "it is known");
 
-        // Of a kind that is not there it asks at most once in a while, whoever wants it.
+        // A missing kind is requested at most once in a while, regardless of the number of callers.
         for _ in 0..100 {
             let error = mapper.resolve(&network()).await.unwrap_err();
             assert!(error.is_no_match());
-            let said =
+            let message =
                 "no match for kind Network in samplecrd.k8s.io/v1: the server does not serve it";
-            assert_eq!(error.to_string(), said);
+            assert_eq!(error.to_string(), message);
         }
-        assert_eq!(asked.take(), ["/apis/samplecrd.k8s.io/v1"]);
+        assert_eq!(requests.take(), ["/apis/samplecrd.k8s.io/v1"]);
         person.define_networks().await;
         tokio::time::sleep(MAPPER_ASK_AGAIN).await;
         let of_many = (0..10).map(|_| {
@@ -73,29 +73,29 @@ async fn clu_4_kinds_are_discovered_when_asked_for_and_missing_ones_are_asked_fo
         });
         let mappings = futures::future::join_all(of_many).await;
         assert!(mappings.iter().all(|mapping| mapping.resource.plural == "networks"));
-        assert_eq!(asked.take(), ["/apis/samplecrd.k8s.io/v1"], "once for all who wait");
+        assert_eq!(requests.take(), ["/apis/samplecrd.k8s.io/v1"], "once for all who wait");
         let preferred = mapper.resolve_preferred("samplecrd.k8s.io", "Network").await.unwrap();
         assert_eq!(preferred, mappings[0]);
 
-        asked.take();
+        requests.take();
         mapper.forget("samplecrd.k8s.io");
         mapper.resolve(&network()).await.unwrap();
-        assert_eq!(asked.take(), ["/apis/samplecrd.k8s.io/v1"]);
+        assert_eq!(requests.take(), ["/apis/samplecrd.k8s.io/v1"]);
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn clu_4_a_server_without_aggregated_discovery_is_asked_group_by_group() {
+async fn clu_4_server_without_aggregated_discovery_is_read_group_by_group() {
     with_person(async |person| {
-        let asked = Asked::default();
-        let mapper = Mapper::new(asked.noting(person.client.clone(), true));
+        let requests = Requests::default();
+        let mapper = Mapper::new(requests.noting(person.client.clone(), true));
         let pod = mapper.resolve(&GroupVersionKind::gvk("", "v1", "Pod")).await.unwrap();
         assert_eq!((&*pod.resource.plural, pod.is_namespaced), ("pods", true));
-        asked.take();
+        requests.take();
         let deployment = mapper.resolve_preferred("apps", "Deployment").await.unwrap();
         assert_eq!(deployment.resource.api_version, "apps/v1");
-        assert_eq!(asked.take(), ["/apis", "/apis/apps/v1"]);
+        assert_eq!(requests.take(), ["/apis", "/apis/apps/v1"]);
         let error = mapper.resolve_preferred("no.such.group", "Thing").await.unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -107,7 +107,7 @@ async fn clu_4_a_server_without_aggregated_discovery_is_asked_group_by_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clu_4_a_server_that_cannot_be_asked_is_no_answer() {
+async fn clu_4_unreachable_server_is_an_error() {
     let broken = tower::service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, _>(std::io::Error::other("it is off"))
     });

@@ -1,4 +1,4 @@
-//! A controller whose types are cached from several namespaces of a real API server (CCH-3, CCH-4).
+//! A controller with caches of several namespaces of a real API server (CCH-3, CCH-4).
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube_core::ResourceExt;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Makes the secrets of a map: one per entry, and none besides.
+/// Creates one secret per entry of a map, and deletes others.
 async fn reconcile(request: Request, context: Context) -> Result<Action, BoxError> {
     let (maps, secrets) = (context.client().api::<ConfigMap>(), context.client().api::<Secret>());
     let Some(map) = maps.get(&request)? else { return Ok(Action::await_change()) };
@@ -51,10 +51,10 @@ async fn names(secrets: &Api<Secret>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_4_owned_objects_of_several_namespaces_are_kept_and_pruned() {
+async fn cch_4_owned_objects_of_several_namespaces_are_maintained_and_pruned() {
     let plane = ControlPlane::builder().simulated(1).build();
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
-    // `a` by itself, all others but none of them twice.
+    // `a` separately, and all other namespaces, without duplicates.
     let chosen = ["a", ALL_NAMESPACES].map(|name| (name.to_owned(), CacheConfig::default()));
     let both = CacheOptions::new().namespaces_with(Namespaces::from(chosen)).unwrap();
     let named = CacheOptions::new().namespaces(["a", "b"]).unwrap();
@@ -91,7 +91,7 @@ async fn cch_4_owned_objects_of_several_namespaces_are_kept_and_pruned() {
         let in_c = if others { " c/m-x c/m-y" } else { "" };
         assert_eq!(names(&secrets).await, format!("a/m-x a/m-y b/m-x b/m-y{in_c}"));
 
-        // A child that goes comes back, in whichever namespace; one that is not declared goes.
+        // A deleted child is recreated, in any namespace; an undeclared one is deleted.
         for namespace in ["a", "b"] {
             let key = Request::new(namespace, "m-x");
             secrets.delete(&key, &DeleteParams::default()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Which reconcile made a change: known to the server, in process and over HTTP, to audit and for
-//! each revision.
+//! The origin of a change: the reconcile is known to the server, in process and over HTTP, in audit
+//! events and for each revision.
 
 use crate::plane::{map, maps, with_person_of};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -33,7 +33,7 @@ async fn copy(request: Request, context: Context) -> Result<Action, BoxError> {
     Ok(Action::await_change())
 }
 
-/// As the wire has it: headers, and no extensions.
+/// As over the wire: headers, but no extensions.
 fn without_extensions(inner: Client) -> Client {
     let service = tower::service_fn(move |mut request: http::Request<Body>| {
         request.extensions_mut().clear();
@@ -44,7 +44,7 @@ fn without_extensions(inner: Client) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_is_known_by_the_reconcile_that_made_it() {
+async fn change_has_the_reconcile_that_made_it() {
     for over_http in [false, true] {
         let audit = Arc::new(Audit::default());
         let plane = ControlPlane::builder().simulated(0).audit(audit.clone()).build();
@@ -84,7 +84,7 @@ async fn change_is_known_by_the_reconcile_that_made_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn header_that_is_no_origin_is_ignored() {
+async fn invalid_origin_header_is_ignored() {
     let plane = ControlPlane::builder().simulated(0).build();
     let server = plane.server().clone();
     with_person_of(plane, async |person| {

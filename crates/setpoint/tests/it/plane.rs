@@ -1,4 +1,4 @@
-//! A control plane on paused time, and a person who writes and reads plain JSON.
+//! A control plane on paused time, and a user's client that writes and reads plain JSON.
 
 use kube_client::Client;
 use serde_json::{Value, json};
@@ -6,24 +6,23 @@ use setpoint::ControlPlane;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long something may take that is bound to happen: longer than the longest back-off there is,
-/// 1000 s.
+/// How long an expected event may take: longer than the longest back-off, 1000 s.
 const PATIENCE: Duration = Duration::from_secs(3000);
-/// The pauses between two looks grow to this.
+/// The longest pause between two polls.
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Somebody who declares things.
+/// A user's client.
 #[derive(Clone)]
 pub(crate) struct Person {
     pub(crate) client: Client,
 }
 
-/// Runs a control plane for as long as somebody does something with it.
+/// Runs a control plane while `act` uses it.
 pub(crate) async fn with_person<T>(act: impl AsyncFnOnce(Person) -> T) -> T {
     with_person_of(ControlPlane::builder().simulated(0).build(), act).await
 }
 
-/// The same with a control plane of one's own.
+/// As [`with_person`], with the given control plane.
 pub(crate) async fn with_person_of<T>(
     plane: ControlPlane,
     act: impl AsyncFnOnce(Person) -> T,
@@ -59,7 +58,7 @@ impl Person {
         self.client.request(request).await
     }
 
-    /// As [`Self::request`], again and again while the server cannot: 429 and 5xx.
+    /// As [`Self::request`], retried on 429 and 5xx.
     async fn insist(
         &self,
         method: &str,
@@ -81,7 +80,7 @@ impl Person {
         }
     }
 
-    /// The object, or `None` when there is none.
+    /// The object; `None` if it does not exist.
     pub(crate) async fn get(&self, path: &str) -> Option<Value> {
         match self.insist("GET", path, "application/json", &Value::Null).await {
             Ok(object) => Some(object),
@@ -100,8 +99,8 @@ impl Person {
         self.request("PATCH", path, "application/merge-patch+json", patch).await.unwrap()
     }
 
-    /// Deletes an object with a propagation policy. It may be gone already: an answer may have been
-    /// lost.
+    /// Deletes an object with a propagation policy. It may be gone already, because a response may
+    /// have been lost.
     pub(crate) async fn delete(&self, path: &str, policy: &str) {
         let options =
             json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
@@ -112,12 +111,12 @@ impl Person {
         }
     }
 
-    /// Waits until nothing is at the path.
+    /// Waits until nothing exists at the path.
     pub(crate) async fn gone(&self, path: &str) {
         self.until(path, "it is gone", Option::is_none).await;
     }
 
-    /// Waits until what is at the path is so.
+    /// Waits until the object at the path fulfils a condition.
     pub(crate) async fn until(
         &self,
         path: &str,
@@ -127,17 +126,17 @@ impl Person {
         let started = tokio::time::Instant::now();
         let mut pause = Duration::from_millis(20);
         loop {
-            let seen = self.get(path).await;
-            if is_so(&seen) {
-                return seen;
+            let object = self.get(path).await;
+            if is_so(&object) {
+                return object;
             }
-            assert!(started.elapsed() < PATIENCE, "waited until {what}: {path}\n{seen:#?}");
+            assert!(started.elapsed() < PATIENCE, "waited until {what}: {path}\n{object:#?}");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LOOK_PAUSE_MAX);
         }
     }
 
-    /// Applies the type Network.
+    /// Applies the definition of Network.
     pub(crate) async fn define_networks(&self) {
         let crd: Value = serde_saphyr::from_str(network::api::CRD_YAML).unwrap();
         self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
@@ -152,7 +151,7 @@ impl Person {
     }
 }
 
-/// Where the definition of Network is.
+/// Path of the definition of Network.
 pub(crate) const NETWORKS_CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/networks.samplecrd.k8s.io";
 
@@ -162,7 +161,7 @@ pub(crate) fn networks(namespace: &str, name: &str) -> String {
     path.trim_end_matches('/').to_owned()
 }
 
-/// A Network to be.
+/// A Network manifest.
 pub(crate) fn network(name: &str, cidr: &str, gateway: &str) -> Value {
     json!({
         "apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": name},
@@ -176,12 +175,12 @@ pub(crate) fn maps(namespace: &str, name: &str) -> String {
     path.trim_end_matches('/').to_owned()
 }
 
-/// A ConfigMap to be, with owners.
+/// A ConfigMap manifest with owners.
 pub(crate) fn map(name: &str, owners: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}})
 }
 
-/// A reference to an owner, which blocks its deletion.
+/// A reference to an owner, with `blockOwnerDeletion`.
 pub(crate) fn owner(object: &Value) -> Value {
     json!({
         "apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],

@@ -1,4 +1,4 @@
-//! Claims and volumes that are being deleted, as somebody sees it who deletes them.
+//! Deletion of claims and volumes, observed by a client.
 
 use crate::plane::{Person, with_person};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ async fn stays(person: &Person, path: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_that_nobody_uses_goes_at_once() {
+async fn unused_claim_is_deleted_at_once() {
     with_person(async |person| {
         person.create(CLAIMS, &claim("free")).await;
         person.create(PODS, &pod("unscheduled", None, named("free"))).await;
@@ -46,7 +46,7 @@ async fn claim_that_nobody_uses_goes_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_stays_until_its_pod_is_gone() {
+async fn claim_remains_until_its_pod_is_gone() {
     with_person(async |person| {
         person.create(CLAIMS, &claim("used")).await;
         person.create(PODS, &pod("p", Some("n"), named("used"))).await;
@@ -74,7 +74,7 @@ async fn claim_of_an_ephemeral_volume_belongs_to_its_pod() {
         person.create(CLAIMS, &own).await;
         person.delete(&format!("{CLAIMS}/p-v"), "Background").await;
         stays(&person, &format!("{CLAIMS}/p-v")).await;
-        // A pod that is shut down, and held by a finalizer, keeps no claim of its own.
+        // A pod that is shut down, and kept by a finalizer, does not protect its ephemeral claim.
         let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
         person.patch(&format!("{PODS}/p"), &hold).await;
         let now = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
@@ -87,7 +87,7 @@ async fn claim_of_an_ephemeral_volume_belongs_to_its_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volume_stays_while_it_is_bound() {
+async fn volume_remains_while_it_is_bound() {
     with_person(async |person| {
         let volume = json!({
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"},
@@ -109,7 +109,7 @@ async fn volume_stays_while_it_is_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_with_a_claim_goes() {
+async fn namespace_with_a_claim_is_deleted() {
     with_person(async |person| {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}});
@@ -125,7 +125,7 @@ async fn namespace_with_a_claim_goes() {
                 p.as_ref().is_none_or(|p| p["metadata"]["deletionTimestamp"].is_string())
             })
             .await;
-        // What a kubelet does at the end.
+        // The final delete of a kubelet.
         let _ = person.request("DELETE", p, "application/json", &now).await;
         person.gone("/api/v1/namespaces/doomed").await;
     })

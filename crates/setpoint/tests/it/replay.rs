@@ -1,8 +1,8 @@
-//! Traces that are compared, seeds that are tried, and how a failure is replayed.
+//! Compares traces, selects seeds, and prints how to replay a failure.
 
 use setpoint::testenv::wire::Trace;
 
-/// A trace, shown as it comes when one seed is replayed.
+/// A trace, printed as it is written if one seed is replayed.
 pub(crate) fn trace() -> Trace {
     Trace::new(std::env::var_os("SEED").is_some())
 }
@@ -15,7 +15,7 @@ pub(crate) fn assert_same(left: &str, right: &str) {
     assert_eq!(left.lines().count(), right.lines().count());
 }
 
-/// Says how to play a seed again when the test fails with it.
+/// Prints how to replay a seed if the test fails with it.
 pub(crate) struct Replay {
     pub(crate) seed: u64,
     pub(crate) test: &'static str,
@@ -33,7 +33,7 @@ impl Drop for Replay {
     }
 }
 
-/// The seeds to try: `SEED` alone, or as many as `SEEDS` says, or `n`.
+/// The seeds to try: `SEED` alone, or the first `SEEDS`, or the first `n`.
 pub(crate) fn seeds(n: u64) -> std::ops::Range<u64> {
     let asked = |name| std::env::var(name).ok().map(|number| number.parse::<u64>().unwrap());
     match asked("SEED") {

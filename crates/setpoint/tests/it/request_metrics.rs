@@ -1,4 +1,4 @@
-//! What a control plane counts of its requests, as a scraper sees it over HTTPS.
+//! Request metrics of a control plane, scraped over HTTPS.
 
 use crate::extension_backend::{JSON, get, over_https, send, widgets};
 use futures::StreamExt as _;
@@ -11,7 +11,7 @@ use setpoint::runtime::metrics::Metrics;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long the server may take to notice that a client has gone.
+/// How long the server may take to notice that a client has disconnected.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -22,7 +22,7 @@ async fn scrape(client: &Client) -> String {
     page
 }
 
-/// The value of the series of a metric that has these labels and no others.
+/// The value of the series with exactly these labels.
 fn value(page: &str, metric: &str, labels: &str) -> Option<f64> {
     let words = |text: &str| -> BTreeSet<String> {
         text.split("\",").map(|word| word.trim_end_matches('"').to_owned()).collect()
@@ -95,7 +95,7 @@ async fn requests_are_counted_and_a_watch_once_at_its_end() {
                 (n, value(&page, "apiserver_longrunning_requests", &watches))
             })
         };
-        // The server hears in its own time that the client has gone.
+        // The server notices the disconnect asynchronously.
         let counted = async {
             loop {
                 if let Some(counted) = ended().await {
@@ -110,7 +110,7 @@ async fn requests_are_counted_and_a_watch_once_at_its_end() {
 }
 
 #[tokio::test]
-async fn labels_are_bounded_whatever_clients_ask_for() {
+async fn labels_are_bounded_for_any_requests() {
     let metrics = Metrics::new();
     let builder = ControlPlane::builder().controllers(false).serve_metrics(&metrics);
     over_https(builder.backend(widgets()), async |_, client, _| {
@@ -132,7 +132,7 @@ async fn labels_are_bounded_whatever_clients_ask_for() {
             }
         };
         ask(0).await;
-        // What asks for it is counted by the next.
+        // The first scrape is counted in the second.
         scrape(&client).await;
         let series = |page: &str| -> BTreeSet<String> {
             let names = page.lines().filter_map(|line| line.rsplit_once(' ')).map(|(name, _)| name);
@@ -151,7 +151,7 @@ async fn labels_are_bounded_whatever_clients_ask_for() {
 }
 
 #[tokio::test]
-async fn metrics_page_is_a_path_that_has_to_be_allowed() {
+async fn metrics_page_is_authorized_as_a_path() {
     over_https(ControlPlane::builder().controllers(false), async |_, client, _| {
         assert_eq!(get(&client, "/metrics").await.0, 404, "nobody asked for it");
     })

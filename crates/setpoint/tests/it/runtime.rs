@@ -1,5 +1,5 @@
-//! A controller's whole life over the server in this process, on paused time: the same seed tells
-//! the same story.
+//! A controller's whole life over the server in this process, on paused time: the same seed gives
+//! the same log.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -18,22 +18,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What happened, line by line.
+/// The log of events, line by line.
 #[derive(Clone, Default)]
-struct Story(Arc<Mutex<String>>);
+struct Log(Arc<Mutex<String>>);
 
-impl Story {
+impl Log {
     fn say(&self, line: impl std::fmt::Display) {
         writeln!(self.0.lock().unwrap(), "{line}").unwrap();
     }
 
-    fn told(&self) -> String {
+    fn text(&self) -> String {
         self.0.lock().unwrap().clone()
     }
 }
 
-/// Gives each Network a ConfigMap of its own, a condition and an event, and asks for a finalizer.
-struct Recorded(Story);
+/// Creates a ConfigMap, a condition and an event for each Network, and uses a finalizer.
+struct Recorded(Log);
 
 impl Reconciler for Recorded {
     type Error = BoxError;
@@ -79,7 +79,7 @@ impl Recorded {
         let mut status = network.status.clone().unwrap_or_default();
         let generation = network.metadata.generation;
         let now = context.clock().now();
-        let news = set_condition(
+        let changed = set_condition(
             &mut status.conditions,
             "Ready",
             true,
@@ -88,7 +88,7 @@ impl Recorded {
             generation,
             now,
         );
-        if news {
+        if changed {
             let patch = Patch::Merge(serde_json::json!({ "status": status }));
             context.client().api::<Network>().patch_status(request, &patch).await?;
             context.recorder().normal(
@@ -97,9 +97,9 @@ impl Recorded {
                 format!("{} is there", network.spec.cidr),
             );
         }
-        if news || upserted != Upserted::Unchanged {
+        if changed || upserted != Upserted::Unchanged {
             self.0.say(format_args!(
-                "{request} generation {generation:?}: {upserted:?}, news {news}"
+                "{request} generation {generation:?}: {upserted:?}, changed {changed}"
             ));
         }
         Ok(Action::await_change())
@@ -107,7 +107,7 @@ impl Recorded {
 }
 
 async fn tell(seed: u64) -> (String, usize) {
-    let story = Story::default();
+    let story = Log::default();
     let plane = ControlPlane::builder().simulated(seed).build();
     let client = plane.client();
     let stop = CancellationToken::new();
@@ -155,7 +155,7 @@ async fn tell(seed: u64) -> (String, usize) {
         wait(1_000).await;
         story.say(maps.get("a").await.unwrap().data.unwrap()["cidr"].clone());
 
-        // Somebody else's change of an owned object is undone.
+        // Another client's change of an owned object is undone.
         let edit = serde_json::json!({"data": {"cidr": "mine"}});
         maps.patch("a", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
         wait(1_000).await;
@@ -186,7 +186,7 @@ async fn tell(seed: u64) -> (String, usize) {
     let (plane, manager, ()) = tokio::join!(plane_running, manager_running, acting);
     plane.unwrap();
     manager.unwrap();
-    (story.told(), handle.stats().error as usize)
+    (story.text(), handle.stats().error as usize)
 }
 
 fn yaml(text: &str) -> serde_json::Value {
@@ -194,16 +194,16 @@ fn yaml(text: &str) -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn controller_that_starts_before_its_type_lives_through_an_object() {
+async fn controller_that_starts_before_its_type_handles_an_objects_life() {
     let (story, n_errors) = tell(1).await;
     expect_test::expect![[r#"
         failed to list networks.samplecrd.k8s.io: the server could not find the requested resource
         ready true
-        default/a generation Some(1): Created, news true
+        default/a generation Some(1): Created, changed true
         192.168.0.0/16
-        default/a generation Some(2): Updated, news true
+        default/a generation Some(2): Updated, changed true
         192.168.0.0/24
-        default/a generation Some(2): Updated, news false
+        default/a generation Some(2): Updated, changed false
         192.168.0.0/24
         192.168.0.0/24 Some(2)
         default/a is cleaned up

@@ -1,5 +1,4 @@
-//! `ControlPlane::serve`: certificates, credentials and clients over TLS; and the program of twelve
-//! lines.
+//! `ControlPlane::serve`: certificates, credentials and clients over TLS; and the example program.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube_client::api::PostParams;
@@ -19,10 +18,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How long a program may take to start or stop before a test fails.
+/// How long a program may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server, and the kubeconfig that it has written.
+/// A server, and the kubeconfig that it wrote.
 pub(crate) struct Served {
     pub(crate) url: String,
     kubeconfig: PathBuf,
@@ -51,7 +50,7 @@ impl Served {
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
     }
 
-    /// A config with these credentials and no others.
+    /// A config with exactly these credentials.
     pub(crate) async fn config_of(&self, credentials: &str) -> Config {
         let mut yaml: serde_json::Value =
             serde_saphyr::from_str(&std::fs::read_to_string(&self.kubeconfig).unwrap()).unwrap();
@@ -86,7 +85,7 @@ pub(crate) fn local() -> ServeOptions {
 }
 
 #[tokio::test]
-async fn clients_go_over_to_another_server_with_the_same_certificates_and_store() {
+async fn clients_can_switch_to_another_server_with_the_same_certificates_and_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = MemoryStore::default();
     let certificates = dir.path().join("certificates");
@@ -105,7 +104,7 @@ async fn clients_go_over_to_another_server_with_the_same_certificates_and_store(
 }
 
 #[tokio::test]
-async fn tokens_and_client_certificates_of_files_are_believed_and_no_others() {
+async fn only_tokens_and_client_certificates_of_the_files_are_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &str| {
         let path = dir.path().join(name);
@@ -148,7 +147,7 @@ async fn tokens_and_client_certificates_of_files_are_believed_and_no_others() {
 }
 
 #[tokio::test]
-async fn certificate_of_files_is_shown() {
+async fn certificate_of_the_files_is_presented() {
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let files = CertificateFiles::in_folder(dir.path());
@@ -163,7 +162,7 @@ async fn certificate_of_files_is_shown() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_an_error_before_anything_is_served() {
+async fn invalid_options_are_errors_before_anything_is_served() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     for options in [
@@ -179,7 +178,7 @@ async fn what_cannot_be_used_is_an_error_before_anything_is_served() {
     }
 }
 
-/// The example of the crate's first page, as a process.
+/// The example of the crate's root page, as a process.
 struct Embedder(Child);
 
 impl Embedder {
@@ -187,12 +186,12 @@ impl Embedder {
         let built = std::env::current_exe().unwrap();
         let program = built.parent().unwrap().parent().unwrap().join("examples/embed");
         if !program.exists() {
-            // A run of this test alone does not build examples.
+            // Running only this test does not build examples.
             let mut cargo = Command::new(env!("CARGO"));
             cargo.args(["build", "--quiet", "-p", "setpoint", "--example", "embed"]);
             assert!(cargo.status().unwrap().success());
         }
-        // What an earlier run has left says nothing about this one.
+        // A file of an earlier run must not count.
         _ = std::fs::remove_file(dir.join("kubeconfig"));
         let mut program = Command::new(program);
         program.arg("0").current_dir(dir).stdout(Stdio::null());
@@ -215,7 +214,7 @@ impl Drop for Embedder {
 }
 
 #[tokio::test]
-async fn program_of_twelve_lines_keeps_objects_and_credentials_and_ends_politely() {
+async fn example_program_persists_objects_and_credentials_and_stops_gracefully() {
     let source = include_str!("../../examples/embed.rs");
     let n_lines = source.lines().filter(|line| !line.is_empty() && !line.starts_with("//")).count();
     assert!(n_lines <= 12, "{n_lines} lines");

@@ -1,4 +1,4 @@
-//! Several control planes over one store, in one process: what goes for one of them goes for all.
+//! Several control planes over one store, in one process: changes through one are effective at all.
 
 use crate::plane::{NETWORKS_CRD, Person, map, maps, network, networks, owner};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/setpoint-controllers";
 
-/// One server among several, and somebody who asks it.
+/// One of several servers, and a client of it.
 struct Server {
     person: Person,
     stop: CancellationToken,
@@ -20,7 +20,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts one, and gives it time to win a free election.
+    /// Starts a server, and gives it time to win a free election.
     async fn start(store: &MemoryStore, identity: &str, seed: u64) -> Self {
         let builder = ControlPlane::builder().store(Arc::new(store.clone())).simulated(seed);
         let plane = builder.shared_as(identity).build();
@@ -34,7 +34,7 @@ impl Server {
         let a = Self::start(store, "a", 1).await;
         (a, Self::start(store, "b", 2).await)
     }
-    /// A polite end.
+    /// A graceful stop.
     async fn stop(mut self) {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
@@ -52,23 +52,23 @@ impl Server {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_them_runs_the_controllers_and_the_next_takes_over() {
+async fn one_server_runs_the_controllers_and_the_next_takes_over() {
     let store = MemoryStore::default();
     let (a, b) = Server::two(&store).await;
     assert_eq!(b.holder().await, "a");
-    // Garbage goes, whoever is asked to delete its owner.
+    // Garbage is collected, whichever server deleted its owner.
     let first = b.person.create(&maps("default", ""), &map("first", &[])).await;
     a.person.create(&maps("default", ""), &map("second", &[owner(&first)])).await;
     b.person.delete(&maps("default", "first"), "Background").await;
     b.person.gone(&maps("default", "second")).await;
-    // A polite end hands over at once.
+    // A graceful stop hands over at once.
     a.stop().await;
     b.create_namespace("shop").await;
     b.person.create(&maps("shop", ""), &map("x", &[])).await;
     b.person.delete("/api/v1/namespaces/shop", "Background").await;
     b.person.gone("/api/v1/namespaces/shop").await;
     assert_eq!(b.holder().await, "b");
-    // After a sudden one the Lease has to expire.
+    // After a crash the Lease has to expire.
     let c = Server::start(&store, "c", 3).await;
     drop(b);
     c.create_namespace("shop").await;
@@ -80,12 +80,12 @@ async fn one_of_them_runs_the_controllers_and_the_next_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_defines_the_other_serves() {
+async fn definitions_through_one_server_are_served_by_the_other() {
     let store = MemoryStore::default();
     let (a, b) = Server::two(&store).await;
     a.person.define_networks().await;
     let path = networks("default", "one");
-    // The other one hears of it through the store.
+    // The other server learns of it through the store.
     tokio::time::sleep(Duration::from_millis(10)).await;
     let made =
         b.person.create(&networks("default", ""), &network("one", "10.0.0.0/8", "10.0.0.1")).await;
@@ -96,8 +96,8 @@ async fn what_one_defines_the_other_serves() {
         let schema = server.person.get("/openapi/v3/apis/samplecrd.k8s.io/v1").await.unwrap();
         assert!(schema.to_string().contains("cidr"));
     }
-    // Deleted through one, gone from both, objects first. Defined anew, it starts empty and nothing
-    // that is made is lost.
+    // Deleted through one server, it is gone from both, objects first. Defined again, it starts
+    // empty and no new object is lost.
     for round in 0..5_u32 {
         let (one, other) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
         one.person.delete(NETWORKS_CRD, "Background").await;
@@ -117,7 +117,7 @@ async fn what_one_defines_the_other_serves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn schema_that_one_changed_is_what_the_other_reads_by_at_once() {
+async fn changed_schema_applies_to_reads_through_the_other_server_at_once() {
     let store = MemoryStore::default();
     let (a, b) = Server::two(&store).await;
     a.person.define_networks().await;
@@ -129,7 +129,7 @@ async fn schema_that_one_changed_is_what_the_other_reads_by_at_once() {
     spec["properties"]["mtu"] = json!({"type": "integer", "default": 1500});
     b.person.request("PUT", NETWORKS_CRD, "application/json", &crd).await.unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
-    // Written by a server that has yet to hear of the new schema, after this one has.
+    // Written by a server that does not know the new schema yet, after this one does.
     let key = "/registry/samplecrd.k8s.io/networks/default/one";
     let old = store.get(key.as_bytes(), At::Latest).await.unwrap().value.unwrap();
     assert!(!String::from_utf8_lossy(&old.value).contains("mtu"));
@@ -146,7 +146,7 @@ async fn schema_that_one_changed_is_what_the_other_reads_by_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn revision_of_one_is_waited_for_by_the_other_and_names_do_not_clash() {
+async fn other_server_waits_for_a_revision_and_generated_names_do_not_clash() {
     let store = MemoryStore::default();
     let (a, b) = Server::two(&store).await;
     let generated =
@@ -170,7 +170,7 @@ async fn revision_of_one_is_waited_for_by_the_other_and_names_do_not_clash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_kube_apiserver_wrote_is_served_and_what_cannot_be_decoded_is_refused_clearly() {
+async fn objects_of_a_kube_apiserver_are_served_and_undecodable_ones_are_clear_errors() {
     let store = MemoryStore::default();
     let a = Server::start(&store, "a", 1).await;
     let json = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"theirs","namespace":"default","uid":"5a1f3c5e-0000-4000-8000-000000000001","creationTimestamp":"2026-11-20T10:00:00Z"},"data":{"a":"b"}}"#;

@@ -1,5 +1,5 @@
-//! One suite over the two ways an informer reaches a control plane in this process: by HTTP
-//! requests, and by calls.
+//! Tests of both informer sources for a control plane in this process: HTTP requests and direct
+//! calls.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -15,13 +15,13 @@ use setpoint::prelude::*;
 use setpoint::{ControlPlane, InProcessSource};
 use std::time::Duration;
 
-/// Whoever asks, of both sources the same.
-struct Asker {
+/// Compares both sources.
+struct Sources {
     client: Client,
     server: setpoint::apiserver::ApiServer,
 }
 
-/// Where and what is asked.
+/// The namespace and selectors of a request.
 #[derive(Clone, Copy, Default)]
 struct Scope {
     namespace: Option<&'static str>,
@@ -29,9 +29,9 @@ struct Scope {
     fields: &'static str,
 }
 
-async fn with_asker<T>(act: impl AsyncFnOnce(Asker) -> T) -> T {
+async fn with_asker<T>(act: impl AsyncFnOnce(Sources) -> T) -> T {
     let plane = ControlPlane::builder().simulated(0).build();
-    let asker = Asker { client: plane.client(), server: plane.server().clone() };
+    let asker = Sources { client: plane.client(), server: plane.server().clone() };
     let stop = CancellationToken::new();
     let (ended, answer) = tokio::join!(plane.run(stop.clone()), async {
         let answer = act(asker).await;
@@ -42,7 +42,7 @@ async fn with_asker<T>(act: impl AsyncFnOnce(Asker) -> T) -> T {
     answer
 }
 
-impl Asker {
+impl Sources {
     fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), "default")
     }
@@ -54,7 +54,7 @@ impl Asker {
         made.resource_version().unwrap()
     }
 
-    /// By requests, and by calls.
+    /// The HTTP source and the direct source.
     fn sources<K: kube_core::Resource>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -69,7 +69,7 @@ impl Asker {
         ]
     }
 
-    /// What both answer to a list, which must be the same; in parts it must be the same as well.
+    /// The response of both to a list, which must be equal, also in parts.
     async fn list(&self, scope: Scope, request: ListRequest) -> String {
         let mut answers = Vec::new();
         for source in self.sources::<ConfigMap>(&(), scope) {
@@ -106,7 +106,7 @@ fn watch_request(version: &str, send_initial_events: bool) -> WatchRequest {
     request
 }
 
-/// A page in short: its version, its token, its items without their type.
+/// A summary of a page: its version, its token, its items without their type.
 fn shown(page: Result<setpoint::informer::source::ListPage, SourceError>) -> String {
     match page {
         Ok(page) => {
@@ -150,7 +150,7 @@ fn untyped(object: &Bytes) -> Value {
     object
 }
 
-/// A frame in short: verb, name, version.
+/// A summary of a frame: verb, name, version.
 fn short(frame: Option<Result<WatchFrame, SourceError>>) -> String {
     let (verb, object) = match frame {
         Some(Ok(WatchFrame::Added(object))) => ("+", object),
@@ -171,7 +171,7 @@ fn short(frame: Option<Result<WatchFrame, SourceError>>) -> String {
     format!("{verb}{name}@{version}{}", if marker { "!" } else { "" })
 }
 
-/// The next frames of both, which must be the same.
+/// The next frames of both, which must be equal.
 async fn next(watches: &mut [WatchStream; 2], n: usize) -> Vec<String> {
     let mut frames = Vec::new();
     for _ in 0..n {
@@ -186,7 +186,7 @@ const EVERYWHERE: Scope = Scope { namespace: None, labels: "", fields: "" };
 const DEFAULT: Scope = Scope { namespace: Some("default"), labels: "", fields: "" };
 
 #[tokio::test(start_paused = true)]
-async fn lists_are_the_same_in_pages_by_selector_and_in_their_failures() {
+async fn lists_are_equal_in_pages_with_selectors_and_in_errors() {
     with_asker(async |asker| {
         let mut last = String::new();
         for n in 0..5 {
@@ -209,7 +209,7 @@ async fn lists_are_the_same_in_pages_by_selector_and_in_their_failures() {
         let named = Scope { fields: "metadata.name=m2", ..EVERYWHERE };
         assert!(asker.list(named, list_request("0", None, None)).await.contains("m2"));
 
-        // REF-2: the second page is had by its token alone.
+        // REF-2: the second page needs only its token.
         let page = asker.sources::<ConfigMap>(&(), DEFAULT)[1]
             .list(list_request("", Some(2), None))
             .await
@@ -218,7 +218,7 @@ async fn lists_are_the_same_in_pages_by_selector_and_in_their_failures() {
         let second = asker.list(DEFAULT, list_request("", Some(2), Some(&token))).await;
         assert!(second.contains("m2") && !second.contains("m4"), "{second}");
 
-        // REF-6, and what cannot be asked.
+        // REF-6, and invalid requests.
         let future = asker.list(DEFAULT, list_request("999999", None, None)).await;
         assert!(
             future.contains("504") && future.contains("Too large resource version"),
@@ -235,7 +235,7 @@ async fn lists_are_the_same_in_pages_by_selector_and_in_their_failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_11_streamed_lists_and_what_follows_are_the_same() {
+async fn ref_11_streamed_lists_and_later_events_are_equal() {
     with_asker(async |asker| {
         asker.create("a", json!({"app": "x"})).await;
         asker.create("b", json!({"app": "y"})).await;
@@ -256,7 +256,7 @@ async fn ref_11_streamed_lists_and_what_follows_are_the_same() {
         let verbs: Vec<String> =
             next(&mut watches, 4).await.iter().map(|frame| frame[..2].to_owned()).collect();
         assert_eq!(verbs, ["+b", "-a", "~b", "-b"]);
-        // Nothing happens: a bookmark comes, and the watch ends at its time.
+        // Without changes, a bookmark arrives, and the watch ends at its timeout.
         let [one, two] = watches;
         let (one, two): (Vec<_>, Vec<_>) = futures::join!(one.collect(), two.collect());
         for frames in [one, two] {
@@ -269,13 +269,13 @@ async fn ref_11_streamed_lists_and_what_follows_are_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_26_a_version_that_is_gone_ends_both_watches_the_same_way() {
+async fn ref_26_expired_version_ends_both_watches_the_same_way() {
     with_asker(async |asker| {
-        // What happened before the server started is not kept.
+        // Changes before the server's start are not in the history.
         asker.create("a", json!({})).await;
         let mut watches = asker.watches(DEFAULT, watch_request("1", false)).await;
-        let told = next(&mut watches, 2).await;
-        assert!(told[0].starts_with("Some(410)") && told[1] == "end", "{told:?}");
+        let results = next(&mut watches, 2).await;
+        assert!(results[0].starts_with("Some(410)") && results[1] == "end", "{results:?}");
         let [source, _] = asker.sources::<ConfigMap>(&(), DEFAULT);
         let now = source.list(list_request("", None, None)).await.unwrap().resource_version;
         let mut watches = asker.watches(DEFAULT, watch_request(&now, false)).await;
@@ -286,34 +286,34 @@ async fn ref_26_a_version_that_is_gone_ends_both_watches_the_same_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_served_is_refused_alike() {
+async fn unserved_resources_are_the_same_error() {
     with_asker(async |asker| {
         let unknown = ApiResource::from_gvk(&GroupVersionKind::gvk("no.such", "v1", "Thing"));
         let no_such = asker.sources::<DynamicObject>(&unknown, EVERYWHERE);
         let misplaced = asker.sources::<Namespace>(&(), DEFAULT);
         let bindings = asker.sources::<Binding>(&(), EVERYWHERE);
         for (sources, code) in [(no_such, 404), (misplaced, 404), (bindings, 405)] {
-            let mut told = Vec::new();
+            let mut results = Vec::new();
             for source in &sources {
                 let list = source.list(ListRequest::default()).await.unwrap_err();
                 let Err(watch) = source.watch(watch_request("1", false)).await else {
                     panic!("it opened")
                 };
                 assert_eq!((list.code(), watch.code()), (Some(code), Some(code)));
-                told.push((failed(&list), failed(&watch)));
+                results.push((failed(&list), failed(&watch)));
             }
-            assert_eq!(told[0], told[1]);
+            assert_eq!(results[0], results[1]);
         }
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_has_not_started_is_waited_for_and_then_says_so() {
+async fn unstarted_server_is_waited_for_and_then_an_error() {
     let plane = ControlPlane::builder().simulated(0).build();
-    let asker = Asker { client: plane.client(), server: plane.server().clone() };
-    let told = asker.list(DEFAULT, ListRequest::default()).await;
-    assert!(told.starts_with("Some(503) Some(1s)"), "{told}");
+    let asker = Sources { client: plane.client(), server: plane.server().clone() };
+    let results = asker.list(DEFAULT, ListRequest::default()).await;
+    assert!(results.starts_with("Some(503) Some(1s)"), "{results}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,9 +322,9 @@ async fn watches_end_when_the_server_drains() {
         let made = asker.create("a", json!({})).await;
         let mut watches = asker.watches(DEFAULT, watch_request("0", false)).await;
         asker.server.drain();
-        let told = next(&mut watches, 3).await;
-        assert_eq!(told[0], format!("+a@{made}"));
-        assert_eq!(told[2], "end", "{told:?}");
+        let results = next(&mut watches, 3).await;
+        assert_eq!(results[0], format!("+a@{made}"));
+        assert_eq!(results[2], "end", "{results:?}");
     })
     .await;
 }
@@ -345,7 +345,7 @@ async fn objects_are_shared_and_not_copied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informers_over_both_hold_what_the_server_holds() {
+async fn informers_over_both_have_the_servers_objects() {
     with_asker(async |asker| {
         let requests = ClientSource::all::<ConfigMap>(asker.client.clone());
         for streams in [true, false] {

@@ -1,4 +1,5 @@
-//! The built-in controllers through faults and crashes: what is to go goes, and nothing else.
+//! The built-in controllers with faults and crashes: they delete exactly the objects that must be
+//! deleted.
 
 use crate::plane::{Person, map, maps, network, networks, owner};
 use crate::replay::{Replay, assert_same, seeds};
@@ -14,17 +15,17 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How many seeds are tried, unless the environment says `SEEDS`.
+/// Number of seeds, unless `SEEDS` is set.
 const SEEDS: u64 = 24;
-/// How many requests the controllers may make in the quiet minutes after everything: discovery
-/// twice a minute, watches anew.
+/// Maximum number of requests of the controllers in the quiet minutes at the end: discovery twice a
+/// minute, renewed watches.
 const REQUESTS_AFTERWARDS_MAX: usize = 600;
 
-/// How long the store fails. A pass over a namespace makes a hundred requests: with a store that
-/// fails now and then few come through.
+/// How long the store fails. A pass over a namespace makes a hundred requests, so few succeed while
+/// the store fails.
 const STORE_FAILS_FOR: Duration = Duration::from_secs(20);
 
-/// Runs both controllers, and again whenever they die.
+/// Runs both controllers, and restarts them whenever they die.
 async fn lives(wire: Wire) {
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     loop {
@@ -47,14 +48,14 @@ async fn lives(wire: Wire) {
 }
 
 struct Ended {
-    /// The keys of all objects, events aside.
+    /// The keys of all objects except events.
     left: Vec<String>,
     trace: String,
     n_writes: usize,
     n_requests_afterwards: usize,
 }
 
-/// Declares, deletes in every way there is, and waits.
+/// Creates objects, deletes them in every way, and waits.
 async fn live(
     seed: u64,
     faults: Faults,
@@ -88,7 +89,7 @@ async fn live(
     n["metadata"]["ownerReferences"] =
         json!([owner(&person.get(&maps("default", "b")).await.unwrap())]);
     person.create(&networks("default", ""), &n).await;
-    // Sometimes the controllers have seen everything by now, sometimes nothing.
+    // With some seeds the controllers have seen everything by now, with others nothing.
     tokio::time::sleep(Duration::from_millis(seed % 5 * 400)).await;
     store.set_faults(store_faults);
     running.spawn({
@@ -132,14 +133,14 @@ fn run(seed: u64, faults: Faults, crash: Option<Crash>, store_faults: fault::Fau
 }
 
 #[test]
-fn deletion_ends_the_same_way_through_faults_and_crashes() {
+fn deletions_reach_the_same_state_with_faults_and_crashes() {
     let clean = run(1, Faults::default(), None, fault::Faults::default());
     assert_same(&run(1, Faults::default(), None, fault::Faults::default()).trace, &clean.trace);
     for seed in seeds(SEEDS) {
-        let _replay = Replay { seed, test: "deletion_ends_the_same_way" };
+        let _replay = Replay { seed, test: "deletions_reach_the_same_state" };
         let n = usize::try_from(seed).unwrap() % clean.n_writes + 1;
         let crash = if seed % 2 == 0 { Crash::Before(n) } else { Crash::After(n) };
-        // Every other storm reaches the store.
+        // Every other storm affects the store.
         let chance = if seed % 4 < 2 { 0.0 } else { 0.05 };
         let store_faults =
             fault::Faults { unavailable: chance, answer_lost: chance, feed_broken: chance / 5.0 };

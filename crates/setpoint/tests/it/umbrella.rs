@@ -1,5 +1,5 @@
-//! The umbrella crate `kube`, without its runtime, beside a controller: its clients, and types by
-//! its derive.
+//! The umbrella crate `kube`, without its runtime, together with a controller: its clients, and
+//! types with its derive.
 
 use kube::api::PostParams;
 use kube::{Api, Client, CustomResource};
@@ -10,7 +10,7 @@ use setpoint::object::time::Timestamp;
 use setpoint::prelude::*;
 use std::time::Duration;
 
-/// A square, as a user of kube declares one.
+/// A square, declared as by a user of kube.
 #[derive(CustomResource, Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "example.dev", version = "v1", kind = "Square", namespaced, status = "SquareStatus")]
 struct SquareSpec {
@@ -30,7 +30,7 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
     Ok(Action::await_change())
 }
 
-/// Tries again until there is an answer.
+/// Retries until there is a result.
 async fn eventually<T>(attempt: impl AsyncFn() -> Option<T>) -> T {
     let patience = Duration::from_secs(300);
     let tries = async {
@@ -45,7 +45,7 @@ async fn eventually<T>(attempt: impl AsyncFn() -> Option<T>) -> T {
 }
 
 #[tokio::test(start_paused = true)]
-async fn definition_that_is_refused_or_never_served_is_an_error_that_says_why() {
+async fn definition_that_is_refused_or_never_served_is_an_error_with_the_reason() {
     use setpoint::runtime::crd::{INSTALL_TIMEOUT, install_and_wait};
     let plane = ControlPlane::builder().simulated(1).build();
     let (client, stop) = (plane.client(), CancellationToken::new());
@@ -56,7 +56,7 @@ async fn definition_that_is_refused_or_never_served_is_an_error_that_says_why() 
         assert_eq!(refused.to_string(), "apply the definition squares.example.dev");
 
         install_and_wait(&client, "me", [Square::crd()]).await.unwrap();
-        // Another definition of the same group takes the kind: its names are not accepted.
+        // Another definition of the same group has the kind, so its names are not accepted.
         let mut other = Square::crd();
         other.metadata.name = Some("others.example.dev".into());
         other.spec.names.plural = "others".into();
@@ -76,7 +76,7 @@ async fn definition_that_is_refused_or_never_served_is_an_error_that_says_why() 
 #[tokio::test(start_paused = true)]
 async fn clients_and_derived_types_of_kube_work_with_a_controller() {
     let plane = ControlPlane::builder().simulated(1).build();
-    // The same type, under both names.
+    // The same type under both names.
     let client: Client = plane.client();
     let clock = Clock::starting_at(Timestamp::from_secs(1_767_225_600));
     let mut manager = Manager::builder(client.clone()).clock(clock).seed(1).build();
@@ -93,7 +93,7 @@ async fn clients_and_derived_types_of_kube_work_with_a_controller() {
         area
     };
     let working = async {
-        // Once more changes nothing.
+        // Repeating it changes nothing.
         manager.install_crds([Square::crd()]).await.unwrap();
         manager.install_crds([Square::crd()]).await.unwrap();
         let (ended, area) = tokio::join!(manager.run(stop_manager.clone()), user);

@@ -1,4 +1,4 @@
-//! Webhooks in a manager: a member of their group, their figures among the manager's.
+//! Webhooks in a manager: a member of the webhooks' group, with metrics in the manager's registry.
 
 use crate::plane::with_person;
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -1,5 +1,5 @@
-//! Candidates for one Lease, stalled, killed and cut off at every point: never two lead, and
-//! nothing leaves one whose time is over.
+//! Candidates for one Lease are stalled, killed and disconnected at every point. Two never lead at
+//! once, and no write leaves a process whose lease has expired.
 
 use crate::election_leases::{late_writes, usurped_writes};
 use crate::harness::{Faults, Ground, Replay, Setting, Started, Tally, World, map, maps, seeds};
@@ -21,7 +21,7 @@ const SEEDS: u64 = 15;
 const ACTS: usize = 20;
 const SECOND: Duration = Duration::from_secs(1);
 const GUARDED: &str = "guarded";
-/// How long a crashed leader's lease holds others up, with what a candidate's requests may take.
+/// How long a crashed leader's lease blocks others, plus the time of a candidate's requests.
 const TAKE_OVER_MAX: Duration = Duration::from_secs(26);
 
 struct Candidate {
@@ -29,8 +29,7 @@ struct Candidate {
     stop: CancellationToken,
 }
 
-/// A program that stands for election again and again, and that while it leads writes without a
-/// pause and without looking.
+/// A program that takes part in elections repeatedly, and writes continuously while it leads.
 async fn program(ground: Ground, stop: CancellationToken) {
     let mut n_terms = 0;
     while !stop.is_cancelled() {
@@ -51,7 +50,7 @@ async fn program(ground: Ground, stop: CancellationToken) {
                     () = guarded(&ground, &leadership) => {}
                 }
             }
-            // What is guarded has ended: now the lease may be given up.
+            // The guarded task has ended, so the lease may be released.
             election_stop.cancel();
         };
         tokio::select! {
@@ -78,7 +77,7 @@ async fn guarded(ground: &Ground, leadership: &Leadership) {
         let _pass = ground.pass("leader", &GUARDED);
         n_writes += 1;
         let patch = json!({"data": {"by": ground.name(), "n": n_writes.to_string()}});
-        // Its failure is of no interest: the next one comes.
+        // A failure is ignored: the next write follows.
         let _ = api.patch(GUARDED, &PatchParams::default(), &Patch::Merge(patch)).await;
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
@@ -118,14 +117,14 @@ impl Race {
         Duration::from_millis(self.rng.random_range(0..=max_ms))
     }
 
-    /// Who began the last pass, if it still is a candidate.
+    /// The candidate that started the last pass, if it still runs.
     fn leader(&self) -> Option<usize> {
         let last = self.world.journal().passes().pop()?.process;
         self.candidates.iter().position(|candidate| candidate.process.id() == last)
     }
 
     fn act(&mut self) {
-        // Mostly it is the leader to whom things happen.
+        // Most events happen to the leader.
         let any = self.rng.random_range(0..self.candidates.len());
         let at = if self.rng.random_bool(0.7) { self.leader().unwrap_or(any) } else { any };
         let id = self.candidates[at].process.id();
@@ -163,7 +162,7 @@ impl Race {
 
     fn check(&self) {
         let journal = self.world.journal();
-        // Property 2: the intervals in which passes begin do not overlap.
+        // Property 2: the intervals in which passes start do not overlap.
         let mut passes = journal.passes();
         passes.sort_by_key(|pass| pass.began);
         let mut last_of = std::collections::BTreeMap::new();
@@ -172,8 +171,8 @@ impl Race {
         }
         for (before, after) in passes.iter().zip(&passes[1.min(passes.len())..]) {
             if before.process != after.process {
-                // The one before never begins again in this reign: a later one needs the lease
-                // anew.
+                // The previous leader never starts another pass in this term: it would need the
+                // lease again.
                 let again = passes
                     .iter()
                     .find(|pass| pass.process == before.process && pass.began > after.began);
@@ -199,10 +198,10 @@ impl Race {
 }
 
 #[test]
-fn one_leads_at_a_time_through_every_storm() {
+fn at_most_one_leads_in_every_storm() {
     let mut tally = Tally::default();
     for seed in seeds(SEEDS) {
-        let _replay = Replay::of(seed, "one_leads_at_a_time");
+        let _replay = Replay::of(seed, "at_most_one_leads");
         let mut race = Race::new(seed, 3);
         let chance = race.rng.random_range(0.0..0.15);
         race.world.set_faults(Faults::stormy(chance));
@@ -210,7 +209,7 @@ fn one_leads_at_a_time_through_every_storm() {
             race.act();
         }
         race.check();
-        // When it is quiet again, somebody leads, and goes on.
+        // After the storm there is a leader, and it continues.
         race.world.set_faults(Faults::default());
         race.world.run_for(TAKE_OVER_MAX + SECOND * 20);
         let n_passes = race.world.journal().n_passes();
@@ -223,7 +222,7 @@ fn one_leads_at_a_time_through_every_storm() {
     tally.assert_seen(&["stall", "partition", "write never answered", "answer to a write lost"], 5);
 }
 
-/// A leader that stops at any of its steps, for longer than its lease.
+/// A leader is stalled at any of its steps, for longer than its lease.
 #[test]
 fn leader_stalled_at_every_poll_writes_nothing_afterwards() {
     let n_polls_max = 50;
@@ -250,7 +249,7 @@ fn leader_stalled_at_every_poll_writes_nothing_afterwards() {
     }
 }
 
-/// LE-14: the next one leads within a second of a clean stop.
+/// LE-14: the next candidate leads within a second of a clean stop.
 #[test]
 fn clean_stop_hands_over_in_under_a_second() {
     for seed in seeds(10) {

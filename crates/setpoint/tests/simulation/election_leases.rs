@@ -1,15 +1,15 @@
-//! What the Leases' own writes say about who may write what: told by the journal alone, not by
-//! those who hold the Leases.
+//! Checks writes against the Lease's own writes in the journal, independently of the Lease's
+//! holders.
 
 use crate::harness::{Journal, WriteEntry};
 use http::Method;
 use std::time::Duration;
 
-/// How long a holder holds on without a renewal that succeeded.
+/// How long a holder keeps leading without a successful renewal.
 pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Writes that left a process too late: no renewal of its own Lease, which the server did, had left
-/// it within the deadline before.
+/// Writes that left a process too late: within the deadline before them, no successful renewal of
+/// its own Lease had left the process.
 pub(crate) fn late_writes(
     journal: &Journal,
     is_guarded: impl Fn(&WriteEntry) -> bool,
@@ -31,8 +31,8 @@ pub(crate) fn late_writes(
     late
 }
 
-/// Pairs of a write and another process's successful take-over of the one Lease before it, with no
-/// renewal of the writer's own between.
+/// Pairs of a write and another process's successful take-over of the Lease before it, without a
+/// renewal of the writer's own in between.
 pub(crate) fn usurped_writes(
     journal: &Journal,
     is_guarded: impl Fn(&WriteEntry) -> bool,

@@ -1,4 +1,4 @@
-//! A machine of simulated processes.
+//! Simulated processes.
 //!
 //! # Theory
 //!
@@ -10,22 +10,22 @@
 //!        └──▶ Journal ◀─┘   passes as they begin and end, writes as they leave, arrive and are answered
 //! ```
 //!
-//! Each process has a tokio runtime of its own, current-thread and on paused time; [`World`] runs
-//! them in turn, a slice of time each, on one thread. So a process is what it is to an operating
-//! system: when it is not run, none of its tasks is, its clock goes on without it, and everything
-//! that fell due meanwhile is due at once when it is run again ([`World::stall`],
-//! [`World::resume`]). Killing it drops all of its tasks where they wait ([`World::kill`]). How
-//! many tasks it has is known ([`World::n_tasks`]).
+//! Each process has its own tokio runtime, current-thread and on paused time. [`World`] runs them
+//! in turn on one thread, a slice of time each. So a process behaves as under an operating system:
+//! while it does not run, none of its tasks does, but its clock advances, and all timers that
+//! expired meanwhile fire at once when it resumes ([`World::stall`], [`World::resume`]). Killing it
+//! drops all of its tasks at their await points ([`World::kill`]). [`World::n_tasks`] returns the
+//! number of its tasks.
 //!
-//! Processes meet in the network alone. What leaves one in a slice reaches another in a later
-//! slice, so their order within a slice makes no difference to what each sees. A slice is 1 ms
-//! while anything is under way and grows to [`SLICE_MAX`] in silence: that is how far apart two
-//! processes' clocks can be, and it adds to the latency.
+//! Processes communicate only through the network. A packet sent in one slice arrives in a later
+//! slice, so the order of processes within a slice does not matter. A slice is 1 ms while packets
+//! are in flight and grows to [`SLICE_MAX`] when idle: that is the maximum difference between two
+//! processes' clocks, and it adds to the latency.
 //!
-//! A point within an instant is reached by counting polls: [`World::creep`] stops a process after
+//! Points within one instant are reached by counting polls: [`World::creep`] stops a process after
 //! its n-th poll of a task.
 //!
-//! Everything that is chance comes from the seed. The same seed gives the same run, to the poll.
+//! All randomness comes from the seed. The same seed gives the same run, poll by poll.
 //!
 //! # A test
 //!

@@ -1,9 +1,8 @@
-//! Managers that stand for election: no write of a controller leaves a process whose lease is over,
-//! no key is in two hands, and there is a leader again soon, whatever happens to the last one and
-//! when.
+//! Managers with leader election: no controller's write leaves a process whose lease has expired,
+//! no key is processed by two replicas at once, and there is a new leader soon, whatever happens to
+//! the old one and when.
 //!
-//! The lease is judged here from what the server answered alone: [`Reign`] knows nothing of fences
-//! and electors.
+//! The lease is judged only from the server's responses: [`Reign`] does not use fences or electors.
 
 use crate::harness::{
     Faults, HANG_MAX, ProcessId, Replay, Setting, Started, Tally, World, WriteEntry, seeds,
@@ -23,17 +22,17 @@ const TIMINGS: Timings = Timings {
     renew: Duration::from_secs(10),
     retry: Duration::from_secs(2),
 };
-/// How long a candidate may take beyond the lease: its wait of up to 2.2 retries, and its first
-/// requests.
+/// How long a take-over may take beyond the lease: a wait of up to 2.2 retries, and the candidate's
+/// first requests.
 const TAKE_OVER_SLACK: Duration = Duration::from_secs(6);
-/// How many storms are tried, unless the environment says `SEEDS`.
+/// Number of storms, unless `SEEDS` is set.
 const SEEDS: u64 = 40;
 const ACTS: usize = 20;
 const QUIET: Duration = Duration::from_secs(2500);
 const NAMES: &[&str] = &["a", "b", "c"];
 const WHO: &[&str] = &["x", "y", "z"];
 
-/// A process with a manager that stands for election, and what stops it.
+/// A process with a manager that takes part in the election, and its stop token.
 struct Candidate {
     process: Started<Result<(), ManagerError>>,
     stop: CancellationToken,
@@ -43,7 +42,7 @@ fn stand(world: &mut World, who: &'static str, seen: &Seen, temper: Temper) -> C
     let stop = CancellationToken::new();
     let (seen, asked) = (seen.clone(), stop.clone());
     let process = world.start(who, move |ground| async move {
-        // Each life is somebody else: an identity is one process's.
+        // A new identity for each life, because an identity belongs to one process.
         let identity = format!("{who}-{}", ground.seed);
         let options = ElectionOptions::new("managers")
             .identity(identity)
@@ -59,10 +58,9 @@ fn stand(world: &mut World, who: &'static str, seen: &Seen, temper: Temper) -> C
     Candidate { process, stop }
 }
 
-/// Whose lease it was when, as the server's answers say.
+/// The holders of the lease over time, from the server's responses.
 struct Reign {
-    /// The writes that gave or kept the lease, by their holder: when they left, when they were
-    /// answered.
+    /// The writes that acquired or renewed the lease: holder, time sent, time answered.
     renewals: Vec<(ProcessId, Duration, Duration)>,
 }
 
@@ -80,12 +78,12 @@ impl Reign {
         Self { renewals: renewals.collect() }
     }
 
-    /// Who has written the lease last.
+    /// The process that wrote the lease last.
     fn holder(&self) -> ProcessId {
         self.renewals.last().unwrap().0
     }
 
-    /// What is wrong about the moment at which a controller's write left.
+    /// Why a controller's write left too late; `None` if it did not.
     fn fault(&self, write: &WriteEntry) -> Option<String> {
         let last = self
             .renewals
@@ -105,7 +103,7 @@ impl Reign {
     }
 }
 
-/// The rules that hold at any time.
+/// Checks the rules that hold at any time.
 #[track_caller]
 fn assert_fenced(world: &World) {
     let reign = Reign::of(world);
@@ -118,7 +116,7 @@ fn assert_fenced(world: &World) {
     assert!(overlaps.is_empty(), "{}\n{overlaps:#?}", world.journal().told());
 }
 
-/// Storms over three candidates.
+/// A storm over three candidates.
 struct Storm {
     world: World,
     rng: SmallRng,
@@ -133,7 +131,7 @@ impl Storm {
         Self::with(seed, Temper::default())
     }
 
-    /// With whatever `temper` says besides how likely what is.
+    /// With the given temper, except for its probabilities.
     fn with(seed: u64, temper: Temper) -> Self {
         let mut world = World::new(Setting::of(seed));
         define_networks(&mut world);
@@ -168,8 +166,8 @@ impl Storm {
         self.candidates[which] = stand(&mut self.world, WHO[which], &self.seen, self.temper);
     }
 
-    /// Who has ended begins anew: a manager that lost the lead has to.
-    fn revive(&mut self) {
+    /// Restarts ended candidates: a manager that lost the lead exits.
+    fn restart_ended(&mut self) {
         for which in 0..WHO.len() {
             let id = self.candidates[which].process.id();
             if !self.world.has_ended(id) {
@@ -179,7 +177,7 @@ impl Storm {
                 Some(Err(ManagerError::LeadershipLost { .. })) => {
                     self.tally.note("leadership lost");
                 }
-                // A request that hangs holds up a stop; while it does, the lease may be lost.
+                // A hanging request delays a stop; meanwhile the lease may be lost.
                 Some(Err(ManagerError::GraceExpired { .. })) => self.tally.note("grace expired"),
                 Some(Ok(())) | None => {}
                 Some(Err(error)) => panic!("{error:?}"),
@@ -205,7 +203,7 @@ impl Storm {
                 self.candidates[which].stop.cancel();
             }
             2 | 3 => {
-                // At any point of whatever it is doing.
+                // At any point.
                 let n = self.rng.random_range(0..20);
                 self.world.creep(id, n, SECOND / 20);
                 self.world.stall(id);
@@ -228,7 +226,7 @@ impl Storm {
         let max = [0, 20, 200, 2000, 20_000][self.rng.random_range(0..5)];
         let pause = Duration::from_millis(self.rng.random_range(0..=max));
         self.world.run_for(pause);
-        self.revive();
+        self.restart_ended();
     }
 
     fn rage(mut self) -> Tally {
@@ -239,7 +237,7 @@ impl Storm {
         }
         self.world.set_faults(Faults::default());
         self.world.run_for(TIMINGS.lease + TAKE_OVER_SLACK);
-        self.revive();
+        self.restart_ended();
         self.world.run_for(TIMINGS.lease + TAKE_OVER_SLACK);
         converge(&mut self.world, &self.seen, QUIET, |world| Reign::of(world).holder());
         assert_fenced(&self.world);
@@ -259,17 +257,17 @@ impl Storm {
     }
 }
 
-/// Whether a storm over candidates of this temper shows that something is wrong.
+/// Panics if a storm over candidates of this temper violates a rule.
 #[cfg(feature = "broken-rules")]
 pub(crate) fn storm(seed: u64, temper: Temper) {
     Storm::with(seed, temper).rage();
 }
 
 #[test]
-fn one_leader_writes_through_storms() {
+fn only_one_leader_writes_in_storms() {
     let mut tally = Tally::default();
     for seed in seeds(SEEDS) {
-        let _replay = Replay::of(seed, "one_leader_writes");
+        let _replay = Replay::of(seed, "only_one_leader_writes");
         tally.add(&Storm::new(seed).rage());
     }
     println!("{tally:?}");
@@ -287,8 +285,8 @@ enum Fall {
     Stopped,
 }
 
-/// A leader and a candidate; the leader falls after `n` polls from the moment at which it has work.
-/// Gives false when there are not as many.
+/// Runs a leader and a candidate; the leader falls after `n` polls from the moment at which it has
+/// work. Returns false if there are fewer polls.
 fn fall(fall: Fall, n: u64) -> bool {
     let mut world = World::new(Setting::of(11));
     define_networks(&mut world);
@@ -320,7 +318,7 @@ fn fall(fall: Fall, n: u64) -> bool {
     world.run_until("y leads", limit, |world| {
         Reign::of(world).renewals.last().is_some_and(|(holder, ..)| *holder != id)
     });
-    // The new leader is at work when the old one wakes up.
+    // The new leader is working when the old one resumes.
     world.ask(|person| async move {
         person.patch(&networks("a"), &json!({"spec": {"cidr": "10.2.0.0/16"}})).await;
         person.patch(&networks("b"), &json!({"spec": {"cidr": "10.3.0.0/16"}})).await;
@@ -363,7 +361,7 @@ fn fall_everywhere(how: Fall) {
     }
 }
 
-/// Says at which poll it failed.
+/// Prints the poll at which the test failed.
 struct At {
     how: Fall,
     n: u64,
@@ -378,7 +376,7 @@ impl Drop for At {
 }
 
 #[test]
-fn leader_killed_at_any_poll_is_succeeded() {
+fn leader_killed_at_any_poll_is_replaced() {
     fall_everywhere(Fall::Killed);
 }
 

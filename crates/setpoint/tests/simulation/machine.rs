@@ -1,4 +1,4 @@
-//! The machine itself: stalls, kills, partitions and counted polls are what they are said to be.
+//! Tests of the simulator itself: stalls, kills, partitions and counted polls.
 
 use crate::harness::{Faults, Replay, Setting, World, map, maps, seeds};
 use serde_json::json;
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn stalled_process_does_nothing_and_finds_its_timers_due() {
+fn stalled_process_does_nothing_and_its_timers_are_due_when_it_resumes() {
     let mut world = World::new(Setting::of(1));
     let ticks = Arc::new(AtomicU64::new(0));
     let counted = ticks.clone();
@@ -60,7 +60,7 @@ fn killed_process_is_gone_with_its_tasks() {
 }
 
 #[test]
-fn key_in_two_hands_is_seen_and_a_stalled_hand_is_told_apart() {
+fn overlapping_passes_are_detected_and_stalled_ones_are_distinguished() {
     let mut world = World::new(Setting::of(1));
     let held = |world: &mut World, who: &str, from: u64, to: u64| {
         let process = world.start(who, move |ground| async move {
@@ -118,7 +118,7 @@ fn polls_are_counted_one_by_one() {
 }
 
 #[test]
-fn partition_loses_what_is_under_way_and_ends() {
+fn partition_loses_packets_in_flight_and_ends() {
     let mut world = World::new(Setting::of(1));
     let a = world.start("a", |ground| async move {
         let client = ground.client();
@@ -139,7 +139,7 @@ fn partition_loses_what_is_under_way_and_ends() {
 }
 
 #[test]
-fn same_seed_is_the_same_run() {
+fn same_seed_gives_the_same_run() {
     let told = |seed| {
         let mut world = World::new(Setting::of(seed));
         world.set_faults(Faults::stormy(0.2));

@@ -1,7 +1,7 @@
-//! Managers and controllers as processes of their own, over a control plane in this process:
-//! stalled, killed, cut off and refused at every point, each run a function of its seed.
+//! Managers and controllers as simulated processes over a control plane in this process. They are
+//! stalled, killed, disconnected and refused at every point; each run is a function of its seed.
 //!
-//! [`harness`] says how it works. A failing seed says how to replay it.
+//! [`harness`] explains how it works. A failing test prints how to replay its seed.
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 

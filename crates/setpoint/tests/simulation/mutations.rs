@@ -1,4 +1,4 @@
-//! Rules broken one at a time: the simulation notices each, soon.
+//! Mutation tests: the simulation must detect each broken rule soon.
 
 use crate::reference::{Choose, Temper};
 use crate::{leaders, passes, storms};
@@ -6,7 +6,7 @@ use setpoint::runtime::broken::Rule;
 use setpoint::runtime::controller::ControllerDefaults;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// One storm of a seed over managers that are chosen so.
+/// One storm of a seed over managers with this choice.
 type Storm = fn(u64, Choose);
 
 fn storm(seed: u64, choose: Choose) {
@@ -24,7 +24,7 @@ macro_rules! breaking {
     };
 }
 
-/// By which storms, and within how many, each broken rule is found out.
+/// For each broken rule, the storm that detects it, and the maximum number of seeds.
 const BROKEN: &[(&str, Choose, Storm, u64)] = &[
     ("ForgetsFailures", breaking!(ForgetsFailures), storm, 10),
     ("RetriesAtOnce", breaking!(RetriesAtOnce), passes::fail_always, 1),
@@ -34,23 +34,24 @@ const BROKEN: &[(&str, Choose, Storm, u64)] = &[
     ("StartsUnelected", breaking!(StartsUnelected), election, 10),
 ];
 
-/// The first seed whose storm shows it, and what is said of it.
+/// The first seed whose storm detects the broken rule, and its message.
 fn found(choose: Choose, storm: Storm, storms: u64) -> Option<(u64, String)> {
     (0..storms).find_map(|seed| {
         let panic = catch_unwind(AssertUnwindSafe(|| storm(seed, choose))).err()?;
-        let said = panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_owned());
-        Some((seed, said))
+        let message =
+            panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_owned());
+        Some((seed, message))
     })
 }
 
 #[test]
-fn every_broken_rule_is_found_out() {
+fn every_broken_rule_is_detected() {
     let mut missed = Vec::new();
     for (rule, choose, storm, storms) in BROKEN {
         match found(*choose, *storm, *storms) {
-            Some((seed, said)) => {
-                let said: Vec<&str> = said.lines().rev().take(2).collect();
-                println!("{rule}: seed {seed} of {storms}: {said:?}");
+            Some((seed, message)) => {
+                let message: Vec<&str> = message.lines().rev().take(2).collect();
+                println!("{rule}: seed {seed} of {storms}: {message:?}");
             }
             None => missed.push(*rule),
         }

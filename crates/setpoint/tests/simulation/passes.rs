@@ -1,4 +1,4 @@
-//! What one key's trouble does to others, and what a change does to a long queue.
+//! Isolation of failing keys, and the latency of changes behind a long queue.
 
 use crate::harness::{Faults, Ground, PassEntry, Replay, Setting, World, map, maps, seeds};
 use crate::reference::Choose;
@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a controller named `c` over ConfigMaps is, besides writing down its passes.
+/// A controller named `c` over ConfigMaps, which also records its passes.
 struct Character<F> {
     concurrency: usize,
     pass: F,
 }
 
-/// Runs it in a process; gives its handle.
+/// Runs it in a process; returns its handle.
 fn run<F, Fut>(world: &mut World, character: Character<F>) -> ControllerHandle
 where
     F: Fn(Ground, Request, Context) -> Fut + Clone + Send + Sync + 'static,
@@ -73,11 +73,11 @@ fn passes_of(world: &World, key: &str) -> Vec<PassEntry> {
     world.journal().passes().into_iter().filter(|pass| *pass.key == *key).collect()
 }
 
-/// Property 10: a panic releases its key, which comes back with back-off, and concerns nobody else.
+/// Property 10: a panic releases its key, which is retried with back-off, and affects no other key.
 #[test]
-fn key_that_panics_comes_back_with_back_off_and_holds_up_nobody() {
+fn panicking_key_is_retried_with_back_off_and_delays_no_other() {
     for seed in seeds(8) {
-        let _replay = Replay::of(seed, "key_that_panics");
+        let _replay = Replay::of(seed, "panicking_key");
         let mut world = World::new(Setting::of(seed));
         create(&mut world, (0..10).map(|n| format!("m{n}")));
         let is_mended = Arc::new(AtomicBool::new(false));
@@ -94,20 +94,20 @@ fn key_that_panics_comes_back_with_back_off_and_holds_up_nobody() {
         };
         let concurrency = 1 + usize::try_from(seed % 3).unwrap();
         let handle = run(&mut world, Character { concurrency, pass });
-        // Ten passes of 10 ms, and the tries of the one that panics among them.
+        // Ten passes of 10 ms, and among them the attempts of the panicking one.
         world.run_for(SECOND);
         for n in (0..10).filter(|n| *n != 3) {
             assert_eq!(passes_of(&world, &format!("default/m{n}")).len(), 1);
         }
         world.run_for(SECOND * 60);
         let panicked = passes_of(&world, "default/m3");
-        // 5 ms, doubling: a minute holds 13 waits, give or take one.
+        // 5 ms, doubling: a minute has 13 waits, plus or minus one.
         assert!((11..=15).contains(&panicked.len()), "{} passes", panicked.len());
         let waits: Vec<Duration> =
             panicked.windows(2).map(|two| two[1].began - two[0].ended.unwrap()).collect();
         for (n, wait) in waits.iter().enumerate() {
             let back_off = Duration::from_millis(5 << n);
-            // The others' passes may be before it.
+            // Passes of other keys may come first.
             let is_right = *wait >= back_off && *wait <= back_off + Duration::from_millis(100);
             assert!(is_right, "after the failure {n}: {wait:?}");
         }
@@ -122,10 +122,9 @@ fn key_that_panics_comes_back_with_back_off_and_holds_up_nobody() {
     }
 }
 
-/// PQ-40: the objects that are there at a start give way to what changes; they have their turn all
-/// the same.
+/// PQ-40: initial objects have a lower priority than changes, but are processed eventually.
 #[test]
-fn change_overtakes_the_objects_of_the_start() {
+fn change_overtakes_initial_objects() {
     const MAPS: usize = 300;
     let mut world = World::new(Setting::of(1));
     create(&mut world, (0..MAPS).map(|n| format!("m{n}")));
@@ -135,7 +134,7 @@ fn change_overtakes_the_objects_of_the_start() {
     };
     let handle = run(&mut world, Character { concurrency: 2, pass });
     world.run_until("passes are under way", SECOND * 5, |_| handle.stats().success > 10);
-    // One that has not had its turn yet.
+    // An object that has not been processed yet.
     let late = (0..MAPS)
         .map(|n| format!("m{n}"))
         .find(|name| passes_of(&world, &format!("default/{name}")).is_empty())
@@ -155,9 +154,9 @@ fn change_overtakes_the_objects_of_the_start() {
     });
 }
 
-/// What is not urgent has its turn in the end, however much is: waiting counts.
+/// Low-priority keys are processed eventually under any load, because priorities age.
 #[test]
-fn stream_of_changes_starves_nobody() {
+fn stream_of_changes_does_not_starve_other_keys() {
     const MAPS: usize = 40;
     let mut world = World::new(Setting::of(1));
     create(&mut world, (0..MAPS).map(|n| format!("m{n}")));
@@ -166,7 +165,7 @@ fn stream_of_changes_starves_nobody() {
         Ok(Action::await_change())
     };
     run(&mut world, Character { concurrency: 1, pass });
-    // Twenty changes a second, where ten passes are made.
+    // Twenty changes a second, with ten passes.
     let bot = world.start("bot", |ground| async move {
         let person = crate::harness::Person { client: ground.client() };
         for n in 0_u64.. {
@@ -184,8 +183,8 @@ fn stream_of_changes_starves_nobody() {
     world.run_until("each key has had its turn", SECOND * 900, |world| seen(world) == MAPS);
 }
 
-/// A controller that always fails, through a storm of five minutes: it makes no more passes than
-/// its back-off allows.
+/// A controller that always fails, in a storm of five minutes: it makes no more passes than its
+/// back-off allows.
 pub(crate) fn fail_always(seed: u64, choose: Choose) {
     let mut world = World::new(Setting::of(seed));
     create(&mut world, (0..5).map(|n| format!("m{n}")));
@@ -197,7 +196,7 @@ pub(crate) fn fail_always(seed: u64, choose: Choose) {
     };
     run_with(&mut world, Character { concurrency: 3, pass }, choose);
     world.run_for(SECOND * 300);
-    // 5 ms, doubling: 300 s hold 15 waits. Nothing changes, so a relist tells nothing new.
+    // 5 ms, doubling: 300 s have 15 waits. Nothing changes, so a relist causes no event.
     for n in 0..5 {
         let n_passes = passes_of(&world, &format!("default/m{n}")).len();
         assert!((2..=17).contains(&n_passes), "{n_passes} passes over m{n}");
@@ -206,9 +205,9 @@ pub(crate) fn fail_always(seed: u64, choose: Choose) {
 }
 
 #[test]
-fn failures_run_no_hotter_than_the_back_off() {
+fn failures_are_retried_no_faster_than_the_back_off() {
     for seed in seeds(8) {
-        let _replay = Replay::of(seed, "failures_run_no_hotter");
+        let _replay = Replay::of(seed, "failures_are_retried_no_faster");
         fail_always(seed, |builder| builder);
     }
 }

@@ -1,8 +1,7 @@
-//! A reference controller over Networks, and what has to be true once it has caught up.
+//! A reference controller over Networks, and the conditions that must hold once it has caught up.
 //!
-//! Each Network gets a finalizer, a ConfigMap of its own by controller reference, and a status. A
-//! second controller looks at ConfigMaps and does nothing. Both write down the version at which
-//! they last saw each key.
+//! Each Network gets a finalizer, a ConfigMap with a controller reference, and a status. A second
+//! controller only reads ConfigMaps. Both record the version at which they last saw each key.
 
 use crate::harness::{Ground, Person, ProcessId, World, maps};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -21,46 +20,46 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The name of the controller that acts.
+/// The name of the writing controller.
 pub(crate) const ACTS: &str = "acts";
-/// The name of the controller that looks.
+/// The name of the reading controller.
 pub(crate) const LOOKS: &str = "looks";
 /// The finalizer.
 const FINALIZER: &str = "example.com/simulation";
-/// How many passes are under way at once.
+/// Number of concurrent passes.
 const CONCURRENCY: usize = 3;
 
-/// How the reconcilers behave, over all lives.
+/// How the reconcilers behave, in all lives.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Temper {
-    /// How likely a pass is to fail before it has done anything.
+    /// Probability that a pass fails before it has done anything.
     pub error: f64,
-    /// How likely it is to panic there.
+    /// Probability that it panics there.
     pub panic: f64,
-    /// How likely it is to take up to 3 s.
+    /// Probability that it takes up to 3 s.
     pub slow: f64,
-    /// What more is chosen about the manager.
+    /// Further choices for the manager.
     pub choose: Choose,
 }
 
-/// A choice about a manager.
+/// Changes a manager's builder.
 pub(crate) type Choose = fn(ManagerBuilder) -> ManagerBuilder;
 
 impl Default for Temper {
-    /// As reconcilers should be.
+    /// No failures.
     fn default() -> Self {
         Self { error: 0.0, panic: 0.0, slow: 0.0, choose: |builder| builder }
     }
 }
 
-/// What passes saw and did, over all lives. Clones share it.
+/// The observations and actions of passes, in all lives. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Seen(Arc<Mutex<SeenState>>);
 
 #[derive(Default)]
 struct SeenState {
-    /// The resourceVersion that the last pass of a process's controller over a key saw; `None`:
-    /// nothing was there.
+    /// The resourceVersion that the last pass of a process's controller over a key saw; `None` if
+    /// the object did not exist.
     versions: BTreeMap<(ProcessId, Arc<str>, String), Option<String>>,
     n_injected: u64,
     handles: Vec<ControllerHandle>,
@@ -79,24 +78,24 @@ impl Seen {
         self.0.lock().unwrap().versions.insert(key, version);
     }
 
-    /// How many passes failed on purpose.
+    /// Number of injected failures.
     pub(crate) fn n_injected(&self) -> u64 {
         self.0.lock().unwrap().n_injected
     }
 
-    /// Drops the handles: one of a controller that was never run holds its sources, and so the
-    /// client.
-    pub(crate) fn let_go(&self) {
+    /// Drops the handles: the handle of a controller that was never run holds its sources, and so
+    /// the client.
+    pub(crate) fn drop_handles(&self) {
         self.0.lock().unwrap().handles.clear();
     }
 
-    /// The stats of all controllers of all lives.
+    /// The handles of all controllers of all lives.
     pub(crate) fn handles(&self) -> Vec<ControllerHandle> {
         self.0.lock().unwrap().handles.clone()
     }
 
-    /// The keys that a process's controller last saw in another version than there is. What went
-    /// before its life it need not know.
+    /// The keys whose current version a process's controller has not seen. Objects deleted before
+    /// its start are ignored.
     fn behind(&self, process: ProcessId, controller: &str, present: &[Value]) -> Vec<String> {
         let state = self.0.lock().unwrap();
         let mut behind = Vec::new();
@@ -125,7 +124,7 @@ impl Seen {
     }
 }
 
-/// What both reconcilers share.
+/// The state that both reconcilers share.
 #[derive(Clone)]
 struct Common {
     ground: Ground,
@@ -135,8 +134,8 @@ struct Common {
 }
 
 impl Common {
-    /// Fails, panics or dawdles now and then.
-    async fn falter(&self) -> Result<(), BoxError> {
+    /// Sometimes fails, panics or waits.
+    async fn maybe_fail(&self) -> Result<(), BoxError> {
         let (error, panic, slow, pause) = {
             let mut rng = self.rng.lock().unwrap();
             (
@@ -154,7 +153,7 @@ impl Common {
             self.seen.0.lock().unwrap().n_injected += 1;
         }
         if is_panic {
-            // As a panic, but for the message of the panic hook.
+            // As a panic, but without the output of the panic hook.
             std::panic::resume_unwind(Box::new("a panic on purpose"));
         }
         if error < self.temper.error { Err("an error on purpose".into()) } else { Ok(()) }
@@ -169,7 +168,7 @@ impl Reconciler for Acts {
     async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
         let Self(common) = self;
         let _pass = common.ground.pass(context.controller(), &request);
-        common.falter().await?;
+        common.maybe_fail().await?;
         let networks = context.client().api::<Network>();
         let network = networks.get(&request)?;
         common.seen.note(common.ground.id(), &context, &request, network.as_deref());
@@ -230,7 +229,7 @@ impl Reconciler for Looks {
     async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
         let Self(common) = self;
         let _pass = common.ground.pass(context.controller(), &request);
-        common.falter().await?;
+        common.maybe_fail().await?;
         let map = context.client().api::<ConfigMap>().get(&request)?;
         common.seen.note(common.ground.id(), &context, &request, map.as_deref());
         Ok(Action::await_change())
@@ -242,7 +241,7 @@ pub(crate) fn manager(ground: &Ground, seen: &Seen, temper: Temper) -> Manager {
     manager_with(ground, seen, temper, |builder| builder)
 }
 
-/// A manager with both controllers, with something more chosen about it.
+/// A manager with both controllers and a further choice.
 pub(crate) fn manager_with(
     ground: &Ground,
     seen: &Seen,
@@ -279,13 +278,13 @@ pub(crate) fn networks(name: &str) -> String {
     path.trim_end_matches('/').to_owned()
 }
 
-/// A Network to be.
+/// A Network manifest.
 pub(crate) fn network(name: &str, cidr: &str) -> Value {
     let spec = NetworkSpec { cidr: cidr.into(), gateway: "10.0.0.1".into() };
     serde_json::to_value(Network::new(name, spec)).unwrap()
 }
 
-/// Has the type served.
+/// Installs the definition.
 pub(crate) fn define_networks(world: &mut World) {
     let crd: Value = serde_saphyr::from_str(CRD_YAML).unwrap();
     world.ask(|person| async move {
@@ -296,25 +295,26 @@ pub(crate) fn define_networks(world: &mut World) {
     });
 }
 
-/// Everything that is not as it should be, in words.
-async fn amiss(person: &Person, seen: &Seen, at_work: ProcessId) -> Vec<String> {
+/// Describes all violated conditions.
+async fn violations(person: &Person, seen: &Seen, at_work: ProcessId) -> Vec<String> {
     let networks = person.list(&networks("")).await;
     let maps = person.list(&maps("default", "")).await;
-    let mut amiss = seen.behind(at_work, ACTS, &networks);
-    amiss.extend(seen.behind(at_work, LOOKS, &maps));
+    let mut violations = seen.behind(at_work, ACTS, &networks);
+    violations.extend(seen.behind(at_work, LOOKS, &maps));
     for network in &networks {
         let (meta, status) = (&network["metadata"], &network["status"]);
         let name = &meta["name"];
         if !meta["deletionTimestamp"].is_null() {
-            amiss.push(format!("{name} is still being deleted"));
+            violations.push(format!("{name} is still being deleted"));
         }
         if meta["finalizers"] != json!([FINALIZER]) {
-            amiss.push(format!("{name} has finalizers {}", meta["finalizers"]));
+            violations.push(format!("{name} has finalizers {}", meta["finalizers"]));
         }
         let is_current = status["observedGeneration"] == meta["generation"]
             && status["cidr"] == network["spec"]["cidr"];
         if !is_current {
-            amiss.push(format!("{name} generation {} has status {status}", meta["generation"]));
+            violations
+                .push(format!("{name} generation {} has status {status}", meta["generation"]));
         }
         let child = maps.iter().find(|map| map["metadata"]["name"] == *name);
         let is_right = child.is_some_and(|map| {
@@ -322,20 +322,20 @@ async fn amiss(person: &Person, seen: &Seen, at_work: ProcessId) -> Vec<String> 
                 && map["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]
         });
         if !is_right {
-            amiss.push(format!("{name} has the child {child:?}"));
+            violations.push(format!("{name} has the child {child:?}"));
         }
     }
     for map in &maps {
         let name = &map["metadata"]["name"];
         if !networks.iter().any(|network| network["metadata"]["name"] == *name) {
-            amiss.push(format!("nobody owns {name}"));
+            violations.push(format!("nobody owns {name}"));
         }
     }
-    amiss
+    violations
 }
 
-/// Waits until everything is as it should be, and every key was last seen as it is by the process
-/// that is at work then.
+/// Waits until all conditions hold, and the running process has seen the current version of every
+/// key.
 #[track_caller]
 pub(crate) fn converge(
     world: &mut World,
@@ -346,11 +346,12 @@ pub(crate) fn converge(
     let end = world.now() + limit;
     loop {
         let (seen, at_work) = (seen.clone(), at_work(world));
-        let amiss = world.ask(move |person| async move { amiss(&person, &seen, at_work).await });
-        if amiss.is_empty() {
+        let violations =
+            world.ask(move |person| async move { violations(&person, &seen, at_work).await });
+        if violations.is_empty() {
             return;
         }
-        assert!(world.now() < end, "after {limit:?}:\n{}", amiss.join("\n"));
+        assert!(world.now() < end, "after {limit:?}:\n{}", violations.join("\n"));
         world.run_for(Duration::from_secs(2));
     }
 }

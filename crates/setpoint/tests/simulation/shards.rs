@@ -1,5 +1,5 @@
-//! Replicas of one sharded controller, stalled, killed, cut off and replaced: no key is in two
-//! hands, and in the end each is in the right one's.
+//! Replicas of one sharded controller are stalled, killed, disconnected and replaced. No key is
+//! processed by two replicas at once, and in the end each is processed by its owner.
 
 use crate::election_leases::late_writes;
 use crate::harness::{
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 const SEEDS: u64 = 8;
 const ACTS: usize = 25;
 const SECOND: Duration = Duration::from_secs(1);
-/// Longer than the longest back-off that a storm leads to.
+/// Longer than the longest back-off that a storm causes.
 const QUIET: Duration = Duration::from_secs(1500);
 const N_KEYS: usize = 12;
 const CONTROLLER: &str = "shard";
@@ -168,7 +168,7 @@ impl Group {
                 self.world.resume(id);
             }
             5 => {
-                // In the middle of whatever it does: after so many polls of its tasks.
+                // At an arbitrary point: after a number of polls of its tasks.
                 let n_polls = self.rng.random_range(1..400);
                 self.world.creep(id, n_polls, SECOND * 3);
                 self.world.stall(id);
@@ -190,7 +190,7 @@ impl Group {
         self.world.run_for(pause);
     }
 
-    /// Who has each key at last, and in which version, by what they wrote.
+    /// The last writer of each key, and whether it has seen the current version.
     fn told(&mut self) -> BTreeMap<String, (String, bool)> {
         let objects =
             self.world.ask(|person| async move { person.list(&maps("default", "")).await });
@@ -204,7 +204,7 @@ impl Group {
         told.collect()
     }
 
-    /// Each key by whom it should be reconciled.
+    /// The owner that each key should have.
     fn expected(&self) -> BTreeMap<String, (String, bool)> {
         let identities = || self.replicas.iter().map(|replica| replica.identity.as_str());
         let keys = (0..N_KEYS).map(|n| {
@@ -222,7 +222,7 @@ impl Group {
         assert!(late.is_empty(), "writes past the deadline: {late:#?}");
     }
 
-    /// In the end each key is its owner's, and nobody else's.
+    /// In the end each key is processed by its owner only.
     fn settle(&mut self) {
         let expected = self.expected();
         let end = self.world.now() + QUIET;
@@ -266,10 +266,10 @@ impl Group {
 }
 
 #[test]
-fn sharded_keys_are_in_one_hand_through_every_storm() {
+fn sharded_keys_have_one_owner_in_every_storm() {
     let mut tally = Tally::default();
     for seed in seeds(SEEDS) {
-        let _replay = Replay::of(seed, "sharded_keys_are_in_one_hand");
+        let _replay = Replay::of(seed, "sharded_keys_have_one_owner");
         tally.add(&Group::new(seed, 3).rage());
     }
     println!("{tally:?}");

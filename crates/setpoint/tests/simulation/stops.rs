@@ -1,8 +1,8 @@
-//! A manager ended at every point: after the n-th poll of any of its tasks, for each n of a life
-//! from its first poll to its rest.
+//! A manager is ended at every point: after the n-th poll of any of its tasks, for each n from its
+//! first poll until it is idle.
 //!
-//! However it ends, it ends in time, leaves no task, begins no pass and sends no write afterwards,
-//! and who comes next sets everything right.
+//! However it ends, it ends in time, leaves no task, starts no pass and sends no write afterwards,
+//! and its successor repairs everything.
 
 use crate::harness::{Faults, HANG_MAX, Person, ProcessId, Setting, Started, World, maps};
 use crate::reference::{Seen, Temper, converge, define_networks, manager, network, networks};
@@ -16,25 +16,25 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long the life is that is cut.
+/// Duration of the life.
 const LIFE: Duration = Duration::from_secs(2);
-/// How long somebody who comes next may take.
+/// How long the successor may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How a life ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum End {
-    /// It is asked to stop.
+    /// It is stopped.
     Stop,
     /// Its future is dropped.
     Drop,
     /// Its process is killed.
     Kill,
-    /// Its process stands still for longer than any time-out, and is then asked to stop.
+    /// Its process is stalled for longer than any timeout, and then stopped.
     StallAndStop,
 }
 
-/// A life to be cut, in a world of its own.
+/// A life that is ended early, in its own simulation.
 struct Life {
     world: World,
     seen: Seen,
@@ -82,7 +82,7 @@ impl Life {
         self.process.id()
     }
 
-    /// How many polls the life has.
+    /// Number of polls of the life.
     fn n_polls(weather: Weather) -> u64 {
         let mut n = 0;
         let mut life = Self::begin(weather);
@@ -93,7 +93,7 @@ impl Life {
         n
     }
 
-    /// Ends after so many polls.
+    /// Ends it after this many polls.
     fn end(mut self, n: u64, end: End) {
         let id = self.id();
         assert!(self.world.creep(id, n, LIFE), "there are not as many polls");
@@ -109,7 +109,7 @@ impl Life {
             }
         }
         let asked = self.world.now();
-        // A request that hangs is the longest there is to wait for.
+        // The longest wait is for a hanging request.
         let limit = HANG_MAX + SECOND * 2;
         self.world.run_until("it has ended", limit, |world| world.has_ended(id));
         let ended = self.process.take_output();
@@ -123,7 +123,7 @@ impl Life {
         if end == End::Drop || end == End::Kill {
             assert!(self.world.now() - asked <= Duration::from_millis(50), "nothing is waited for");
         }
-        self.seen.let_go();
+        self.seen.drop_handles();
         if end != End::Kill {
             self.world.run_for(Duration::from_millis(2));
             assert_eq!(self.world.n_tasks(id), 0, "tasks are left");
@@ -146,13 +146,13 @@ impl Life {
     }
 }
 
-/// What may go wrong in a life before its end.
+/// The faults of a life before its end.
 #[derive(Debug, Clone, Copy)]
 struct Weather {
     seed: u64,
     /// As [`Faults::chance`].
     chance: f64,
-    /// Every how many polls such a life is ended.
+    /// Lives are ended at every multiple of this number of polls.
     stride: usize,
 }
 
@@ -178,7 +178,7 @@ fn end_everywhere(end: End) {
     }
 }
 
-/// Says at which poll it failed.
+/// Prints the poll at which the test failed.
 struct Replay {
     n: u64,
     end: End,
@@ -195,27 +195,26 @@ impl Drop for Replay {
 }
 
 #[test]
-fn asked_to_stop_at_any_poll() {
+fn manager_stopped_at_any_poll_ends_cleanly() {
     end_everywhere(End::Stop);
 }
 
 #[test]
-fn dropped_at_any_poll() {
+fn manager_dropped_at_any_poll_ends_cleanly() {
     end_everywhere(End::Drop);
 }
 
 #[test]
-fn killed_at_any_poll() {
+fn manager_killed_at_any_poll_is_recovered_from() {
     end_everywhere(End::Kill);
 }
 
 #[test]
-fn stalled_at_any_poll_and_stopped() {
+fn manager_stalled_at_any_poll_and_stopped_ends_cleanly() {
     end_everywhere(End::StallAndStop);
 }
 
-/// MGR-21: what does not end within the grace period is dropped where it waits, and that is an
-/// error which names it.
+/// MGR-21: tasks that do not end within the grace period are dropped, and the error names them.
 #[test]
 fn pass_that_does_not_end_is_dropped_at_the_deadline() {
     let mut world = World::new(Setting::of(1));

@@ -1,6 +1,6 @@
-//! The reference controller through everything at once: in the end every key is as it should be and
-//! was seen in its newest version, no key was in two hands, nothing ran hot, and nothing is left
-//! behind.
+//! The reference controller under all faults at once. In the end every key is in the expected state
+//! and was seen in its newest version, no key was processed by two replicas at once, nothing was
+//! retried too often, and nothing is left over.
 
 use crate::harness::{Faults, Replay, Setting, Started, Tally, World, maps, seeds};
 use crate::reference::{Seen, Temper, converge, define_networks, manager, network, networks};
@@ -12,21 +12,21 @@ use setpoint::store::fault;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How many seeds are tried, unless the environment says `SEEDS`.
+/// Number of seeds, unless `SEEDS` is set.
 const SEEDS: u64 = 150;
-/// How many things happen in one storm.
+/// Number of events in one storm.
 const ACTS: usize = 30;
 /// Longer than two of the longest back-offs, 1000 s each.
 const QUIET: Duration = Duration::from_secs(2500);
-/// How long a watch may lag behind at the storm's end, a hung connection included.
+/// Maximum lag of a watch at the storm's end, including a hung connection.
 const SETTLED: Duration = Duration::from_secs(30);
-/// How often each fault and each deed must have happened over all seeds.
+/// How often each fault and each action must have happened over all seeds.
 const SEEN_MIN: u64 = 5;
 const NAMES: &[&str] = &["a", "b", "c", "d", "e"];
 
 type Ended = Started<Result<(), ManagerError>>;
 
-/// A process with a manager, and what stops it.
+/// A process with a manager, and its stop token.
 struct Life {
     process: Ended,
     stop: CancellationToken,
@@ -58,7 +58,7 @@ impl Storm {
         Self::with(seed, Temper::default())
     }
 
-    /// With whatever `temper` says besides how likely what is.
+    /// With the given temper, except for its probabilities.
     fn with(seed: u64, temper: Temper) -> Self {
         let mut world = World::new(Setting::of(seed));
         define_networks(&mut world);
@@ -74,7 +74,7 @@ impl Storm {
         Duration::from_millis(self.rng.random_range(0..=max_ms))
     }
 
-    /// Somebody writes something.
+    /// A user's write.
     fn write(&mut self) {
         let name = NAMES[self.rng.random_range(0..NAMES.len())];
         let cidr = format!("10.{}.0.0/16", self.rng.random_range(0..200));
@@ -90,8 +90,7 @@ impl Storm {
         });
     }
 
-    /// The manager is asked to stop, and does, in time and without a trace; another takes its
-    /// place.
+    /// Stops the manager, checks that it stops in time and leaves nothing, and starts another one.
     fn restart(&mut self) {
         self.tally.note("clean stop");
         self.life.stop.cancel();
@@ -101,7 +100,7 @@ impl Storm {
         });
         match self.life.process.take_output().unwrap() {
             Ok(()) => {}
-            // A write that is never answered holds up its pass.
+            // A write without a response delays its pass.
             Err(ManagerError::GraceExpired { .. }) => self.tally.note("grace expired"),
             Err(error) => panic!("the manager failed: {error:?}"),
         }
@@ -110,7 +109,7 @@ impl Storm {
 
     fn end_of_life(&mut self) {
         let id = self.life.process.id();
-        // What the tasks of clients notice of their handles' end takes a poll.
+        // The tasks of clients need a poll to notice that their handles were dropped.
         self.world.run_for(Duration::from_millis(2));
         assert_eq!(self.world.n_tasks(id), 0, "tasks are left");
         let n_passes = self.world.journal().n_passes();
@@ -126,7 +125,7 @@ impl Storm {
         self.n_lives += 1;
     }
 
-    /// One thing happens.
+    /// One random event.
     fn act(&mut self) {
         let id = self.life.process.id();
         match self.rng.random_range(0..40) {
@@ -163,13 +162,13 @@ impl Storm {
             }
             _ => self.write(),
         }
-        // Often at once, sometimes long enough for everything to settle.
+        // Often immediately, sometimes long enough for everything to settle.
         let max = [0, 0, 20, 200, 2000, 20_000][self.rng.random_range(0..6)];
         let pause = self.some_time(max);
         self.world.run_for(pause);
     }
 
-    /// Everything, and what it came to.
+    /// Runs the storm and checks its end.
     fn rage(mut self) -> Tally {
         let chance = self.rng.random_range(0.0..0.25);
         self.world.set_faults(Faults::stormy(chance));
@@ -191,7 +190,7 @@ impl Storm {
         self.tally
     }
 
-    /// Every pass is accounted for: by a change, a start, or a failure before it.
+    /// Every pass has a cause: a change, a start, or a failure before it.
     fn bound_passes(&mut self) {
         let writes = self.world.journal().writes();
         let is_made = |code: http::StatusCode| code.is_success();
@@ -216,17 +215,17 @@ impl Storm {
     }
 }
 
-/// Whether a storm over controllers of this temper shows that something is wrong.
+/// Panics if a storm over controllers of this temper violates a rule.
 #[cfg(feature = "broken-rules")]
 pub(crate) fn storm(seed: u64, temper: Temper) {
     Storm::with(seed, temper).rage();
 }
 
 #[test]
-fn everything_comes_right_after_a_storm() {
+fn all_keys_converge_after_a_storm() {
     let mut tally = Tally::default();
     for seed in seeds(SEEDS) {
-        let _replay = Replay::of(seed, "everything_comes_right");
+        let _replay = Replay::of(seed, "all_keys_converge");
         tally.add(&Storm::new(seed).rage());
     }
     println!("{tally:?}");

@@ -1,4 +1,4 @@
-//! A user who asks again when the server cannot answer.
+//! A user's client that retries when the server cannot answer.
 
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
@@ -7,13 +7,13 @@ use kube_client::client::Body;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a user waits between two tries.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// For how long a user tries.
+/// How long the client retries.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Asks again on 429 and 5xx. What is gone at the second try of a delete was deleted by the first,
-/// and what is there at the second try of a create was created by it.
+/// Retries on 429 and 5xx. A 404 at the second attempt of a delete means that the first one deleted
+/// the object; a 409 at the second attempt of a create means that the first one created it.
 pub(super) fn patient(inner: Client) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let inner = inner.clone();
@@ -49,8 +49,8 @@ pub(super) fn patient(inner: Client) -> Client {
     Client::new(service, "default")
 }
 
-/// The answer that the first try of a create would have had: the object as it is now. `None` where
-/// the object has no name, or is gone by now.
+/// The response that the first attempt of a create would have had: the current object. `None` if
+/// the object has no name, or no longer exists.
 async fn created(
     client: &Client,
     parts: &Parts,

@@ -1,48 +1,47 @@
-//! What goes wrong in one play.
+//! The faults of one play.
 
 use crate::wire::{Crash, Faults};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How likely a request of a storm meets a fault.
+/// Probability that a request of a storm meets a fault.
 const STORM_CHANCE: f64 = 0.25;
-/// After so many faults a storm is over.
+/// Maximum number of faults of a storm.
 const STORM_FAULTS_MAX: usize = 40;
-/// How likely a call of the store fails in a storm that reaches it.
+/// Probability that a store call fails, in storms that affect the store.
 const STORE_CHANCE: f64 = 0.05;
-/// Up to which write storms kill the process.
+/// Storms kill the process at one of the first this many writes.
 const STORM_WRITES: u64 = 14;
-/// How far clocks of a storm are apart at most.
+/// Maximum clock difference of a storm, in seconds.
 const SKEW_SECS: u64 = 30;
 
-/// What goes wrong in one play of a scenario. It is written as one line, `seed=3 crash=before:2
-/// faults=0.25x40 store=0.05 skew=-7`, of which all but the seed may be missing, and read again
-/// from that.
+/// The faults of one play of a scenario. Formatted as one line, `seed=3 crash=before:2
+/// faults=0.25x40 store=0.05 skew=-7`, of which only the seed is required, and parsed from it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// Of everything random: the control plane, the process, the dice.
+    /// The seed of the control plane, the process, and the faults.
     pub seed: u64,
-    /// When the process dies.
+    /// When the process is killed.
     pub crash: Option<Crash>,
-    /// How likely a request of the process meets a fault.
+    /// Probability that a request of the process meets a fault.
     pub fault_chance: f64,
-    /// After so many faults everything works.
+    /// Maximum number of faults. After that everything works.
     pub faults_max: usize,
-    /// How likely a call of the store fails while users act.
+    /// Probability that a store call fails while users act.
     pub store_chance: f64,
-    /// How many seconds the clock of the process is before the server's.
+    /// How many seconds the clock of the process is ahead of the server's.
     pub skew_secs: i64,
 }
 
 impl Plan {
-    /// Nothing goes wrong.
+    /// A plan without faults.
     pub fn clean(seed: u64) -> Self {
         Self { seed, ..Self::default() }
     }
 
-    /// A storm: everything may go wrong, as a seed has it.
+    /// A storm: random faults of every kind, derived from a seed.
     pub fn storm(seed: u64) -> Self {
         let n = usize::try_from(seed / 3 % STORM_WRITES).unwrap_or_default();
         let skew = i64::try_from(seed.wrapping_mul(7) % (2 * SKEW_SECS + 1)).unwrap_or_default();
@@ -64,7 +63,7 @@ impl Plan {
         Faults { seed: self.seed, chance: self.fault_chance, faults_max: self.faults_max }
     }
 
-    /// A time as the process has it.
+    /// A time as read by the process's clock.
     pub(super) fn skewed(&self, since_epoch: Duration) -> Duration {
         let skew = Duration::from_secs(self.skew_secs.unsigned_abs());
         match self.skew_secs < 0 {
@@ -95,10 +94,10 @@ impl fmt::Display for Plan {
     }
 }
 
-/// What is no plan.
+/// Why a text is not a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{word:?} is none of seed=N, crash=before:N, crash=after:N, faults=PxN, store=P, skew=SECONDS"
+    "{word:?} is not one of seed=N, crash=before:N, crash=after:N, faults=PxN, store=P, skew=SECONDS"
 )]
 pub struct ParsePlanError {
     word: String,
@@ -141,7 +140,7 @@ impl FromStr for Plan {
     }
 }
 
-/// Which plans are played.
+/// The plans to play.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Plans {
@@ -152,30 +151,30 @@ pub struct Plans {
 }
 
 impl Plans {
-    /// None yet.
+    /// No plans.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The seed of the clean play and of crashes, and the first of the storms. Default: 0.
+    /// The seed of the clean play and of crashes, and the first seed of the storms. Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.first_seed = seed;
         self
     }
 
-    /// The process dies before and after each write that the clean play has.
+    /// Adds plans that kill the process before and after each write of the clean play.
     pub fn crashes(mut self) -> Self {
         self.crashes = true;
         self
     }
 
-    /// So many [storms](Plan::storm).
+    /// Adds `n` [storms](Plan::storm).
     pub fn storms(mut self, n: u64) -> Self {
         self.storms = n;
         self
     }
 
-    /// One more.
+    /// Adds a plan.
     pub fn plan(mut self, plan: Plan) -> Self {
         self.others.push(plan);
         self
@@ -185,7 +184,7 @@ impl Plans {
         self.first_seed
     }
 
-    /// All of them, where the clean play has so many writes.
+    /// All plans, given the number of writes of the clean play.
     pub(super) fn of(&self, n_writes: usize) -> Vec<Plan> {
         let clean = Plan::clean(self.first_seed);
         let mut plans = self.others.clone();
@@ -206,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plan_is_read_from_what_it_is_written_as() {
+    fn displayed_plan_parses_to_the_same_plan() {
         let crashes = (1..4).flat_map(|n| [Crash::Before(n), Crash::After(n)]);
         let crashes = crashes.map(|crash| Plan { crash: Some(crash), ..Plan::clean(7) });
         for plan in (0..200).map(Plan::storm).chain(crashes).chain([Plan::default()]) {
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plan_is_named() {
+    fn invalid_word_is_named() {
         for word in ["seed", "seed=x", "crash=during:1", "faults=2x3", "store=-1", "moon=full"] {
             let refused = format!("seed=1 {word}").parse::<Plan>().unwrap_err();
             assert_eq!(refused.word, word);

@@ -16,27 +16,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long a process that died stays dead.
+/// How long a killed process stays down.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// How long a play goes on after everything was done.
+/// How long a play continues after the scenario is complete.
 const AFTERWARDS: Duration = Duration::from_secs(70);
 
-/// What came of a play.
+/// The result of a play.
 pub(super) struct Played {
-    /// What is left of each object, by key.
+    /// The final objects, normalized, by key.
     pub objects: BTreeMap<String, Value>,
-    /// What is left outside.
+    /// The final outside state.
     pub outside: Value,
     /// Every request and watch frame.
     pub trace: String,
     pub timeline: Timeline,
-    /// How many requests of the process wrote.
+    /// Number of write requests of the process.
     pub n_writes: usize,
-    /// How many it made after everything was done.
+    /// Number of requests it made after the scenario was complete.
     pub n_afterwards: usize,
 }
 
-/// Plays it, in virtual time.
+/// Plays a scenario in virtual time.
 pub(super) fn play<S: Scenario>(scenario: &S, plan: Plan, is_shown: bool) -> Played {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
@@ -89,7 +89,7 @@ pub(super) fn play<S: Scenario>(scenario: &S, plan: Plan, is_shown: bool) -> Pla
     })
 }
 
-/// The process under test, life after life.
+/// The process under test over all its lives.
 struct Process {
     wire: Wire,
     trace: Trace,
@@ -124,7 +124,7 @@ impl Process {
         Life {
             client,
             clock: Clock::starting_at(base),
-            // Each life draws its own: a process that restarts does not repeat itself.
+            // A new seed for each life: a process that restarts does not repeat its random numbers.
             seed: self.plan.seed.wrapping_mul(1_000).wrapping_add(number as u64),
             number,
             stop: self.stop.clone(),

@@ -1,24 +1,24 @@
-//! What a play leaves: every object, without what two plays cannot agree on.
+//! The final state of a play: every object, without parts that differ between any two plays.
 
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
 use setpoint_store::{RangeRequest, Store, StoreError};
 use std::collections::BTreeMap;
 
-/// Parts of keys whose objects do not count: who leads, and what was told.
-const PASSED_OVER: [&str; 2] = ["/events/", "/leases/"];
-/// Metadata that two plays cannot agree on.
+/// Parts of keys of ignored objects: Events and Leases.
+const IGNORED: [&str; 2] = ["/events/", "/leases/"];
+/// Metadata that differs between any two plays.
 const VOLATILE: [&str; 5] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"];
 
-/// The objects of a store, by key. An object with a generated name has its prefix and a number in
-/// the order of what is in it.
+/// The objects of a store, by key. An object with a generated name is keyed by its prefix and a
+/// number, in the order of the objects' content.
 pub(super) async fn of(store: &dyn Store) -> Result<BTreeMap<String, Value>, StoreError> {
     let range = store.range(RangeRequest::prefix("")).await?;
     let mut found = Vec::new();
     for entry in range.value.entries {
         let key = String::from_utf8_lossy(&entry.key).into_owned();
-        let is_passed_over = PASSED_OVER.iter().any(|part| key.contains(part));
+        let is_passed_over = IGNORED.iter().any(|part| key.contains(part));
         let tree = serde_json::from_slice::<Value>(&entry.value).ok();
         let tree = tree.filter(|tree| tree["kind"].is_string() && tree["metadata"].is_object());
         if let Some(tree) = tree.filter(|_| !is_passed_over) {
@@ -37,7 +37,7 @@ pub(super) async fn of(store: &dyn Store) -> Result<BTreeMap<String, Value>, Sto
     let mut generated: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for (key, mut tree) in found {
         let prefix = stable_name(&tree["metadata"]).map(str::to_owned);
-        settle(&mut tree, &names);
+        normalize(&mut tree, &names);
         let Some(prefix) = prefix else {
             plain.insert(key, tree);
             continue;
@@ -53,20 +53,20 @@ pub(super) async fn of(store: &dyn Store) -> Result<BTreeMap<String, Value>, Sto
     Ok(plain)
 }
 
-/// The prefix of a generated name.
+/// The prefix of a generated name; `None` for other names.
 fn stable_name(metadata: &Value) -> Option<&str> {
     metadata["generateName"].as_str()
 }
 
-/// Takes out what two plays cannot agree on.
-fn settle(tree: &mut Value, names: &BTreeMap<String, String>) {
+/// Removes the parts that differ between any two plays.
+fn normalize(tree: &mut Value, names: &BTreeMap<String, String>) {
     if let Some(metadata) = tree["metadata"].as_object_mut() {
         metadata.retain(|name, _| !VOLATILE.contains(&name.as_str()));
     }
-    settle_values(tree, names);
+    normalize_values(tree, names);
 }
 
-fn settle_values(tree: &mut Value, names: &BTreeMap<String, String>) {
+fn normalize_values(tree: &mut Value, names: &BTreeMap<String, String>) {
     match tree {
         Value::String(text) => {
             if let Some(name) = names.get(text.as_str()) {
@@ -75,17 +75,17 @@ fn settle_values(tree: &mut Value, names: &BTreeMap<String, String>) {
                 "<time>".clone_into(text);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| settle_values(item, names)),
+        Value::Array(items) => items.iter_mut().for_each(|item| normalize_values(item, names)),
         Value::Object(fields) => {
-            // It follows the generation.
+            // It follows the generation, which is removed too.
             fields.remove("observedGeneration");
-            fields.values_mut().for_each(|value| settle_values(value, names));
+            fields.values_mut().for_each(|value| normalize_values(value, names));
         }
         _ => {}
     }
 }
 
-/// How two ends differ, a line each.
+/// The differences between two final states, one per line.
 pub(super) fn differences(
     wanted: &BTreeMap<String, Value>,
     found: &BTreeMap<String, Value>,
@@ -111,7 +111,7 @@ mod tests {
     use serde_json::json;
     use setpoint_store::{MemoryStore, Op, Txn};
 
-    async fn kept(objects: &[(&str, Value)]) -> BTreeMap<String, Value> {
+    async fn state_of(objects: &[(&str, Value)]) -> BTreeMap<String, Value> {
         let store = MemoryStore::default();
         for (key, object) in objects {
             let key = format!("/registry/{key}").into();
@@ -138,7 +138,7 @@ mod tests {
         let kept_of = async |objects: &[(String, Value)]| {
             let objects: Vec<_> =
                 objects.iter().map(|(key, tree)| (key.as_str(), tree.clone())).collect();
-            kept(&objects).await
+            state_of(&objects).await
         };
         let (first, second) = (kept_of(&first).await, kept_of(&second).await);
         assert_eq!(differences(&first, &second), [""; 0]);
@@ -146,10 +146,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_left_over_or_changed_is_named() {
+    async fn missing_extra_and_changed_objects_are_named() {
         let map = |color: &str| json!({"kind": "ConfigMap", "metadata": {}, "data": {"c": color}});
-        let wanted = kept(&[("cm/a", map("red")), ("cm/b", map("red"))]).await;
-        let found = kept(&[("cm/b", map("blue")), ("cm/c", map("red"))]).await;
+        let wanted = state_of(&[("cm/a", map("red")), ("cm/b", map("red"))]).await;
+        let found = state_of(&[("cm/b", map("blue")), ("cm/c", map("red"))]).await;
         let lines = differences(&wanted, &found);
         assert_eq!(lines.len(), 3, "{lines:#?}");
         assert!(lines[0].contains("missing: /registry/cm/a"));
@@ -160,6 +160,8 @@ mod tests {
     #[tokio::test]
     async fn events_and_leases_do_not_count() {
         let object = json!({"kind": "Event", "metadata": {"name": "a"}});
-        assert!(kept(&[("events/n/a", object.clone()), ("leases/n/a", object)]).await.is_empty());
+        assert!(
+            state_of(&[("events/n/a", object.clone()), ("leases/n/a", object)]).await.is_empty()
+        );
     }
 }

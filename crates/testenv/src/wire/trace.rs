@@ -1,15 +1,15 @@
-//! What passed, line by line.
+//! A log of the traffic, line by line.
 
 use parking_lot::Mutex;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// How much text a trace keeps. What comes later is not recorded, and the last line says so.
+/// Maximum size of a trace in bytes. Later lines are not recorded, and the last line says so.
 const TRACE_BYTES_MAX: usize = 16 << 20;
 
-/// Everything that passed, one line each, with the milliseconds since the trace was made. Clones
-/// share it. At most 16 MiB are kept.
+/// A log of all traffic, one line each, with the milliseconds since the trace was made. At most 16
+/// MiB. Clones share it.
 #[derive(Clone)]
 pub struct Trace(Arc<Lines>);
 
@@ -26,7 +26,7 @@ impl fmt::Debug for Trace {
 }
 
 impl Trace {
-    /// An empty one. With `is_shown` each line goes to standard error as it comes, for replays.
+    /// An empty trace. With `is_shown` each line is also printed to standard error, for replays.
     /// Call it within a tokio runtime.
     pub fn new(is_shown: bool) -> Self {
         Self(Arc::new(Lines { started: Instant::now(), lines: Mutex::default(), is_shown }))
@@ -46,7 +46,7 @@ impl Trace {
         let written = match lines.len() + line.len() < TRACE_BYTES_MAX {
             true => writeln!(lines, "{line}"),
             false => {
-                // Nothing fits behind this.
+                // Nothing fits after this.
                 let room = TRACE_BYTES_MAX - lines.len();
                 writeln!(lines, "{:<room$}", "… the trace is full")
             }

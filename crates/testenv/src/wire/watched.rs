@@ -1,4 +1,4 @@
-//! A watch's answer, frame by frame.
+//! The response stream of a watch, frame by frame.
 
 use super::{Fate, Passed, Wire};
 use bytes::Bytes;
@@ -9,21 +9,21 @@ use http_body::Frame;
 use http_body_util::{BodyDataStream, BodyExt as _, StreamBody};
 use kube_client::client::Body;
 
-/// An expired watch, as it ends.
+/// The last frame of an expired watch.
 const EXPIRED: &[u8] = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (2)","reason":"Expired","code":410}}
 "#;
 
-/// A watch under way.
+/// A running watch.
 struct Watched {
     wire: Wire,
     line: String,
     fate: Fate,
     frames: BodyDataStream<Body>,
-    /// How many frames have come.
+    /// Number of frames so far.
     n: u32,
 }
 
-/// Lets the frames of an answer pass, as its fate says.
+/// Passes the frames of a response on, with its fate's fault.
 pub(super) fn pass(
     wire: Wire,
     answer: Response<Body>,

@@ -1,4 +1,4 @@
-//! The built-in controllers keep the promise that they are held to.
+//! The built-in controllers pass the scenario checks.
 
 use crate::copier::create_map;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -60,14 +60,14 @@ impl Scenario for Deletions {
         env.until(&namespaces, "team", gone()).await;
     }
 
-    /// The garbage collector watches every resource there is.
+    /// The garbage collector watches every resource.
     fn requests_afterwards_max(&self) -> usize {
         400
     }
 }
 
 #[test]
-fn deletions_end_the_same_by_every_plan() {
+fn deletions_reach_the_same_state_with_every_plan() {
     let n = check(&Deletions, &Plans::new().crashes().storms(15));
     assert!(n > 20, "{n} plans");
 }

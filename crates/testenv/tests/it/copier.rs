@@ -1,4 +1,5 @@
-//! A controller that gives each ConfigMap a Secret of the same content: what the tests play with.
+//! A controller that creates for each ConfigMap a Secret with the same content. The subject of the
+//! tests.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::Client;
@@ -10,15 +11,15 @@ use setpoint_runtime::{
 };
 use setpoint_testenv::TestEnv;
 
-/// How it does its work.
+/// How the controller works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// As it should: by name, owned, applied.
+    /// Correctly: by name, with an owner, by apply.
     Declarative,
-    /// A Secret with a generated name, and then a note of it in the ConfigMap: a crash in between
-    /// leaves a Secret that nobody knows.
+    /// Incorrectly: a Secret with a generated name, then its name in the ConfigMap. A crash in
+    /// between leaves an unknown Secret.
     Forgetful,
-    /// Comes back at once, for ever.
+    /// Incorrectly: requeues immediately, forever.
     Restless,
 }
 

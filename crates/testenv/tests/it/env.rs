@@ -16,7 +16,9 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
-async fn controller_runs_until_the_end_and_what_it_owns_goes_with_the_owner(env: &TestEnv) {
+async fn controller_runs_until_the_end_and_owned_objects_are_deleted_with_their_owner(
+    env: &TestEnv,
+) {
     env.run(copier(env.manager(), Style::Declarative).unwrap());
     create_map(env.client(), "a", "red").await;
     env.until(&secrets(env), "a", exists()).await;
@@ -31,9 +33,11 @@ async fn controller_runs_until_the_end_and_what_it_owns_goes_with_the_owner(env:
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv, seeds = 3)]
-async fn time_is_virtual_and_a_seed_decides(env: &TestEnv) -> Result<(), kube_client::Error> {
+async fn time_is_virtual_and_names_come_from_the_seed(
+    env: &TestEnv,
+) -> Result<(), kube_client::Error> {
     let before = env.clock().now();
-    // Nobody waits that long.
+    // Takes no real time.
     tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
     assert_eq!(env.clock().now().since(before).as_secs(), 3 * 3600);
     let mut names = Vec::new();
@@ -46,7 +50,7 @@ async fn time_is_virtual_and_a_seed_decides(env: &TestEnv) -> Result<(), kube_cl
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv, real_time)]
-async fn real_time_is_the_wall_clocks(env: &TestEnv) {
+async fn real_time_is_the_wall_clock(env: &TestEnv) {
     let namespaces: Api<Namespace> = Api::all(env.client());
     let created = namespaces.get("default").await.unwrap().metadata.creation_timestamp.unwrap();
     let now = env.clock().now().0.as_secs();
@@ -55,7 +59,7 @@ async fn real_time_is_the_wall_clocks(env: &TestEnv) {
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
-async fn wait_in_vain_says_for_what_and_shows_the_object(env: &TestEnv) {
+async fn failed_wait_reports_the_condition_and_the_object(env: &TestEnv) {
     create_map(env.client(), "a", "red").await;
     let maps: Api<ConfigMap> = Api::default_namespaced(env.client());
     let is_blue = matches("is blue", |map| map["data"]["color"] == "blue");

@@ -1,4 +1,4 @@
-//! Test environments as their users see them.
+//! Tests of test environments through their public API.
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 

@@ -1,4 +1,4 @@
-//! A controller that keeps its promise passes every plan; ones that do not are caught.
+//! A correct controller passes every plan; incorrect ones are found.
 
 use crate::copier::{Style, copier, create_map, secrets};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -47,20 +47,20 @@ fn fault_of(style: Style, plans: Plans) -> String {
 }
 
 #[test]
-fn declarative_controller_ends_the_same_by_every_plan() {
+fn declarative_controller_reaches_the_same_state_with_every_plan() {
     let n = check(&Copies(Style::Declarative), &Plans::new().crashes().storms(40));
     assert!(n >= 44, "{n} plans");
 }
 
 #[test]
-fn controller_that_forgets_what_it_made_is_caught_by_a_crash() {
+fn controller_that_loses_track_of_its_objects_is_found_by_a_crash() {
     let fault = fault_of(Style::Forgetful, Plans::new().crashes());
     assert!(fault.contains("left over: /registry/secrets/default/copy-*"), "{fault}");
     assert!(fault.contains("process dies"), "the trace is shown: {fault}");
 }
 
 #[test]
-fn controller_that_never_rests_is_caught() {
+fn controller_that_requeues_forever_is_found() {
     let fault = fault_of(Style::Restless, Plans::new().plan(setpoint_testenv::Plan::clean(0)));
     assert!(fault.contains("requests after the end"), "{fault}");
 }

@@ -5,11 +5,13 @@ use bytes::Bytes;
 use json_patch::Patch;
 use std::fmt;
 
-/// Handlers that are asked in turn (WHK-8). The first denial ends it; the patches are joined.
+/// Handlers that are called in order (WHK-8). The first denial ends the chain; the patches are
+/// joined.
 ///
-/// Each handler sees the object as those before it have left it, so their patches need not be
-/// disjoint: joined, they are what the API server applies one after another. Warnings and audit
-/// annotations of all that were asked are given, of a key the last value.
+/// Each handler sees the object as changed by the earlier ones, so their patches need not be
+/// disjoint: the API server applies the joined patches one after another. The response has the
+/// warnings and audit annotations of all handlers that were called. The last value of an annotation
+/// wins.
 #[derive(Default)]
 pub struct Chain {
     handlers: Vec<Box<dyn ErasedHandler>>,
@@ -21,7 +23,7 @@ impl Chain {
         Self::default()
     }
 
-    /// With one more handler at the end.
+    /// Adds a handler at the end.
     #[must_use]
     pub fn then(mut self, handler: impl AdmissionHandler) -> Self {
         self.handlers.push(Box::new(handler));

@@ -1,4 +1,4 @@
-//! Changing objects before they are stored.
+//! Mutating admission: changes objects before they are stored.
 
 use super::{AdmissionHandler, AdmissionResponse, Call, Operation, Refusal};
 use crate::patch;
@@ -8,17 +8,18 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::marker::PhantomData;
 
-/// Changes objects before they are stored: sets defaults, adds what is missing.
+/// Changes objects before they are stored, for example to set defaults.
 ///
-/// Every `Fn(K, Call) -> impl Future<Output = Result<K, Refusal>>` is one. It may be called several
-/// times for one write, also with an object that it has changed already, so what it does must be
-/// idempotent; and without side effects when [`dry_run`](super::AdmissionRequest::dry_run) is set.
+/// Every `Fn(K, Call) -> impl Future<Output = Result<K, Refusal>>` implements it. It may be called
+/// several times for one write, also with an object that it has already changed, so it must be
+/// idempotent. It must have no side effects when [`dry_run`](super::AdmissionRequest::dry_run) is
+/// set.
 pub trait Mutator<K>: Send + Sync + 'static {
-    /// The object as it shall be.
+    /// Returns the object to store.
     ///
     /// # Errors
     ///
-    /// A refusal: the client gets its status, and nothing is stored.
+    /// A refusal: the client receives its status, and nothing is stored.
     fn mutate(&self, object: K, call: Call) -> impl Future<Output = Result<K, Refusal>> + Send;
 }
 
@@ -32,17 +33,18 @@ where
     }
 }
 
-/// A [`Mutator`] as a handler (WHK-6): decodes, calls, and makes a patch of what has changed.
+/// Adapts a [`Mutator`] to a handler (WHK-6): decodes the object, calls the mutator, and makes a
+/// patch of the changes.
 ///
-/// `K` is any type that serde reads and writes: a type of `k8s-openapi` or `kube-derive`,
+/// `K` is any type that serde can read and write: a type of `k8s-openapi` or `kube-derive`,
 /// `kube_core::DynamicObject`, `serde_json::Value`.
 ///
-/// - `DELETE` is admitted and the mutator not called.
-/// - An object that does not decode is refused with 400.
-/// - The patch applies to the *request's bytes*, not to what `K` makes of them. Only what the
-///   mutator changed is in it: fields that `K` does not know stay, and fields that `K` writes on
-///   its own account are not added. [`remove_unknown_fields`](Self::remove_unknown_fields) makes it
-///   whatever turns the request's bytes into `K`'s.
+/// - `DELETE` is admitted without a call of the mutator.
+/// - An object that cannot be decoded is refused with 400.
+/// - The patch applies to the *bytes of the request*, not to the bytes that `K` serializes to. It
+///   contains only the mutator's changes: fields unknown to `K` stay, and fields that `K` always
+///   writes are not added. With [`remove_unknown_fields`](Self::remove_unknown_fields) the patch
+///   turns the request's bytes into `K`'s.
 #[derive(Debug)]
 pub struct Mutating<K, M> {
     mutator: M,
@@ -51,13 +53,13 @@ pub struct Mutating<K, M> {
 }
 
 impl<K, M: Mutator<K>> Mutating<K, M> {
-    /// A handler that calls `mutator`.
+    /// Creates a handler that calls `mutator`.
     pub fn new(mutator: M) -> Self {
         Self { mutator, removes_unknown: false, kind: PhantomData }
     }
 
-    /// Whether what `K` does not know is removed from objects. Off by default: a webhook older than
-    /// the type it sees would otherwise delete the fields that came later.
+    /// Whether fields unknown to `K` are removed from objects. Default: false, because a webhook
+    /// older than the type's definition would delete newer fields.
     #[must_use]
     pub fn remove_unknown_fields(mut self, removes_unknown: bool) -> Self {
         self.removes_unknown = removes_unknown;

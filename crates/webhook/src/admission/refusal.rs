@@ -1,13 +1,13 @@
-//! Why a request is not admitted.
+//! Errors that deny an admission request.
 
 use setpoint_object::status::{ApiError, Reason, Status};
 use std::error::Error;
 
-/// A refusal: the `Status` that the client gets.
+/// A refusal: the `Status` that the client receives.
 ///
-/// Every error becomes one by `?`. An [`ApiError`] anywhere among an error's causes is carried
-/// through as it is, with its code, reason and details; any other error is a 403 `Forbidden` with
-/// the error's own message (WHK-6), and its causes stay inside.
+/// Every error converts to one with `?`. An [`ApiError`] among an error's causes is passed on
+/// unchanged, with its code, reason and details. Any other error is a 403 `Forbidden` with the
+/// error's message (WHK-6); its causes are not sent.
 ///
 /// ```
 /// use setpoint_object::status::ApiError;
@@ -23,27 +23,27 @@ use std::error::Error;
 pub struct Refusal(Box<Status>);
 
 impl Refusal {
-    /// Not allowed: 403 `Forbidden`.
+    /// Denies the request: 403 `Forbidden`.
     pub fn denied(message: impl Into<String>) -> Self {
         Self(ApiError::new(403, Reason::Forbidden, message).0)
     }
 
-    /// Refused with this status. API servers turn a code below 400 into 400.
+    /// Refuses the request with this status. API servers turn a code below 400 into 400.
     pub fn status_of(status: Status) -> Self {
         Self(Box::new(status))
     }
 
-    /// A refusal for a reason beside the request itself: this code and no reason.
+    /// A refusal for a reason other than the request: this code and no reason.
     pub(crate) fn errored(code: u16, message: impl Into<String>) -> Self {
         Self(ApiError::new(code, Reason::Unknown, message).0)
     }
 
-    /// What the client gets.
+    /// The status that the client receives.
     pub fn status(&self) -> &Status {
         &self.0
     }
 
-    /// What the client gets.
+    /// The status that the client receives.
     pub fn into_status(self) -> Box<Status> {
         self.0
     }
@@ -52,7 +52,7 @@ impl Refusal {
 impl<E: Error + 'static> From<E> for Refusal {
     fn from(error: E) -> Self {
         let first: &(dyn Error + 'static) = &error;
-        match carried(first) {
+        match api_error(first) {
             Some(carried) => Self(carried.0.clone()),
             None => Self::denied(error.to_string()),
         }
@@ -60,7 +60,7 @@ impl<E: Error + 'static> From<E> for Refusal {
 }
 
 /// The [`ApiError`] among an error and its causes.
-fn carried<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ApiError> {
+fn api_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ApiError> {
     let causes =
         std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| error.source());
     causes.into_iter().find_map(|error| error.downcast_ref::<ApiError>())

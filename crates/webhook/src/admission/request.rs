@@ -1,4 +1,4 @@
-//! An admission request, its objects still text.
+//! Admission requests. Objects in them stay undecoded.
 
 use crate::review::{nullable, slice};
 use bytes::Bytes;
@@ -9,19 +9,19 @@ use setpoint_object::{GroupVersionKind, GroupVersionResource};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What is being done to the object.
+/// The operation on the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// `CREATE`
+    /// `CREATE`.
     Create,
     /// `UPDATE`: also patches and applies.
     Update,
     /// `DELETE`: the request has only the old object.
     Delete,
-    /// `CONNECT`: exec, attach, proxy; the object is the options object.
+    /// `CONNECT`: exec, attach, proxy. The object is the options object.
     Connect,
-    /// A verb that this crate does not know, as sent.
+    /// A verb unknown to this crate, as received.
     Other(String),
 }
 
@@ -37,7 +37,7 @@ impl From<String> for Operation {
     }
 }
 
-/// Displays as on the wire.
+/// Displays as in the review.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -50,7 +50,8 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Who asks, as the API server knows them; or, in a token review, will know them.
+/// The user that sends a request, as authenticated by the API server. In a token review, the user
+/// to report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct UserInfo {
     /// The user's name.
@@ -62,51 +63,51 @@ pub struct UserInfo {
     /// The groups the user is in.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// What else the authenticator said.
+    /// Additional attributes from the authenticator.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// An admission request. Objects are the bytes that came, JSON text; what is absent or `null` there
-/// is `None`, and an absent text is empty.
+/// An admission request. Objects are JSON text as received; absent or `null` objects are `None`,
+/// and absent strings are empty.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AdmissionRequest {
-    /// The review's UID, which the answer repeats.
+    /// The review's UID, which the response repeats.
     pub uid: String,
     /// The object's kind, in the version that the webhook's rule matched.
     pub kind: GroupVersionKind,
-    /// The resource, likewise.
+    /// The resource, in the version that the webhook's rule matched.
     pub resource: GroupVersionResource,
     /// The subresource; empty for the object itself.
     pub sub_resource: String,
-    /// The kind that the client sent, when the server said it.
+    /// The kind that the client sent, if the server reported it.
     pub request_kind: Option<GroupVersionKind>,
-    /// The resource that the client asked for, when the server said it.
+    /// The resource that the client requested, if the server reported it.
     pub request_resource: Option<GroupVersionResource>,
-    /// The subresource that the client asked for.
+    /// The subresource that the client requested.
     pub request_sub_resource: String,
-    /// The object's name; empty while a `generateName` has not been filled in.
+    /// The object's name; empty if a `generateName` has not been resolved yet.
     pub name: String,
-    /// The object's namespace; for a Namespace its own name.
+    /// The object's namespace; for a Namespace, its own name.
     pub namespace: String,
-    /// What is being done.
+    /// The operation.
     pub operation: Operation,
-    /// Who does it.
+    /// The user who sent the request.
     pub user: UserInfo,
-    /// The new object; for `CONNECT` the options.
+    /// The new object; for `CONNECT`, the options.
     pub object: Option<Bytes>,
-    /// The object as it is stored: for `UPDATE` and `DELETE`.
+    /// The stored object, for `UPDATE` and `DELETE`.
     pub old_object: Option<Bytes>,
-    /// Nothing will be stored: a webhook with side effects leaves them out.
+    /// Whether nothing will be stored. A webhook must then have no side effects.
     pub dry_run: bool,
     /// The `CreateOptions`, `UpdateOptions` or `DeleteOptions`.
     pub options: Option<Bytes>,
 }
 
 impl AdmissionRequest {
-    /// A request with nothing but an operation, a kind and a resource: for tests of a handler by
-    /// itself. The fields are public.
+    /// Creates a request with only an operation, a kind and a resource, for tests of a handler by
+    /// itself. All fields are public.
     pub fn new(
         operation: Operation,
         kind: GroupVersionKind,
@@ -131,25 +132,25 @@ impl AdmissionRequest {
         }
     }
 
-    /// The new object, decoded.
+    /// Decodes the new object.
     ///
     /// # Errors
     ///
-    /// When there is none or it does not fit the type.
+    /// If there is none or it does not fit the type.
     pub fn decode_object<K: DeserializeOwned>(&self) -> Result<K, DecodeError> {
         decode("object", self.object.as_ref())
     }
 
-    /// The stored object, decoded.
+    /// Decodes the stored object.
     ///
     /// # Errors
     ///
-    /// When there is none or it does not fit the type.
+    /// If there is none or it does not fit the type.
     pub fn decode_old_object<K: DeserializeOwned>(&self) -> Result<K, DecodeError> {
         decode("oldObject", self.old_object.as_ref())
     }
 
-    /// From what was read of `body`.
+    /// Converts from the wire form, whose objects borrow from `body`.
     pub(crate) fn from_wire(wire: Wire<'_>, body: &Bytes) -> Self {
         let cut = |raw: Option<&RawValue>| raw.map(|raw| slice(body, raw));
         Self {
@@ -172,7 +173,7 @@ impl AdmissionRequest {
     }
 }
 
-/// Why an object of a request is not what the handler takes.
+/// Why an object of a request cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -182,12 +183,12 @@ pub enum DecodeError {
         /// `object` or `oldObject`.
         field: &'static str,
     },
-    /// It does not fit the type.
+    /// The object does not fit the type.
     #[error("decode {field}: {source}")]
     Unfit {
         /// `object` or `oldObject`.
         field: &'static str,
-        /// Why; part of the message, because the client sees only that.
+        /// The cause. It is part of the message, because the client sees only the message.
         source: serde_json::Error,
     },
 }
@@ -200,7 +201,7 @@ fn decode<K: DeserializeOwned>(
     serde_json::from_slice(bytes).map_err(|source| DecodeError::Unfit { field, source })
 }
 
-/// The request as it is on the wire.
+/// The request in its wire format.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Wire<'a> {

@@ -1,4 +1,4 @@
-//! What a handler says, and how it is written down.
+//! Admission responses and their wire format.
 
 use super::refusal::Refusal;
 use crate::patch;
@@ -14,27 +14,27 @@ use std::collections::BTreeMap;
 /// Whether a request is admitted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// It is.
+    /// It is admitted.
     Allowed,
-    /// It is not, and the client gets this.
+    /// It is denied, and the client receives this status.
     Denied(Box<Status>),
 }
 
-/// The answer to an admission request.
+/// The response to an admission request.
 ///
-/// Its only patch type is the JSON patch (RFC 6902), which is the only one API servers take
-/// (WHK-8).
+/// Its only patch type is JSON patch (RFC 6902), the only type that API servers accept (WHK-8).
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "an answer does nothing unless the handler returns it"]
 #[non_exhaustive]
 pub struct AdmissionResponse {
     /// Whether the request is admitted.
     pub verdict: Verdict,
-    /// How the object is changed before it goes on; empty for not at all. Ignored for a denial.
+    /// The changes to the object; empty for none. Ignored for a denial.
     pub patch: Patch,
-    /// What the client is warned of in either case; see [`Call::warn`](super::Call::warn).
+    /// Warnings to the client in either case; see [`Call::warn`](super::Call::warn).
     pub warnings: Vec<String>,
-    /// What the audit event says in either case; see [`Call::annotate`](super::Call::annotate).
+    /// Annotations of the audit event in either case; see
+    /// [`Call::annotate`](super::Call::annotate).
     pub audit_annotations: BTreeMap<String, String>,
 }
 
@@ -48,32 +48,33 @@ impl AdmissionResponse {
         }
     }
 
-    /// Admitted as it is.
+    /// Admits the request unchanged.
     pub fn allowed() -> Self {
         Self::new(Verdict::Allowed)
     }
 
-    /// Admitted with these changes.
+    /// Admits the request with these changes.
     pub fn patched(patch: Patch) -> Self {
         Self { patch, ..Self::allowed() }
     }
 
-    /// Admitted, changed from the JSON text `raw` (the request's object, as it came) to `changed`.
+    /// Admits the request with the changes from `raw` (the JSON text of the request's object) to
+    /// `changed`.
     ///
     /// # Errors
     ///
-    /// When either is not JSON.
+    /// If either is not JSON.
     pub fn patched_from_raw(raw: &[u8], changed: &[u8]) -> Result<Self, serde_json::Error> {
         let (raw, changed) = (serde_json::from_slice(raw)?, serde_json::from_slice(changed)?);
         Ok(Self::patched(patch::between(&raw, &changed)))
     }
 
-    /// Not admitted: 403 `Forbidden` with this message.
+    /// Denies the request: 403 `Forbidden` with this message.
     pub fn denied(message: impl Into<String>) -> Self {
         Refusal::denied(message).into()
     }
 
-    /// Not admitted, because the webhook could not decide: this code and message, no reason.
+    /// Denies the request because the webhook could not decide: this code and message, no reason.
     pub fn errored(code: u16, message: impl Into<String>) -> Self {
         Refusal::errored(code, message).into()
     }
@@ -83,15 +84,15 @@ impl AdmissionResponse {
         self.verdict == Verdict::Allowed
     }
 
-    /// The same with one more warning.
+    /// Adds a warning.
     pub fn with_warning(mut self, text: impl Into<String>) -> Self {
         self.warnings.push(text.into());
         self
     }
 
-    /// The review with this answer.
+    /// Serializes the review with this response.
     pub(crate) fn write(&self, version: Version, uid: &str) -> Bytes {
-        // A patch without operations is none: both `patch` and `patchType`, or neither.
+        // An empty patch is left out: a response has both `patch` and `patchType`, or neither.
         let is_patched = self.is_allowed() && !self.patch.0.is_empty();
         let patch = is_patched.then(|| serde_json::to_vec(&self.patch).map(|p| STANDARD.encode(p)));
         let patch = match patch.transpose() {
@@ -118,7 +119,7 @@ impl AdmissionResponse {
                 warnings: &self.warnings,
             },
         };
-        // Every key is a text and every number finite, which is all that could fail.
+        // Cannot fail: every key is a string and every number is finite.
         serde_json::to_vec(&review).unwrap_or_default().into()
     }
 }
@@ -126,7 +127,7 @@ impl AdmissionResponse {
 impl From<Refusal> for AdmissionResponse {
     fn from(refusal: Refusal) -> Self {
         let mut status = refusal.into_status();
-        // A denial is a failure, whatever the one who made it left out.
+        // A denial is always a failure, also if its author left the field empty.
         if status.status.is_empty() {
             "Failure".clone_into(&mut status.status);
         }

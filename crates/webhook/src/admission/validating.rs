@@ -1,28 +1,28 @@
-//! Judging objects before they are stored.
+//! Validating admission: checks changes of objects before they are stored.
 
 use super::request::DecodeError;
 use super::{AdmissionHandler, AdmissionRequest, AdmissionResponse, Call, Operation, Refusal};
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 
-/// What is about to happen to an object.
+/// A change of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change<K> {
-    /// It is created.
+    /// The object is created.
     Create(K),
-    /// It is changed.
+    /// The object is updated.
     Update {
-        /// As it is stored.
+        /// The stored object.
         old: K,
-        /// As it would be.
+        /// The new object.
         new: K,
     },
-    /// It is deleted; this is what is stored (WHK-7).
+    /// The object is deleted; the stored object (WHK-7).
     Delete(K),
 }
 
 impl<K> Change<K> {
-    /// The object as it would be; `None` for a deletion.
+    /// The new object; `None` for a deletion.
     pub fn after(&self) -> Option<&K> {
         match self {
             Self::Create(new) | Self::Update { new, .. } => Some(new),
@@ -30,7 +30,7 @@ impl<K> Change<K> {
         }
     }
 
-    /// The object as it is stored; `None` for a creation.
+    /// The stored object; `None` for a creation.
     pub fn before(&self) -> Option<&K> {
         match self {
             Self::Update { old, .. } | Self::Delete(old) => Some(old),
@@ -39,16 +39,16 @@ impl<K> Change<K> {
     }
 }
 
-/// Judges changes of objects.
+/// Validates changes of objects.
 ///
-/// Every `Fn(Change<K>, Call) -> impl Future<Output = Result<(), Refusal>>` is one. Warnings are
-/// given by [`Call::warn`] and reach the client in either case.
+/// Every `Fn(Change<K>, Call) -> impl Future<Output = Result<(), Refusal>>` implements it. Warnings
+/// added with [`Call::warn`] reach the client in either case.
 pub trait Validator<K>: Send + Sync + 'static {
-    /// Whether the change may be.
+    /// Checks whether the change is allowed.
     ///
     /// # Errors
     ///
-    /// A refusal: the client gets its status, and nothing is stored.
+    /// A refusal: the client receives its status, and nothing is stored.
     fn validate(
         &self,
         change: Change<K>,
@@ -70,14 +70,15 @@ where
     }
 }
 
-/// A [`Validator`] as a handler (WHK-7): decodes what the operation needs, and calls.
+/// Adapts a [`Validator`] to a handler (WHK-7): decodes the objects of the operation and calls the
+/// validator.
 ///
-/// | operation | decoded | otherwise |
+/// | operation | decoded | on failure |
 /// |---|---|---|
 /// | `CREATE` | the object | 400 |
 /// | `UPDATE` | the object and the old one | 400 |
 /// | `DELETE` | the old object | 400 |
-/// | `CONNECT` | nothing: admitted, the validator not called | |
+/// | `CONNECT` | nothing: admitted without a call of the validator | |
 /// | any other | | 400 |
 #[derive(Debug)]
 pub struct Validating<K, V> {
@@ -86,7 +87,7 @@ pub struct Validating<K, V> {
 }
 
 impl<K, V: Validator<K>> Validating<K, V> {
-    /// A handler that calls `validator`.
+    /// Creates a handler that calls `validator`.
     pub fn new(validator: V) -> Self {
         Self { validator, kind: PhantomData }
     }
@@ -110,7 +111,7 @@ where
     }
 }
 
-/// The change that a request asks for; none for `CONNECT`.
+/// The change that a request makes; `None` for `CONNECT`.
 fn change<K: DeserializeOwned>(
     request: &AdmissionRequest,
 ) -> Result<Option<Change<K>>, ChangeError> {

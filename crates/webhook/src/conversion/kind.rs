@@ -1,6 +1,5 @@
-//! A kind's hub and spokes.
+//! The hub and spokes of a kind.
 
-use super::spoke::Spoke;
 use crate::{Refusal, path};
 use bytes::Bytes;
 use kube_core::Resource;
@@ -12,20 +11,57 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many versions a kind has at most: more than any kind ever served.
+/// Maximum number of versions of a kind, more than any kind ever served.
 pub const VERSIONS_MAX: usize = 64;
 
-/// Why the versions of a kind do not make a conversion.
+/// A version that can be converted to the hub `H` and from it.
+///
+/// Data that `from_hub(to_hub(x))` loses is lost whenever the object is stored in the other version
+/// and read back. Store data that has no field in the hub in an annotation. API servers accept
+/// changes of labels and annotations only, and restore all other metadata.
+///
+/// ```
+/// use setpoint_webhook::{Refusal, Spoke};
+/// # struct CronTabV1 { cron: String }
+/// # struct CronTabV2 { minute: String, rest: String }
+///
+/// impl Spoke<CronTabV2> for CronTabV1 {
+///     fn to_hub(self) -> Result<CronTabV2, Refusal> {
+///         let (minute, rest) = self.cron.split_once(' ').ok_or_else(|| Refusal::denied("no space in the cron text"))?;
+///         Ok(CronTabV2 { minute: minute.into(), rest: rest.into() })
+///     }
+///     fn from_hub(hub: CronTabV2) -> Result<Self, Refusal> {
+///         Ok(Self { cron: format!("{} {}", hub.minute, hub.rest) })
+///     }
+/// }
+/// ```
+pub trait Spoke<H>: Sized {
+    /// Converts this object to the hub's version.
+    ///
+    /// # Errors
+    ///
+    /// The whole review fails with the refusal's message.
+    fn to_hub(self) -> Result<H, Refusal>;
+
+    /// Converts the hub's object to this version.
+    ///
+    /// # Errors
+    ///
+    /// The whole review fails with the refusal's message.
+    fn from_hub(hub: H) -> Result<Self, Refusal>;
+}
+
+/// Why a set of versions is not a valid conversion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConversionError {
-    /// There is nothing to convert.
+    /// There is only the hub.
     #[error("{kind} has only one version: nothing to convert")]
     OneVersion {
         /// The kind.
         kind: GroupKind,
     },
-    /// Two types of the same version.
+    /// Two types have the same version.
     #[error("version {version} of {kind} is given twice")]
     Twice {
         /// The kind.
@@ -33,7 +69,7 @@ pub enum ConversionError {
         /// The version.
         version: String,
     },
-    /// A spoke is of another kind than the hub.
+    /// A spoke has another kind than the hub.
     #[error("{spoke} is no version of {hub}")]
     OtherKind {
         /// The hub's kind.
@@ -41,7 +77,7 @@ pub enum ConversionError {
         /// The spoke.
         spoke: GroupVersionKind,
     },
-    /// The versions are not those that are served.
+    /// The versions differ from the served ones.
     #[error(
         "{kind} is only partially convertible: without conversion {missing:?}, not served {unknown:?}"
     )]
@@ -53,7 +89,7 @@ pub enum ConversionError {
         /// Hub or spoke, but not served.
         unknown: Vec<String>,
     },
-    /// More than [`VERSIONS_MAX`] versions.
+    /// There are more than [`VERSIONS_MAX`] versions.
     #[error("{kind} has more than {VERSIONS_MAX} versions")]
     TooMany {
         /// The kind.
@@ -61,7 +97,7 @@ pub enum ConversionError {
     },
 }
 
-/// The conversion of one kind, whose versions have been checked.
+/// The conversion of one kind, with validated versions.
 #[derive(Clone)]
 pub struct KindConversion {
     kind: GroupKind,
@@ -69,7 +105,7 @@ pub struct KindConversion {
 }
 
 impl KindConversion {
-    /// A conversion whose hub is this type. Spokes follow.
+    /// Starts a conversion with this type as the hub. Add spokes to it.
     pub fn hub<H>() -> KindConversionBuilder<H>
     where
         H: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Send + 'static,
@@ -116,7 +152,7 @@ impl<H> fmt::Debug for KindConversionBuilder<H> {
     }
 }
 
-/// A spoke's two ways, on text.
+/// The two conversion functions of a spoke, on JSON text.
 struct Functions<H> {
     to_hub: Box<ToHub<H>>,
     from_hub: Box<FromHub<H>>,
@@ -137,9 +173,8 @@ where
         self.spoke_of::<S>(path::kind_of::<S>(), S::to_hub, S::from_hub)
     }
 
-    /// Adds a version by two functions: for types that are not this crate's or the caller's, or
-    /// have no kind of their own (`serde_json::Value`). The outcome's `apiVersion` and `kind` are
-    /// set to `kind`.
+    /// Adds a version with two functions, for foreign types and for types without a kind of their
+    /// own (`serde_json::Value`). The result's `apiVersion` and `kind` are set to `kind`.
     pub fn spoke_of<S>(
         mut self,
         kind: GroupVersionKind,
@@ -167,18 +202,18 @@ where
     }
 
     /// The versions that the definition serves: hub and spokes must be exactly these (WHK-9).
-    /// Without it any two will do.
+    /// Without this call any two versions are accepted.
     pub fn serving<V: Into<String>>(mut self, versions: impl IntoIterator<Item = V>) -> Self {
         self.served = Some(versions.into_iter().map(Into::into).collect());
         self
     }
 
-    /// The conversion.
+    /// Builds the conversion.
     ///
     /// # Errors
     ///
-    /// When the versions are not one hub and at least one spoke of the same kind, each once; or not
-    /// those that are served.
+    /// If the versions are not one hub and at least one spoke of the same kind, each once, or
+    /// differ from the served ones.
     pub fn build(self) -> Result<KindConversion, ConversionError> {
         let kind = self.hub.group_kind();
         if let Some(wrong) = self.wrong {
@@ -204,9 +239,9 @@ where
     }
 }
 
-/// A kind whose hub's type is forgotten.
+/// A conversion with its hub type erased.
 pub(super) trait ConvertKind: Send + Sync {
-    /// The object in another version.
+    /// Converts the object to another version.
     fn convert(&self, text: &Bytes, from: &str, to: &str) -> Result<Value, Refusal>;
 }
 

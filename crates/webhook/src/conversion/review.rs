@@ -1,4 +1,4 @@
-//! `ConversionReview` as API servers send it and take it back.
+//! The wire format of `ConversionReview`.
 
 use super::Conversions;
 use crate::Refusal;
@@ -18,7 +18,7 @@ struct Request<'a> {
     objects: Vec<&'a RawValue>,
 }
 
-/// Converts what a review asks for, all or nothing.
+/// Converts all objects of a review, or none.
 pub(crate) fn convert(
     conversions: &Conversions,
     envelope: &Envelope<'_>,
@@ -27,8 +27,8 @@ pub(crate) fn convert(
     let unreadable = |error| Refusal::errored(400, format!("decode the request: {error}"));
     let request: Request<'_> = envelope.request().map_err(unreadable)?;
     let desired = GroupVersion::parse(&request.desired_api_version).ok_or_else(|| {
-        let asked = &request.desired_api_version;
-        Refusal::errored(400, format!("desiredAPIVersion {asked:?} is no apiVersion"))
+        let desired = &request.desired_api_version;
+        Refusal::errored(400, format!("desiredAPIVersion {desired:?} is no apiVersion"))
     })?;
     let converted = request.objects.iter().enumerate().map(|(at, raw)| {
         convert_one(conversions, &slice(body, raw), &desired).map_err(|refusal| {
@@ -65,7 +65,7 @@ fn convert_one(
         .ok_or_else(|| wrong(format!("the conversion of {kind} gave no object")))?;
     members.insert("apiVersion".to_owned(), desired.to_string().into());
     members.insert("kind".to_owned(), (*skim.kind).into());
-    // The API server would refuse it without saying which function is at fault.
+    // Checked here because the API server's error would not name the function at fault.
     for (field, before) in
         [("name", &skim.name), ("namespace", &skim.namespace), ("uid", &skim.uid)]
     {
@@ -102,7 +102,7 @@ struct Outcome<'a> {
     message: &'a str,
 }
 
-/// The review with this answer.
+/// Serializes the review with this outcome.
 pub(crate) fn write(version: Version, uid: &str, outcome: &Result<Vec<Value>, Refusal>) -> Bytes {
     let (converted_objects, status, message) = match outcome {
         Ok(objects) => (objects.as_slice(), "Success", ""),
@@ -111,6 +111,6 @@ pub(crate) fn write(version: Version, uid: &str, outcome: &Result<Vec<Value>, Re
     let response = Response { uid, converted_objects, result: Outcome { status, message } };
     let api_version = Form::CONVERSION.api_version(version);
     let review = Review { kind: Form::CONVERSION.kind, api_version, response };
-    // Every key is a text and every number finite, which is all that could fail.
+    // Cannot fail: every key is a string and every number is finite.
     serde_json::to_vec(&review).unwrap_or_default().into()
 }

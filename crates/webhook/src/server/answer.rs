@@ -1,6 +1,6 @@
-//! A request's way to the webhooks and back.
+//! Routes a request to the webhooks and returns the response.
 
-use super::body::{Held, Room};
+use super::body::{Budget, Held};
 use crate::panic::caught;
 use crate::webhooks::{JSON, Reply, Webhooks};
 use bytes::Bytes;
@@ -12,29 +12,29 @@ use setpoint_serve::Received;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long a request may take, from its head to its answer: 30 s, the longest an API server waits
-/// for a webhook. Then its handler is dropped, and the answer is a 504.
+/// Maximum time of a request, from its head to its response: 30 s, the longest that an API server
+/// waits for a webhook. Then the handler is dropped, and the response is a 504.
 pub const REQUEST_MAX: Duration = Duration::from_secs(30);
 
-/// What all connections of a server share.
+/// State shared by all connections of a server.
 #[derive(Debug, Clone)]
 pub(super) struct Serving {
     webhooks: Webhooks,
-    room: Room,
-    /// What a handler said that panicked and was not to be recovered.
+    budget: Budget,
+    /// The message of a handler's panic that was not recovered.
     panicked: watch::Sender<Option<String>>,
 }
 
 impl Serving {
     pub(super) fn new(webhooks: Webhooks) -> Self {
-        Self { webhooks, room: Room::new(), panicked: watch::Sender::new(None) }
+        Self { webhooks, budget: Budget::new(), panicked: watch::Sender::new(None) }
     }
 
-    /// Waits for a panic that was not recovered: what it said.
+    /// Waits for a panic that was not recovered; returns its message.
     pub(super) async fn panicked(&self) -> String {
         let mut panicked = self.panicked.subscribe();
         let message = panicked.wait_for(Option::is_some).await.map(|message| message.clone());
-        // The sender is in `self`, and the value is there: that is what was waited for.
+        // The sender is in `self`, and the value is set, because that is the awaited state.
         message.ok().flatten().unwrap_or_default()
     }
 
@@ -47,7 +47,7 @@ impl Serving {
                 let message = "the webhook did not answer in time";
                 Reply::error(&ApiError::new(504, Reason::Timeout, message))
             }
-            // With recovery on no handler gets here, only one who counts.
+            // If panics are recovered, only a panic of the metrics gets here.
             Err(panic) if self.webhooks.recovers_panics() => {
                 tracing::error!(panic, "answering a review panicked");
                 Reply::error(&ApiError::internal("the webhook panicked"))
@@ -70,7 +70,7 @@ impl Serving {
             return Reply::error(&ApiError::method_not_allowed());
         }
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let body = self.room.read(body, held);
+        let body = self.budget.read(body, held);
         self.webhooks.respond(head.uri.path(), content_type, body).await
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a request's body, within bounds.
+//! Reads request bodies within limits.
 
 use crate::webhooks::BODY_BYTES_MAX;
 use bytes::{Bytes, BytesMut};
@@ -8,19 +8,19 @@ use setpoint_object::status::ApiError;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The bytes of all bodies that are being read or answered: 256 MiB. Beyond it reading waits for
-/// others to be answered, each no longer than a request may take.
+/// Total size of all bodies that are being read or processed: 256 MiB. Beyond it, reading waits for
+/// other requests to end, each within [`REQUEST_MAX`](super::REQUEST_MAX).
 pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// The room that bodies share.
+/// The memory budget that bodies share.
 #[derive(Debug, Clone)]
-pub(super) struct Room(Arc<Semaphore>);
+pub(super) struct Budget(Arc<Semaphore>);
 
-/// A body's part of the room, given back when dropped.
+/// A body's share of the budget, returned when dropped.
 #[derive(Debug, Default)]
 pub(super) struct Held(Option<OwnedSemaphorePermit>);
 
-impl Room {
+impl Budget {
     pub(super) fn new() -> Self {
         Self::of(BODIES_BYTES_MAX)
     }
@@ -29,7 +29,7 @@ impl Room {
         Self(Arc::new(Semaphore::new(n_bytes)))
     }
 
-    /// Reads a body; what it takes of the room is added to `held`.
+    /// Reads a body; adds its share of the budget to `held`.
     pub(super) async fn read<B>(&self, mut body: B, held: &mut Held) -> Result<Bytes, ApiError>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -58,7 +58,7 @@ impl Room {
     }
 
     async fn hold(&self, n_bytes: usize, held: &mut Held) {
-        // A frame is no longer than a body, and that fits; the semaphore is never closed.
+        // A frame is no longer than a body, which fits into `u32`. The semaphore is never closed.
         let Ok(n_bytes) = u32::try_from(n_bytes) else { return };
         let Ok(permit) = self.0.clone().acquire_many_owned(n_bytes).await else { return };
         match &mut held.0 {
@@ -74,40 +74,41 @@ mod tests {
     use futures::FutureExt as _;
     use http_body_util::{Full, StreamBody};
 
-    /// A body of pieces.
+    /// A body in pieces.
     fn pieces(sizes: &[usize]) -> impl Body<Data = Bytes, Error = std::io::Error> + Unpin {
         let frame = |size: &usize| Ok(http_body::Frame::data(Bytes::from(vec![b'x'; *size])));
         StreamBody::new(futures::stream::iter(sizes.iter().map(frame).collect::<Vec<_>>()))
     }
 
     #[test]
-    fn bodies_wait_for_room_until_others_are_answered() {
-        let room = Room::of(10);
+    fn bodies_wait_for_budget_until_others_are_answered() {
+        let budget = Budget::of(10);
         let (mut first, mut second) = (Held::default(), Held::default());
-        let read = room.read(pieces(&[3, 0, 4]), &mut first).now_or_never().unwrap();
+        let read = budget.read(pieces(&[3, 0, 4]), &mut first).now_or_never().unwrap();
         assert_eq!(read.unwrap().len(), 7);
-        let mut waiting = Box::pin(room.read(pieces(&[2, 2]), &mut second));
+        let mut waiting = Box::pin(budget.read(pieces(&[2, 2]), &mut second));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(first);
         assert_eq!(waiting.as_mut().now_or_never().unwrap().unwrap().len(), 4);
         drop(waiting);
         drop(second);
-        assert_eq!(room.0.available_permits(), 10);
+        assert_eq!(budget.0.available_permits(), 10);
     }
 
     #[test]
     fn body_of_one_frame_is_not_copied() {
-        let (room, whole) = (Room::new(), Bytes::from_static(b"whole"));
+        let (budget, whole) = (Budget::new(), Bytes::from_static(b"whole"));
         let mut held = Held::default();
-        let read = room.read(Full::new(whole.clone()), &mut held).now_or_never().unwrap().unwrap();
+        let read =
+            budget.read(Full::new(whole.clone()), &mut held).now_or_never().unwrap().unwrap();
         assert_eq!(read.as_ptr(), whole.as_ptr());
     }
 
     #[test]
-    fn limit_counts_all_pieces_whk_3() {
+    fn limit_applies_to_all_pieces_whk_3() {
         let read = |sizes: &[usize]| {
             let read =
-                Room::new().read(pieces(sizes), &mut Held::default()).now_or_never().unwrap();
+                Budget::new().read(pieces(sizes), &mut Held::default()).now_or_never().unwrap();
             read.map(|body| body.len()).map_err(|error| error.code())
         };
         assert_eq!(read(&[BODY_BYTES_MAX - 1, 1]), Ok(BODY_BYTES_MAX));

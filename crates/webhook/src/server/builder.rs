@@ -1,4 +1,4 @@
-//! Setting a server up.
+//! Configuration of a server.
 
 use super::error::ServerError;
 use super::started::StartedCheck;
@@ -16,17 +16,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-/// The port that webhooks are served on if nothing else is said: 9443 (WHK-1).
+/// Default port of webhooks: 9443 (WHK-1).
 pub const PORT: u16 = 9443;
 
-/// Where a server listens.
+/// The address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listen {
-    /// On this port of every address, IPv6 and IPv4; 0 picks a free one.
+    /// This port on every address, IPv6 and IPv4; 0 picks a free one.
     Port(u16),
-    /// On this address.
+    /// This address.
     Address(SocketAddr),
-    /// Nowhere: [`WebhookServer::run`] waits for its stop. For replicas that leave webhooks to
+    /// None: [`WebhookServer::run`] only waits for its stop. For replicas that leave webhooks to
     /// others.
     Disabled,
 }
@@ -49,7 +49,7 @@ impl From<u16> for Listen {
     }
 }
 
-/// Where the certificate comes from.
+/// The source of the certificate.
 #[derive(Debug)]
 enum Source {
     Files(CertificateFiles),
@@ -57,14 +57,14 @@ enum Source {
     Followed(CurrentCertificate),
 }
 
-/// Where the CA of clients comes from.
+/// The source of the CA of client certificates.
 #[derive(Debug)]
 enum ClientCa {
     File(PathBuf),
     Pem(Vec<u8>),
 }
 
-/// Sets a server up. Everything has a default.
+/// Configures a server. Everything has a default.
 #[must_use = "a builder does nothing until `bind`"]
 pub struct WebhookServerBuilder {
     webhooks: Webhooks,
@@ -97,33 +97,33 @@ impl WebhookServerBuilder {
         }
     }
 
-    /// Where to listen: a port, an address, or nowhere. By default [`PORT`] of every address.
+    /// The address to listen on: a port, an address, or none. Default: [`PORT`] on every address.
     pub fn listen(mut self, listen: impl Into<Listen>) -> Self {
         self.listen = listen.into();
         self
     }
 
-    /// Takes the certificate from these files, and follows them. By default those of
+    /// Reads the certificate from these files and reloads it on change. Default:
     /// [`CertificateFiles::default`].
     pub fn certificate_files(mut self, files: CertificateFiles) -> Self {
         self.source = Source::Files(files);
         self
     }
 
-    /// Takes this certificate, for good.
+    /// Uses a fixed certificate.
     pub fn certificate(mut self, certificate: Certificate) -> Self {
         self.source = Source::Given(certificate);
         self
     }
 
-    /// Takes the certificate that someone else's [`CertificateWatcher`] follows.
+    /// Uses the certificate of another [`CertificateWatcher`].
     pub fn certificate_of(mut self, current: CurrentCertificate) -> Self {
         self.source = Source::Followed(current);
         self
     }
 
-    /// Demands a client certificate that this CA signed (PEM; mutual TLS). Off by default: then
-    /// anybody may call.
+    /// Requires a client certificate signed by this CA (PEM; mutual TLS). Default: no client
+    /// certificate required.
     pub fn client_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.client_ca = Some(ClientCa::Pem(pem.into()));
         self
@@ -135,8 +135,8 @@ impl WebhookServerBuilder {
         self
     }
 
-    /// Calls `callback` with the certificate when the server is bound, and with each that replaces
-    /// it; see [`CertificateWatcher::on_change`]. Only for
+    /// Calls `callback` with the certificate when the server is bound, and with each replacement;
+    /// see [`CertificateWatcher::on_change`]. Only for
     /// [`certificate_files`](Self::certificate_files).
     pub fn on_certificate_change(
         mut self,
@@ -146,11 +146,11 @@ impl WebhookServerBuilder {
         self
     }
 
-    /// Reads the certificate and takes the address. A server that is disabled does neither.
+    /// Reads the certificate and binds the address. Does neither if the server is disabled.
     ///
     /// # Errors
     ///
-    /// When the certificate or the CA cannot be read or used, or the address cannot be bound.
+    /// If the certificate or the CA cannot be read or used, or the address cannot be bound.
     pub async fn bind(self) -> Result<WebhookServer, ServerError> {
         let Self { webhooks, clock, listen, source, client_ca, callbacks } = self;
         if listen == Listen::Disabled {
@@ -175,14 +175,14 @@ impl WebhookServerBuilder {
         let roots = roots.map_err(ServerError::ClientCa)?;
         let clock = Arc::new(tls::TlsClock(move || clock.now().0));
         let config = Arc::new(tls::server_config(current.clone(), roots, clock.clone())?);
-        let (socket, address) = take_address(listen).await?;
+        let (socket, address) = bind_address(listen).await?;
         let started = StartedCheck::of(address, current, clock)?;
         let bound = Some(Bound { socket, address, config, watcher });
         Ok(WebhookServer { webhooks, bound, started })
     }
 }
 
-async fn take_address(listen: Listen) -> Result<(TcpListener, SocketAddr), ServerError> {
+async fn bind_address(listen: Listen) -> Result<(TcpListener, SocketAddr), ServerError> {
     let bind = async |address: SocketAddr| {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
@@ -190,7 +190,7 @@ async fn take_address(listen: Listen) -> Result<(TcpListener, SocketAddr), Serve
     };
     let (address, other) = match listen {
         Listen::Address(address) => (address, None),
-        // A machine without IPv6 has only the other.
+        // A machine without IPv6 supports only IPv4.
         Listen::Port(port) => {
             ((Ipv6Addr::UNSPECIFIED, port).into(), Some((Ipv4Addr::UNSPECIFIED, port).into()))
         }

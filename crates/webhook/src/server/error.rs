@@ -1,4 +1,4 @@
-//! What can be wrong with a server.
+//! Errors of a server.
 
 use crate::certificate::CertificateError;
 use std::net::SocketAddr;
@@ -12,26 +12,26 @@ pub enum ServerError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// There is no certificate to serve with.
+    /// The server's certificate cannot be read.
     #[error("read the server's certificate")]
     Certificate(#[source] CertificateError),
-    /// There is no CA to check clients with.
+    /// The CA of client certificates cannot be read.
     #[error("read the CA of client certificates")]
     ClientCa(#[source] CertificateError),
-    /// The CA cannot check clients.
+    /// The CA cannot verify clients.
     #[error("use the CA of client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
     /// TLS cannot be set up.
     #[error("set up TLS")]
     Tls(#[from] rustls::Error),
-    /// A handler panicked, and its panic was not to be recovered.
+    /// A handler panicked, and panics are not recovered.
     #[error("a webhook's handler panicked: {message}")]
     Panicked {
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }

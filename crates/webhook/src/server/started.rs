@@ -1,4 +1,4 @@
-//! Whether the server answers.
+//! A check that the server answers.
 
 use crate::certificate::CurrentCertificate;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -13,33 +13,33 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long the check may take: 10 s (WHK-1).
+/// Maximum time of the check: 10 s (WHK-1).
 pub const DIAL_MAX: Duration = Duration::from_secs(10);
 
 /// Why the server does not answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotStarted {
-    /// No connection, or no TLS on it.
+    /// The connection or the TLS handshake failed.
     #[error("dial the webhook server at {address}")]
     Dial {
-        /// Where.
+        /// The server's address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// No answer within [`DIAL_MAX`].
+    /// The server did not answer within [`DIAL_MAX`].
     #[error("the webhook server at {address} does not answer")]
     TimedOut {
-        /// Where.
+        /// The server's address.
         address: SocketAddr,
     },
 }
 
-/// Dials the server by TLS, as a client would (WHK-1). It must show the certificate that is in use;
-/// whether anybody trusts that is not asked. A server that is disabled counts as started. Cheap to
-/// clone.
+/// Connects to the server over TLS, as a client would (WHK-1). The server must present the
+/// certificate in use; trust in the certificate is not checked. A disabled server counts as
+/// started. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct StartedCheck(Option<Target>);
 
@@ -68,18 +68,18 @@ impl StartedCheck {
         let verifier = Arc::new(Pinned { current, provider: provider.clone() });
         let config = ClientConfig::builder_with_details(provider, clock)
             .with_safe_default_protocol_versions()?
-            // Stricter than a root: only the one certificate.
+            // Stricter than a root CA: accepts only the one certificate.
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
         Ok(Self(Some(Target { address, config: Arc::new(config) })))
     }
 
-    /// Dials. Dropping it closes the connection.
+    /// Connects. Dropping it closes the connection.
     ///
     /// # Errors
     ///
-    /// When the server does not answer, or someone else does.
+    /// If the server does not answer, or another server does.
     pub async fn check(&self) -> Result<(), NotStarted> {
         let Some(Target { address, config }) = &self.0 else { return Ok(()) };
         let address = *address;
@@ -95,7 +95,7 @@ impl StartedCheck {
     }
 }
 
-/// Takes the certificate in use and no other.
+/// Accepts the certificate in use and no other.
 #[derive(Debug)]
 struct Pinned {
     current: CurrentCertificate,

@@ -1,4 +1,4 @@
-//! Filling the table.
+//! Builds the table of webhooks.
 
 use super::{Endpoint, Inner, Webhooks};
 use crate::admission::{AdmissionHandler, Mutating, Mutator, Validating, Validator};
@@ -13,23 +13,23 @@ use setpoint_object::GroupKind;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Why a webhook cannot be served.
+/// Why a webhook cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The path has a webhook already (WHK-1).
+    /// The path already has a webhook (WHK-1).
     #[error("a webhook is registered at {path} already")]
     PathTaken {
         /// The path.
         path: String,
     },
-    /// The path is not one (WHK-5).
+    /// The path is invalid (WHK-5).
     #[error("webhook path {path:?} is not / or /segments of letters, digits, - and _")]
     PathInvalid {
         /// The path.
         path: String,
     },
-    /// The kind has a conversion already.
+    /// The kind already has a conversion.
     #[error("a conversion is registered for {kind} already")]
     KindTaken {
         /// The kind.
@@ -37,7 +37,7 @@ pub enum RegisterError {
     },
 }
 
-/// Fills a table of webhooks. The first thing that is wrong comes out of [`build`](Self::build).
+/// Builds a table of webhooks. [`build`](Self::build) returns the first error.
 #[must_use = "a builder does nothing until `build`"]
 pub struct WebhooksBuilder {
     endpoints: HashMap<Arc<str>, Endpoint>,
@@ -69,7 +69,7 @@ impl std::fmt::Debug for WebhooksBuilder {
 }
 
 impl WebhooksBuilder {
-    /// Changes objects of this type, at [`path::mutate`] of its kind.
+    /// Adds a mutating webhook for this type, at [`path::mutate`] of its kind.
     pub fn mutate<K>(self, mutator: impl Mutator<K>) -> Self
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Serialize + Send + 'static,
@@ -77,7 +77,7 @@ impl WebhooksBuilder {
         self.admission(path::mutate(&path::kind_of::<K>()), Mutating::<K, _>::new(mutator))
     }
 
-    /// Judges objects of this type, at [`path::validate`] of its kind.
+    /// Adds a validating webhook for this type, at [`path::validate`] of its kind.
     pub fn validate<K>(self, validator: impl Validator<K>) -> Self
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
@@ -85,13 +85,13 @@ impl WebhooksBuilder {
         self.admission(path::validate(&path::kind_of::<K>()), Validating::<K, _>::new(validator))
     }
 
-    /// Answers admission requests at a path of your own: [`Mutating`] or [`Validating`] of a
+    /// Adds a handler of admission requests at a custom path: [`Mutating`] or [`Validating`] of a
     /// dynamic type, a [`Chain`](crate::Chain), or a function of the raw request.
     pub fn admission(self, path: impl Into<String>, handler: impl AdmissionHandler) -> Self {
         self.endpoint(path.into(), Endpoint::Admission(Arc::new(handler)))
     }
 
-    /// Converts a kind, at [`path::CONVERT`]. All kinds share the path.
+    /// Adds the conversion of a kind, at [`path::CONVERT`]. All kinds share the path.
     pub fn convert(mut self, kind: KindConversion) -> Self {
         if let Err(kind) = self.conversions.add(kind) {
             self.wrong.get_or_insert(RegisterError::KindTaken { kind });
@@ -99,30 +99,30 @@ impl WebhooksBuilder {
         self
     }
 
-    /// Answers token reviews at a path.
+    /// Adds a handler of token reviews at a path.
     pub fn authenticate(self, path: impl Into<String>, authenticator: impl Authenticator) -> Self {
         self.endpoint(path.into(), Endpoint::Authentication(Arc::new(authenticator)))
     }
 
-    /// Whether a handler's panic is turned into a denial with code 500 (WHK-4). On by default. Off,
-    /// it unwinds through [`Webhooks::handle`], and ends a `WebhookServer` with an error. A program
-    /// that aborts on panics has no say in it.
+    /// Whether a handler's panic becomes a denial with code 500 (WHK-4). Default: true. Otherwise
+    /// the panic unwinds through [`Webhooks::handle`], and ends a `WebhookServer` with an error. It
+    /// has no effect in a program that aborts on panics.
     pub fn recover_panics(mut self, recovers: bool) -> Self {
         self.recovers_panics = recovers;
         self
     }
 
-    /// Who counts. Nobody by default.
+    /// The metrics. Default: none.
     pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// The table.
+    /// Builds the table.
     ///
     /// # Errors
     ///
-    /// When a path or a kind was given twice, or a path is invalid: the first such.
+    /// If a path or a kind was given twice, or a path is invalid: the first such error.
     pub fn build(mut self) -> Result<Webhooks, RegisterError> {
         if !self.conversions.is_empty() {
             let conversions = std::mem::take(&mut self.conversions);

@@ -46,7 +46,7 @@ async fn patch_holds_what_the_mutator_changed_and_nothing_else_whk_6() {
 }
 
 #[tokio::test]
-async fn sidecar_put_before_others_costs_them_no_field_whk_6() {
+async fn inserted_sidecar_does_not_change_other_containers_whk_6() {
     let inject = async |mut pod: Pod, _: Call| {
         let sidecar = Container { name: "proxy".into(), ..Container::default() };
         pod.spec.get_or_insert_default().containers.insert(0, sidecar);
@@ -82,7 +82,7 @@ async fn unknown_fields_are_removed_when_asked_for_whk_6() {
 }
 
 #[tokio::test]
-async fn deletion_is_not_changed_and_what_does_not_decode_is_refused_whk_6() {
+async fn deletion_is_unchanged_and_undecodable_objects_are_refused_whk_6() {
     let webhooks = painting();
     let response = ask(&webhooks, MUTATE, &admission("DELETE", &Value::Null, &map())).await;
     assert_eq!(response, json!({"uid": "u", "allowed": true}));
@@ -122,7 +122,7 @@ async fn error_is_a_403_or_the_status_it_carries_whk_6() {
 }
 
 #[tokio::test]
-async fn validator_sees_the_change_and_warns_in_either_case_whk_7() {
+async fn validator_receives_the_change_and_warns_in_either_case_whk_7() {
     let validate = async |change: Change<ConfigMap>, call: Call| {
         let color = |map: Option<&ConfigMap>| {
             let map = map.and_then(|map| map.data.as_ref()?.get("color"));
@@ -188,7 +188,7 @@ async fn panic_is_a_denial_with_the_uid_and_counted_whk_4() {
 
 #[tokio::test]
 #[should_panic(expected = "on fire")]
-async fn panic_goes_on_when_it_is_not_to_be_recovered_whk_4() {
+async fn panic_unwinds_if_recovery_is_off_whk_4() {
     let burn = async |_: Call| -> AdmissionResponse { panic!("on fire") };
     let webhooks = Webhooks::builder().recover_panics(false).admission("/a", burn).build().unwrap();
     let review = admission("CREATE", &map(), &Value::Null);
@@ -234,7 +234,7 @@ async fn chain_joins_patches_and_ends_with_the_first_denial_whk_8() {
 }
 
 #[tokio::test]
-async fn raw_handler_gets_the_bytes_as_they_came() {
+async fn raw_handler_gets_the_bytes_of_the_request() {
     let echo = async |call: Call| {
         let request = call.request();
         let raw = request.object.clone().unwrap_or_default();
@@ -279,7 +279,7 @@ async fn dynamic_and_untyped_objects_are_changed_too() {
 }
 
 #[tokio::test]
-async fn mutator_is_tested_by_itself() {
+async fn mutator_can_be_tested_by_itself() {
     let kind = GroupVersionKind::new("", "v1", "ConfigMap");
     let resource = GroupVersionResource::new("", "v1", "configmaps");
     let mut request = AdmissionRequest::new(Operation::Create, kind, resource);
@@ -340,7 +340,7 @@ fn same_path_twice_and_bad_paths_are_errors_whk_1() {
 }
 
 #[tokio::test]
-async fn request_that_is_given_up_is_no_longer_in_flight() {
+async fn abandoned_request_is_no_longer_in_flight() {
     let figures = Figures::default();
     let hang = async |_: Call| std::future::pending::<AdmissionResponse>().await;
     let webhooks = Webhooks::builder()
@@ -349,10 +349,10 @@ async fn request_that_is_given_up_is_no_longer_in_flight() {
         .build()
         .unwrap();
     let review = admission("CREATE", &map(), &Value::Null).to_string();
-    let mut asked = Box::pin(webhooks.handle("/a", review));
-    assert!(futures::poll!(asked.as_mut()).is_pending());
+    let mut request = Box::pin(webhooks.handle("/a", review));
+    assert!(futures::poll!(request.as_mut()).is_pending());
     assert_eq!(figures.get("in flight /a"), 1);
-    drop(asked);
+    drop(request);
     assert_eq!(figures.get("in flight /a"), 0);
     assert_eq!(figures.get("answered /a 200"), 0);
 }

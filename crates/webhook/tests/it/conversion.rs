@@ -172,7 +172,7 @@ fn versions_must_be_one_hub_and_spokes_whk_9() {
 }
 
 #[tokio::test]
-async fn untyped_spoke_gets_its_marks_and_may_not_change_the_identity() {
+async fn untyped_spoke_gets_its_type_and_may_not_change_the_identity() {
     let v4 = GroupVersionKind::new("example.com", "v4", "Thing");
     let to_hub = |object: Value| {
         let metadata = serde_json::from_value(object["metadata"].clone()).map_err(Refusal::from)?;

@@ -28,10 +28,15 @@ async fn good_pair_replaces_the_old_one_and_a_bad_one_does_not() {
     let mut watcher =
         CertificateWatcher::open(files.clone(), Arc::new(figures.clone())).await.unwrap();
     let current = watcher.current();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let tell = told.clone();
-    watcher.on_change(move |certificate| tell.lock().unwrap().push(certificate.chain()[0].clone()));
-    assert_eq!(*told.lock().unwrap(), std::slice::from_ref(&first.certificate), "at registration");
+    let notified = Arc::new(Mutex::new(Vec::new()));
+    let sender = notified.clone();
+    watcher
+        .on_change(move |certificate| sender.lock().unwrap().push(certificate.chain()[0].clone()));
+    assert_eq!(
+        *notified.lock().unwrap(),
+        std::slice::from_ref(&first.certificate),
+        "at registration"
+    );
 
     // Written again with the same content: no change.
     write_pair(&folder, &first);
@@ -48,12 +53,12 @@ async fn good_pair_replaces_the_old_one_and_a_bad_one_does_not() {
     std::fs::remove_file(&files.key).unwrap();
     assert!(matches!(watcher.poll().await, Err(CertificateError::Read { .. })));
     assert_eq!(current.get().chain()[0], first.certificate);
-    assert_eq!(told.lock().unwrap().len(), 1);
+    assert_eq!(notified.lock().unwrap().len(), 1);
 
     write_pair(&folder, &second);
     assert!(watcher.poll().await.unwrap());
     assert_eq!(current.get().chain()[0], second.certificate);
-    assert_eq!(*told.lock().unwrap(), [first.certificate, second.certificate]);
+    assert_eq!(*notified.lock().unwrap(), [first.certificate, second.certificate]);
     assert_eq!((figures.get("certificate reads"), figures.get("certificate read errors")), (8, 5));
 }
 
@@ -79,11 +84,11 @@ async fn files_are_polled_until_stop() {
     let (current, stop) = (watcher.current(), CancellationToken::new());
     write_pair(&folder, &second);
     let waits = async {
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         while current.get().chain()[0] != second.certificate {
             tokio::time::sleep(POLL_INTERVAL / 10).await;
         }
-        assert!(begun.elapsed() <= POLL_INTERVAL * 2, "{:?}", begun.elapsed());
+        assert!(started.elapsed() <= POLL_INTERVAL * 2, "{:?}", started.elapsed());
         stop.cancel();
     };
     tokio::join!(watcher.run(stop.clone()), waits);

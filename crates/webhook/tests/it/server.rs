@@ -122,7 +122,7 @@ async fn body_has_a_limit_whk_3() {
 }
 
 #[tokio::test]
-async fn certificate_of_the_next_handshake_is_the_newest() {
+async fn next_handshake_uses_the_newest_certificate() {
     let (ca, folder) = (Ca::new(), TempDir::new().unwrap());
     let (first, second) = (ca.sign(), ca.sign());
     let files = CertificateFiles::in_folder(folder.path());
@@ -196,7 +196,7 @@ async fn client_ca_makes_client_certificates_mandatory_whk_1() {
 }
 
 #[tokio::test]
-async fn stop_lets_what_is_being_answered_finish() {
+async fn stop_lets_requests_in_progress_finish() {
     let ca = Ca::new();
     let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (tell, wait) = (begun.clone(), go.clone());
@@ -243,7 +243,7 @@ async fn panic_that_is_not_recovered_ends_the_server_whk_4() {
 }
 
 #[tokio::test]
-async fn one_who_counts_and_panics_ends_a_request_and_not_the_server_whk_4() {
+async fn panic_of_the_metrics_ends_a_request_and_not_the_server_whk_4() {
     struct Burning;
     impl Metrics for Burning {
         fn begun(&self, _webhook: &str) {
@@ -267,7 +267,7 @@ async fn one_who_counts_and_panics_ends_a_request_and_not_the_server_whk_4() {
 }
 
 #[tokio::test]
-async fn server_that_is_bound_but_not_run_has_not_started_and_a_disabled_one_has() {
+async fn bound_server_has_not_started_and_a_disabled_one_has() {
     let ca = Ca::new();
     let server = builder(allowing(), &ca.sign()).bind().await.unwrap();
     let (check, address) = (server.started_check(), server.address().unwrap());
@@ -285,7 +285,7 @@ async fn server_that_is_bound_but_not_run_has_not_started_and_a_disabled_one_has
 }
 
 #[tokio::test]
-async fn someone_else_on_the_port_is_not_the_server() {
+async fn other_server_on_the_port_fails_the_check() {
     let ca = Ca::new();
     let server = builder(allowing(), &ca.sign()).bind().await.unwrap();
     let (check, address) = (server.started_check(), server.address().unwrap());
@@ -320,14 +320,14 @@ async fn rest(stream: &mut TlsStream<TcpStream>) -> (String, Duration) {
 }
 
 #[tokio::test]
-async fn quiet_connection_is_closed_mgr_23() {
+async fn idle_connection_is_closed_mgr_23() {
     let (_running, mut stream) = paused(allowing()).await;
     let (_, elapsed) = rest(&mut stream).await;
     assert_eq!(elapsed.as_secs(), IDLE_MAX.as_secs());
 }
 
 #[tokio::test]
-async fn slow_head_is_cut_off_mgr_23() {
+async fn connection_with_a_slow_head_is_cut_mgr_23() {
     let (_running, mut stream) = paused(allowing()).await;
     tokio::time::sleep(IDLE_MAX / 2).await;
     stream.write_all(b"POST /allow HTTP/1.1\r\nhost: ").await.unwrap();
@@ -349,7 +349,7 @@ async fn large_head_is_refused_mgr_23() {
 }
 
 #[tokio::test]
-async fn handler_or_body_that_takes_too_long_is_given_up() {
+async fn slow_handler_or_body_is_abandoned() {
     let hang = async |_: Call| std::future::pending::<AdmissionResponse>().await;
     let allow = async |_: Call| AdmissionResponse::allowed();
     let webhooks = Webhooks::builder().admission("/hang", hang).admission("/allow", allow);

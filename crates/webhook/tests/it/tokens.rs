@@ -21,7 +21,7 @@ async fn know(request: TokenRequest) -> Result<Option<Authenticated>, Refusal> {
 }
 
 #[tokio::test]
-async fn token_is_somebodys_nobodys_or_unknown_whk_10() {
+async fn token_is_authenticated_rejected_or_an_error_whk_10() {
     let webhooks = Webhooks::builder().authenticate("/token", know).build().unwrap();
     for (token, status) in [
         (
@@ -47,7 +47,7 @@ async fn token_is_somebodys_nobodys_or_unknown_whk_10() {
 }
 
 #[tokio::test]
-async fn token_is_not_shown() {
+async fn token_is_not_printed() {
     let review = json!({"spec": {"token": "secret"}}).to_string();
     let webhooks = Webhooks::builder()
         .authenticate("/token", async |request: TokenRequest| {

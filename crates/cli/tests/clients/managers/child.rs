@@ -1,5 +1,5 @@
-//! What the processes run: one manager with one controller, which rewrites each object again and
-//! again.
+//! The program of the processes: one manager with one controller, which rewrites each object
+//! repeatedly.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::Client;
@@ -19,28 +19,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The test that is the process, by its full name.
+/// The full name of the test that is the process.
 pub(crate) const TEST: &str = "managers::child::child";
-/// The variable that tells it what to be.
+/// The environment variable with its role.
 pub(crate) const ROLE: &str = "SETPOINT_TEST_ROLE";
 /// The exit status of a manager that lost the lead.
 pub(crate) const LOST: i32 = 3;
 
-/// Short, so that tests are.
+/// Short, so that tests are fast.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 const RENEW: Duration = Duration::from_secs(2);
 pub(crate) const RETRY: Duration = Duration::from_millis(400);
 
-/// How long a pass takes before it writes. Most of a process's time goes by in here, so that a
-/// process is mostly frozen in the middle of passes, and hardly ever between the last look at the
-/// lease and the system call that sends.
+/// Duration of a pass before it writes. A process spends most of its time here, so it is usually
+/// frozen in the middle of a pass, and hardly ever between the last check of the lease and the
+/// system call that sends.
 const PASS: Duration = Duration::from_millis(60);
 
-/// What a process is to be.
+/// The role of a process.
 #[derive(Debug, Clone)]
 pub(crate) struct Role {
     pub name: String,
-    /// Whether it shards keys with others; otherwise it leads alone.
+    /// Whether it shares keys with others; otherwise it leads alone.
     pub is_sharded: bool,
 }
 
@@ -53,7 +53,7 @@ impl Role {
         Self { name: name.to_owned(), is_sharded: true }
     }
 
-    /// As the variable holds it.
+    /// The value of the environment variable.
     pub(crate) fn written(&self, kubeconfig: &Path, journal: &Path) -> String {
         json!({
             "name": self.name, "sharded": self.is_sharded, "kubeconfig": kubeconfig, "journal": journal,
@@ -62,8 +62,8 @@ impl Role {
     }
 }
 
-/// Where a process writes down what it does: a line each, at once, so that nothing is lost with the
-/// process.
+/// The file in which a process records its actions, one line each, written at once so that nothing
+/// is lost with the process.
 #[derive(Clone)]
 struct Journal(Arc<File>);
 
@@ -74,7 +74,7 @@ impl Journal {
     }
 }
 
-/// A client as a kubeconfig says.
+/// A client for a kubeconfig.
 pub(crate) async fn client(kubeconfig: &Path) -> Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
@@ -83,7 +83,7 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// One pass: rewrites the object, and comes back soon.
+/// One pass: rewrites the object, and requeues it soon.
 async fn pass(
     name: &str,
     journal: &Journal,
@@ -107,7 +107,7 @@ async fn pass(
     }
 }
 
-/// The manager's whole life; gives the exit status.
+/// Runs the manager; returns the exit status.
 async fn live(role: serde_json::Value) -> i32 {
     let word = |name: &str| role[name].as_str().unwrap().to_owned();
     let path = PathBuf::from(word("journal"));
@@ -176,7 +176,7 @@ async fn live(role: serde_json::Value) -> i32 {
     }
 }
 
-/// Not a test but the process that the tests start. Does nothing otherwise.
+/// Not a test, but the process that the tests start. Otherwise does nothing.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };

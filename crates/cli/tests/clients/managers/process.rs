@@ -1,4 +1,4 @@
-//! A manager's process.
+//! The process of a manager.
 
 use super::child::{self, Role};
 use crate::server::{PATIENCE, Server};
@@ -16,7 +16,7 @@ pub(crate) struct Process {
 /// A line of a process's journal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Line {
-    /// By the wall clock, which all processes of a machine share: µs.
+    /// Wall-clock time in µs, which all processes of a machine share.
     pub at: u64,
     pub what: String,
     pub key: String,
@@ -59,7 +59,7 @@ impl Process {
         assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
     }
 
-    /// Waits for its end; gives its exit status unless a signal ended it.
+    /// Waits for its end; returns its exit status unless a signal ended it.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         let started = Instant::now();
         loop {
@@ -71,7 +71,7 @@ impl Process {
         }
     }
 
-    /// What it wrote down. The last line may be cut short by its end, and is left out then.
+    /// The lines that it wrote. Ignores a last line that is incomplete.
     pub(crate) fn lines(&self) -> Vec<Line> {
         let text = std::fs::read_to_string(&self.journal).unwrap();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -82,7 +82,7 @@ impl Process {
         self.lines().iter().filter(|line| line.what == what).count()
     }
 
-    /// Waits until its journal is so.
+    /// Waits until its journal fulfils a condition.
     #[track_caller]
     pub(crate) fn until(&self, what: &str, is_so: impl Fn(&[Line]) -> bool) {
         let started = Instant::now();

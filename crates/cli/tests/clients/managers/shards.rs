@@ -1,5 +1,5 @@
-//! Three replicas that share the keys of one controller, while every object is rewritten all the
-//! time: one is killed, another joins.
+//! Three replicas share the keys of one controller while every object is rewritten continuously.
+//! One is killed, another joins.
 
 use super::child::{LEASE, Role};
 use super::process::{Line, Process};
@@ -9,9 +9,9 @@ use crate::server::{PATIENCE, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// How many objects there are at first.
+/// Number of objects at first.
 const N_MAPS: usize = 24;
-/// How many more come while one replica is gone.
+/// Number of objects that are added while one replica is gone.
 const N_MORE: usize = 8;
 
 /// A pass over a key.
@@ -22,7 +22,7 @@ struct Pass<'a> {
     ended: u64,
 }
 
-/// One replica, with its name, and when it was killed by the wall clock in µs.
+/// One replica, with its name, and the wall-clock time in µs at which it was killed.
 struct Replica {
     name: &'static str,
     process: Process,
@@ -35,20 +35,20 @@ impl Replica {
     }
 }
 
-/// Everything that the replicas wrote down.
-struct Told {
+/// All lines written by the replicas.
+struct Journals {
     lines: Vec<(&'static str, Vec<Line>, Option<u64>)>,
 }
 
-impl Told {
+impl Journals {
     fn by(replicas: &[Replica]) -> Self {
         let lines =
             replicas.iter().map(|replica| (replica.name, replica.process.lines(), replica.killed));
         Self { lines: lines.collect() }
     }
 
-    /// The passes over each key, by their beginning. One that has not ended lasts until its process
-    /// was killed, or for ever.
+    /// The passes over each key, by their start. A pass that has not ended lasts until its process
+    /// was killed, or forever.
     fn passes(&self) -> BTreeMap<&str, Vec<Pass<'_>>> {
         let mut passes: BTreeMap<&str, Vec<Pass<'_>>> = BTreeMap::new();
         for (who, lines, killed) in &self.lines {
@@ -72,7 +72,7 @@ impl Told {
         passes
     }
 
-    /// Who made the last pass over each key that began after `since`.
+    /// The owner of the last pass over each key that started after `since`.
     fn owners(&self, since: u64) -> BTreeMap<String, String> {
         let passes = self.passes();
         let last = passes.iter().filter_map(|(key, passes)| {
@@ -82,7 +82,7 @@ impl Told {
         last.collect()
     }
 
-    /// No key was in two hands.
+    /// Asserts that no key was processed by two replicas at once.
     #[track_caller]
     fn assert_exclusive(&self) {
         for (key, passes) in self.passes() {
@@ -92,7 +92,7 @@ impl Told {
         }
     }
 
-    /// The keys over which anybody but `owners` has begun a pass since.
+    /// The keys over which a replica other than the owner has started a pass since.
     fn strays(&self, owners: &BTreeMap<String, String>, since: u64) -> BTreeSet<String> {
         let passes = self.passes();
         let strays = passes.into_iter().filter(|(key, passes)| {
@@ -104,15 +104,14 @@ impl Told {
     }
 }
 
-/// Waits until every key has had a pass since now, and gives whose it was: asked for until two such
-/// rounds say the same.
+/// Waits until every key has had a pass, and returns the owners; repeated until two rounds agree.
 fn settle(replicas: &[Replica], n_keys: usize, limit: Duration) -> BTreeMap<String, String> {
     let started = Instant::now();
     let mut before = BTreeMap::new();
     loop {
         let since = wall();
         let owners = loop {
-            let owners = Told::by(replicas).owners(since);
+            let owners = Journals::by(replicas).owners(since);
             if owners.len() == n_keys {
                 break owners;
             }
@@ -133,7 +132,7 @@ fn replicas_share_keys_and_lose_one() {
     witness.create(0..N_MAPS);
     let mut replicas: Vec<Replica> =
         ["a", "b", "c"].map(|name| Replica::start(&server, name)).into();
-    // Somebody may be alone for a while: all must have come.
+    // A replica may be alone for a while: wait until all have keys.
     let mut owners = settle(&replicas, N_MAPS, PATIENCE);
     let started = Instant::now();
     while owners.values().collect::<BTreeSet<_>>().len() < 3 {
@@ -153,11 +152,11 @@ fn replicas_share_keys_and_lose_one() {
     witness.create(N_MAPS..N_MAPS + N_MORE);
     let without = settle(&replicas, N_MAPS + N_MORE, LEASE + SLACK * 4);
     println!("all keys of the killed one have passes again after {:?}", killed.elapsed());
-    let told = Told::by(&replicas);
-    told.assert_exclusive();
-    // Of the keys that were others' none has moved.
-    let kept: BTreeMap<_, _> = owners.into_iter().filter(|(_, owner)| owner != "b").collect();
-    assert_eq!(told.strays(&kept, shared), BTreeSet::new(), "keys moved that need not");
+    let journals = Journals::by(&replicas);
+    journals.assert_exclusive();
+    // No key of another replica has moved.
+    let unmoved: BTreeMap<_, _> = owners.into_iter().filter(|(_, owner)| owner != "b").collect();
+    assert_eq!(journals.strays(&unmoved, shared), BTreeSet::new(), "keys moved that need not");
     assert_eq!(n_of(&without, "b"), 0);
 
     let lost_one = wall();
@@ -169,16 +168,16 @@ fn replicas_share_keys_and_lose_one() {
         with = settle(&replicas, N_MAPS + N_MORE, PATIENCE);
     }
     println!("d has {} keys after {:?}", n_of(&with, "d"), joined.elapsed());
-    let told = Told::by(&replicas);
-    told.assert_exclusive();
-    let kept: BTreeMap<_, _> = without.into_iter().filter(|(key, _)| with[key] != "d").collect();
-    assert_eq!(told.strays(&kept, lost_one), BTreeSet::new(), "keys moved that need not");
+    let journals = Journals::by(&replicas);
+    journals.assert_exclusive();
+    let unmoved: BTreeMap<_, _> = without.into_iter().filter(|(key, _)| with[key] != "d").collect();
+    assert_eq!(journals.strays(&unmoved, lost_one), BTreeSet::new(), "keys moved that need not");
 
-    let left = Instant::now();
+    let stopped = Instant::now();
     replicas[0].process.signal("TERM");
     assert_eq!(replicas[0].process.wait(), Some(0));
     let last = settle(&replicas, N_MAPS + N_MORE, PATIENCE);
-    println!("all keys of the one that left have passes after {:?}", left.elapsed());
+    println!("all keys of the one that left have passes after {:?}", stopped.elapsed());
     assert_eq!(n_of(&last, "a"), 0);
-    Told::by(&replicas).assert_exclusive();
+    Journals::by(&replicas).assert_exclusive();
 }

@@ -1,4 +1,4 @@
-//! Somebody who sees every version of every object.
+//! Records every version of every object.
 
 use super::child::client;
 use crate::server::{PATIENCE, Server};
@@ -14,9 +14,9 @@ use std::time::Instant;
 /// One version of one object.
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
-    /// When it was seen.
+    /// When it was observed.
     pub seen: Instant,
-    /// Who wrote it; empty: whoever created it.
+    /// The writer; empty for the creator.
     pub by: String,
 }
 
@@ -34,7 +34,7 @@ impl Versions {
     }
 }
 
-/// A watch of all ConfigMaps of the default namespace, in a runtime of its own.
+/// A watch of all ConfigMaps of the default namespace, on its own runtime.
 pub(crate) struct Witness {
     seen: Arc<(Mutex<Versions>, Condvar)>,
     runtime: tokio::runtime::Runtime,
@@ -75,7 +75,7 @@ impl Witness {
         Self { seen, runtime, api }
     }
 
-    /// Creates objects by their numbers.
+    /// Creates objects with these numbers.
     pub(crate) fn create(&self, numbers: Range<usize>) {
         self.runtime.block_on(async {
             for n in numbers {
@@ -90,7 +90,7 @@ impl Witness {
         look(&self.seen.0.lock().unwrap())
     }
 
-    /// Waits until what was seen is so.
+    /// Waits until the recorded versions fulfil a condition.
     #[track_caller]
     pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Versions) -> bool) {
         let started = Instant::now();

@@ -1,17 +1,17 @@
-//! The checker against histories whose answer is known, and against trying every order.
+//! Tests of the checker with known histories, and against a brute-force search.
 
 use super::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// A register that is written, read, and swapped.
+/// A register with write, read and compare-and-swap.
 struct Register;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Call {
     Write(u8),
     Read(u8),
-    /// From, to, and whether it was answered that it worked.
+    /// From, to, and whether the response reported success.
     Swap(u8, u8, bool),
 }
 use Call::*;
@@ -38,8 +38,7 @@ impl Model for Register {
     }
 }
 
-/// Draws a history: each line is a call, `[` is where it begins and `]` where it ends; without `]`
-/// its outcome is unknown.
+/// Parses a drawn history: each line is a call from `[` to `]`; without `]` its outcome is unknown.
 fn drawn(lines: &[(Call, &str)]) -> Vec<Timed<Call>> {
     let moment = |line: &str, mark, n: usize| {
         line.find(mark).map(|at| u64::try_from(at * lines.len() + n).unwrap())
@@ -88,7 +87,7 @@ fn once_a_write_is_seen_it_stays_seen() {
 fn two_swaps_from_one_value_do_not_both_work() {
     holds(&[(Swap(0, 1, true), "[ ]"), (Swap(0, 2, false), "[ ]"), (Read(1), "   []")]);
     fails(&[(Swap(0, 1, true), "[ ]"), (Swap(0, 2, true), "[ ]")]);
-    // Nor does each fail because of the other.
+    // Nor can each fail because of the other.
     fails(&[(Swap(0, 1, false), "[ ]"), (Swap(0, 2, false), "[ ]")]);
 }
 
@@ -96,7 +95,7 @@ fn two_swaps_from_one_value_do_not_both_work() {
 fn unknown_write_may_happen_late_or_never() {
     holds(&[(Write(1), "["), (Read(0), "  []")]);
     holds(&[(Write(1), "["), (Read(0), "  []"), (Write(2), "    []"), (Read(1), "      []")]);
-    // But not before it began, nor twice.
+    // But not before it started, nor twice.
     fails(&[(Write(1), "   ["), (Read(1), "[]")]);
     fails(&[
         (Write(1), "["),
@@ -134,7 +133,7 @@ fn parts_share_no_key() {
     assert_eq!(parts(&["c", "b", "a", "ab", "bc", "d"]), [vec![0, 1, 2, 3, 4], vec![5]]);
 }
 
-/// Tries every subset of the unknown calls and every order of all.
+/// Tries every subset of the unknown calls and every order.
 fn by_force(history: &[Timed<Call>]) -> bool {
     fn go(history: &[Timed<Call>], left: &mut Vec<usize>, state: u8) -> bool {
         if left.iter().all(|at| history[*at].ended.is_none()) {
@@ -162,7 +161,7 @@ fn by_force(history: &[Timed<Call>]) -> bool {
     go(history, &mut (0..history.len()).collect(), 0)
 }
 
-/// A history as three clients of a register could have it, with some answers forged and some lost.
+/// A random history of three clients of a register, with some forged and some lost responses.
 fn drawn_by_lot(rng: &mut SmallRng) -> Vec<Timed<Call>> {
     let mut history: Vec<Timed<Call>> = Vec::new();
     let (mut state, mut now) = (0, 0);
@@ -182,7 +181,7 @@ fn drawn_by_lot(rng: &mut SmallRng) -> Vec<Timed<Call>> {
                     1 => Read(from),
                     _ => Swap(from, value, (from == state) ^ rng.random_bool(0.1)),
                 };
-                // What it does, it mostly does at once.
+                // Usually the effect happens immediately.
                 if rng.random_bool(0.9) {
                     state = Register.step(&state, &call).unwrap_or(state);
                 }
@@ -210,7 +209,7 @@ fn search_agrees_with_trying_every_order() {
         assert_ne!(verdict, Verdict::Undecided);
         n_linearizable += usize::from(expected);
         if let Verdict::Linearizable(sequence) = verdict {
-            // The order that was found is one.
+            // The order that was found is valid.
             let mut state = 0;
             for (place, at) in sequence.iter().enumerate() {
                 state = Register.step(&state, &history[*at].call).unwrap();
@@ -221,6 +220,6 @@ fn search_agrees_with_trying_every_order() {
             }
         }
     }
-    // Both answers are tried often.
+    // Both verdicts are frequent.
     assert!((400..3600).contains(&n_linearizable), "{n_linearizable} of 4000");
 }

@@ -1,28 +1,27 @@
-//! What goes wrong between a process and the server, and how often.
+//! The faults between a process and the server, and their probabilities.
 
 use http::StatusCode;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use std::time::Duration;
 
-/// How many frames a broken watch brings at most before it breaks.
+/// Maximum number of frames of a broken watch before it breaks.
 const FRAMES_MAX: u32 = 4;
 
-/// How often requests meet faults, and how long packets travel.
+/// Probability of faults, and latency of packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Faults {
-    /// How likely each request is to meet a fault, from 0.0 to 1.0; a watch meets one three times
-    /// as often.
+    /// Probability that a request meets a fault, from 0.0 to 1.0; three times as high for a watch.
     pub chance: f64,
-    /// The longest a packet travels. Shortest: 1 ms.
+    /// Maximum latency of a packet. The minimum is 1 ms.
     pub latency_max: Duration,
-    /// The longest between a request's way through the client's layers and the moment the
+    /// Maximum time between a request's pass through the client's layers and the moment the
     /// connection takes its body.
     pub connection_busy_max: Duration,
 }
 
 impl Default for Faults {
-    /// None: packets travel 1 ms.
+    /// No faults, and a latency of 1 ms.
     fn default() -> Self {
         let at_once = Duration::from_millis(1);
         Self { chance: 0.0, latency_max: at_once, connection_busy_max: Duration::ZERO }
@@ -30,7 +29,7 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Every fault there is, and packets that travel up to 20 ms.
+    /// All faults, and latencies of up to 20 ms.
     pub(crate) fn stormy(chance: f64) -> Self {
         Self {
             chance,
@@ -39,10 +38,10 @@ impl Faults {
         }
     }
 
-    /// How long one packet travels.
+    /// The latency of one packet.
     pub(super) fn latency(&self, rng: &mut SmallRng) -> Duration {
         let max = u64::try_from(self.latency_max.as_millis()).unwrap().max(1);
-        // Most are quick.
+        // Most packets are fast.
         let max = if rng.random_bool(0.8) { max.min(3) } else { max };
         Duration::from_millis(rng.random_range(1..=max))
     }
@@ -53,7 +52,7 @@ impl Faults {
         Duration::from_millis(rng.random_range(0..=max))
     }
 
-    /// Throws the dice for a request.
+    /// Draws the fate of a request.
     pub(super) fn fate(
         &self,
         rng: &mut SmallRng,
@@ -88,29 +87,29 @@ impl Faults {
     }
 }
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Fate {
     Pass,
-    /// Answered on its way, and never carried out.
+    /// Refused on its way, and never carried out.
     Refuse(StatusCode, &'static str),
-    /// Never gets there, and the client learns it.
+    /// Does not reach the server, and the client gets an error.
     Unreachable,
-    /// Never gets there; the client learns that much later.
+    /// Does not reach the server; the client gets an error much later.
     RequestLost,
-    /// Carried out; the client learns much later that it will not hear of it.
+    /// Carried out; the client gets an error much later.
     AnswerNever,
-    /// Carried out, but the connection breaks before the answer.
+    /// Carried out, but the connection breaks before the response.
     AnswerLost,
-    /// Arrives so much later.
+    /// Arrives with this delay.
     Slow(Duration),
-    /// The watch ends politely after so many frames.
+    /// The watch ends gracefully after this many frames.
     Ends(u32),
-    /// The watch breaks after so many frames.
+    /// The watch breaks after this many frames.
     Breaks(u32),
-    /// The watch expires after so many frames.
+    /// The watch expires after this many frames.
     Expires(u32),
-    /// Each frame comes so much later: caches are stale.
+    /// Each frame arrives with this delay, so caches are stale.
     Lags(Duration),
 }
 

@@ -1,11 +1,11 @@
-//! Who did what when: passes as their processes tell them, writes as the network sees them.
+//! A record of passes, as reported by their processes, and of writes, as observed by the network.
 
 use super::process::ProcessId;
 use http::{Method, StatusCode};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A write that left a process. Times are the world's.
+/// A write that left a process. Times are simulation time.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteEntry {
     pub process: ProcessId,
@@ -15,18 +15,18 @@ pub(crate) struct WriteEntry {
     /// The path, without the query.
     pub path: Arc<str>,
     pub body: bytes::Bytes,
-    /// The controller and the key that it was reconciling, if it was.
+    /// The controller and the key of the reconcile that sent it, if any.
     pub origin: Option<(Arc<str>, Arc<str>)>,
     /// When the connection took it, by the process's own clock: the last moment at which the
-    /// process could have held it back.
+    /// process could have stopped it.
     pub left: Duration,
-    /// When the server got it.
+    /// When the server received it.
     pub arrived: Option<Duration>,
-    /// When the server answered, and what.
+    /// When and how the server answered.
     pub answered: Option<(Duration, StatusCode)>,
 }
 
-/// One pass of a reconciler. Times are the world's.
+/// One pass of a reconciler. Times are simulation time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PassEntry {
     pub process: ProcessId,
@@ -37,7 +37,8 @@ pub(crate) struct PassEntry {
     pub began: Duration,
     /// When it ended, or its process was killed.
     pub ended: Option<Duration>,
-    /// Where its beginning and its end are among all of both: finer than time within one process.
+    /// Positions of its start and end among all starts and ends: finer than time within one
+    /// process.
     pub order: (usize, Option<usize>),
 }
 
@@ -48,8 +49,8 @@ impl PassEntry {
         }
     }
 
-    /// Whether it still ran when `later` began. Between processes time decides: the order in which
-    /// they are run means nothing.
+    /// Whether it was still running when `later` started. Between processes only time counts,
+    /// because the order in which they run has no meaning.
     fn reaches_into(&self, later: &Self) -> bool {
         if self.process == later.process {
             self.order.1.is_none_or(|ended| ended > later.order.0)
@@ -59,11 +60,11 @@ impl PassEntry {
     }
 }
 
-/// What was written down. Clones share it.
+/// The records. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal(Arc<Mutex<Entries>>);
 
-/// A span in which a process stood still. Times are the world's.
+/// A span in which a process was stalled. Times are simulation time.
 #[derive(Debug, Clone, Copy)]
 struct Stall {
     process: ProcessId,
@@ -87,7 +88,7 @@ impl Entries {
 }
 
 impl Journal {
-    /// Everything that changes something and has left a process, in the order in which it left.
+    /// All mutating requests that have left a process, in the order in which they left.
     pub(crate) fn writes(&self) -> Vec<WriteEntry> {
         self.0.lock().unwrap().writes.clone()
     }
@@ -108,13 +109,12 @@ impl Journal {
         self.0.lock().unwrap().passes.clone()
     }
 
-    /// How many passes have begun.
+    /// Number of started passes.
     pub(crate) fn n_passes(&self) -> usize {
         self.0.lock().unwrap().passes.len()
     }
 
-    /// Pairs of passes of one controller over one key, in whichever processes, that ran at the same
-    /// time.
+    /// Pairs of passes of one controller over one key, in any processes, that ran at the same time.
     pub(crate) fn overlaps(&self) -> Vec<(PassEntry, PassEntry)> {
         let mut passes = self.passes();
         passes.sort_by_key(|pass| {
@@ -139,7 +139,7 @@ impl Journal {
         overlaps
     }
 
-    /// As [`Journal::overlaps`], but for passes that a stalled process was in the middle of: it did
+    /// As [`Journal::overlaps`], without passes in which a process was stalled, because it did
     /// nothing meanwhile.
     pub(crate) fn overlaps_awake(&self) -> Vec<(PassEntry, PassEntry)> {
         let mut overlaps = self.overlaps();
@@ -166,7 +166,7 @@ impl Journal {
         }
     }
 
-    /// The passes and writes in the order of their beginning, one line each: what a replay reads.
+    /// Passes and writes in the order of their start, one line each, for replays.
     pub(crate) fn told(&self) -> String {
         let entries = self.0.lock().unwrap();
         let mut lines: Vec<(Duration, String)> = Vec::new();
@@ -218,7 +218,7 @@ impl Journal {
         entries.passes[pass].end(at, turn);
     }
 
-    /// Ends all passes of a process that was killed.
+    /// Ends all passes of a killed process.
     pub(super) fn end_all(&self, process: ProcessId, at: Duration) {
         let mut entries = self.0.lock().unwrap();
         let turn = entries.turn();

@@ -1,8 +1,7 @@
-//! What lies between processes and the server: packets that travel, and what networks and servers
-//! do to them.
+//! The network between processes and the server: delayed packets and injected faults.
 //!
-//! A *talk* is one request with its answer. A talk that loses a packet is broken, as a connection
-//! is: its client learns it after [`HANG_MAX`], and nothing else of it arrives.
+//! A *talk* is one request with its response. A talk that loses a packet is broken, as a connection
+//! would be: its client gets an error after [`HANG_MAX`], and no more of its packets arrive.
 
 use super::fault::{Fate, Faults};
 use super::journal::{Journal, WriteEntry};
@@ -26,20 +25,20 @@ use tokio::sync::mpsc;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long a client believes in a connection on which nothing comes.
+/// How long a client keeps a connection on which nothing arrives.
 pub(crate) const HANG_MAX: Duration = Duration::from_secs(20);
 
-/// An expired watch, as it ends.
+/// The last frame of an expired watch.
 const EXPIRED: &[u8] = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (2)","reason":"Expired","code":410}}
 "#;
 
-/// What reaches the server.
+/// A packet that reaches the server.
 pub(super) enum Inbound {
     Request { talk: u64, request: Box<Request<Bytes>> },
     Close { talk: u64 },
 }
 
-/// What reaches a client.
+/// A packet that reaches a client.
 enum Answer {
     Head(Box<Parts>),
     Frame(Bytes),
@@ -64,13 +63,13 @@ struct Shared {
 struct State {
     rng: SmallRng,
     faults: Faults,
-    /// To whom nothing happens: people.
+    /// Processes without faults: users.
     sheltered: HashSet<ProcessId>,
     cut_off: HashSet<ProcessId>,
     dead: HashSet<ProcessId>,
     server: mpsc::UnboundedSender<Inbound>,
     talks: HashMap<u64, Talk>,
-    /// By when they arrive, and the order in which they were sent.
+    /// Ordered by arrival time, then by sending order.
     under_way: BTreeMap<(Duration, u64), Packet>,
     n_sent: u64,
     n_requests: u64,
@@ -139,7 +138,7 @@ impl Network {
         self.with(|state| state.dead.contains(&process))
     }
 
-    /// All connections of a process are closed, by what closes them for the dead.
+    /// Closes all connections of a dead process.
     pub(super) fn bury(&self, process: ProcessId, now: Duration) {
         self.with(|state| {
             state.dead.insert(process);
@@ -149,7 +148,7 @@ impl Network {
                 .filter(|(_, talk)| talk.process == process)
                 .map(|(id, _)| *id)
                 .collect();
-            // The map's order is chance of another kind.
+            // The map's order is not deterministic.
             talks.sort_unstable();
             talks.into_iter().for_each(|talk| state.close(talk, now));
         });
@@ -167,7 +166,7 @@ impl Network {
         self.with(|state| state.n_requests)
     }
 
-    /// How many packets were sent so far.
+    /// Number of packets sent so far.
     pub(super) fn n_sent(&self) -> u64 {
         self.with(|state| state.n_sent)
     }
@@ -177,7 +176,7 @@ impl Network {
         self.with(|state| state.under_way.first_key_value().map(|((at, _), _)| *at))
     }
 
-    /// Hands out what has arrived by now.
+    /// Delivers the packets that have arrived by now.
     pub(super) fn deliver(&self, now: Duration) {
         self.with(|state| {
             while let Some(entry) = state.under_way.first_entry() {
@@ -194,7 +193,7 @@ impl Network {
         });
     }
 
-    /// A client of the server for a process.
+    /// A process's client of the server.
     pub(super) fn client(&self, ground: &Ground) -> Client {
         let ground = ground.clone();
         let service = tower::service_fn(move |request| {
@@ -258,7 +257,7 @@ impl Network {
         self.with(|state| state.break_talk(talk, "the server broke off", now));
     }
 
-    /// A request leaves its process, now.
+    /// A request leaves its process now.
     fn leave(&self, ground: &Ground, parts: http::request::Parts, body: Bytes) -> Answers {
         let now = ground.now();
         let is_write = parts.method != Method::GET;
@@ -334,7 +333,7 @@ impl State {
         self.under_way.insert((at, self.n_sent), packet);
     }
 
-    /// How long a packet of a talk travels.
+    /// The latency of a packet of a talk.
     fn latency(&mut self, process: ProcessId) -> Duration {
         if self.sheltered.contains(&process) {
             return Duration::from_millis(1);
@@ -360,7 +359,7 @@ impl State {
         self.send(at, Packet::ToServer(inbound));
     }
 
-    /// The client sees the connection break.
+    /// Breaks the connection at the client.
     fn break_talk(&mut self, talk: u64, why: &'static str, now: Duration) {
         self.send_to_client(talk, Answer::Break(why), now);
         if let Some(talk) = self.talks.get_mut(&talk) {
@@ -369,7 +368,7 @@ impl State {
         self.close_server_side(talk, now);
     }
 
-    /// Nothing comes any more; the client learns it when its patience ends.
+    /// Nothing arrives any more; the client notices when its timeout expires.
     fn hang(&mut self, talk: u64, now: Duration) {
         let Some(found) = self.talks.get_mut(&talk).filter(|talk| !talk.is_broken) else { return };
         found.is_broken = true;
@@ -380,7 +379,7 @@ impl State {
         self.send_to_server(talk, Inbound::Close { talk }, now);
     }
 
-    /// The client's end is gone.
+    /// The client has closed its end.
     fn close(&mut self, talk: u64, now: Duration) {
         self.close_server_side(talk, now);
         self.talks.remove(&talk);
@@ -421,8 +420,7 @@ impl State {
     }
 }
 
-/// A request on its way through a process: out of the client's layers, into the connection, and
-/// back.
+/// Sends a request through a process: out of the client's layers, into the connection, and back.
 async fn send(
     ground: Ground,
     request: Request<Body>,
@@ -436,8 +434,7 @@ async fn send(
         tokio::time::sleep(busy).await;
     }
     let (parts, body) = request.into_parts();
-    // Now the connection takes the body: the last moment at which a layer can hold the request
-    // back.
+    // The connection takes the body now: the last moment at which a layer can stop the request.
     let body = body.collect().await?.to_bytes();
     let mut answers = network.leave(&ground, parts, body);
     let head = match answers.answers.recv().await {
@@ -473,7 +470,7 @@ impl Drop for Answers {
     }
 }
 
-/// A refusal as the server words it.
+/// An error response in the server's words.
 fn refusal(code: StatusCode, reason: &str) -> Response<Bytes> {
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,17 +1,17 @@
-//! Somebody who writes and reads plain JSON, and to whom nothing happens on the way.
+//! A user's client for plain JSON, which meets no faults.
 
 use kube_client::Client;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Declares things. Given to [`World::ask`](super::World::ask).
+/// A user's client. [`World::ask`](super::World::ask) provides it.
 #[derive(Clone)]
 pub(crate) struct Person {
     pub(crate) client: Client,
 }
 
 impl Person {
-    /// Sends a request, again while the server cannot: 429 and 5xx. Gives its answer or refusal.
+    /// Sends a request, retried on 429 and 5xx. Returns the response or error.
     pub(crate) async fn request(
         &self,
         method: &str,
@@ -48,7 +48,7 @@ impl Person {
         self.client.request(request).await
     }
 
-    /// The object, or `None` when there is none.
+    /// The object; `None` if it does not exist.
     pub(crate) async fn get(&self, path: &str) -> Option<Value> {
         match self.request("GET", path, "application/json", &Value::Null).await {
             Ok(object) => Some(object),
@@ -63,7 +63,7 @@ impl Person {
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Creates an object in a collection; it may be there already.
+    /// Creates an object in a collection; it may already exist.
     pub(crate) async fn create(&self, path: &str, object: &Value) {
         match self.request("POST", path, "application/json", object).await {
             Ok(_) => {}
@@ -72,7 +72,7 @@ impl Person {
         }
     }
 
-    /// Applies a merge patch, if the object is there.
+    /// Applies a merge patch, if the object exists.
     pub(crate) async fn patch(&self, path: &str, patch: &Value) {
         match self.request("PATCH", path, "application/merge-patch+json", patch).await {
             Ok(_) => {}
@@ -81,7 +81,7 @@ impl Person {
         }
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object, if it exists.
     pub(crate) async fn delete(&self, path: &str) {
         match self.request("DELETE", path, "application/json", &Value::Null).await {
             Ok(_) => {}
@@ -97,12 +97,12 @@ pub(crate) fn maps(namespace: &str, name: &str) -> String {
     path.trim_end_matches('/').to_owned()
 }
 
-/// A ConfigMap to be, with data.
+/// A ConfigMap manifest with data.
 pub(crate) fn map(name: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }
 
-/// A reference to an owner that controls.
+/// A controller owner reference.
 pub(crate) fn owner(object: &Value) -> Value {
     json!({
         "apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],

@@ -1,4 +1,4 @@
-//! One process: a runtime of its own, run a slice at a time.
+//! A simulated process: its own runtime, run a slice at a time.
 
 use super::network::Network;
 use kube_client::Client;
@@ -12,14 +12,14 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// What the world's clock shows at its beginning: 2026-01-01T00:00:00Z.
+/// The initial wall-clock time: 2026-01-01T00:00:00Z.
 const EPOCH: Timestamp = Timestamp::from_secs(1_767_225_600);
 
-/// Which process. Each start is a new one, also under an old name.
+/// A process. Each start is a new one, also under a previous name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ProcessId(pub(super) usize);
 
-/// The world's time as a process reads it.
+/// Simulation time as read by a process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalTime {
     born: Duration,
@@ -27,30 +27,30 @@ pub(super) struct LocalTime {
 }
 
 impl LocalTime {
-    /// Now. Only within the process.
+    /// The current time. Only within the process.
     pub(super) fn now(self) -> Duration {
         self.born + (Instant::now() - self.base)
     }
 }
 
-/// What a process stands on: its way to the server, its clock, and the journal. Cheap to clone.
+/// The environment of a process: its network, its clock, and the journal. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Ground {
     pub(super) process: ProcessId,
     pub(super) who: Arc<str>,
     pub(super) network: Network,
     pub(super) time: LocalTime,
-    /// The seed for what the process draws: another for each process.
+    /// The seed of the process's randomness, different for each process.
     pub seed: u64,
 }
 
 impl Ground {
-    /// A client of the server, through the network. Each is a connection pool of its own.
+    /// A client of the server, through the network. Each is a separate connection pool.
     pub(crate) fn client(&self) -> Client {
         self.network.client(self)
     }
 
-    /// Which process this is.
+    /// The process's id.
     pub(crate) fn id(&self) -> ProcessId {
         self.process
     }
@@ -60,17 +60,17 @@ impl Ground {
         &self.who
     }
 
-    /// The wall clock; all processes' agree.
+    /// The wall clock, which is the same for all processes.
     pub(crate) fn clock(&self) -> Clock {
         Clock::starting_at(EPOCH + self.time.now())
     }
 
-    /// The world's time since it began, by this process's clock.
+    /// Simulation time by this process's clock.
     pub(crate) fn now(&self) -> Duration {
         self.time.now()
     }
 
-    /// Writes down that a pass begins; dropping what is given writes down that it ends.
+    /// Records the start of a pass; dropping the returned value records its end.
     pub(crate) fn pass(&self, controller: &str, key: &impl std::fmt::Display) -> Pass {
         let key = key.to_string();
         let began = self.time.now();
@@ -79,7 +79,7 @@ impl Ground {
     }
 }
 
-/// A pass that runs, until it is dropped.
+/// A running pass, until it is dropped.
 #[must_use = "a pass ends when this is dropped"]
 pub(crate) struct Pass {
     ground: Ground,
@@ -89,19 +89,19 @@ pub(crate) struct Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         let Self { ground, pass } = self;
-        // Of a process that was killed all passes have ended, and its time with them.
+        // When a process is killed, all its passes have already been ended.
         if !ground.network.is_dead(ground.process) {
             ground.network.journal().end(*pass, ground.time.now());
         }
     }
 }
 
-/// How far a process came when its polls were counted.
+/// The result of running a process for a number of polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Crept {
-    /// So many polls were made, and there may be more to do at this instant.
+    /// All polls were made, and there may be more to do at this instant.
     Cut,
-    /// Nothing more is to be done at this instant, after so many polls.
+    /// Nothing more is to be done at this instant, after this many polls.
     Idle(u64),
 }
 
@@ -120,7 +120,7 @@ impl Process {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
-            // So that the root of `creep` has its turn after every poll of a task.
+            // So that the root of `creep` is polled after every poll of a task.
             .event_interval(1)
             .build()
             .unwrap();
@@ -139,13 +139,13 @@ impl Process {
         self.main = Some(self.runtime.spawn(main));
     }
 
-    /// How many tasks it has, the first included while it runs.
+    /// Number of its tasks, including the first while it runs.
     pub(super) fn n_tasks(&self) -> usize {
-        // All but the probe.
+        // All tasks but the probe.
         self.runtime.metrics().num_alive_tasks() - 1
     }
 
-    /// Whether its first task has ended; if that panicked, so does this.
+    /// Whether its first task has ended; panics if that task panicked.
     pub(super) fn has_ended(&mut self) -> bool {
         let Some(main) = &mut self.main else { return true };
         if !main.is_finished() {
@@ -160,23 +160,23 @@ impl Process {
         true
     }
 
-    /// Runs what is due, and what falls due, before the world's time is `until`.
+    /// Runs everything that is due before simulation time `until`.
     pub(super) fn run(&self, until: Duration) {
         let until = self.time.base + (until - self.time.born);
         self.runtime.block_on(async { tokio::time::sleep_until(until).await });
     }
 
-    /// Its clock jumps to the world's time; what fell due meanwhile is due.
+    /// Advances its clock to simulation time; expired timers fire.
     pub(super) fn wake_up(&self, now: Duration) {
         let missed = self.runtime.block_on(async { now.saturating_sub(self.time.now()) });
         self.runtime.block_on(async { tokio::time::advance(missed).await });
     }
 
-    /// Polls tasks at this instant, `n` times at most. The clock stands.
+    /// Polls tasks at this instant, at most `n` times, without advancing the clock.
     ///
-    /// A probe joins the queue of the tasks that are ready, and rejoins it whenever its turn comes:
-    /// when nothing else was polled between two of its turns, nothing else is ready. The root,
-    /// which the runtime polls after every task, counts.
+    /// A probe is queued with the ready tasks, and requeued whenever it is polled: if no other task
+    /// was polled between two of its polls, no other task is ready. The root, which the runtime
+    /// polls after every task, counts.
     pub(super) fn creep(&self, n: u64) -> Crept {
         if n == 0 {
             return Crept::Cut;
@@ -192,7 +192,7 @@ impl Process {
                 return Poll::Pending;
             }
             if probe.n_turns() > n_turns {
-                // The first round may have begun anywhere.
+                // The first round may have started anywhere in the queue.
                 let is_idle = n_since == 0 && n_rounds > 0;
                 (n_turns, n_since, n_rounds) = (probe.n_turns(), 0, n_rounds + 1);
                 return if is_idle { Poll::Ready(Crept::Idle(n_polls)) } else { Poll::Pending };
@@ -206,7 +206,7 @@ impl Process {
     }
 }
 
-/// A task that marks the rounds of the queue of tasks. Clones share it.
+/// A task that marks the rounds of the task queue. Clones share it.
 #[derive(Clone, Default)]
 struct Probe(Arc<Mutex<ProbeState>>);
 
@@ -234,7 +234,7 @@ impl Probe {
         self.0.lock().unwrap().n_turns
     }
 
-    /// Its task: lives as long as the process.
+    /// Its task, which lives as long as the process.
     async fn run(self) {
         poll_fn(|context| {
             let mut state = self.0.lock().unwrap();
@@ -250,5 +250,5 @@ impl Probe {
     }
 }
 
-/// What a process's first task gave, once it has ended.
+/// The output of a process's first task, once it has ended.
 pub(super) type Output<T> = Arc<Mutex<Option<T>>>;

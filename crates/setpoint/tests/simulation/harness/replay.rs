@@ -1,8 +1,8 @@
-//! Which seeds are run, and how one is run again.
+//! Selects seeds, and prints how to replay one.
 
 use std::ops::Range;
 
-/// The seeds to try: `SEED` alone, or as many as `SEEDS` says, or `n`.
+/// The seeds to try: `SEED` alone, or the first `SEEDS`, or the first `n`.
 pub(crate) fn seeds(n: u64) -> Range<u64> {
     let asked = |name| std::env::var(name).ok().map(|number| number.parse::<u64>().unwrap());
     match asked("SEED") {
@@ -11,7 +11,7 @@ pub(crate) fn seeds(n: u64) -> Range<u64> {
     }
 }
 
-/// Says how to run a seed again when the test fails with it.
+/// Prints how to replay a seed if the test fails with it.
 pub(crate) struct Replay {
     seed: u64,
     test: &'static str,

@@ -1,4 +1,4 @@
-//! The process that serves: a control plane, and the end of the network that is its.
+//! The server process: a control plane and the server's end of the network.
 
 use super::network::{Inbound, Network};
 use super::process::LocalTime;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Serves what arrives, until there is no network any more.
+/// Serves arriving requests until the network is dropped.
 pub(super) async fn serve(
     client: Client,
     network: Network,
@@ -24,7 +24,7 @@ pub(super) async fn serve(
         let inbound = tokio::select! {
             biased;
             inbound = arriving.recv() => inbound,
-            // What has ended needs nothing more.
+            // An ended request needs nothing more.
             Some(_) = serving.join_next() => continue,
         };
         match inbound {

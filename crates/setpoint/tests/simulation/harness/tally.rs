@@ -1,9 +1,9 @@
-//! What happened, counted: a simulator that no longer brings a fault about would find nothing, and
-//! look well.
+//! Counts of events: a simulator that no longer injects a fault would find nothing, and appear to
+//! pass.
 
 use std::collections::BTreeMap;
 
-/// How often each thing happened.
+/// How often each event happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally(BTreeMap<&'static str, u64>);
 
@@ -16,7 +16,7 @@ impl Tally {
         *self.0.entry(what).or_default() += n;
     }
 
-    /// Everything that was counted, together.
+    /// The sum of all counts.
     pub(crate) fn total(&self) -> u64 {
         self.0.values().sum()
     }
@@ -31,8 +31,8 @@ impl Tally {
         self.0.get(what).copied().unwrap_or_default()
     }
 
-    /// Fails unless each of these happened at least `n` times. A replay of one seed asks for
-    /// nothing.
+    /// Fails unless each of these happened at least `n` times. Checks nothing in a replay of one
+    /// seed.
     #[track_caller]
     pub(crate) fn assert_seen(&self, what: &[&str], n: u64) {
         if std::env::var_os("SEED").is_some() || std::env::var_os("SEEDS").is_some() {

@@ -1,4 +1,4 @@
-//! The world: one server, processes that come and go, and time, which passes when the test says so.
+//! The simulation: one server, processes that start and stop, and time, which the test advances.
 
 use super::fault::Faults;
 use super::journal::Journal;
@@ -22,17 +22,17 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest slice of time that processes run in turn.
 pub(crate) const SLICE_MAX: Duration = Duration::from_millis(32);
-/// The shortest: tokio's timers are no finer.
+/// The shortest slice: the resolution of tokio's timers.
 const SLICE_MIN: Duration = Duration::from_millis(1);
-/// How long a person waits for an answer.
+/// How long a user waits for a response.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Which world.
+/// The settings of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
     pub seed: u64,
-    /// Whether the server's own controllers run: garbage collection and the deletion of namespaces.
-    /// Default: no.
+    /// Whether the server's controllers run: garbage collection and namespace deletion. Default:
+    /// no.
     pub controllers: bool,
 }
 
@@ -42,7 +42,7 @@ impl Setting {
     }
 }
 
-/// A process that was started, and what its first task will give. Cheap to clone.
+/// A started process, and the future output of its first task. Cheap to clone.
 pub(crate) struct Started<T> {
     id: ProcessId,
     output: Output<T>,
@@ -53,7 +53,7 @@ impl<T> Started<T> {
         self.id
     }
 
-    /// What its first task gave, once it has ended; at most once.
+    /// The output of the first task, once it has ended; at most once.
     pub(crate) fn take_output(&self) -> Option<T> {
         self.output.lock().unwrap().take()
     }
@@ -64,7 +64,7 @@ pub(crate) struct World {
     setting: Setting,
     /// The order in which processes run in a slice.
     rng: SmallRng,
-    /// Hands out the processes' seeds.
+    /// Generates the processes' seeds.
     seeds: SmallRng,
     now: Duration,
     slice: Duration,
@@ -75,7 +75,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world whose server serves; nobody else is there.
+    /// A simulation with a running server and no other process.
     pub(crate) fn new(setting: Setting) -> Self {
         let Setting { seed, controllers } = setting;
         let (arrive, arriving) = mpsc::unbounded_channel();
@@ -109,7 +109,7 @@ impl World {
         world
     }
 
-    /// Starts a process. `main` is its first task, and makes what it needs within the process.
+    /// Starts a process. `main` is its first task, and creates everything within the process.
     pub(crate) fn start<T, Fut>(
         &mut self,
         who: &str,
@@ -151,7 +151,7 @@ impl World {
         id
     }
 
-    /// Has a person do something, and gives what came of it. Meanwhile time passes for everybody.
+    /// Runs a user's action and returns its result. Time advances for all processes meanwhile.
     #[track_caller]
     pub(crate) fn ask<T, Fut>(&mut self, act: impl FnOnce(Person) -> Fut + Send + 'static) -> T
     where
@@ -169,7 +169,7 @@ impl World {
         asked.take_output().unwrap()
     }
 
-    /// Lets time pass.
+    /// Advances time.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until something is so; fails when it is not within `limit`.
+    /// Advances time until a condition holds; fails if it does not within `limit`.
     #[track_caller]
     pub(crate) fn run_until(
         &mut self,
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// One slice of time for everybody.
+    /// Runs one slice of time for all processes.
     fn round(&mut self, max: Duration) {
         self.network.deliver(self.now);
         let n_sent = self.network.n_sent();
@@ -217,9 +217,9 @@ impl World {
         };
     }
 
-    /// Lets time pass until one process has made `n` more polls of its tasks, and no further: what
-    /// is ready stays so, and nobody else has had this millisecond. Gives whether there were as
-    /// many within `limit`, before its first task ended.
+    /// Advances time until one process has made exactly `n` more polls of its tasks: ready tasks
+    /// stay ready, and no other process has run in this millisecond. Returns whether there were
+    /// that many within `limit`, before its first task ended.
     pub(crate) fn creep(&mut self, id: ProcessId, n: u64, limit: Duration) -> bool {
         let end = self.now + limit;
         let mut left = n;
@@ -244,7 +244,7 @@ impl World {
         self.process(id).is_stalled = true;
     }
 
-    /// Runs a stalled process again. Its clock went on meanwhile, and its timers are due.
+    /// Resumes a stalled process. Its clock has advanced meanwhile, and its timers are due.
     pub(crate) fn resume(&mut self, id: ProcessId) {
         let now = self.now;
         self.network.journal().resume(id, now);
@@ -253,7 +253,7 @@ impl World {
         process.wake_up(now);
     }
 
-    /// Ends a process where it is, as SIGKILL does. Its connections close.
+    /// Kills a process, as SIGKILL does. Its connections close.
     pub(crate) fn kill(&mut self, id: ProcessId) {
         let Some(process) = self.processes.remove(&id) else { return };
         self.network.journal().end_all(id, self.now);
@@ -261,35 +261,35 @@ impl World {
         drop(process);
     }
 
-    /// From now on no faults meet a process, and its packets travel 1 ms: for those who are not
+    /// From now on a process meets no faults, and its packets take 1 ms. For processes that are not
     /// under test.
     pub(crate) fn shelter(&mut self, id: ProcessId) {
         self.network.shelter(id);
     }
 
-    /// Cuts a process off from the server: what is under way in either direction is lost, and so is
-    /// what it sends.
+    /// Disconnects a process from the server: packets in flight in either direction are lost, and
+    /// so is everything it sends.
     pub(crate) fn cut_off(&mut self, id: ProcessId) {
         self.network.note("partition");
         self.network.cut_off(id, true);
     }
 
-    /// Ends [`World::cut_off`]. Connections that lost something stay broken.
+    /// Ends [`World::cut_off`]. Connections that lost packets stay broken.
     pub(crate) fn heal(&mut self, id: ProcessId) {
         self.network.cut_off(id, false);
     }
 
-    /// Whether a process's first task has ended. A process that was killed has.
+    /// Whether a process's first task has ended. True for a killed process.
     ///
     /// # Panics
     ///
-    /// When that task panicked, with its panic.
+    /// If that task panicked, with its panic.
     pub(crate) fn has_ended(&mut self, id: ProcessId) -> bool {
         self.processes.get_mut(&id).is_none_or(Process::has_ended)
     }
 
-    /// How many tasks a process has: the first while it runs, one for each client that it holds,
-    /// and what those spawned.
+    /// Number of tasks of a process: the first while it runs, one for each of its clients, and
+    /// those that these spawned.
     pub(crate) fn n_tasks(&self, id: ProcessId) -> usize {
         self.processes[&id].n_tasks()
     }
@@ -298,17 +298,17 @@ impl World {
         self.processes.get_mut(&id).unwrap()
     }
 
-    /// What goes wrong from now on. Nothing, to begin with.
+    /// Sets the network faults. Initially none.
     pub(crate) fn set_faults(&mut self, faults: Faults) {
         self.network.set_faults(faults);
     }
 
-    /// What the server's store does from now on. Nothing, to begin with.
+    /// Sets the faults of the server's store. Initially none.
     pub(crate) fn set_store_faults(&mut self, faults: fault::Faults) {
         self.store.set_faults(faults);
     }
 
-    /// The time since the world began.
+    /// Simulation time since the start.
     pub(crate) fn now(&self) -> Duration {
         self.now
     }
@@ -317,17 +317,17 @@ impl World {
         self.setting.seed
     }
 
-    /// Who did what when.
+    /// The record of passes and writes.
     pub(crate) fn journal(&self) -> &Journal {
         self.network.journal()
     }
 
-    /// What happened, counted.
+    /// The counts of events.
     pub(crate) fn tally(&self) -> Tally {
         self.network.tally()
     }
 
-    /// How many requests left processes so far.
+    /// Number of requests that have left processes so far.
     pub(crate) fn n_requests(&self) -> u64 {
         self.network.n_requests()
     }
@@ -339,7 +339,7 @@ impl Drop for World {
             eprintln!("{}", self.journal().told());
         }
         let ids: Vec<ProcessId> = self.processes.keys().copied().collect();
-        // The server goes last.
+        // The server is killed last.
         ids.into_iter().rev().for_each(|id| self.kill(id));
     }
 }

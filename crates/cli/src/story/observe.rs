@@ -1,4 +1,4 @@
-//! Looking at what came of a step.
+//! Observes the result of a step.
 
 use super::steps::{Act, CRD_PATH, NAMESPACE, NETWORK, Step, network_path};
 use super::{Events, Journal};
@@ -6,27 +6,27 @@ use kube_client::Client;
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long between two looks.
+/// Time between two observations.
 pub(super) const PERIOD: Duration = Duration::from_millis(20);
 
-/// What is seen.
-pub(super) struct View {
+/// An observation.
+pub(super) struct Observation {
     pub(super) text: String,
-    /// Nothing more will come of the step.
+    /// Whether the result is final.
     pub(super) is_settled: bool,
 }
 
-/// Looks at what a step is about.
-pub(super) async fn at(
+/// Observes the result of a step.
+pub(super) async fn observe(
     step: &Step,
     client: &Client,
     journal: &Journal,
     events: Events,
-) -> Result<View, kube_client::Error> {
+) -> Result<Observation, kube_client::Error> {
     Ok(match step.act {
-        Act::Begin => {
-            let text = journal.heard(step.expected).unwrap_or_default();
-            View { is_settled: !text.is_empty(), text }
+        Act::Start => {
+            let text = journal.find(step.expected).unwrap_or_default();
+            Observation { is_settled: !text.is_empty(), text }
         }
         Act::Define => get(client, CRD_PATH).await?.map_or_else(nothing, |crd| {
             let text = conditions(&crd, |condition| {
@@ -37,24 +37,26 @@ pub(super) async fn at(
                     text(condition, "reason")
                 )
             });
-            View { is_settled: text.contains("Established=True"), text }
+            Observation { is_settled: text.contains("Established=True"), text }
         }),
         Act::Apply => match get(client, &network_path()).await? {
             Some(network) => network_and_events(client, &network, events).await?,
             None => nothing(),
         },
         Act::Delete => match get(client, &network_path()).await? {
-            Some(network) => View { text: network["metadata"].to_string(), is_settled: false },
-            None => View { text: "gone".to_owned(), is_settled: true },
+            Some(network) => {
+                Observation { text: network["metadata"].to_string(), is_settled: false }
+            }
+            None => Observation { text: "gone".to_owned(), is_settled: true },
         },
     })
 }
 
-fn nothing() -> View {
-    View { text: "nothing".to_owned(), is_settled: false }
+fn nothing() -> Observation {
+    Observation { text: "nothing".to_owned(), is_settled: false }
 }
 
-/// A GET; `None` when there is no such object.
+/// Sends a GET; `None` if the object does not exist.
 async fn get(client: &Client, path: &str) -> Result<Option<Value>, kube_client::Error> {
     let request =
         http::Request::get(path).body(Vec::new()).map_err(kube_client::Error::HttpError)?;
@@ -70,7 +72,7 @@ async fn network_and_events(
     client: &Client,
     network: &Value,
     wanted: Events,
-) -> Result<View, kube_client::Error> {
+) -> Result<Observation, kube_client::Error> {
     let status = &network["status"];
     let uid = text(&network["metadata"], "uid");
     let ready = conditions(network, |condition| {
@@ -94,13 +96,13 @@ async fn network_and_events(
         .and_then(|events| events["items"].as_array())
         .map(Vec::as_slice)
         .unwrap_or_default();
-    let judged = network["metadata"]["generation"] == status["observedGeneration"];
-    // The event about the present judgement, if it has been recorded: there may be several of one
-    // text, told as one.
-    let told = events
+    let is_current = network["metadata"]["generation"] == status["observedGeneration"];
+    // The event for the current status, if it has been recorded. Repeated events have the same text
+    // and are reported once.
+    let event = events
         .iter()
-        .find(|event| judged && status["conditions"][0]["message"] == event["message"]);
-    let event = told.map(|event| {
+        .find(|event| is_current && status["conditions"][0]["message"] == event["message"]);
+    let event = event.map(|event| {
         format!(
             "event {} {}: {}",
             text(event, "type"),
@@ -122,11 +124,11 @@ async fn network_and_events(
     let is_settled = match wanted {
         Events::Arrive => {
             lines.push(event.clone().unwrap_or_else(|| "no event".to_owned()));
-            judged && event.is_some()
+            is_current && event.is_some()
         }
-        Events::MayBeLost => judged,
+        Events::MayBeLost => is_current,
     };
-    Ok(View { text: lines.join("\n").replace(uid, "<uid>"), is_settled })
+    Ok(Observation { text: lines.join("\n").replace(uid, "<uid>"), is_settled })
 }
 
 fn text<'a>(value: &'a Value, member: &str) -> &'a str {
