@@ -319,7 +319,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
         "registry",
         &[
             &[
-                "followed",
+                "fifo_watch",
                 "foreign",
                 "origins",
                 "request",

@@ -45,7 +45,7 @@ use crate::subresource::Subresource;
 use crate::verb::Verb;
 use bytes::Bytes;
 use definition::Definition;
-use feed::{Feed, News};
+use feed::{CrdEvent, Feed};
 use naming::Names;
 use serde_json::Value;
 use serve::{Changes, Served};
@@ -160,8 +160,8 @@ impl Controller {
             tokio::select! {
                 biased;
                 // Cancel safe: what a dropped `next` has taken comes with the next.
-                news = feed.next() => match news {
-                    Some(news) => news.iter().for_each(|news| self.take(news)),
+                events = feed.next() => match events {
+                    Some(events) => events.iter().for_each(|event| self.take(event)),
                     None => return Ok(()),
                 },
                 // Cancel safe: a dropped `join_next` has taken nothing.
@@ -221,13 +221,13 @@ impl Controller {
         self.touched.insert(name);
     }
 
-    fn take(&mut self, news: &News) {
-        let (News::Definition(change) | News::Fence(change)) = news;
+    fn take(&mut self, event: &CrdEvent) {
+        let (CrdEvent::Definition(change) | CrdEvent::Fence(change)) = event;
         self.newest = self.newest.max(change.revision);
         if change.revision <= self.read_at.0 {
             return;
         }
-        if let News::Fence(change) = news {
+        if let CrdEvent::Fence(change) = event {
             let Some(name) = name_of(change.key(), fence::PREFIX) else { return };
             if let Some(served) = self.served.get_mut(&name) {
                 served.note_fence(change.now.as_ref().map(|item| item.revision));

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 /// What has changed.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum CrdEvent {
     /// A definition.
     Definition(Arc<Change>),
     /// A fence.
@@ -20,11 +20,11 @@ pub(super) enum News {
 /// A place behind everything that is in the cache. Dropping it gives the place back.
 #[derive(Debug)]
 pub(super) struct Feed {
-    definitions: Place,
-    fences: Place,
+    definitions: Subscription,
+    fences: Subscription,
 }
 #[derive(Debug)]
-struct Place {
+struct Subscription {
     cache: Arc<ResourceCache>,
     watcher: Watcher,
     taken: VecDeque<Arc<Change>>,
@@ -33,24 +33,27 @@ struct Place {
 impl Feed {
     /// What changes from now on.
     pub(super) fn begin(inner: &Inner) -> Self {
-        Self { definitions: Place::new(inner, PREFIX), fences: Place::new(inner, fence::PREFIX) }
+        Self {
+            definitions: Subscription::new(inner, PREFIX),
+            fences: Subscription::new(inner, fence::PREFIX),
+        }
     }
     /// The next changes, those of one definition in order. `None`: the cache's feed broke, or it
     /// was stopped. Cancel safe: what a dropped call has taken comes with the next.
-    pub(super) async fn next(&mut self) -> Option<Vec<News>> {
+    pub(super) async fn next(&mut self) -> Option<Vec<CrdEvent>> {
         poll_fn(|cx| {
             if self.definitions.poll(cx).is_err() || self.fences.poll(cx).is_err() {
                 return Poll::Ready(None);
             }
-            let definitions = self.definitions.taken.drain(..).map(News::Definition);
-            let news: Vec<_> =
-                definitions.chain(self.fences.taken.drain(..).map(News::Fence)).collect();
-            if news.is_empty() { Poll::Pending } else { Poll::Ready(Some(news)) }
+            let definitions = self.definitions.taken.drain(..).map(CrdEvent::Definition);
+            let events: Vec<_> =
+                definitions.chain(self.fences.taken.drain(..).map(CrdEvent::Fence)).collect();
+            if events.is_empty() { Poll::Pending } else { Poll::Ready(Some(events)) }
         })
         .await
     }
 }
-impl Place {
+impl Subscription {
     fn new(inner: &Inner, prefix: &str) -> Self {
         let cache = inner.cache.resource(prefix);
         let watcher = cache.begin(&Interest::default()).watcher;
@@ -67,7 +70,7 @@ impl Place {
         }
     }
 }
-impl Drop for Place {
+impl Drop for Subscription {
     fn drop(&mut self) {
         self.cache.end(&self.watcher);
     }
