@@ -322,7 +322,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
         "registry",
         &[
             &[
-                "followed",
+                "fifo_watch",
                 "foreign",
                 "origins",
                 "request",

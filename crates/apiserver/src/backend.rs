@@ -1,27 +1,27 @@
-//! Group versions that are served from elsewhere.
+//! Group versions that other servers or handlers serve.
 //!
 //! # Theory
 //!
-//! A [`Backend`] is one group version: who answers its requests (a [`Handler`]), its place in
-//! discovery, and the documents that discovery and OpenAPI show of it. It is a value. [`Backends`]
-//! holds all of them in one immutable table, which is replaced as a whole when one is put, removed,
-//! or comes and goes, so that a request sees one table from its beginning to its end.
+//! A [`Backend`] is one group version: the [`Handler`] that answers its requests, its position in
+//! discovery, and its discovery and OpenAPI documents. It is a value. [`Backends`] holds all of
+//! them in one immutable table, which is replaced as a whole when a backend is put, removed or
+//! changes its availability. A request uses one table from its beginning to its end.
 //!
-//! The server asks a backend for nothing but answers to its clients' requests. Documents are given
-//! with it: whoever has them from another server reads them there, and puts the backend again when
-//! they change.
+//! The server calls a backend only to answer its clients' requests. Documents are part of the
+//! backend: a caller that gets them from another server reads them there, and puts the backend
+//! again when they change.
 //!
 //! | a backend is | its requests     | aggregated discovery    | its OpenAPI v3 document |
 //! |--------------|------------------|-------------------------|-------------------------|
 //! | available    | its handler      | listed with resources   | as it was put           |
-//! | away         | 503              | listed as `Stale`       | in the index, 503       |
-//! | removed      | the catalog      | as the catalog says     | as the catalog says     |
+//! | unavailable  | 503              | listed as `Stale`       | in the index, 503       |
+//! | removed      | the catalog      | from the catalog        | from the catalog        |
 //!
-//! Legacy discovery lists its group version as long as it is there, and OpenAPI v2 has what it
-//! brings.
+//! Until it is removed, legacy discovery lists its group version and OpenAPI v2 contains its
+//! documents.
 //!
-//! A backend takes the place of rows of the same group version, built in or from a definition.
-//! Other versions of the group stay where they are.
+//! A backend replaces rows of the same group version, built in or from a definition. Other versions
+//! of the group are not affected.
 
 mod documents;
 mod served;
@@ -41,15 +41,15 @@ use std::sync::Arc;
 pub(crate) use documents::{Digest, Swagger, digest};
 pub(crate) use served::{Generation, Served};
 
-/// Group versions that can be put at the same time.
+/// Maximum number of backends.
 ///
-/// 1024: clusters have a handful. Each costs discovery an entry.
+/// 1024: clusters have a handful. Each adds an entry to discovery.
 pub const BACKENDS_MAX: usize = 1024;
-/// The longest document of a backend, in bytes.
+/// Maximum length of a document of a backend, in bytes.
 ///
 /// 4 MiB: the largest OpenAPI document of a built-in group version has less than one.
 pub const DOCUMENT_BYTES_MAX: usize = 4 << 20;
-/// The documents of all backends that are put at run time, in bytes and in sum.
+/// Maximum total length of the documents of all backends that are put at run time, in bytes.
 ///
 /// 64 MiB: a thousand of the size that a group version with one or two kinds has.
 pub const DOCUMENTS_BYTES_MAX: usize = 64 << 20;
@@ -58,79 +58,80 @@ pub const DOCUMENTS_BYTES_MAX: usize = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// The group is no DNS subdomain, or is the core group, which is always served by this server.
+    /// The group is not a DNS subdomain, or is the core group, which is always served by this
+    /// server.
     #[error("the group {group:?} is not a DNS subdomain")]
     Group {
         /// The group.
         group: String,
     },
-    /// The version is no DNS label.
+    /// The version is not a DNS label.
     #[error("the version {version:?} is not a DNS label")]
     Version {
         /// The version.
         version: String,
     },
-    /// A priority is out of the range that an `APIService` may have.
+    /// A priority is outside the range of an `APIService`.
     #[error("the {what} {value} is not between 1 and {max}")]
     Priority {
-        /// Which.
+        /// Which priority.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         value: u32,
-        /// What it may be.
+        /// Its maximum.
         max: u32,
     },
     /// A document is longer than [`DOCUMENT_BYTES_MAX`].
     #[error("the {what} has {bytes} bytes, the most is {DOCUMENT_BYTES_MAX}")]
     TooLarge {
-        /// Which.
+        /// Which document.
         what: &'static str,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
     /// A document is not JSON.
     #[error("read the {what}")]
     Json {
-        /// Which.
+        /// Which document.
         what: &'static str,
-        /// Why.
+        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },
-    /// A document lacks a member, or has another type there.
+    /// A document lacks a member, or the member has another type.
     #[error("the {what} has no {member}")]
     Member {
-        /// Which.
+        /// Which document.
         what: &'static str,
-        /// What it lacks.
+        /// The member.
         member: &'static str,
     },
     /// There are [`BACKENDS_MAX`] already.
-    #[error("{BACKENDS_MAX} group versions are served from elsewhere already")]
+    #[error("{BACKENDS_MAX} group versions have backends already")]
     TooMany,
     /// All documents together would be longer than [`DOCUMENTS_BYTES_MAX`].
     #[error(
         "the documents of all backends would have {bytes} bytes, the most is {DOCUMENTS_BYTES_MAX}"
     )]
     TooMuch {
-        /// How long they would be.
+        /// Their total length.
         bytes: usize,
     },
 }
 
-/// One group version that is served from elsewhere. Cheap to clone.
+/// One group version that another server or handler serves. Cheap to clone.
 ///
-/// A request for it passes the stages that every request passes: it is authenticated, audited,
-/// counted, held to the flow control and authorized with the verb, group, version, resource,
-/// namespace, name and subresource that its path says. Then its [`Handler`] gets it as it came,
-/// without its credentials; the [`Attributes`](crate::Attributes) are an extension, as
-/// `Arc<Attributes>`. The answer goes to the client unchanged. An answer that streams has the
-/// request's deadline like any other, a minute at most; watches and the subresources that connect
-/// (`exec`, `log`, `proxy`, …) have none, and end when the server drains. To upgrade a connection
-/// the handler takes hyper's `OnUpgrade` from the request's extensions, and puts a
-/// [`Conversation`](crate::Conversation) into those of a 101.
+/// A request for it passes the stages of every request: it is authenticated, audited, counted,
+/// subject to flow control, and authorized with the verb, group, version, resource, namespace, name
+/// and subresource in its path. Then its [`Handler`] gets the original request without credentials.
+/// The [`Attributes`](crate::Attributes) are an extension of the request, as `Arc<Attributes>`. The
+/// answer goes to the client unchanged. A streaming answer has the request's deadline like any
+/// other, at most a minute. Watches and connecting subresources (`exec`, `log`, `proxy`, …) have no
+/// deadline, and end when the server drains. To upgrade a connection, the handler takes hyper's
+/// `OnUpgrade` from the request's extensions, and puts a [`Conversation`](crate::Conversation) into
+/// those of a 101 answer.
 ///
-/// Admission, validation and storage are the backend's own: the registry never sees its objects.
+/// The backend does its own admission, validation and storage: the registry never sees its objects.
 ///
 /// ```
 /// use setpoint_apiserver::{Backend, Body, RequestBody};
@@ -157,7 +158,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// A builder; `group` is not the core group.
+    /// A builder. `group` must not be the core group.
     pub fn builder(group: &str, version: &str, handler: Arc<dyn Handler>) -> BackendBuilder {
         BackendBuilder {
             group_version: GroupVersion::new(group, version),
@@ -165,16 +166,16 @@ impl Backend {
             version_priority: VERSION_PRIORITY,
             handler,
             is_available: true,
-            given: documents::Given::default(),
+            documents: documents::RawDocuments::default(),
         }
     }
 
-    /// What it serves.
+    /// Its group version.
     pub fn group_version(&self) -> &GroupVersion {
         &self.group_version
     }
 
-    /// Whether its handler is asked.
+    /// Whether its handler is called.
     pub fn is_available(&self) -> bool {
         self.is_available
     }
@@ -188,7 +189,7 @@ impl Backend {
     }
 }
 
-/// Without the handler, which need not be printable.
+/// Without the handler, which need not implement `Debug`.
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Backend")
@@ -198,10 +199,10 @@ impl fmt::Debug for Backend {
     }
 }
 
-/// The priority of groups and versions that nobody gave one, as that of custom resources.
+/// The default priority of groups, as that of custom resources.
 const GROUP_PRIORITY: u32 = 1000;
 const VERSION_PRIORITY: u32 = 100;
-/// The range of `groupPriorityMinimum` and `versionPriority` of an `APIService`.
+/// The maximum of `groupPriorityMinimum` and `versionPriority` of an `APIService`.
 const GROUP_PRIORITY_MAX: u32 = 20_000;
 const VERSION_PRIORITY_MAX: u32 = 1000;
 
@@ -213,75 +214,75 @@ pub struct BackendBuilder {
     version_priority: u32,
     handler: Arc<dyn Handler>,
     is_available: bool,
-    given: documents::Given,
+    documents: documents::RawDocuments,
 }
 
 impl BackendBuilder {
-    /// Where the group stands in discovery, from 1 to 20000: higher ones first, then by name. A
-    /// group with several versions has the highest of theirs. Built-in groups have 16100 to 17900.
-    /// Default: 1000, as custom resources.
+    /// Position of the group in discovery, from 1 to 20000: higher ones first, then by name. A
+    /// group with several versions has their highest priority. Built-in groups have 16100
+    /// to 17900. Default: 1000, as custom resources.
     pub fn group_priority(mut self, priority: u32) -> Self {
         self.group_priority = priority;
         self
     }
 
-    /// Where the version stands in its group, from 1 to 1000: higher ones first, then as Kubernetes
-    /// orders versions. The first is the preferred one. Default: 100, as custom resources.
+    /// Position of the version in its group, from 1 to 1000: higher ones first, then in Kubernetes'
+    /// order of versions. The first is the preferred one. Default: 100, as custom resources.
     pub fn version_priority(mut self, priority: u32) -> Self {
         self.version_priority = priority;
         self
     }
 
-    /// Whether its handler answers now. Default: yes.
+    /// Whether its handler is available. Default: yes.
     pub fn available(mut self, is_available: bool) -> Self {
         self.is_available = is_available;
         self
     }
 
-    /// Its `APIResourceList`, in JSON: what `GET /apis/<group>/<version>` is answered with, and
-    /// what aggregated discovery shows where [`Self::discovery`] is not given. Default: that path
-    /// goes to the handler.
+    /// Its `APIResourceList` in JSON: the answer to `GET /apis/<group>/<version>`, and the source
+    /// of aggregated discovery unless [`Self::discovery`] is set. Default: the handler gets that
+    /// path.
     pub fn resources(mut self, list: impl Into<Bytes>) -> Self {
-        self.given.resources = Some(list.into());
+        self.documents.resources = Some(list.into());
         self
     }
 
-    /// Its `APIVersionDiscovery` (`apidiscovery.k8s.io/v2`), in JSON: what aggregated discovery
-    /// shows. Default: what [`Self::resources`] says; with neither it is listed as `Stale`.
+    /// Its `APIVersionDiscovery` (`apidiscovery.k8s.io/v2`) in JSON, for aggregated discovery.
+    /// Default: made from [`Self::resources`]; without either it is listed as `Stale`.
     pub fn discovery(mut self, version: impl Into<Bytes>) -> Self {
-        self.given.discovery = Some(version.into());
+        self.documents.discovery = Some(version.into());
         self
     }
 
-    /// Whether `GET /apis/<group>/<version>` goes to the handler although [`Self::resources`] is
-    /// given. Default: no.
+    /// Whether the handler gets `GET /apis/<group>/<version>` even if [`Self::resources`] is set.
+    /// Default: no.
     pub fn forward_discovery(mut self, enabled: bool) -> Self {
-        self.given.forward_discovery = enabled;
+        self.documents.forward_discovery = enabled;
         self
     }
 
-    /// Its OpenAPI v3 document, in JSON: served at `/openapi/v3/apis/<group>/<version>` as it is.
-    /// Default: it has none.
+    /// Its OpenAPI v3 document in JSON, served unchanged at `/openapi/v3/apis/<group>/<version>`.
+    /// Default: none.
     pub fn open_api_v3(mut self, document: impl Into<Bytes>) -> Self {
-        self.given.v3 = Some(document.into());
+        self.documents.v3 = Some(document.into());
         self
     }
 
-    /// An OpenAPI v2 document, in JSON. The paths of this group version and all definitions are
-    /// merged into `/openapi/v2`. A definition that says something else than one of the same name
-    /// there gets the suffix `_v2` (`_v3`, …), and references to it follow. Default: it has none.
+    /// An OpenAPI v2 document in JSON. The paths of this group version and all definitions are
+    /// merged into `/openapi/v2`. A definition that differs from another one of the same name gets
+    /// the suffix `_v2` (`_v3`, …), and references to it are renamed. Default: none.
     pub fn open_api_v2(mut self, document: impl Into<Bytes>) -> Self {
-        self.given.v2 = Some(document.into());
+        self.documents.v2 = Some(document.into());
         self
     }
 
-    /// The backend. Reads the documents it was given: where they are megabytes, call it off the
-    /// threads that serve.
+    /// Builds the backend. Parses its documents: if they have megabytes, call this on a blocking
+    /// thread.
     ///
     /// # Errors
     ///
-    /// For names and priorities that no `APIService` may have, and for documents that are too long
-    /// or not what they should be.
+    /// Names and priorities that are invalid in an `APIService`, and documents that are too long or
+    /// have another format.
     pub fn build(self) -> Result<Backend, BackendError> {
         let GroupVersion { group, version } = &self.group_version;
         if !name::dns1123_subdomain(group).is_empty() {
@@ -299,7 +300,7 @@ impl BackendBuilder {
             }
         }
         Ok(Backend {
-            documents: Arc::new(self.given.read(&self.group_version)?),
+            documents: Arc::new(self.documents.read(&self.group_version)?),
             group_version: self.group_version,
             group_priority: self.group_priority,
             version_priority: self.version_priority,
@@ -317,13 +318,12 @@ impl fmt::Debug for BackendBuilder {
     }
 }
 
-/// The backends of a server: a handle, cheap to clone. A change counts for requests that come after
-/// it.
+/// The backends of a server: a handle, cheap to clone. A change applies to later requests.
 #[derive(Debug, Clone, Default)]
 pub struct Backends(Arc<RwLock<Arc<Table>>>);
 
 impl Backends {
-    /// Those that a server begins with. Of two for one group version the later one counts.
+    /// The backends at start. Of two for the same group version, the later one is used.
     pub(crate) fn of(backends: Vec<Backend>) -> Self {
         let mut table = Table::default();
         for backend in backends {
@@ -336,7 +336,7 @@ impl Backends {
     ///
     /// # Errors
     ///
-    /// [`BackendError::TooMany`] and [`BackendError::TooMuch`]; nothing has changed then.
+    /// [`BackendError::TooMany`] and [`BackendError::TooMuch`]; nothing is changed then.
     pub fn put(&self, backend: Backend) -> Result<(), BackendError> {
         self.change(|table| {
             let GroupVersion { group, version } = backend.group_version();
@@ -354,7 +354,7 @@ impl Backends {
         })
     }
 
-    /// Whether the handler of a group version is asked from now on. False: there is no such
+    /// Sets whether the handler of a group version is called. Returns false if there is no such
     /// backend.
     pub fn set_available(&self, group_version: &GroupVersion, is_available: bool) -> bool {
         let GroupVersion { group, version } = group_version;
@@ -369,8 +369,8 @@ impl Backends {
         })
     }
 
-    /// Removes a backend: rows of the catalog serve the group version again, if there are any.
-    /// Requests that its handler has begun to answer go on. False: there was none.
+    /// Removes a backend: the group version is served by rows of the catalog again, if there are
+    /// any. Requests in its handler continue. Returns false if there was none.
     pub fn remove(&self, group_version: &GroupVersion) -> bool {
         let GroupVersion { group, version } = group_version;
         self.change(|table| {
@@ -389,7 +389,7 @@ impl Backends {
         table.get(&group_version.group, &group_version.version).map(|known| Backend::clone(known))
     }
 
-    /// Their group versions, in order of their names.
+    /// Their group versions, ordered by name.
     pub fn group_versions(&self) -> Vec<GroupVersion> {
         self.table().iter().map(|backend| backend.group_version.clone()).collect()
     }
@@ -398,8 +398,7 @@ impl Backends {
         self.0.read().clone()
     }
 
-    /// Makes the next table of the present one. What is dropped with the former is dropped without
-    /// the lock.
+    /// Replaces the table. The old table is dropped without the lock.
     fn change<T>(&self, change: impl FnOnce(&Table) -> (Option<Table>, T)) -> T {
         let mut newest = self.0.write();
         let (next, answer) = change(&newest);
@@ -413,10 +412,10 @@ impl Backends {
 /// All backends at one moment, by group and version.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
-    /// Grows by one with every change.
+    /// Increases by one with every change.
     pub(crate) generation: u64,
     groups: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Backend>>>,
-    /// Of all documents.
+    /// Total length of all documents.
     bytes: usize,
 }
 
@@ -437,7 +436,7 @@ impl Table {
         self.groups.values().flat_map(BTreeMap::values)
     }
 
-    /// A copy to be changed.
+    /// A copy to change.
     fn next(&self) -> Self {
         Self { generation: self.generation + 1, ..self.clone() }
     }
@@ -461,7 +460,7 @@ impl Table {
         }
     }
 
-    /// What a path (without its query, still percent-encoded) names here.
+    /// What a path (without its query, still percent-encoded) names in this table.
     pub(crate) fn find(&self, path: &str) -> Option<Found> {
         if self.is_empty() {
             return None;
@@ -485,15 +484,15 @@ impl Table {
 /// What a path names in a [`Table`].
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// `/apis/{group}`, of which some versions are served from elsewhere.
+    /// `/apis/{group}`, with some versions in this table.
     Group(Arc<str>),
     /// `/apis/{group}/{version}`.
     Version(Arc<Backend>),
-    /// Below that.
+    /// A path below a version.
     Resource {
         backend: Arc<Backend>,
         path: ResourcePath,
-        /// The deprecated `/watch/` prefix stood in the path.
+        /// Whether the path has the deprecated `/watch/` prefix.
         watch: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! Bodies: what is sent back, and reading what was sent within a limit.
+//! Response bodies, and reading request bodies up to a limit.
 
 use crate::BoxError;
 use bytes::{Bytes, BytesMut};
@@ -9,9 +9,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The longest request body in bytes.
+/// Maximum length of a request body in bytes.
 ///
-/// 3 MiB, as the reference server's; one byte more is answered with 413.
+/// 3 MiB, as the reference server's. A longer body is answered with 413.
 pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// A response body: nothing, one piece, or a stream of pieces.
@@ -19,33 +19,33 @@ pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 pub struct Body(Kind);
 
 enum Kind {
-    /// One piece, until it is taken.
+    /// One piece; `None` once it is taken.
     Once(Option<Bytes>),
     /// Pieces as they come.
     Stream(Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>),
 }
 
-/// Why an answer ends before it is whole. Its connection, over HTTP/2 its stream, is reset, so that
-/// nobody takes a part for the whole.
+/// Why an answer ends before it is complete. Its connection (over HTTP/2 its stream) is reset, so
+/// that the client cannot mistake a part for the whole.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// The client took too little of it for too long.
+    /// The client reads too slowly.
     #[error("the client reads its answer too slowly")]
     Slow,
     /// An item cannot be encoded.
     #[error("encode the answer: {0}")]
     Encode(String),
-    /// It was not whole when the request's time was over.
+    /// It was not complete at the request's deadline.
     #[error("the answer takes longer than its request may")]
     Late,
-    /// What it comes from broke off.
+    /// Its source failed.
     #[error("read the rest of the answer")]
     Broken(#[source] BoxError),
 }
 
 impl Body {
-    /// No bytes.
+    /// An empty body.
     pub fn empty() -> Self {
         Self(Kind::Once(None))
     }
@@ -56,19 +56,19 @@ impl Body {
         Self(Kind::Once((!bytes.is_empty()).then_some(bytes)))
     }
 
-    /// A piece per item of the stream, each flushed as it comes.
+    /// One piece per item of the stream, each flushed as it comes.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self::try_stream(stream.map(Ok))
     }
 
-    /// The same of a stream that may fail.
+    /// The same for a stream that may fail.
     pub fn try_stream(
         stream: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
     ) -> Self {
         Self(Kind::Stream(Box::pin(stream)))
     }
 
-    /// The bytes when the body is one piece; `None` for a stream.
+    /// The bytes if the body is one piece; `None` for a stream.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.0 {
             Kind::Once(bytes) => Some(bytes.as_deref().unwrap_or_default()),
@@ -116,14 +116,14 @@ impl http_body::Body for Body {
     }
 }
 
-/// A request body whose concrete type is forgotten, so that one pipeline serves every transport.
+/// A request body with its concrete type erased, so that one pipeline serves every transport.
 pub type RequestBody = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
 
 /// Reads a whole request body.
 ///
 /// # Errors
 ///
-/// 413 beyond [`BODY_BYTES_MAX`]; 400 when the client goes away or breaks the framing.
+/// 413 beyond [`BODY_BYTES_MAX`]; 400 if the client disconnects or breaks the framing.
 pub(crate) async fn read(mut body: RequestBody) -> Result<Bytes, ApiError> {
     use http_body::Body as _;
     use http_body_util::BodyExt as _;
@@ -140,7 +140,7 @@ pub(crate) async fn read(mut body: RequestBody) -> Result<Bytes, ApiError> {
         if so_far + data.len() > BODY_BYTES_MAX {
             return Err(ApiError::too_large(BODY_BYTES_MAX));
         }
-        // One piece, which is the usual case in process, is handed on without a copy.
+        // A single piece, which is the usual case in process, is not copied.
         match (&first, rest.is_empty()) {
             (None, true) => first = Some(data),
             (Some(head), true) => {

@@ -1,4 +1,4 @@
-//! A client inside the process: its service is the server.
+//! An in-process client: its HTTP service is the server.
 
 use crate::body::Body;
 use crate::server::ApiServer;
@@ -8,8 +8,7 @@ use setpoint_registry::Identity;
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 
-/// The server as seen by one identity. Requests go straight into the pipeline; streams come
-/// straight out of it.
+/// The server for one identity. Requests enter the pipeline directly; answers stream directly.
 #[derive(Debug, Clone)]
 struct InProcess {
     server: ApiServer,
@@ -40,9 +39,9 @@ where
 }
 
 impl ApiServer {
-    /// A client that talks to this server without a socket, as the server itself
-    /// (`system:apiserver` in `system:masters`). Call it within a tokio runtime: kube's client
-    /// queues requests on a task of its own, which ends with its last handle.
+    /// A client of this server without a socket, as the server itself (`system:apiserver` in
+    /// `system:masters`). Call it within a tokio runtime: kube's client queues requests on a task
+    /// of its own, which ends with its last handle.
     pub fn client(&self) -> kube_client::Client {
         self.client_as(Identity::loopback())
     }

@@ -1,8 +1,8 @@
-//! Discovery: which groups, versions and resources there are.
+//! Discovery: the served groups, versions and resources.
 //!
-//! Two forms of the same catalog. The legacy documents are small and made per request. The
-//! aggregated ones hold everything at once, so they are made once per catalog and form and answered
-//! by ETag afterwards; `/api` has the core group only, `/apis` all others.
+//! It has two forms of the same catalog. Legacy documents are small and made per request.
+//! Aggregated documents contain everything, so they are made once per catalog and form, and have an
+//! ETag; `/api` has the core group, `/apis` all others.
 
 mod aggregated;
 mod legacy;

@@ -1,4 +1,4 @@
-//! Routes that an embedder adds.
+//! Routes of an embedder.
 
 use crate::body::{Body, RequestBody};
 use futures::FutureExt as _;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 /// Answers requests under a path, or for a [`Backend`](crate::Backend). Functions are handlers.
 ///
-/// The request was authenticated, authorized (under a path as a request on it: `get /prefix/…`) and
-/// counted as any other; its [`Attributes`](crate::Attributes) are an extension, as
-/// `Arc<Attributes>`. It carries no `Authorization` header any more.
+/// The request was authenticated, authorized (under a path as a non-resource request: `get
+/// /prefix/…`) and counted like any other. Its [`Attributes`](crate::Attributes) are an extension,
+/// as `Arc<Attributes>`. Its `Authorization` header is removed.
 pub trait Handler: Send + Sync {
-    /// Answers. Dropped when the client goes away or the request's time is over.
+    /// Answers a request. The future is dropped if the client disconnects or the deadline passes.
     fn handle(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<Body>>;
 }
 
@@ -32,7 +32,7 @@ where
 pub(crate) struct Extra(Vec<(String, Arc<dyn Handler>)>);
 
 impl Extra {
-    /// Adds one. A prefix that is there already gets the new handler.
+    /// Adds a route, or replaces the handler of an existing prefix.
     pub(crate) fn add(&mut self, prefix: &str, handler: Arc<dyn Handler>) {
         let prefix = format!("/{}", prefix.trim_matches('/'));
         self.0.retain(|(known, _)| *known != prefix);
@@ -40,7 +40,7 @@ impl Extra {
         self.0.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
     }
 
-    /// The handler of a path: that of the longest prefix that ends at a slash or at its end.
+    /// The handler of a path: that of the longest prefix that ends at a slash or at the path's end.
     pub(crate) fn find(&self, path: &str) -> Option<Arc<dyn Handler>> {
         let is_under = |prefix: &str| {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -1,4 +1,4 @@
-//! What every request passes, in the order it meets them.
+//! The filters of every request, in order.
 
 pub(crate) mod audit_id;
 pub(crate) mod authenticate;

@@ -1,4 +1,4 @@
-//! What clients send and read in Go's own notation: quoted strings and durations.
+//! Go's notation of quoted strings and durations, which clients send and read.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) fn quote(text: &str) -> String {
 /// A signed duration, as `time.ParseDuration` reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GoDuration {
-    /// Whether a minus sign stood before it.
+    /// Whether it has a minus sign.
     pub(crate) negative: bool,
     /// Its size.
     pub(crate) size: Duration,
@@ -79,7 +79,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<GoDuration, String> {
         nanos += number * scale;
         rest = tail;
     }
-    // 2^63 nanoseconds is where Go's type ends.
+    // 2^63 nanoseconds is the limit of Go's type.
     if nanos >= 9.223_372_036_854_775e18 {
         return Err(invalid());
     }

@@ -6,7 +6,7 @@ use crate::respond;
 use http::{Response, StatusCode};
 use std::fmt::Write as _;
 
-/// What the checks look at.
+/// The state that the checks report.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Health {
     /// Start-up is done: the registry serves from filled caches.
@@ -36,7 +36,7 @@ impl Health {
         checks
     }
 
-    /// Answers a request for all checks, or for one of them.
+    /// Answers a request for all checks, or for a single one.
     pub(crate) fn respond(
         self,
         endpoint: &str,
@@ -89,7 +89,7 @@ impl Health {
     }
 }
 
-/// Why a check that was asked for by itself fails.
+/// The reason in the answer to a failed single check.
 fn reason(name: &str) -> String {
     match name {
         "etcd" => "etcd failed: the store does not answer".to_owned(),
@@ -110,7 +110,7 @@ mod tests {
     const UP: Health = Health { started: true, draining: false, store: true };
 
     #[test]
-    fn store_out_of_reach_is_told_by_healthz_and_livez_alone() {
+    fn an_unreachable_store_fails_healthz_and_livez_only() {
         let lost = Health { store: false, ..UP };
         assert_eq!(get(lost, "readyz", "").0, 200);
         for endpoint in ["healthz", "livez"] {

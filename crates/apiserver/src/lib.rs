@@ -4,12 +4,12 @@
 //! # Theory
 //!
 //! [`ApiServer`] is a [`tower_service::Service`] from an HTTP request to a response whose body may
-//! stream. A request goes through it once, top to bottom:
+//! stream. A request passes through it once, top to bottom:
 //!
 //! ```text
 //!  request
 //!    │  pipeline  every stage, in order: readiness → Attributes → authenticate → audit → flow control → authorize
-//!    │  route     path × catalog → what it names          verb      method → what it does
+//!    │  route     path and catalog → resource             verb      method → verb
 //!    │  negotiate Accept, Content-Type                    options   query and body options
 //!    ▼
 //!  registry       one call: no HTTP types below this line
@@ -19,19 +19,19 @@
 //! ```
 //!
 //! The same service answers in process (`ApiServer::client`, feature `client`: no socket, no TLS,
-//! streams included) and behind a [`Listener`](listen::Listener). Nothing in it is global, nothing
-//! reads a clock of its own, and every task belongs to the run future of a listener, so that a
-//! whole server on a current-thread runtime with paused time does the same thing each time.
+//! streams included) and behind a [`Listener`](listen::Listener). There is no global state and no
+//! own clock, and every task belongs to the run future of a listener. So a whole server on a
+//! current-thread runtime with paused time behaves the same in every run.
 //!
-//! Objects stay bytes: a GET hands out what the registry gave, a LIST joins items, a watch frame is
-//! encoded once for everyone. Trees are built for YAML, protobuf and Tables only.
+//! Objects stay bytes: a GET returns the registry's bytes, a LIST joins items, a watch frame is
+//! encoded once for all watchers. Only YAML, protobuf and Tables need trees.
 //!
-//! It does not know the informer or the runtime, which are its clients.
+//! It does not depend on the informer or the runtime, which are its clients.
 //!
-//! Left out, visibly: discovery documents and WebSocket messages in protobuf, CBOR, RBAC (unless it
-//! is given an [`Authorizer`](setpoint_registry::Authorizer), whoever is authenticated may do
-//! everything), impersonation, APIServices (a [`Backend`] is the door for them), fairness queues.
-//! What [`Metrics`] count is up to their implementation.
+//! Not implemented: discovery documents and WebSocket messages in protobuf; CBOR; RBAC (unless an
+//! [`Authorizer`](setpoint_registry::Authorizer) is set, authenticated users may do everything);
+//! impersonation; APIServices (add a [`Backend`] instead); fairness queues. [`Metrics`] is a trait:
+//! its implementation decides what it counts.
 
 mod backend;
 mod body;

@@ -1,22 +1,22 @@
-//! Lists, written from the bytes of their items a slice at a time.
+//! Writes lists from the bytes of their items, a slice at a time.
 //!
 //! # Theory
 //!
-//! A list is what stands before its items, the items, and what stands behind them. Each item is
-//! written by itself, so that nothing larger than an item is ever a tree, and a large list need not
-//! be in memory to be sent: [`ListWriter`] holds references to the stored objects and appends some
-//! of them at each call, about a millisecond's worth.
+//! A list consists of a head, its items and a tail. Each item is written by itself, so that only
+//! single items become trees, and a large list need not be in memory to be sent: [`ListWriter`]
+//! holds references to the stored objects and appends some of them per call, about a millisecond of
+//! work.
 //!
 //! | form | an item |
 //! |---|---|
-//! | JSON | the stored bytes with the resourceVersion spliced in; of built-in kinds without `apiVersion` and `kind`, which the list's own kind tells |
-//! | indented JSON | the same, as it stands inside two brackets |
+//! | JSON | the stored bytes with the resourceVersion spliced in; for built-in kinds without `apiVersion` and `kind`, which follow from the list's kind |
+//! | indented JSON | the same, indented inside two brackets |
 //! | Table, metadata only | its row, or its metadata |
-//! | YAML | the YAML of a list of it alone, without its first line |
-//! | protobuf | its message. All are made first: the length of the whole comes before them |
+//! | YAML | the YAML of a list of this item alone, without the first line |
+//! | protobuf | its message. All are made first, because the total length precedes them |
 //!
-//! The envelopes of built-in kinds and custom resources differ in the order of their members, as
-//! they do on the reference server.
+//! The envelopes of built-in kinds and custom resources differ in the order of their members, as on
+//! the reference server.
 
 use crate::body::BodyError;
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
@@ -30,18 +30,18 @@ use setpoint_registry::{List, Listed, Resource};
 use setpoint_schema::protobuf;
 use std::sync::Arc;
 
-/// Bytes of items that are written in one go, in each form about a millisecond's work.
+/// Bytes of items that are written at once: in each form about a millisecond of work.
 ///
-/// Found by measuring lists of 4 KB Pods: JSON is copied at some GB a second, YAML comes at 10 MB a
-/// second, the others between.
+/// From measurements of lists of 4 KB Pods: JSON is copied at some GB a second, YAML is written at
+/// 10 MB a second, the others are in between.
 const JSON_SLICE_BYTES: usize = 64 * 1024;
 /// See [`JSON_SLICE_BYTES`].
 const TREE_SLICE_BYTES: usize = 64 * 1024;
 /// See [`JSON_SLICE_BYTES`].
 const YAML_SLICE_BYTES: usize = 16 * 1024;
-/// Stands for the items in an envelope that is turned into YAML.
+/// Placeholder for the items in an envelope that is converted to YAML.
 const ITEMS_MARK: &str = "items-stand-here";
-/// How many brackets are open where items stand.
+/// The number of open brackets around items.
 const ITEM_DEPTH: usize = 2;
 
 /// How a list is written.
@@ -52,22 +52,22 @@ pub(crate) struct Form {
     pub(crate) encoding: Encoding,
     /// Indented, if it is JSON.
     pub(crate) pretty: bool,
-    /// What rows hold.
+    /// The contents of rows.
     pub(crate) include: IncludeObject,
-    /// The objects have the kind's printer.
+    /// Whether the objects have the kind's printer.
     pub(crate) has_printer: bool,
-    /// For ages.
+    /// The present time, for ages.
     pub(crate) now: Timestamp,
 }
 
 impl Form {
-    /// Makes Tables of the objects.
+    /// Converts the objects to Tables.
     pub(crate) fn printer(&self, version: MetaVersion) -> Printer<'_> {
         let columns = if self.has_printer { printable(&self.resource.columns) } else { None };
         Printer { columns, version, include: self.include, now: self.now }
     }
 
-    /// What stands before and behind the items, in JSON.
+    /// Head and tail in JSON.
     fn envelope(&self, list: &List) -> (String, String) {
         match self.transform {
             Transform::Table(version) => {
@@ -109,7 +109,7 @@ impl Form {
         }
     }
 
-    /// Appends an item as it stands in the list, with what separates it from the one before.
+    /// Appends an item in the list's form, with the separator before it.
     fn push(&self, out: &mut Vec<u8>, item: &Listed, is_first: bool) -> Result<(), BodyError> {
         match (self.encoding, self.pretty) {
             (Encoding::Yaml, _) => {
@@ -139,7 +139,7 @@ impl Form {
         Ok(())
     }
 
-    /// Bytes of items to write in one go.
+    /// Bytes of items per slice.
     fn slice_bytes(&self) -> usize {
         match (self.encoding, self.transform) {
             (Encoding::Yaml, _) => YAML_SLICE_BYTES,
@@ -148,13 +148,13 @@ impl Form {
         }
     }
 
-    /// Whether a tree is made of each item.
+    /// Whether each item is decoded to a tree.
     fn makes_trees(&self) -> bool {
         self.encoding != Encoding::Json || matches!(self.transform, Transform::Table(_))
     }
 }
 
-/// A list that is being written. It owns what it needs.
+/// A list that is being written. It owns its data.
 #[derive(Debug)]
 pub(crate) struct ListWriter {
     form: Form,
@@ -169,13 +169,13 @@ pub(crate) struct ListWriter {
 #[derive(Debug)]
 enum Items {
     Objects(std::vec::IntoIter<Listed>),
-    /// In protobuf, as many together as are written in one go.
-    Made(std::vec::IntoIter<Vec<u8>>),
+    /// Protobuf items, encoded, one buffer per slice.
+    Encoded(std::vec::IntoIter<Vec<u8>>),
 }
 
 impl ListWriter {
-    /// Begins with a list. Waits only if that is written in protobuf, whose items are made first;
-    /// what has no form in it, which objects at rest do have, is written in JSON instead.
+    /// Starts a list. Waits only for protobuf, whose items are encoded first. Items without a
+    /// protobuf form (as stored objects may have) are written in JSON instead.
     ///
     /// # Errors
     ///
@@ -189,7 +189,7 @@ impl ListWriter {
             match Self::in_protobuf(&form, &list, &large).await {
                 Ok(writer) => return Ok(writer),
                 Err(error) => {
-                    tracing::error!(%error, "answer in JSON what has no form in protobuf");
+                    tracing::error!(%error, "answer in JSON: the object has no protobuf form");
                     form.encoding = Encoding::Json;
                 }
             }
@@ -241,7 +241,7 @@ impl ListWriter {
                     encoder.push_item(&object, &mut made).map(|()| made)
                 };
                 slices.push(std::mem::take(&mut slice));
-                slices.push(large.off_threads(encode).await?.map_err(failed)?);
+                slices.push(large.run_blocking(encode).await?.map_err(failed)?);
                 continue;
             }
             object.clear();
@@ -260,7 +260,7 @@ impl ListWriter {
         Ok(Self {
             form: form.clone(),
             large: large.clone(),
-            items: Items::Made(slices.into_iter()),
+            items: Items::Encoded(slices.into_iter()),
             head,
             tail,
             is_first: true,
@@ -268,13 +268,13 @@ impl ListWriter {
         })
     }
 
-    /// The media type of what is written.
+    /// The media type of the output.
     pub(crate) fn media_type(&self) -> &'static str {
         self.form.encoding.media_type()
     }
 
-    /// Appends some more. Whether anything is left. Waits only for an item that is so large that it
-    /// is written off the threads that serve.
+    /// Appends a slice; whether anything is left. Waits only for an item that is so large that it
+    /// is written on a blocking thread.
     ///
     /// # Errors
     ///
@@ -287,7 +287,7 @@ impl ListWriter {
         let (mut n_read, most) = (0, self.form.slice_bytes());
         while n_read < most {
             match &mut self.items {
-                Items::Made(slices) => match slices.next() {
+                Items::Encoded(slices) => match slices.next() {
                     Some(mut slice) => {
                         n_read += slice.len();
                         if out.is_empty() { *out = slice } else { out.append(&mut slice) }
@@ -304,7 +304,7 @@ impl ListWriter {
                             let mut written = Vec::new();
                             form.push(&mut written, &item, is_first).map(|()| written)
                         };
-                        out.append(&mut self.large.off_threads(write).await??);
+                        out.append(&mut self.large.run_blocking(write).await??);
                     } else {
                         self.form.push(out, &item, is_first)?;
                     }
@@ -321,7 +321,7 @@ impl ListWriter {
     }
 }
 
-/// An envelope in YAML, cut where its items stand. An empty list is all of it.
+/// An envelope in YAML, split at its items. For an empty list it is complete.
 fn yaml_envelope(head: &str, tail: &str) -> Result<(Vec<u8>, Vec<u8>), BodyError> {
     let json = format!("{head}\"{ITEMS_MARK}\"{tail}");
     let yaml = to_yaml(json.as_bytes()).map_err(BodyError::Encode)?;
@@ -336,7 +336,7 @@ fn yaml_envelope(head: &str, tail: &str) -> Result<(Vec<u8>, Vec<u8>), BodyError
     Ok((yaml.as_bytes()[..start].to_vec(), yaml.as_bytes()[end..].to_vec()))
 }
 
-/// The list's metadata. `custom`: members in alphabetical order, `continue` always there.
+/// The list's metadata. `custom`: members in alphabetical order, `continue` always present.
 pub(crate) fn metadata(list: &List, custom: bool) -> String {
     let token = (custom || !list.continue_token.is_empty())
         .then(|| format!("\"continue\":{}", json!(list.continue_token)));

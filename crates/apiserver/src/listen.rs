@@ -3,20 +3,19 @@
 //! # Theory
 //!
 //! A [`Listener`] is bound first and run later, by [`setpoint_serve`]; its run future owns every
-//! connection. When `stop` is cancelled the listener takes no more connections, the server drains
-//! (watches end between two events), connections finish what they are answering, and after
+//! connection. When `stop` is cancelled the listener accepts no more connections, the server drains
+//! (watches end between two events), connections finish their present answers, and after
 //! [`DRAIN_MAX`] the rest is dropped.
 //!
-//! A peer that does nothing costs a bounded time: the handshake, the head of a request and (through
-//! the request's deadline) its body each end after a while, as does a connection that says nothing
-//! at all or takes in nothing of its answer. Of [`CONNECTIONS_MAX`] connections
-//! [`UNAUTHENTICATED_MAX`] may be unauthenticated, and the oldest of those ends when there are
-//! more: a connection is authenticated by its client certificate, or by the first request with a
-//! token.
+//! An idle or stalled peer has a bounded cost. The handshake, the head of a request and (through
+//! the request's deadline) its body each have a timeout, as has a connection that sends nothing or
+//! reads nothing of its answer. Of [`CONNECTIONS_MAX`] connections, at most [`UNAUTHENTICATED_MAX`]
+//! may be unauthenticated; beyond that, the oldest of those is closed. A connection is
+//! authenticated by its client certificate, or by the first request with a token.
 //!
-//! Over TLS a verified client certificate says who sends a request (common name and organizations),
-//! else a token does. Without TLS everyone is `system:masters`, so that such a listener is for this
-//! machine only, and refuses what a foreign web page may have sent.
+//! Over TLS, a verified client certificate identifies the user (common name and organizations),
+//! otherwise a token does. Without TLS every client is `system:masters`. Such a listener therefore
+//! binds to a loopback address only, and refuses requests that a foreign web page may have sent.
 
 mod pki;
 mod same_origin;
@@ -43,27 +42,27 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once, per listener. Four thousand idle HTTP/2 connections are some hundred MiB;
+/// Maximum connections per listener. Four thousand idle HTTP/2 connections take some hundred MiB;
 /// more clients than that belong behind a proxy.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// How many of them may be unauthenticated: a quarter. A new client has its place for as long as it
-/// takes to connect so many others, and needs it for one handshake and one request.
+/// Maximum unauthenticated connections: a quarter. A new client keeps its connection until this
+/// many others have connected, and needs it for one handshake and one request only.
 pub const UNAUTHENTICATED_MAX: usize = CONNECTIONS_MAX / 4;
 
-/// How long connections may finish what they are answering after `stop`.
+/// How long connections may finish their present answers after `stop`.
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// How long the head of a request may take, and the first one of a connection to come: 32 s, as
+/// Timeout for the head of a request, also for the first one of a connection: 32 s, as
 /// kube-apiserver's `ReadHeaderTimeout`.
 const HEAD_MAX: Duration = Duration::from_secs(32);
-/// How long a connection may be without a request, however it answers pings: 90 s, as
+/// How long a connection may be without a request, even if it answers pings: 90 s, as
 /// kube-apiserver's `IdleTimeout`.
 const IDLE_MAX: Duration = Duration::from_secs(90);
-/// How much is read of a body that an answer did not need: 256 KiB, as Go's server.
+/// How much of an unread request body is read after the answer: 256 KiB, as Go's server.
 const LEFTOVER_BYTES_MAX: usize = 256 * 1024;
 
-/// What a listener's peers may cost unless [`Listener::limits`] says otherwise.
+/// The default limits of a listener's peers; see [`Listener::limits`].
 pub const LIMITS: Limits = Limits {
     connections_max: CONNECTIONS_MAX,
     unauthenticated_max: Some(UNAUTHENTICATED_MAX),
@@ -74,7 +73,7 @@ pub const LIMITS: Limits = Limits {
     drain_max: DRAIN_MAX,
 };
 
-/// Why a listener cannot be made.
+/// Why a listener cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
@@ -83,17 +82,17 @@ pub enum ListenError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// Without authentication only this machine may get in.
+    /// Without authentication, only a loopback address is allowed.
     #[error("{address} is not a loopback address: only those may be served without authentication")]
     NotLoopback {
         /// The address.
         address: SocketAddr,
     },
-    /// The certificates do not make a TLS server.
+    /// The certificates are not valid for a TLS server.
     #[error("set up TLS")]
     Tls(#[from] PkiError),
 }
@@ -109,22 +108,22 @@ pub struct Listener {
     limits: Limits,
 }
 
-/// How a connection says who sends its requests.
+/// How the connections of a listener identify users.
 #[derive(Debug, Clone)]
 enum Peers {
-    /// Without TLS: everyone is this identity.
+    /// Without TLS: every client is this identity.
     All(Identity),
-    /// With TLS: the client certificate says so, or a token.
+    /// With TLS: by client certificate or token.
     Tls {
         /// TLS.
         config: Arc<rustls::ServerConfig>,
-        /// Tokens of this listener's own.
+        /// Tokens of this listener only.
         credentials: Credentials,
     },
 }
 
 impl Peers {
-    /// Who sends a request, if the connection knows.
+    /// The user of a request, if the connection identifies it.
     fn identify(&self, request: &mut Request<Received>) -> Option<Identity> {
         match self {
             Self::All(identity) => Some(identity.clone()),
@@ -138,12 +137,12 @@ impl Peers {
 }
 
 impl Listener {
-    /// Listens with TLS (HTTP/2 and HTTP/1.1), as a [`Tls`] or a [`Pki`] has it. Port 0 picks a
-    /// free one.
+    /// Listens with TLS (HTTP/2 and HTTP/1.1), with the certificates of a [`Tls`] or a [`Pki`].
+    /// Port 0 picks a free port.
     ///
     /// # Errors
     ///
-    /// When the address cannot be bound or the certificates do not fit.
+    /// The address cannot be bound, or the certificates are not valid.
     pub async fn secure(
         server: ApiServer,
         address: SocketAddr,
@@ -154,7 +153,7 @@ impl Listener {
         Self::bind(server, address, peers).await
     }
 
-    /// Tokens that a listener with TLS accepts besides the server's. Default: none.
+    /// Tokens that a listener with TLS accepts in addition to the server's. Default: none.
     pub fn credentials(mut self, accepted: Credentials) -> Self {
         if let Peers::Tls { credentials, .. } = &mut self.peers {
             *credentials = accepted;
@@ -162,19 +161,19 @@ impl Listener {
         self
     }
 
-    /// What peers may cost. Default: [`LIMITS`].
+    /// The limits of peers. Default: [`LIMITS`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Listens without TLS and without authentication, on a loopback address only: whoever connects
-    /// is in `system:masters`. Requests for a host other than `localhost`, `127.0.0.1` and `[::1]`,
-    /// and of pages of another origin, are answered with 403.
+    /// Listens without TLS and without authentication, on a loopback address only: every client is
+    /// in `system:masters`. Requests for a host other than `localhost`, `127.0.0.1` and `[::1]`,
+    /// and requests of pages of another origin, are answered with 403.
     ///
     /// # Errors
     ///
-    /// When the address is not a loopback one or cannot be bound.
+    /// The address is not a loopback address or cannot be bound.
     pub async fn insecure(server: ApiServer, address: SocketAddr) -> Result<Self, ListenError> {
         if !address.ip().is_loopback() {
             return Err(ListenError::NotLoopback { address });
@@ -193,13 +192,13 @@ impl Listener {
         Ok(Self { server, socket, address, peers, limits: LIMITS })
     }
 
-    /// The address it is bound to, with the port that was picked.
+    /// The address it is bound to, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`, then until connections have finished or [`DRAIN_MAX`] is over. Dropping
-    /// it drops every connection.
+    /// Serves until `stop`, then until connections have finished or [`DRAIN_MAX`] has passed.
+    /// Dropping the future drops every connection.
     pub async fn run(self, stop: CancellationToken) {
         let Self { server: api, socket, peers, limits, .. } = self;
         let mut server = Server::new(socket, limits);
@@ -212,7 +211,7 @@ impl Listener {
                 Peers::All(_) => same_origin::refuse(&request),
                 Peers::Tls { .. } => None,
             };
-            // What a peer may not bring itself: its connection says who it is.
+            // Requests cannot set this extension: only the connection identifies the user.
             if let Some(identity) = peers.identify(&mut request) {
                 request.extensions_mut().insert(identity);
             }
@@ -231,7 +230,7 @@ impl Listener {
         let served = async { tokio::join!(server.run(answer, stop.clone()), drain) };
         tokio::select! {
             _ = served => {}
-            // Cancel safe: it only looks, and ends with the connections.
+            // Cancel safe: it only checks, and ends with the connections.
             () = api.end_slow_answers() => {}
         }
     }

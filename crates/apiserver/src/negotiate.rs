@@ -1,15 +1,15 @@
-//! Content negotiation: which form of an answer a client accepts, and which form a body is in.
+//! Content negotiation: the encodings and forms that a client accepts, and the encoding of a body.
 //!
-//! JSON and YAML are served everywhere; protobuf where what is answered is a built-in kind:
-//! objects, lists and watches of those, the metadata of custom resources too, and `Status`. Tables
-//! and discovery documents are not written in it, nor custom resources.
+//! JSON and YAML are always available. Protobuf is available for built-in kinds: objects, lists and
+//! watches of those, metadata of custom resources too, and `Status`. Tables, discovery documents
+//! and custom resources have no protobuf form.
 
 use http::{HeaderMap, header};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::{Format, PatchType};
 
-/// How an answer is written.
+/// The encoding of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Encoding {
     /// `application/json`.
@@ -32,7 +32,7 @@ impl Encoding {
     }
 }
 
-/// The version of `meta.k8s.io` a transform is asked in.
+/// The version of `meta.k8s.io` of a transform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetaVersion {
     /// `v1`.
@@ -51,10 +51,10 @@ impl MetaVersion {
     }
 }
 
-/// What the answer is turned into (`as=`).
+/// The transform of the answer (`as=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Transform {
-    /// The object or list as it is.
+    /// The object or list unchanged.
     #[default]
     None,
     /// `Table`.
@@ -68,27 +68,27 @@ pub(crate) enum Transform {
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Accepted {
-    /// How it is written.
+    /// Its encoding.
     pub(crate) encoding: Encoding,
-    /// `pretty=1` stood in the clause.
+    /// Whether the clause has `pretty=1`.
     pub(crate) pretty: bool,
-    /// What to turn the object into.
+    /// The transform.
     pub(crate) transform: Transform,
 }
 
-/// What is negotiated for.
+/// The kind of endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// A resource of a built-in kind.
     Builtin {
-        /// A collection: its refusal lists the stream types too.
+        /// Whether it is a collection: its refusal lists the stream types too.
         collection: bool,
     },
-    /// A custom resource: takes partial wildcards.
+    /// A custom resource: accepts partial wildcards.
     Custom,
     /// A watch of either.
     Watch {
-        /// Of a custom resource.
+        /// Whether it is a custom resource.
         custom: bool,
     },
     /// Discovery documents: no transforms, no protobuf.
@@ -98,7 +98,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Whether what is answered can be written in protobuf.
+    /// Whether the answer has a protobuf form.
     fn has_protobuf(self, transform: Transform) -> bool {
         let custom = matches!(self, Self::Custom | Self::Watch { custom: true });
         match transform {
@@ -134,7 +134,7 @@ impl Clause<'_> {
         (self.main, self.sub) == ("application", "vnd.kubernetes.protobuf")
     }
 
-    /// The encoding a clause names, JSON or YAML; wildcards name JSON.
+    /// The encoding that a clause names, JSON or YAML; wildcards mean JSON.
     pub(crate) fn encoding(&self, partial_wildcards: bool) -> Option<Encoding> {
         match (self.main, self.sub) {
             ("*", "*") => Some(Encoding::Json),
@@ -172,7 +172,7 @@ fn clause(text: &str) -> Option<Clause<'_>> {
     Some(Clause { main: main.trim(), sub: sub.trim(), params, quality })
 }
 
-/// The `Accept` header, several lines joined; empty when absent.
+/// The `Accept` header, several lines joined; empty if missing.
 pub(crate) fn accept_header(headers: &HeaderMap) -> std::borrow::Cow<'_, str> {
     let mut lines = headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok());
     let first = lines.next().unwrap_or_default();
@@ -183,7 +183,7 @@ pub(crate) fn accept_header(headers: &HeaderMap) -> std::borrow::Cow<'_, str> {
 ///
 /// # Errors
 ///
-/// 406 in one of its texts when no clause can be met.
+/// 406 with one of its messages if no clause can be met.
 pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, ApiError> {
     if accept.trim().is_empty() {
         return Ok(Accepted::default());
@@ -247,7 +247,7 @@ fn not_acceptable(types: &str) -> ApiError {
     )
 }
 
-/// The transform a clause asks for; `None` when it asks for one that is not known.
+/// The transform in a clause; `None` if it is unknown.
 fn transform(clause: &Clause<'_>) -> Option<Transform> {
     let (kind, group, version) = (clause.param("as"), clause.param("g"), clause.param("v"));
     if matches!(clause.param("stream"), Some(stream) if stream != "watch") {
@@ -269,13 +269,13 @@ fn transform(clause: &Clause<'_>) -> Option<Transform> {
     }
 }
 
-/// The media type of a body, in lower case and without parameters; empty when absent.
+/// The media type of a body, in lower case and without parameters; empty if missing.
 fn content_type(headers: &HeaderMap) -> String {
     let text = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The form of a request body; a missing `Content-Type` means JSON.
+/// The encoding of a request body; a missing `Content-Type` means JSON.
 ///
 /// # Errors
 ///
@@ -293,7 +293,7 @@ pub(crate) fn body_format(headers: &HeaderMap, custom: bool) -> Result<Format, A
     }
 }
 
-/// The patch type of a request and the form of its document.
+/// The patch type of a request and the encoding of its document.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Who looks on: audit sinks and metrics. They are told of every request and decide nothing.
+//! Observers: audit sinks and metrics. They are called for every request and do not affect it.
 
 use parking_lot::Mutex;
 use setpoint_object::time::{Clock, Timestamp};
@@ -11,21 +11,21 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Where a request stands when an audit sink is told of it.
+/// The stage of a request in an audit event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// The user is known and nothing else has been done.
     RequestReceived,
-    /// A watch begins to answer: its head is sent, its events follow.
+    /// A watch starts to answer: its head is sent, its events follow.
     ResponseStarted,
-    /// The answer is there; of a watch, it has ended.
+    /// The answer is complete; a watch has ended.
     ResponseComplete,
     /// The handler panicked; the client gets a 500.
     Panic,
 }
 
 impl Stage {
-    /// The audit log's word.
+    /// The name in the audit log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RequestReceived => "RequestReceived",
@@ -40,27 +40,27 @@ impl Stage {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AuditEvent {
-    /// Which stage.
+    /// The stage.
     pub stage: Stage,
     /// The request, with its id and its annotations so far.
     pub request: Arc<Attributes>,
-    /// The HTTP code, once it is known. Absent at the end when the client went away before.
+    /// The HTTP code, once it is known. Absent at the end if the client disconnected before.
     pub code: Option<u16>,
-    /// When the request came.
+    /// When the request arrived.
     pub received: Timestamp,
     /// When this stage was reached.
     pub reached: Timestamp,
 }
 
-/// Takes audit events. What is kept of which request, the policy's level, is the sink's to decide.
+/// Receives audit events. The sink decides what it records of which request (the policy's level).
 ///
-/// It is called on the request's way, so that it must return at once: it may look, count and hand
-/// on. [`AuditQueue`] is a sink that hands on without ever waiting.
+/// It is called while the request is served, so it must return at once: it may inspect, count and
+/// forward. [`AuditQueue`] is a sink that forwards without waiting.
 ///
 /// ```
 /// use setpoint_apiserver::{AuditEvent, AuditSink, Stage};
 ///
-/// /// Writes who changes what to the log.
+/// /// Logs all changes and their users.
 /// #[derive(Debug)]
 /// struct Changes;
 ///
@@ -74,26 +74,26 @@ pub struct AuditEvent {
 /// }
 /// ```
 pub trait AuditSink: Debug + Send + Sync {
-    /// Takes an event. Must not block.
+    /// Records an event. Must not block.
     fn record(&self, event: AuditEvent);
 }
 
-/// Counts requests. Called on the request's way: must return at once. Every call has a default that
-/// does nothing.
+/// Counts requests. Called while the request is served: must return at once. By default, every
+/// method does nothing.
 pub trait Metrics: Debug + Send + Sync {
-    /// A request is being answered from now on.
+    /// A request starts.
     fn begun(&self, _request: &Attributes) {}
-    /// The head of the answer is there, this long after the request came. Of a watch, its events
+    /// The head of the answer is ready, `latency` after the request arrived. The events of a watch
     /// follow.
     fn answered(&self, _request: &Attributes, _code: u16, _latency: Duration) {}
-    /// A request is over, this long after it came: the answer is complete, the watch has ended, or
-    /// the client went away, which has no code before there is an answer. Once for each
-    /// [`Metrics::begun`].
+    /// A request ends, `elapsed` after it arrived: the answer is complete, the watch has ended, or
+    /// the client disconnected. There is no code if it disconnected before the answer. Called once
+    /// for each [`Metrics::begun`].
     fn ended(&self, _request: &Attributes, _code: Option<u16>, _elapsed: Duration) {}
 }
 
-/// An audit sink with a queue of fixed length: who reads it may wait, who records never does. What
-/// comes while it is full is dropped and counted.
+/// An audit sink with a queue of fixed length. The reader may wait; recording never waits. Events
+/// that find the queue full are dropped and counted.
 #[derive(Debug)]
 pub struct AuditQueue {
     capacity: usize,
@@ -103,7 +103,7 @@ pub struct AuditQueue {
 }
 
 impl AuditQueue {
-    /// An empty queue of at most this many events.
+    /// An empty queue of at most `capacity` events.
     pub fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self {
             capacity,
@@ -113,8 +113,8 @@ impl AuditQueue {
         })
     }
 
-    /// The next event, in the order in which they were recorded; waits for it. For one reader.
-    /// Dropping it loses nothing.
+    /// Waits for the next event, in the order in which they were recorded. For one reader. Dropping
+    /// the future loses nothing.
     pub async fn next(&self) -> AuditEvent {
         loop {
             let added = self.added.notified();
@@ -125,7 +125,7 @@ impl AuditQueue {
         }
     }
 
-    /// How many events were dropped since the beginning.
+    /// Number of events that were dropped since the start.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -145,7 +145,7 @@ impl AuditSink for AuditQueue {
     }
 }
 
-/// Everybody who looks on.
+/// All observers.
 #[derive(Debug)]
 pub(crate) struct Observers {
     pub(crate) audit: Vec<Arc<dyn AuditSink>>,
@@ -154,7 +154,7 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Begins with a request whose user is known.
+    /// Starts the observation of a request whose user is known.
     pub(crate) fn begin(self: &Arc<Self>, request: &Arc<Attributes>) -> Arc<Observation> {
         let observation = Observation {
             observers: self.clone(),
@@ -171,8 +171,8 @@ impl Observers {
     }
 }
 
-/// A request that is being answered. It is over when everybody has let go of this: the pipeline
-/// and, of a watch, its stream.
+/// A request in progress. It ends when all its references are dropped: by the pipeline and, for a
+/// watch, by its stream.
 #[derive(Debug)]
 pub(crate) struct Observation {
     observers: Arc<Observers>,
@@ -184,7 +184,7 @@ pub(crate) struct Observation {
 }
 
 impl Observation {
-    /// The head of the answer is there. `follows`: it is a watch, whose events follow.
+    /// The head of the answer is ready. `follows`: it is a watch, whose events follow.
     pub(crate) fn answered(&self, code: u16, follows: bool) {
         self.code.store(code, Ordering::Relaxed);
         let latency = self.begun.elapsed();
@@ -234,7 +234,7 @@ mod tests {
     use setpoint_registry::{Identity, Requested, Verb};
 
     #[tokio::test]
-    async fn full_queue_drops_and_counts_and_never_waits() {
+    async fn a_full_queue_drops_and_counts_without_waiting() {
         let queue = AuditQueue::new(3);
         let observers = Arc::new(Observers {
             audit: vec![queue.clone()],
@@ -246,7 +246,7 @@ mod tests {
         let observation = observers.begin(&request);
         observation.answered(200, true);
         drop(observation);
-        // Nobody reads: the next request finds no room.
+        // Nobody reads: the next request finds the queue full.
         drop(observers.begin(&request));
         assert_eq!(queue.dropped(), 2);
         let mut stages = Vec::new();

@@ -1,15 +1,15 @@
 //! OpenAPI v2 and v3 documents of everything that is served (spec: api-server §1.3, crd §12).
 //!
-//! Built-in types come from the facts tables, custom ones from their definitions' schemas. Nothing
-//! is built before it is asked for. `Documents` keeps the newest of what was made, each under an
-//! ETag that is a function of the rows it is made of, so that a change of one definition costs its
-//! own group version. Large documents are made in steps with other tasks in between, and the
-//! schemas of a server never exist as trees at the same time.
+//! Built-in types come from the facts tables, custom ones from their definitions' schemas.
+//! Documents are built on request. `Documents` caches the newest ones, each with an ETag that is a
+//! function of its rows, so that a change of one definition affects its own group version only.
+//! Large documents are built in steps with other tasks in between, and the schemas of a server
+//! never exist as trees at the same time.
 //!
-//! What clients read in them: `kubectl explain` the schemas of the v3 document of a group version;
+//! How clients use them: `kubectl explain` reads the schemas in the v3 document of a group version;
 //! `kubectl apply` and `diff` the merge keys and strategies; client-side validation the v2
 //! definitions (protobuf, for kubectl before 1.27); and every kubectl whether the PATCH operation
-//! of a kind takes `fieldValidation` and `dryRun`. Of the built-in types only `ObjectMeta` carries
+//! of a kind takes `fieldValidation` and `dryRun`. Of the built-in types, only `ObjectMeta` has
 //! descriptions: the facts tables have none.
 
 mod backend;
@@ -36,10 +36,10 @@ use std::sync::Arc;
 
 pub(crate) use serve::Documents;
 
-/// Documents of the v3 index beside those of group versions.
+/// Documents of the v3 index besides those of group versions.
 const OTHER_DOCUMENTS: [(&str, &str); 1] = [("version", "/version/")];
 
-/// Which OpenAPI is written.
+/// The OpenAPI version of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     V2,
@@ -56,13 +56,14 @@ impl Dialect {
     }
 }
 
-/// The media type of the Swagger 2.0 document in its protobuf encoding. Clients that ask by the
-/// older name [`V2_PROTOBUF_OLD_TYPE`] get it, too: they do not understand that one in an answer.
+/// The media type of the Swagger 2.0 document in its protobuf encoding. It is also the type of the
+/// answer to clients that request the older name [`V2_PROTOBUF_OLD_TYPE`]: they do not accept that
+/// name in an answer.
 pub const V2_PROTOBUF_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// What older clients write in `Accept`.
+/// The name in the `Accept` header of older clients.
 pub const V2_PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// The index over keys and hashes.
+/// The index of keys and hashes.
 fn index_of<'a>(documents: impl Iterator<Item = (&'a str, &'a str)>) -> Bytes {
     let paths: serde_json::Map<String, Value> = documents
         .map(|(key, hash)| {
@@ -94,7 +95,7 @@ fn v3_keys_of(groups: &[Group]) -> BTreeSet<String> {
     keys
 }
 
-/// What a key of [`v3_keys`] stands for.
+/// The document of a key of [`v3_keys`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Key<'a> {
     /// One path, and the definition of its answer.
@@ -121,7 +122,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// The document of a key of [`v3_keys`], in pieces: each is a small part of the work.
+/// The document of a key of [`v3_keys`], in pieces of little work each.
 fn v3_pieces<'a>(key: Key<'a>, rows: &'a [Row<'a>]) -> Pieces<'a> {
     match key {
         Key::Small(path, answer) => Box::new(std::iter::once(small_v3(path, answer))),
@@ -133,8 +134,8 @@ fn v3_pieces<'a>(key: Key<'a>, rows: &'a [Row<'a>]) -> Pieces<'a> {
     }
 }
 
-/// The ETag of a document of these rows, without quotes: uppercase hex SHA-512 of all that goes
-/// into it. So nothing is built to know whether a client has it.
+/// The ETag of a document of these rows, without quotes: uppercase hex SHA-512 of all inputs. So
+/// the document need not be built to answer a client that has it.
 fn etag(key: &str, rows: &[Arc<Resource>]) -> String {
     let mut hash = Sha512::new();
     let mut add = |text: &str| {
@@ -187,7 +188,7 @@ type Pieces<'a> = Box<dyn Iterator<Item = Vec<u8>> + Send + 'a>;
 #[derive(Debug, Clone, Copy)]
 enum Schema<'a> {
     BuiltIn(&'static str),
-    Custom(custom::Made<'a>),
+    Custom(custom::CustomSchema<'a>),
 }
 impl Schema<'_> {
     fn make(self, dialect: Dialect) -> Value {
@@ -249,8 +250,7 @@ fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str]) -> Pieces<'a> {
     Box::new(pieces)
 }
 
-/// The members of an object, in JSON, each appended by its function: the first without a comma in
-/// front.
+/// Appends the members of an object in JSON, each by its function, with commas between them.
 fn members<F: FnOnce(&mut Vec<u8>)>(
     members: impl Iterator<Item = (String, F)>,
 ) -> impl Iterator<Item = Vec<u8>> {
@@ -266,16 +266,15 @@ fn members<F: FnOnce(&mut Vec<u8>)>(
     })
 }
 
-/// How v2 is encoded.
+/// The encoding of v2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Encoding {
     Json,
     Protobuf,
 }
 
-/// What the rows of one group version bring into the v2 document: its paths, and the definitions of
-/// custom kinds. In JSON the members of an object without braces, in protobuf the fields of a
-/// message.
+/// The part of the v2 document for one group version: its paths, and the definitions of custom
+/// kinds. In JSON the members of an object without braces, in protobuf the fields of a message.
 #[derive(Debug, Default)]
 struct V2Part {
     paths: Vec<u8>,
@@ -287,7 +286,7 @@ impl V2Part {
     }
 }
 
-/// The steps in which a part is made; each is a small part of the work, and the last gives it.
+/// Builds a part in steps of little work each; the last step returns it.
 fn v2_part<'a>(
     rows: &'a [Row<'a>],
     encoding: Encoding,
@@ -329,7 +328,7 @@ fn add_v2(out: &mut Vec<u8>, encoding: Encoding, section: V2Section, name: Strin
     }
 }
 
-/// The same of the built-in definitions that `roots` lead to.
+/// The same for the built-in definitions that `roots` refer to.
 fn v2_shared(
     roots: Vec<&'static str>,
     encoding: Encoding,
@@ -345,7 +344,7 @@ fn v2_shared(
     })
 }
 
-/// The v2 document made of its parts, in pieces.
+/// Joins the parts of the v2 document, in pieces.
 fn v2_whole(parts: Vec<Arc<V2Part>>, encoding: Encoding) -> Pieces<'static> {
     let definitions: Vec<_> =
         parts.iter().filter(|part| !part.definitions.is_empty()).cloned().collect();
@@ -377,7 +376,7 @@ fn v2_whole(parts: Vec<Arc<V2Part>>, encoding: Encoding) -> Pieces<'static> {
     Box::new(pieces)
 }
 
-/// A document with one path that is read and, where it has one, the schema of its answer.
+/// A document with one path to read and, if there is one, the schema of its answer.
 fn small_v3(path: &str, answer: Option<&'static str>) -> Vec<u8> {
     let mut ok = json!({"description": "OK"});
     let mut components = serde_json::Map::new();
@@ -397,6 +396,6 @@ fn small_v3(path: &str, answer: Option<&'static str>) -> Vec<u8> {
 }
 
 fn write_value(out: &mut Vec<u8>, value: &Value) {
-    // A tree of JSON values written to memory cannot fail.
+    // Writing a tree of JSON values to memory cannot fail.
     let _ = serde_json::to_writer(out, value);
 }

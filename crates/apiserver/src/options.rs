@@ -1,4 +1,4 @@
-//! Query options of every verb, and the texts of their refusals.
+//! Query options of every verb, and the messages of their refusals.
 
 use crate::go;
 use crate::query::Query;
@@ -14,7 +14,7 @@ use setpoint_registry::{
 };
 use std::time::Duration;
 
-/// The longest field manager, in bytes; longer ones are refused with 422.
+/// Maximum length of a field manager in bytes; longer ones are refused with 422.
 const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 fn invalid(kind: &str, errors: &[field::Error]) -> ApiError {
@@ -32,7 +32,7 @@ pub(crate) fn write(query: &Query, kind: &str) -> Result<WriteOptions, ApiError>
     if errors.is_empty() { Ok(options) } else { Err(invalid(kind, &errors)) }
 }
 
-/// Options of a patch: apply needs a field manager, the others may not be forced.
+/// Options of a patch. Apply requires a field manager; the others must not have `force`.
 ///
 /// # Errors
 ///
@@ -83,7 +83,7 @@ fn check_field_manager(manager: &str, errors: &mut field::Errors) {
         errors.push(field::Error::too_long(path(), FIELD_MANAGER_BYTES_MAX));
     }
     for (at, c) in manager.char_indices() {
-        // What Go's `unicode.IsPrint` refuses and a field manager may come with.
+        // Characters that Go's `unicode.IsPrint` refuses and a field manager may contain.
         if c.is_control() || (c.is_whitespace() && c != ' ') {
             errors.push(field::Error {
                 kind: ErrorKind::Invalid,
@@ -103,7 +103,7 @@ fn dry_run(values: &[&str], errors: &mut field::Errors) -> bool {
 }
 
 /// Options of list, watch and deletecollection. A negative `timeoutSeconds` closes a watch at once
-/// (zero length); zero or none leaves its length to the registry (`None`).
+/// (zero duration). With zero or none, the registry chooses the duration (`None`).
 ///
 /// # Errors
 ///
@@ -162,7 +162,7 @@ pub(crate) fn list_named(query: &Query, name: &str) -> Result<ListOptions, ApiEr
     })
 }
 
-/// What a delete asks for, before it is validated.
+/// The options of a delete before validation.
 #[derive(Debug, Default)]
 struct RawDelete {
     dry_run: Vec<String>,
@@ -173,8 +173,8 @@ struct RawDelete {
     resource_version: Option<String>,
 }
 
-/// Options of delete and deletecollection: the body when there is one, else the query. `served`
-/// tells whether a group version is served, since a body may name any of them.
+/// Options of delete and deletecollection: the body if there is one, otherwise the query. `served`
+/// returns whether a group version is served, because a body may name any of them.
 ///
 /// # Errors
 ///

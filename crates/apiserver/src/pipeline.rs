@@ -1,26 +1,26 @@
-//! What every request passes, in the order it meets it.
+//! The stages of every request, in order.
 //!
 //! | stage        | over HTTP ([`Inner::answer`])                        | in process ([`Inner::enter_in_process`])  |
 //! |--------------|------------------------------------------------------|-------------------------------------------|
-//! | readiness    | waits a little for start-up, then 503                | the same                                  |
-//! | route        | path × catalog → what it names, and its verb         | resource × catalog, and its verb          |
-//! | `Attributes` | made of the above, headers and query                 | brought along                             |
-//! | deadline     | `?timeout=`, a minute at most                        | the caller's                              |
+//! | readiness    | waits a short time for start-up, then 503            | the same                                  |
+//! | route        | path and catalog → destination and verb              | resource and catalog, and its verb        |
+//! | `Attributes` | made from the above, headers and query               | passed by the caller                      |
+//! | deadline     | `?timeout=`, at most a minute                        | the caller's                              |
 //! | authenticate | the transport, tokens, `Authenticator`s, else 401    | the caller is trusted                     |
-//! | audit begins | `AuditSink`s and `Metrics` are told                  | the same                                  |
-//! | impersonate  | nobody can yet: it would change the user here        |                                           |
-//! | flow control | a place among those in flight, else 429              | the same                                  |
+//! | audit begins | calls `AuditSink`s and `Metrics`                     | the same                                  |
+//! | impersonate  | not implemented: it would change the user here       |                                           |
+//! | flow control | a permit for a request in flight, else 429           | the same                                  |
 //! | authorize    | `Authorizer`s, else 403                              | the same                                  |
-//! | elsewhere    | a `Backend` answers for its group version: no later stage is passed; 503 while it is away | 501: it is asked over HTTP, before the audit begins |
-//! | refusals     | 404 and 405, which nobody hears who may not ask      | the same, before the audit begins         |
-//! | answer       | a document, a route that was added, or negotiation and one call of the registry | the call    |
-//! | audit ends   | when the answer is there; of a watch, at its end     | the same                                  |
+//! | backend      | a `Backend` answers for its group version, and the later stages are skipped; 503 while it is unavailable | 501 before the audit begins: backends are called over HTTP only |
+//! | refusals     | 404 and 405, for authorized users only               | the same, before the audit begins         |
+//! | answer       | a document, an added route, or negotiation and one call of the registry | the call            |
+//! | audit ends   | when the answer is ready; for a watch at its end     | the same                                  |
 
 use crate::backend::{self, Backend, Found, Generation, Served};
 use crate::body::{Body, RequestBody};
 use crate::extra::Handler;
 use crate::filter::authenticate::{keep_connection, strip_credentials};
-use crate::filter::in_flight::Crowded;
+use crate::filter::in_flight::TooManyRequests;
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
 use crate::observe::Observation;
@@ -42,52 +42,52 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-/// What a server that has not started says.
+/// The message of a server that has not started.
 const STARTING: &str =
     "the request has been made before all known HTTP paths have been installed, please try again";
 
-/// A request over HTTP that has entered: what it says, and what it names at this moment.
-struct Entered<'a> {
+/// A request over HTTP after routing.
+struct RoutedRequest<'a> {
     parts: &'a Parts,
     query: Query,
     style: Style,
     catalog: Arc<Catalog>,
     backends: Arc<backend::Table>,
-    place: Place,
-    /// When the answer must be whole; `None`: it is long-running.
+    destination: Destination,
+    /// Deadline of the complete answer; `None`: the request is long-running.
     deadline: Option<Instant>,
 }
 
-/// Why a request gets no further than [`Inner::begin`].
+/// Why [`Inner::begin`] rejects a request.
 #[derive(Debug)]
-pub(crate) enum Stopped {
-    /// No place is free.
-    Crowded,
-    /// The user may not, or nobody can tell.
+pub(crate) enum Rejected {
+    /// Too many requests are in flight.
+    TooManyRequests,
+    /// Authorization failed or was not possible.
     Forbidden(ApiError),
 }
 
-impl From<Stopped> for ApiError {
-    fn from(stopped: Stopped) -> Self {
-        match stopped {
-            Stopped::Crowded => Crowded.into(),
-            Stopped::Forbidden(error) => error,
+impl From<Rejected> for ApiError {
+    fn from(rejected: Rejected) -> Self {
+        match rejected {
+            Rejected::TooManyRequests => TooManyRequests.into(),
+            Rejected::Forbidden(error) => error,
         }
     }
 }
 
-/// What a path names, beside what its [`Attributes`] say.
-enum Place {
-    /// A resource. `watch`: the deprecated `/watch/` prefix stood in the path.
+/// The destination of a path, besides its [`Attributes`].
+enum Destination {
+    /// A resource. `watch`: the path has the deprecated `/watch/` prefix.
     Resource { watch: bool },
     /// A document.
     Document(Route),
-    /// A route that was added.
+    /// An added route.
     Extra(Arc<dyn Handler>),
-    /// A group version that is served from elsewhere, or something below it.
-    Elsewhere(Arc<Backend>),
-    /// Nothing.
-    Nothing(Miss),
+    /// A group version of a backend, or a path below it.
+    Backend(Arc<Backend>),
+    /// No route.
+    None(Miss),
 }
 
 impl Inner {
@@ -108,16 +108,17 @@ impl Inner {
         }
         let catalog = self.registry.catalog();
         let backends = self.backends.table();
-        let (place, attributes) = self.name(&catalog, &backends, parts, &query, audit_id);
+        let (destination, attributes) = self.route(&catalog, &backends, parts, &query, audit_id);
         let is_long_running = attributes.is_long_running();
         let time = match deadline::of(&query, is_long_running) {
             Ok(time) => time,
             Err(error) => return respond::error(&error, &parts.headers, style),
         };
         let deadline = time.map(|time| Instant::now() + time);
-        let entered = Entered { parts, query, style, catalog, backends, place, deadline };
+        let request =
+            RoutedRequest { parts, query, style, catalog, backends, destination, deadline };
         let begun = OnceLock::new();
-        let pass = pin!(self.pass(entered, attributes, body, &begun));
+        let pass = pin!(self.pass(request, attributes, body, &begun));
         let response = deadline::within(time, pass).await;
         if let Some(observation) = begun.get() {
             let code = response.status();
@@ -127,16 +128,16 @@ impl Inner {
         response
     }
 
-    /// What a request over HTTP names, and its attributes. The user is not known yet.
-    fn name(
+    /// Routes a request over HTTP and makes its attributes. The user is not known yet.
+    fn route(
         &self,
         catalog: &Catalog,
         backends: &backend::Table,
         parts: &Parts,
         query: &Query,
         audit_id: &HeaderValue,
-    ) -> (Place, Attributes) {
-        let (place, requested, watch) = self.place(catalog, backends, parts.uri.path());
+    ) -> (Destination, Attributes) {
+        let (destination, requested, watch) = self.destination(catalog, backends, parts.uri.path());
         let named = match &requested {
             Requested::Resource(target) => Some(!target.name.is_empty()),
             Requested::Unrouted(path) => Some(!path.name.is_empty()),
@@ -160,58 +161,60 @@ impl Inner {
             audit_id: audit_id.to_str().unwrap_or_default().to_owned(),
             ..Attributes::new(Identity::anonymous(), verb, requested)
         };
-        (place, attributes)
+        (destination, attributes)
     }
 
-    /// Where a path leads, what it is about, and whether the deprecated `/watch/` prefix stood in
-    /// it.
-    fn place(
+    /// The destination of a path, its subject, and whether it has the deprecated `/watch/` prefix.
+    fn destination(
         &self,
         catalog: &Catalog,
         backends: &backend::Table,
         path: &str,
-    ) -> (Place, Requested, bool) {
+    ) -> (Destination, Requested, bool) {
         let as_path = || Requested::Path(path.to_owned());
         match backends.find(path) {
             Some(Found::Resource { backend, path, watch }) => {
-                return (Place::Elsewhere(backend), Requested::Unrouted(path), watch);
+                return (Destination::Backend(backend), Requested::Unrouted(path), watch);
             }
-            Some(Found::Version(backend)) => return (Place::Elsewhere(backend), as_path(), false),
+            Some(Found::Version(backend)) => {
+                return (Destination::Backend(backend), as_path(), false);
+            }
             Some(Found::Group(name)) => {
-                return (Place::Document(Route::ApiGroup(name)), as_path(), false);
+                return (Destination::Document(Route::ApiGroup(name)), as_path(), false);
             }
             None => {}
         }
         match route::route(catalog, path) {
             Ok(Route::Resource(found)) => {
                 let watch = found.watch;
-                (Place::Resource { watch }, Requested::Resource(found.target), watch)
+                (Destination::Resource { watch }, Requested::Resource(found.target), watch)
             }
-            Ok(document) => (Place::Document(document), as_path(), false),
+            Ok(document) => (Destination::Document(document), as_path(), false),
             Err(miss) => {
-                let place = match self.extra.find(path) {
-                    Some(handler) => Place::Extra(handler),
-                    None => Place::Nothing(miss),
+                let destination = match self.extra.find(path) {
+                    Some(handler) => Destination::Extra(handler),
+                    None => Destination::None(miss),
                 };
                 match route::unserved(path) {
-                    Some(named) => (place, Requested::Unrouted(named.path), named.watch),
-                    None => (place, as_path(), false),
+                    Some(named) => (destination, Requested::Unrouted(named.path), named.watch),
+                    None => (destination, as_path(), false),
                 }
             }
         }
     }
 
-    /// The stages that have a deadline.
+    /// The stages within the deadline.
     async fn pass(
         &self,
-        entered: Entered<'_>,
+        request: RoutedRequest<'_>,
         mut attributes: Attributes,
         body: RequestBody,
         begun: &OnceLock<Arc<Observation>>,
     ) -> Response<Body> {
-        let Entered { parts, query, style, catalog, backends, place, deadline } = entered;
+        let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
+            request;
         let failed = |error: &ApiError| respond::error(error, &parts.headers, style);
-        let may_be_anonymous = matches!(place, Place::Document(Route::Health { .. }));
+        let may_be_anonymous = matches!(destination, Destination::Document(Route::Health { .. }));
         let identity = self.authenticators.identify(parts, may_be_anonymous).await;
         let is_known = identity.is_some();
         attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
@@ -223,26 +226,26 @@ impl Inner {
         keep_connection(&parts.extensions, &attributes.identity);
         let permit = match self.begin(&attributes).await {
             Ok(permit) => permit,
-            Err(Stopped::Crowded) => return Crowded.respond(),
-            Err(Stopped::Forbidden(error)) => return failed(&error),
+            Err(Rejected::TooManyRequests) => return TooManyRequests.respond(),
+            Err(Rejected::Forbidden(error)) => return failed(&error),
         };
-        let watch = match place {
-            Place::Resource { watch } => watch,
-            Place::Document(route) => {
-                // Others do not wait for the store.
+        let watch = match destination {
+            Destination::Resource { watch } => watch,
+            Destination::Document(route) => {
+                // Other endpoints do not wait for the store.
                 let asks_store =
                     matches!(&route, Route::Health { endpoint, .. } if *endpoint != "readyz");
                 let store = !asks_store || self.registry.store_answers().await;
                 let served = self.served(catalog, backends);
                 return self.document(&route, parts, &query, style, &served, store).await;
             }
-            Place::Extra(handler) => {
+            Destination::Extra(handler) => {
                 let mut request = Request::from_parts(parts.clone(), body);
                 strip_credentials(request.headers_mut());
                 request.extensions_mut().insert(attributes);
                 return handler.handle(request).await;
             }
-            Place::Elsewhere(backend) => {
+            Destination::Backend(backend) => {
                 let forwarded = Forwarded {
                     backend: &backend,
                     parts,
@@ -255,8 +258,8 @@ impl Inner {
                 };
                 return forwarded.answer(body).await;
             }
-            Place::Nothing(Miss::Page) => return respond::page_not_found(),
-            Place::Nothing(Miss::Status(error)) => return failed(&error),
+            Destination::None(Miss::Page) => return respond::page_not_found(),
+            Destination::None(Miss::Status(error)) => return failed(&error),
         };
         let served = attributes
             .target()
@@ -290,8 +293,8 @@ impl Inner {
     ///
     /// # Errors
     ///
-    /// 503 before start-up is done, 404 and 405 for what is not served, 501 for what a backend
-    /// serves.
+    /// 503 before start-up is done, 404 and 405 for resources and verbs that are not served, 501
+    /// for a backend's resources.
     pub(crate) async fn enter_in_process(
         &self,
         mut request: Attributes,
@@ -304,7 +307,7 @@ impl Inner {
         if let Requested::Unrouted(path) = &mut request.requested {
             let path = std::mem::take(path);
             if self.backends.table().get(&path.group, &path.version).is_some() {
-                return Err(elsewhere(&path));
+                return Err(only_over_http(&path));
             }
             let scoped = !path.namespace.is_empty();
             let target =
@@ -318,24 +321,25 @@ impl Inner {
         }
     }
 
-    /// The stages between authentication and the answer, which are the same however a request came:
-    /// flow control, then authorization.
+    /// The stages between authentication and the answer, the same for all requests: flow control,
+    /// then authorization.
     ///
     /// # Errors
     ///
-    /// No place is free, or the user may not.
+    /// Too many requests are in flight, or the user is not authorized.
     pub(crate) async fn begin(
         &self,
         request: &Attributes,
-    ) -> Result<Option<OwnedSemaphorePermit>, Stopped> {
-        let permit = self.in_flight.enter(request).map_err(|Crowded| Stopped::Crowded)?;
+    ) -> Result<Option<OwnedSemaphorePermit>, Rejected> {
+        let permit =
+            self.in_flight.enter(request).map_err(|TooManyRequests| Rejected::TooManyRequests)?;
         match self.registry.authorize(request).await {
             Ok(()) => Ok(permit),
-            Err(error) => Err(Stopped::Forbidden(error)),
+            Err(error) => Err(Rejected::Forbidden(error)),
         }
     }
 
-    /// The catalog and the backends as one, made once for each pair of them.
+    /// The catalog and the backends combined, made once for each pair of them.
     fn served(&self, catalog: Arc<Catalog>, backends: Arc<backend::Table>) -> Arc<Served> {
         let generation = Generation::of(&catalog, &backends);
         if let Some(served) = &*self.served.lock()
@@ -349,7 +353,7 @@ impl Inner {
         served
     }
 
-    /// Everything that is not a resource. `store`: whether the store answers, where that is asked.
+    /// Answers every non-resource path. `store`: whether the store answers, if that is reported.
     async fn document(
         &self,
         route: &Route,
@@ -383,8 +387,8 @@ impl Inner {
     }
 }
 
-/// A backend speaks HTTP, and nobody here does.
-fn elsewhere(path: &ResourcePath) -> ApiError {
+/// The error for a backend's resource in process: backends are called over HTTP only.
+fn only_over_http(path: &ResourcePath) -> ApiError {
     let ResourcePath { group, version, resource, .. } = path;
     let message = format!(
         "{resource}.{version}.{group} is served by a backend, which is asked over HTTP only: use a client of this server"
@@ -392,7 +396,7 @@ fn elsewhere(path: &ResourcePath) -> ApiError {
     ApiError::new(501, Reason::Unknown, message)
 }
 
-/// Start-up is not done.
+/// The answer before start-up is done.
 fn unavailable() -> Response<Body> {
     let mut response = respond::plain(StatusCode::SERVICE_UNAVAILABLE, format!("{STARTING}\n"));
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -1,4 +1,4 @@
-//! Requests that a [`Backend`] answers, once they have passed the stages before.
+//! Forwards requests to a [`Backend`] after the earlier stages.
 
 use crate::backend::Backend;
 use crate::body::{Body, BodyError, RequestBody};
@@ -27,15 +27,15 @@ pub(crate) struct Forwarded<'a> {
     pub(crate) style: Style,
     pub(crate) attributes: Arc<Attributes>,
     pub(crate) observation: Arc<Observation>,
-    /// Its place among those in flight.
+    /// Its permit of the in-flight limit.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// When its answer must be whole; `None`: it is long-running.
+    /// Deadline of the complete answer; `None`: the request is long-running.
     pub(crate) deadline: Option<Instant>,
     pub(crate) drain: &'a CancellationToken,
 }
 
 impl Forwarded<'_> {
-    /// Answers.
+    /// Answers the request.
     pub(crate) async fn answer(self, body: RequestBody) -> Response<Body> {
         let Self { backend, parts, style, attributes, .. } = &self;
         if !backend.is_available() {
@@ -58,7 +58,7 @@ impl Forwarded<'_> {
         self.follow(response)
     }
 
-    /// Holds on to what the answer needs until it is whole, however it goes on.
+    /// Keeps the permit and the deadline until the answer is complete, however it is sent.
     fn follow(self, mut response: Response<Body>) -> Response<Body> {
         let Self { observation, permit, deadline, drain, .. } = self;
         if let Some(conversation) = Conversation::take(&mut response) {
@@ -90,11 +90,11 @@ impl Forwarded<'_> {
     }
 }
 
-/// What ends an answer that its backend does not.
+/// Ends an answer before its backend does.
 enum End {
-    /// The time of an ordinary request: the answer breaks off.
+    /// The deadline of an ordinary request: the answer is aborted.
     Deadline(Pin<Box<Sleep>>),
-    /// The server's end: a long-running answer ends between two pieces.
+    /// The server drains: a long-running answer ends between two pieces.
     Drain(Pin<Box<WaitForCancellationFutureOwned>>),
 }
 
@@ -113,7 +113,8 @@ impl Stream for Streamed {
         if self.is_over {
             return Poll::Ready(None);
         }
-        // Time counts although there are always more pieces; a drain lets out what is there.
+        // The deadline applies even if there are always more pieces. A drain lets ready pieces out
+        // first.
         if let End::Deadline(deadline) = &mut self.end
             && deadline.as_mut().poll(cx).is_ready()
         {
@@ -123,7 +124,7 @@ impl Stream for Streamed {
         loop {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    // Only data is left of a body.
+                    // Only data frames are forwarded.
                     if let Ok(bytes) = frame.into_data() {
                         return Poll::Ready(Some(Ok(bytes)));
                     }

@@ -2,7 +2,7 @@
 
 use setpoint_object::ApiError;
 
-/// A parsed query: pairs in order. A pair that cannot be decoded (`%zz`, `;`) is left out.
+/// A parsed query: pairs in order. Pairs that cannot be decoded (`%zz`, `;`) are dropped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -25,7 +25,7 @@ impl Query {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// The first value of a parameter, empty when absent.
+    /// The first value of a parameter, empty if missing.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }
@@ -45,7 +45,7 @@ impl Query {
     ///
     /// # Errors
     ///
-    /// 400 in the words of Go's `strconv` for anything else, the empty value included.
+    /// 400 with the message of Go's `strconv` for anything else, including the empty value.
     pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let digits = value.strip_prefix(['+', '-']).unwrap_or(value);
@@ -64,8 +64,8 @@ impl Query {
     }
 }
 
-/// Percent-decodes; `None` for a bad escape or text that is not UTF-8. `plus`: `+` stands for a
-/// space, as in queries.
+/// Percent-decodes; `None` for a bad escape or text that is not UTF-8. `plus`: `+` means a space,
+/// as in queries.
 pub(crate) fn decode(text: &str, plus: bool) -> Option<String> {
     let escaped = text.contains('%') || (plus && text.contains('+'));
     if !escaped {
@@ -74,14 +74,14 @@ pub(crate) fn decode(text: &str, plus: bool) -> Option<String> {
     String::from_utf8(unescape(text, plus)?).ok()
 }
 
-/// Percent-decodes a part of a query; what is not UTF-8 becomes U+FFFD, which no parameter takes
-/// for its absence.
+/// Percent-decodes a part of a query. Bytes that are not UTF-8 become U+FFFD, so that the value is
+/// not empty.
 fn decode_lossy(text: &str) -> Option<String> {
     decode(text, true)
         .or_else(|| Some(String::from_utf8_lossy(&unescape(text, true)?).into_owned()))
 }
 
-/// The bytes behind the escapes; `None` for a bad one.
+/// Decodes the escapes to bytes; `None` for a bad one.
 fn unescape(text: &str, plus: bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_utf8_is_not_the_same_as_no_text() {
+    fn a_value_that_is_not_utf8_differs_from_an_empty_one() {
         assert_eq!(Query::parse("continue=%ff").get("continue"), Some("\u{fffd}"));
     }
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_integers_are_refused_in_the_words_of_strconv() {
+    fn bad_integers_are_refused_with_the_messages_of_strconv() {
         assert_eq!(Query::parse("limit=-3").integer("limit").unwrap(), Some(-3));
         for (text, message) in [
             ("limit=foo", r#"strconv.ParseInt: parsing "foo": invalid syntax"#),

@@ -22,7 +22,7 @@ use setpoint_registry::{Attributes, Body as Sent, Catalog, Deleted, List, Regist
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// One request and what it is answered from.
+/// One request with the parts that answer it.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     // Helpers.
@@ -38,7 +38,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) large: &'a LargeAnswers,
 }
 
-/// A failure to answer with.
+/// An error to answer with.
 #[derive(Debug)]
 pub(crate) struct Refusal(pub(crate) ApiError);
 
@@ -49,13 +49,13 @@ impl From<ApiError> for Refusal {
 }
 
 impl Exchange<'_> {
-    /// Answers.
+    /// Answers the request.
     pub(crate) async fn answer(&self, body: RequestBody) -> Result<Response<Body>, Refusal> {
         let target = self.attributes.target()?;
         if let Some(text) = &target.resource.deprecation {
             self.attributes.warn(text.clone());
         }
-        // Boxed are those whose futures are long, so that a read is not as long as they.
+        // Long futures are boxed, so that a read's future stays small.
         match self.attributes.verb {
             Verb::Get => self.get(target).await,
             Verb::List => Box::pin(self.list(target)).await,
@@ -92,7 +92,7 @@ impl Exchange<'_> {
         let endpoint = Endpoint::Watch { custom: target.resource.custom };
         let accepted = negotiate(&accept_header(&self.parts.headers), endpoint)?;
         let include = IncludeObject::of(self.query)?;
-        // A name comes with the deprecated prefix only, where it selects.
+        // A name is possible with the deprecated prefix only; it acts as a selector.
         let options = options::list_named(self.query, &target.name)?;
         let events = self.registry.watch(self.attributes, &options).await?;
         let events = Events::new(events, self.drain.clone(), self.observation.clone());
@@ -144,13 +144,13 @@ impl Exchange<'_> {
         let options = self.delete_options(target, body).await?;
         match self.registry.delete(self.attributes, &options).await? {
             Deleted::Object { object, remains } => {
-                // 202 only where clients asked for background deletion in its oldest form.
+                // 202 only if the client requested background deletion in its oldest form.
                 let accepted_only = remains && options.orphan_dependents == Some(false);
                 let code = if accepted_only { StatusCode::ACCEPTED } else { StatusCode::OK };
                 self.object(code, accepted, target, object.bytes, true).await
             }
             Deleted::Gone { uid } => {
-                let status = gone(target, uid);
+                let status = deleted_status(target, uid);
                 self.object(StatusCode::OK, accepted, target, status, true).await
             }
         }
@@ -196,7 +196,7 @@ impl Exchange<'_> {
             Endpoint::Builtin { collection }
         };
         let accepted = negotiate(&accept_header(&self.parts.headers), endpoint)?;
-        // Checked before anything is done, so that a bad value costs no write.
+        // Checked before the operation, so that a bad value costs no write.
         if matches!(accepted.transform, Transform::Table(_)) {
             IncludeObject::of(self.query)?;
         }
@@ -227,9 +227,9 @@ impl Exchange<'_> {
         options::delete(self.query, &bytes, format, served)
     }
 
-    /// Answers with one object, transformed. A `Status` is never transformed. What makes a tree of
-    /// a large object does so off the threads that serve. `is_done`: a write has been done, and its
-    /// answer is not refused.
+    /// Answers with one object, transformed. A `Status` is never transformed. Trees of large
+    /// objects are made on a blocking thread. `is_done`: a write has been committed, so its answer
+    /// is not refused.
     async fn object(
         &self,
         code: StatusCode,
@@ -250,7 +250,7 @@ impl Exchange<'_> {
         if is_plain || !is_large {
             return Ok(answer());
         }
-        Ok(large.off_threads(answer).await.map_err(ApiError::internal)?)
+        Ok(large.run_blocking(answer).await.map_err(ApiError::internal)?)
     }
 
     /// Answers with a list, transformed.
@@ -287,7 +287,7 @@ impl Exchange<'_> {
     }
 }
 
-/// One object as it is answered with.
+/// The answer with one object.
 fn single(
     code: StatusCode,
     accepted: Accepted,
@@ -315,8 +315,8 @@ fn code(created: bool) -> StatusCode {
     if created { StatusCode::CREATED } else { StatusCode::OK }
 }
 
-/// The Success `Status` of a delete after which nothing remains.
-fn gone(target: &Target, uid: String) -> Bytes {
+/// The Success `Status` of a delete that removed the object.
+fn deleted_status(target: &Target, uid: String) -> Bytes {
     let resource = target.resource.group_resource();
     let status = Status {
         status: "Success".to_owned(),

@@ -1,5 +1,5 @@
-//! Writing answers: JSON, YAML or protobuf, indented or not, compressed or not; a `Status` for
-//! every failure.
+//! Writes answers: JSON, YAML or protobuf, indented or not, compressed or not; a `Status` for every
+//! failure.
 
 use crate::body::{Body, BodyError};
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
@@ -18,31 +18,31 @@ use setpoint_schema::protobuf;
 use std::io::Write as _;
 use std::sync::Arc;
 
-/// Bodies longer than this many bytes are compressed for clients that take gzip: 128 KiB, as the
+/// Bodies longer than this many bytes are compressed for clients that accept gzip: 128 KiB, as the
 /// reference server's.
 const GZIP_BYTES_MIN: usize = LARGE_BYTES_MIN;
-/// Bytes of a large answer that are made at a time, and then wait for the client: 64 KiB, four
-/// frames of HTTP/2 as clients take them.
+/// Bytes of a large answer that are made at a time and then wait for the client: 64 KiB, four
+/// HTTP/2 frames of the usual size.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Bytes that are compressed in one go: about a millisecond's work.
+/// Bytes that are compressed at once: about a millisecond of work.
 const ZIP_SLICE_BYTES: usize = 64 * 1024;
-/// Items whose sizes are summed up in one go: each may be a look into cold memory.
+/// Items whose sizes are added up at once: each may be a cache miss.
 const SUM_SLICE: usize = 8192;
-/// Bytes of a list around its items, generously.
+/// Upper bound of the bytes of a list around its items.
 const ENVELOPE_BYTES: usize = 512;
 
-/// What of a request decides how its answer is written.
+/// The properties of a request that decide how its answer is written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
     /// Indent JSON.
     pub(crate) pretty: bool,
-    /// The client takes gzip.
+    /// The client accepts gzip.
     pub(crate) gzip: bool,
 }
 
 impl Style {
-    /// From the headers and the query. `?pretty=false` wins over everything, then `?pretty=true`,
-    /// then the user agents of people at a terminal or a browser.
+    /// From headers and query. `?pretty=false` has the highest precedence, then `?pretty=true`,
+    /// then the user agents of terminals and browsers.
     pub(crate) fn of(headers: &HeaderMap, query: &Query) -> Self {
         let agent =
             headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Style {
     }
 }
 
-/// Answers with a JSON document in the accepted form.
+/// Answers with a JSON document in the accepted encoding.
 pub(crate) fn document(
     code: StatusCode,
     accepted: Accepted,
@@ -90,22 +90,22 @@ pub(crate) fn document(
     with_body(code, media_type, style, body)
 }
 
-/// A list, and what bounds its answer.
+/// A list and the limits of its answer.
 pub(crate) struct LargeList<'a> {
     pub(crate) form: Form,
     pub(crate) list: List,
     pub(crate) large: &'a LargeAnswers,
     pub(crate) user: &'a Arc<str>,
-    /// What is answered has been done, and cannot be refused.
+    /// The write is committed: its answer cannot be refused.
     pub(crate) is_done: bool,
 }
 
-/// Answers with a list. Up to [`LARGE_BYTES_MIN`] it is one piece, with its length; more is made as
+/// Answers with a list. Up to [`LARGE_BYTES_MIN`] it is one piece, with its length. More is made as
 /// the client reads it.
 ///
 /// # Errors
 ///
-/// 429 when too many large lists are being sent; 500 when one of the first items cannot be encoded.
+/// 429 if too many large lists are being sent; 500 if one of the first items cannot be encoded.
 pub(crate) async fn list(
     style: Style,
     LargeList { form, list, large, user, is_done }: LargeList<'_>,
@@ -117,12 +117,12 @@ pub(crate) async fn list(
         }
         items_bytes += items.iter().map(Listed::room).sum::<usize>();
     }
-    let place = async || match is_done {
-        true => Ok(large.place_at_once(user, items_bytes)),
-        false => large.place(user, items_bytes).await,
+    let permit = async || match is_done {
+        true => Ok(large.acquire_at_once(user, items_bytes)),
+        false => large.acquire(user, items_bytes).await,
     };
     // Taken before any work is done, if it is certain to be needed.
-    let early = if items_bytes > LARGE_BYTES_MIN { Some(place().await?) } else { None };
+    let early = if items_bytes > LARGE_BYTES_MIN { Some(permit().await?) } else { None };
     let mut writer =
         ListWriter::new(form, list, large.clone()).await.map_err(ApiError::internal)?;
     let mut first = Vec::with_capacity(items_bytes.min(LARGE_BYTES_MIN) + ENVELOPE_BYTES);
@@ -133,14 +133,14 @@ pub(crate) async fn list(
         }
         tokio::task::yield_now().await;
     }
-    let place = match early {
-        Some(place) => place,
-        None => place().await?,
+    let permit = match early {
+        Some(permit) => permit,
+        None => permit().await?,
     };
     let media_type = writer.media_type();
     let zip = style.gzip.then(Zip::new);
     let chunks = Chunks { writer, zip, first, is_done: false };
-    let body = Body::try_stream(place.send(chunks.into_stream()));
+    let body = Body::try_stream(permit.send(chunks.into_stream()));
     Ok(response(StatusCode::OK, media_type, style.gzip, body))
 }
 
@@ -148,7 +148,7 @@ pub(crate) async fn list(
 struct Chunks {
     writer: ListWriter,
     zip: Option<Zip>,
-    /// What is written and not yet handed on.
+    /// Written, but not yet sent.
     first: Vec<u8>,
     is_done: bool,
 }
@@ -165,7 +165,7 @@ impl Chunks {
         })
     }
 
-    /// The next one, of [`CHUNK_BYTES`] and what the last item has more. Yields between slices.
+    /// The next chunk: [`CHUNK_BYTES`] and the rest of its last item. Yields between slices.
     async fn next(&mut self) -> Result<Vec<u8>, BodyError> {
         let mut out = Vec::new();
         loop {
@@ -192,7 +192,7 @@ impl Chunks {
     }
 }
 
-/// Compression of an answer as it is made.
+/// Compresses an answer as it is made.
 struct Zip(flate2::write::GzEncoder<Vec<u8>>);
 
 impl Zip {
@@ -201,7 +201,7 @@ impl Zip {
         Self(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(4)))
     }
 
-    /// Compresses, and yields after each part of about a millisecond's work.
+    /// Compresses, and yields after each millisecond of work or so.
     async fn push_all(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), BodyError> {
         for (at, part) in bytes.chunks(ZIP_SLICE_BYTES).enumerate() {
             if at > 0 {
@@ -219,12 +219,12 @@ impl Zip {
     }
 }
 
-/// Into memory it does not fail.
+/// Compression to memory does not fail.
 fn unzippable(error: std::io::Error) -> BodyError {
     BodyError::Encode(error.to_string())
 }
 
-/// Bytes compressed as they are sent.
+/// Compresses bytes as they are sent.
 fn zipped(bytes: Bytes) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
     futures::stream::unfold(Some((Zip::new(), bytes)), |left| async move {
         let (mut zip, mut bytes) = left?;
@@ -244,14 +244,14 @@ fn zipped(bytes: Bytes) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
     })
 }
 
-/// What has no form in protobuf, which objects at rest do have, is answered in JSON: the write it
-/// may tell of is done.
+/// An object without a protobuf form (as stored objects may have) is sent in JSON, because the
+/// write that it answers may be committed.
 fn not_in_protobuf(error: &protobuf::EncodeError) -> &'static str {
-    tracing::error!(%error, "answer in JSON what has no form in protobuf");
+    tracing::error!(%error, "answer in JSON: the object has no protobuf form");
     Encoding::Json.media_type()
 }
 
-/// Adds the newline that ends an answer: in place if nobody else holds the bytes.
+/// Adds the final newline: in place if the bytes are not shared.
 fn with_newline(json: Bytes) -> Bytes {
     let mut text = match json.try_into_mut() {
         Ok(text) => text,
@@ -265,7 +265,7 @@ fn with_newline(json: Bytes) -> Bytes {
     text.freeze()
 }
 
-/// Answers with a body of a media type, compressed when it is long and the client takes it.
+/// Answers with a body of a media type, compressed if it is long and the client accepts it.
 pub(crate) fn with_body(
     code: StatusCode,
     media_type: &'static str,
@@ -294,14 +294,14 @@ fn response(
     response
 }
 
-/// JSON as YAML.
+/// Converts JSON to YAML.
 pub(crate) fn to_yaml(json: &[u8]) -> Result<String, String> {
     let value: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     serde_saphyr::to_string(&value).map_err(|error| error.to_string())
 }
 
-/// Answers with a failure's `Status`, in the form that the client accepts, or as indented JSON when
-/// it accepts none.
+/// Answers with the `Status` of a failure, in the encoding that the client accepts, or as indented
+/// JSON if it accepts none.
 pub(crate) fn error(error: &ApiError, headers: &HeaderMap, style: Style) -> Response<Body> {
     match negotiate(&accept_header(headers), Endpoint::Status) {
         Ok(accepted) => status(error, accepted, style),
@@ -309,7 +309,7 @@ pub(crate) fn error(error: &ApiError, headers: &HeaderMap, style: Style) -> Resp
     }
 }
 
-/// Answers with a failure's `Status`.
+/// Answers with the `Status` of a failure.
 fn status(error: &ApiError, accepted: Accepted, style: Style) -> Response<Body> {
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = document(code, accepted, style, error.to_json().into());
@@ -330,7 +330,7 @@ pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     response
 }
 
-/// As [`text`], with the header that keeps browsers from guessing.
+/// As [`text`], with the header that disables content sniffing.
 pub(crate) fn plain(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = text(code, body);
     response
@@ -339,30 +339,30 @@ pub(crate) fn plain(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> 
     response
 }
 
-/// `404 page not found`: nothing is served there.
+/// `404 page not found`: no route.
 pub(crate) fn page_not_found() -> Response<Body> {
     plain(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// `service unavailable`: who serves it is away.
+/// `service unavailable`: the backend is unavailable.
 pub(crate) fn service_unavailable() -> Response<Body> {
     plain(StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n")
 }
 
-/// No body.
+/// An answer without a body.
 pub(crate) fn empty(code: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = code;
     response
 }
 
-/// Longest total of warning texts in characters, and of one warning when that is exceeded.
+/// Maximum total length of warning texts in characters; see [`WARNING_CHARS_MAX`].
 const WARNINGS_CHARS_MAX: usize = 4096;
-/// See [`WARNINGS_CHARS_MAX`].
+/// Maximum length of one warning if all together exceed [`WARNINGS_CHARS_MAX`].
 const WARNING_CHARS_MAX: usize = 256;
 
-/// Adds one `Warning` header per text. Texts with control characters are dropped; when all together
-/// exceed their budget each is cut short and what still does not fit is dropped.
+/// Adds one `Warning` header per text. Drops texts with control characters. If all together are too
+/// long, each is truncated and those that still do not fit are dropped.
 pub(crate) fn add_warnings(headers: &mut HeaderMap, texts: &[String]) {
     let clean = || texts.iter().filter(|text| !text.chars().any(char::is_control));
     let total: usize = clean().map(|text| text.chars().count()).sum();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_pretty_for_people() {
+    fn json_is_indented_for_terminals_and_on_request() {
         assert!(style(&[("user-agent", "curl/8.5.0")], "").pretty);
         assert!(!style(&[("user-agent", "curl/8.5.0")], "pretty=false").pretty);
         assert!(style(&[("user-agent", "kubectl/v1.32")], "pretty=1").pretty);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_quoted_and_kept_within_their_budget() {
+    fn warnings_are_quoted_and_limited() {
         let mut headers = HeaderMap::new();
         add_warnings(&mut headers, &["unknown field \"a\"".into(), "bad\u{1}".into()]);
         let lines: Vec<_> = headers.get_all(header::WARNING).iter().collect();
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn error_nobody_can_take_is_indented_json() {
+    fn an_error_in_no_acceptable_encoding_is_indented_json() {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/html"));
         let response = error(&ApiError::unauthorized(), &headers, style(&[], ""));

@@ -1,4 +1,4 @@
-//! Paths that are not resources: the index, the version and discovery.
+//! Non-resource paths: the index, the version and discovery.
 
 use crate::backend::Served;
 use crate::body::Body;
@@ -12,14 +12,14 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, GroupVersion};
 
-/// What the documents are made from.
+/// The sources of the documents.
 #[derive(Debug)]
 pub(crate) struct Site<'a> {
-    /// What is served.
+    /// The catalog and the backends.
     pub(crate) served: &'a Served,
     /// The aggregated documents.
     pub(crate) aggregated: &'a Aggregated,
-    /// Routes that were added.
+    /// Added routes.
     pub(crate) extra: &'a Extra,
     /// The server's own `host:port`.
     pub(crate) address: &'a str,
@@ -30,7 +30,7 @@ impl Site<'_> {
     ///
     /// # Errors
     ///
-    /// 406 when no form of a document is acceptable.
+    /// 406 if no form of a document is acceptable.
     pub(crate) fn respond(
         &self,
         route: &Route,
@@ -62,7 +62,7 @@ impl Site<'_> {
         Ok(respond::document(StatusCode::OK, accepted, style, document.to_string().into()))
     }
 
-    /// Every root that is served, sorted.
+    /// Every served root path, sorted.
     fn paths(&self) -> Vec<String> {
         let mut paths: Vec<String> = [
             "/api",
@@ -92,7 +92,7 @@ impl Site<'_> {
     }
 }
 
-/// JSON for people, whatever they accept.
+/// Indented JSON, whatever the client accepts.
 fn indented(document: &Value, style: Style) -> Response<Body> {
     let accepted = Accepted { pretty: true, ..Accepted::default() };
     respond::document(StatusCode::OK, accepted, style, document.to_string().into())

@@ -1,16 +1,15 @@
-//! From a path to what it names, against the catalog of one moment.
+//! Routes a path with the catalog of one moment.
 //!
-//! Routing is a walk over path segments: roots that are not resources first, then `/api/{version}`
-//! and `/apis/{group}/{version}` followed by a resource path. A path that names nothing tells how
-//! that is answered, because clients read it: plain text where no route exists at all, a `Status`
-//! below a built-in group.
+//! Routing walks over the path segments: non-resource roots first, then `/api/{version}` and
+//! `/apis/{group}/{version}` followed by a resource path. The form of a 404 matters to clients:
+//! plain text where no route exists at all, a `Status` below a built-in group.
 
 use crate::query::decode;
 use setpoint_object::ApiError;
 use setpoint_registry::{Catalog, Resource, ResourcePath, Subresource, Target, Verb};
 use std::sync::Arc;
 
-/// What a path names.
+/// The route of a path.
 #[derive(Debug, Clone)]
 pub(crate) enum Route {
     /// `/`.
@@ -37,7 +36,7 @@ pub(crate) enum Route {
         /// Version.
         version: Arc<str>,
     },
-    /// `/openapi/…`: what follows.
+    /// `/openapi/…`: the rest of the path.
     OpenApi(String),
     /// A resource path.
     Resource(ResourceRoute),
@@ -46,13 +45,13 @@ pub(crate) enum Route {
 /// A path of a served resource.
 #[derive(Debug, Clone)]
 pub(crate) struct ResourceRoute {
-    /// What it names.
+    /// The target.
     pub(crate) target: Target,
-    /// The deprecated `/watch/` prefix stood in the path.
+    /// Whether the path has the deprecated `/watch/` prefix.
     pub(crate) watch: bool,
 }
 
-/// How a path that names nothing is answered.
+/// The answer to a path without a route.
 #[derive(Debug)]
 pub(crate) enum Miss {
     /// `404 page not found` as plain text.
@@ -66,7 +65,7 @@ impl Miss {
         Self::Status(Box::new(ApiError::no_route()))
     }
 
-    /// As a `Status`, where nobody reads plain text.
+    /// As a `Status`, for callers that cannot use plain text.
     pub(crate) fn into_error(self) -> ApiError {
         match self {
             Self::Page => ApiError::no_route(),
@@ -75,11 +74,11 @@ impl Miss {
     }
 }
 
-/// Finds what a path (without its query, still percent-encoded) names.
+/// Finds the route of a path (without its query, still percent-encoded).
 ///
 /// # Errors
 ///
-/// How to answer when it names nothing.
+/// The answer if there is none.
 pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Miss> {
     let path = decode(path, false).ok_or(Miss::Page)?;
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(&path).split('/').collect();
@@ -150,7 +149,7 @@ fn group_version(
         [resource] => (*resource, "", ""),
         [resource, name] => (*resource, *name, ""),
         [resource, name, subresource] => (*resource, *name, *subresource),
-        // Only a proxy passes a path on.
+        // Only a proxy passes the rest of the path on.
         [resource, name, "proxy", ..] => (*resource, *name, "proxy"),
         _ => return Err(miss()),
     };
@@ -170,7 +169,7 @@ fn group_version(
 ///
 /// # Errors
 ///
-/// How to answer when there is none, or none with this scope or subresource.
+/// The answer if there is none, or none with this scope or subresource.
 pub(crate) fn find(catalog: &Catalog, path: ResourcePath, scoped: bool) -> Result<Target, Miss> {
     let ResourcePath { group, version, resource, namespace, name, subresource } = path;
     let Some(row) = catalog.get(&group, &version, &resource) else {
@@ -178,8 +177,8 @@ pub(crate) fn find(catalog: &Catalog, path: ResourcePath, scoped: bool) -> Resul
         return Err(if is_custom { Miss::Page } else { Miss::no_route() });
     };
     let miss = || if row.custom { Miss::Page } else { Miss::no_route() };
-    // The object's path must have the scope that the resource has; the collection of all namespaces
-    // has none.
+    // An object's path must match the scope of its resource. The collection of all namespaces has
+    // no namespace.
     if scoped != row.scope.is_namespaced() && !(row.scope.is_namespaced() && name.is_empty()) {
         return Err(miss());
     }
@@ -194,23 +193,23 @@ pub(crate) fn find(catalog: &Catalog, path: ResourcePath, scoped: bool) -> Resul
         return Err(Miss::no_route());
     }
     check_name(&name)?;
-    // A namespace object counts as inside itself.
+    // A Namespace object is in its own namespace.
     let is_namespace = group.is_empty() && resource == "namespaces";
     let namespace = if is_namespace { String::new() } else { namespace };
     Ok(Target { resource: row.clone(), namespace, name, subresource })
 }
 
-/// What a path says of a resource that no row of the catalog serves.
+/// A resource path that no row of the catalog serves.
 #[derive(Debug)]
 pub(crate) struct Unserved {
-    /// What it names.
+    /// The resource.
     pub(crate) path: ResourcePath,
-    /// The deprecated `/watch/` prefix stood in the path.
+    /// Whether the path has the deprecated `/watch/` prefix.
     pub(crate) watch: bool,
 }
 
-/// What a path says of a resource that is not served here, for those who decide about requests
-/// before they are answered. `None`: the path is no resource's.
+/// Parses a resource path that is not served here, so that the request can be authorized before it
+/// is refused. `None`: not a resource path.
 pub(crate) fn unserved(path: &str) -> Option<Unserved> {
     let path = decode(path, false)?;
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -245,12 +244,12 @@ pub(crate) fn unserved(path: &str) -> Option<Unserved> {
     })
 }
 
-/// Whether single objects of a resource have a path: reviews and bindings have none.
+/// Whether single objects of a resource have a path: reviews and bindings do not.
 fn has_items(row: &Resource) -> bool {
     [Verb::Get, Verb::Update, Verb::Patch, Verb::Delete].iter().any(|verb| row.serves(verb))
 }
 
-/// A name in a URL must be a path segment on every verb.
+/// A name in a URL must be a valid path segment, for every verb.
 fn check_name(name: &str) -> Result<(), Miss> {
     let why = match name {
         "." => "may not be '.'",

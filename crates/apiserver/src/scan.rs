@@ -1,5 +1,5 @@
-//! The top level of an encoded object, without a tree: where each member lies, so that lists,
-//! tables and metadata-only answers are cut from stored bytes.
+//! Scans the top level of an encoded object without a tree. Lists, tables and metadata-only answers
+//! are cut from stored bytes.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub(crate) struct Member {
     pub(crate) value: Range<usize>,
 }
 
-/// The members of an encoded object in order. Ends early at anything that is not JSON: bytes come
+/// The members of an encoded object in order. Stops at anything that is not JSON: the bytes come
 /// from the registry, which encoded them.
 #[derive(Debug, Clone)]
 pub(crate) struct Members<'a> {
@@ -20,7 +20,7 @@ pub(crate) struct Members<'a> {
     at: usize,
 }
 
-/// Walks the members of an object.
+/// Iterates over the members of an object.
 pub(crate) fn members(bytes: &[u8]) -> Members<'_> {
     let at = skip_space(bytes, 0);
     let at = if bytes.get(at) == Some(&b'{') { at + 1 } else { bytes.len() };
@@ -56,15 +56,14 @@ pub(crate) fn member<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
 
 /// Indents compact JSON with two spaces as Go's `json.Indent` does.
 pub(crate) fn indent(bytes: &[u8]) -> Vec<u8> {
-    // Room for the newline that ends an answer, too.
+    // With room for the newline that ends an answer.
     let mut out = Vec::with_capacity(bytes.len() * 2 + 1);
     push_indented(&mut out, bytes, 0);
     out
 }
 
-/// Appends a part of a JSON text, indented. `depth`: how many brackets are open before it. A part
-/// ends where a value or an item of a list does, or behind an opening bracket that something
-/// follows.
+/// Appends a part of a JSON text, indented. `depth`: the number of open brackets before it. A part
+/// ends after a value or an item of a list, or after an opening bracket that is not closed at once.
 pub(crate) fn push_indented(out: &mut Vec<u8>, bytes: &[u8], mut depth: usize) {
     let mut at = 0;
     while at < bytes.len() {
@@ -103,7 +102,7 @@ pub(crate) fn push_indented(out: &mut Vec<u8>, bytes: &[u8], mut depth: usize) {
     }
 }
 
-/// Begins a line inside so many brackets.
+/// Starts a line inside `depth` brackets.
 fn push_line(out: &mut Vec<u8>, depth: usize) {
     out.push(b'\n');
     out.resize(out.len() + depth * 2, b' ');
@@ -171,14 +170,14 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn member_is_found_behind_nested_and_escaped_ones() {
+    fn a_member_after_nested_and_escaped_ones_is_found() {
         let object = br#"{"a":{"metadata":1},"b":"\"metadata\":2","metadata":{"name":"x"},"z":3}"#;
         assert_eq!(member(object, "metadata"), Some(&br#"{"name":"x"}"#[..]));
         assert_eq!(member(object, "absent"), None);
     }
 
     #[test]
-    fn indented_json_looks_as_go_writes_it() {
+    fn indented_json_equals_that_of_go() {
         assert_eq!(
             String::from_utf8(indent(br#"{"a":{},"b":[],"c":[1,{"d":"x:y,{"}]}"#)).unwrap(),
             "{\n  \"a\": {},\n  \"b\": [],\n  \"c\": [\n    1,\n    {\n      \"d\": \"x:y,{\"\n    }\n  ]\n}"

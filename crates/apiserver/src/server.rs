@@ -1,4 +1,4 @@
-//! The server: a handle, its builder, and the doors through which requests enter.
+//! The server: a handle, its builder, and the entry points of requests.
 
 use crate::BoxError;
 use crate::backend::{Backend, Backends, Served};
@@ -29,14 +29,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// A handle to an API server; cheap to clone. Answers requests for as long as the registry's worker
-/// runs.
+/// A handle to an API server; cheap to clone. Answers requests while the registry's worker runs.
 #[derive(Debug, Clone)]
 pub struct ApiServer {
     inner: Arc<Inner>,
 }
 
-/// What every request shares.
+/// State shared by all requests.
 #[derive(Debug)]
 pub(crate) struct Inner {
     // Inputs.
@@ -72,46 +71,45 @@ pub struct ApiServerBuilder {
 }
 
 impl ApiServerBuilder {
-    /// Credentials that are accepted. Default: none.
+    /// Accepted credentials. Default: none.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
         self
     }
 
-    /// Asks an authenticator who sends a request, after those added before. None when not given.
+    /// Adds an authenticator after those added before. Default: none.
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticator>) -> Self {
         self.authenticators.push(authenticator);
         self
     }
 
-    /// Hands requests whose path begins with `prefix` to a handler, where nothing else answers
-    /// them. They are authenticated and authorized as any request on a path.
+    /// Adds a handler for paths that begin with `prefix` and have no other route. Its requests are
+    /// authenticated and authorized as non-resource requests.
     pub fn route(mut self, prefix: &str, handler: Arc<dyn Handler>) -> Self {
         self.extra.add(prefix, handler);
         self
     }
 
-    /// Tells an audit sink of every request. None when not given.
+    /// Adds an audit sink. Default: none.
     pub fn audit(mut self, sink: Arc<dyn AuditSink>) -> Self {
         self.audit.push(sink);
         self
     }
 
-    /// Has requests counted. Nobody counts when not given.
+    /// Adds metrics. Default: none.
     pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
         self.metrics.push(metrics);
         self
     }
 
-    /// Serves a group version from elsewhere, from the beginning on. More can be put, and these
-    /// removed, while it runs: [`ApiServer::backends`]. None when not given.
+    /// Adds a backend for a group version. While the server runs, backends can be added and removed
+    /// with [`ApiServer::backends`]. Default: none.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backends.push(backend);
         self
     }
 
-    /// The `host:port` that discovery tells clients. Default: where each client found the server
-    /// (its `Host` header).
+    /// The `host:port` of the server in discovery. Default: the `Host` header of each request.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self
@@ -123,7 +121,7 @@ impl ApiServerBuilder {
         self
     }
 
-    /// The server.
+    /// Builds the server.
     pub fn build(self) -> ApiServer {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
         ApiServer {
@@ -154,7 +152,7 @@ impl ApiServerBuilder {
 }
 
 impl ApiServer {
-    /// A builder over a registry, whose worker the caller runs.
+    /// A builder over a registry. The caller runs the registry's worker.
     pub fn builder(registry: Registry) -> ApiServerBuilder {
         ApiServerBuilder {
             registry,
@@ -169,13 +167,12 @@ impl ApiServer {
         }
     }
 
-    /// The registry behind it.
+    /// The server's registry.
     pub fn registry(&self) -> &Registry {
         &self.inner.registry
     }
 
-    /// The group versions that are served from elsewhere: more can be put, and these removed, at
-    /// any time.
+    /// The backends. They can be added and removed at any time.
     pub fn backends(&self) -> &Backends {
         &self.inner.backends
     }
@@ -186,20 +183,20 @@ impl ApiServer {
         self.inner.drain.cancel();
     }
 
-    /// Lists a resource in process: the same stages as a request over HTTP, and objects instead of
-    /// bytes that must be cut. The request names the resource
+    /// Lists a resource in process: the same stages as a request over HTTP, with objects as the
+    /// result. The request names the resource
     /// ([`Requested::Unrouted`](setpoint_registry::Requested::Unrouted)) and its user is trusted;
-    /// its selectors are read from it.
+    /// the selectors come from it.
     ///
     /// # Errors
     ///
-    /// The `Status` that the same request is answered with over HTTP; 501 for a resource that a
-    /// [`Backend`] serves, which is asked over HTTP only: use [`ApiServer::client`].
+    /// The `Status` of the same request over HTTP; 501 for a resource of a [`Backend`], which is
+    /// called over HTTP only: use [`ApiServer::client`].
     pub async fn list(&self, request: Attributes, options: ListOptions) -> Result<List, ApiError> {
         let request = self.inner.enter_in_process(request).await?;
         let observation = self.inner.observers.begin(&request);
         let listed = async {
-            let _place = self.inner.begin(&request).await?;
+            let _permit = self.inner.begin(&request).await?;
             let options = selected(&request, options)?;
             self.inner.registry.list(&request, &options).await
         }
@@ -208,7 +205,7 @@ impl ApiServer {
         listed
     }
 
-    /// Watches a resource in process, as [`ApiServer::list`] lists it.
+    /// Watches a resource in process; see [`ApiServer::list`].
     ///
     /// # Errors
     ///
@@ -221,7 +218,7 @@ impl ApiServer {
         let request = self.inner.enter_in_process(request).await?;
         let observation = self.inner.observers.begin(&request);
         let events = async {
-            let _place = self.inner.begin(&request).await?;
+            let _permit = self.inner.begin(&request).await?;
             let options = selected(&request, options)?;
             self.inner.registry.watch(&request, &options).await
         }
@@ -230,14 +227,13 @@ impl ApiServer {
         Ok(Events::new(events?, self.inner.drain.clone(), observation))
     }
 
-    /// Ends large lists that their clients take too slowly, until it is dropped. Whoever serves
-    /// over sockets runs it.
+    /// Ends large lists that their clients read too slowly. Never returns. Run by listeners.
     pub(crate) async fn end_slow_answers(&self) {
         self.inner.large.end_slow().await;
     }
 
-    /// Answers one request. Dropping it drops the request's handler; a write it had begun may still
-    /// have happened.
+    /// Answers one request. Dropping the future drops the request's handler; a write in progress
+    /// may still succeed.
     pub async fn serve<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -247,7 +243,7 @@ impl ApiServer {
         let body = body.map_err(Into::into).boxed_unsync();
         let audit_id = audit_id::of(&parts.headers, &self.inner.rng);
         let mut response = {
-            // Pinned where it is made: whoever wraps it moves a reference.
+            // Pinned here, so that wrappers move only a reference.
             let answer = pin!(self.inner.answer(&parts, body, &audit_id));
             panics::catch(answer).await
         };
@@ -285,12 +281,12 @@ where
     }
 }
 
-/// The HTTP code that a result stands for.
+/// The HTTP code of a result.
 fn code<T>(result: &Result<T, ApiError>) -> u16 {
     result.as_ref().err().map_or(200, ApiError::code)
 }
 
-/// The options of an in-process request with the selectors that its attributes carry.
+/// The options of an in-process request, with the selectors in its attributes.
 fn selected(request: &Attributes, options: ListOptions) -> Result<ListOptions, ApiError> {
     let labels = match &*request.label_selector {
         "" => Selector::everything(),
@@ -302,13 +298,13 @@ fn selected(request: &Attributes, options: ListOptions) -> Result<ListOptions, A
 }
 
 /// The events of a watch. It ends when the registry ends it, or when the server drains and no event
-/// is at hand.
+/// is ready.
 #[must_use = "a stream does nothing unless polled"]
 pub struct Events {
     // Inputs.
     events: WatchStream,
     drained: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// The request lasts as long as this.
+    /// The request lasts as long as this value.
     _observation: Arc<Observation>,
     // State.
     is_over: bool,
@@ -338,8 +334,8 @@ impl Stream for Events {
         if self.is_over {
             return Poll::Ready(None);
         }
-        // Events that are there go out before the drain is looked at: a watch ends between events,
-        // with none held back.
+        // Ready events are sent before the drain is checked: a watch ends between events and holds
+        // none back.
         let next = match Pin::new(&mut self.events).poll_next(cx) {
             Poll::Ready(Some(Ok(event))) => return Poll::Ready(Some(Ok(event))),
             Poll::Ready(end) => end,

@@ -1,5 +1,5 @@
-//! `Table` and `PartialObjectMetadata`: what people and garbage collectors read instead of whole
-//! objects.
+//! `Table` and `PartialObjectMetadata`: the forms that users and garbage collectors read instead of
+//! whole objects.
 
 use crate::negotiate::MetaVersion;
 use crate::query::Query;
@@ -9,7 +9,7 @@ use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::table::{Cells, Columns};
 
-/// What a row's `object` holds (`?includeObject=`).
+/// The contents of a row's `object` (`?includeObject=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum IncludeObject {
     /// Nothing.
@@ -17,12 +17,12 @@ pub(crate) enum IncludeObject {
     /// Its metadata.
     #[default]
     Metadata,
-    /// All of it.
+    /// The whole object.
     Object,
 }
 
 impl IncludeObject {
-    /// Reads the query.
+    /// Parses the query.
     ///
     /// # Errors
     ///
@@ -40,16 +40,16 @@ impl IncludeObject {
     }
 }
 
-/// How one request's tables are made.
+/// Makes the tables of one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Printer<'a> {
     /// The columns; `None` for bodies without a printer: name and creation time.
     pub(crate) columns: Option<&'a Columns>,
     /// The version of the Table.
     pub(crate) version: MetaVersion,
-    /// What rows hold.
+    /// The contents of rows.
     pub(crate) include: IncludeObject,
-    /// Now, for ages.
+    /// The present time, for ages.
     pub(crate) now: Timestamp,
 }
 
@@ -65,7 +65,7 @@ impl Printer<'_> {
         out
     }
 
-    /// What stands before and behind the rows.
+    /// Head and tail around the rows.
     pub(crate) fn envelope(&self, metadata: &str, headings: bool) -> (String, &'static str) {
         let version = self.version.api_version();
         let headings = if headings { self.headings() } else { "null".into() };
@@ -107,7 +107,7 @@ impl Printer<'_> {
     }
 }
 
-/// Whether a kind's columns hold anything: some kinds have no printer.
+/// The kind's columns, or `None` for kinds without a printer.
 pub(crate) fn printable(columns: &Columns) -> Option<&Columns> {
     match &columns.cells {
         Cells::Paths(_) | Cells::Builtin(_) if !columns.definitions.is_empty() => Some(columns),
@@ -127,7 +127,7 @@ pub(crate) fn partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
 /// The kind of the metadata-only form of a list.
 pub(crate) const PARTIAL_LIST: &str = "PartialObjectMetadataList";
 
-/// What stands before and behind the items of a list's metadata-only form.
+/// Head and tail around the items of a list in metadata-only form.
 pub(crate) fn partial_envelope(metadata: &str, version: MetaVersion) -> (String, &'static str) {
     let version = version.api_version();
     let head = format!(
@@ -144,7 +144,7 @@ pub(crate) fn object_metadata(object: &[u8]) -> String {
     version.map_or_else(|| "{}".to_owned(), |version| format!("{{\"resourceVersion\":{version}}}"))
 }
 
-/// 406: the metadata form of one object was asked of a list, or the other way round.
+/// 406: the metadata form of an object was requested for a list, or the reverse.
 pub(crate) fn wrong_shape(asked: &str, is_list: bool, kind: &str) -> ApiError {
     let not = if is_list { "is a list" } else { "is not a list" };
     ApiError::new(

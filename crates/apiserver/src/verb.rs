@@ -1,5 +1,4 @@
-//! From an HTTP method to a verb, and the refusals of methods that are not served on a resource
-//! path.
+//! Verbs from HTTP methods, and the refusals of methods that are not served on a resource path.
 
 use crate::query::Query;
 use http::Method;
@@ -7,8 +6,8 @@ use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::{Resource, Target, Verb};
 
-/// The verb of a request on a resource path, served or not. `watch`: the deprecated `/watch/`
-/// prefix stood in the path.
+/// The verb of a request on a resource path, served or not. `watch`: the path has the deprecated
+/// `/watch/` prefix.
 pub(crate) fn of_resource(method: &Method, named: bool, watch: bool, query: &Query) -> Verb {
     match *method {
         Method::GET | Method::HEAD if watch => Verb::Watch,
@@ -29,7 +28,7 @@ pub(crate) fn of_path(method: &Method) -> Verb {
     Verb::from(&*method.as_str().to_ascii_lowercase())
 }
 
-/// How a verb that is not served on a resource path is refused.
+/// The refusal of a verb that is not served on a resource path.
 #[derive(Debug)]
 pub(crate) enum NotServed {
     /// `404 page not found` as plain text: a custom resource's create or deletecollection over all
@@ -43,7 +42,7 @@ pub(crate) enum NotServed {
 ///
 /// # Errors
 ///
-/// How it is refused. Custom resources name the verb.
+/// The refusal. For custom resources it names the verb.
 pub(crate) fn check(
     method: &Method,
     verb: &Verb,
@@ -53,11 +52,11 @@ pub(crate) fn check(
     let row = &*target.resource;
     let named = !target.name.is_empty();
     let refuse = |verb: &str| Err(NotServed::Status(Box::new(not_allowed(row, verb))));
-    // Built-in routes know no HEAD.
+    // Built-in routes do not support HEAD.
     if *method == Method::HEAD && !row.custom {
         return refuse("get");
     }
-    // The deprecated prefix is for watching only.
+    // The deprecated prefix is for watches only.
     if watch && *verb != Verb::Watch {
         return refuse("watch");
     }

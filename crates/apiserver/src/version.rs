@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-/// The version of the reference server whose behaviour is served.
+/// The Kubernetes version that this server is compatible with.
 const MAJOR: &str = "1";
 /// See [`MAJOR`].
 const MINOR: &str = "36";
-/// A semantic version, as clients parse it; what follows the plus says who serves.
+/// A semantic version, as clients parse it; the part after the plus names this server.
 pub const GIT_VERSION: &str = "v1.36.2+setpoint";
 
 /// The document.
@@ -28,7 +28,7 @@ pub(crate) fn document() -> Value {
     })
 }
 
-/// The architecture in Go's word.
+/// The architecture as Go names it.
 fn go_arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

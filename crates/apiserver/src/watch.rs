@@ -1,7 +1,7 @@
 //! Watch answers: one frame per event, flushed as it comes. A frame is a JSON document and a
-//! newline, or in protobuf its length in four bytes, the highest first, and a `WatchEvent`.
+//! newline, or in protobuf a length of four bytes, big-endian, and a `WatchEvent`.
 //!
-//! A frame is encoded once and shared by every watcher that takes objects as they are; Tables and
+//! A frame is encoded once and shared by every watcher of unchanged objects. Tables and
 //! metadata-only forms are made per watcher. The stream ends when the registry ends it, when the
 //! server drains, or after an `ERROR` event.
 
@@ -19,16 +19,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// What makes a watch's frames.
+/// Makes the frames of a watch.
 #[derive(Debug, Clone)]
 pub(crate) struct Framing {
     /// The watched resource.
     pub(crate) resource: Arc<Resource>,
     /// JSON or protobuf.
     pub(crate) encoding: Encoding,
-    /// What each object is turned into.
+    /// The transform of each object.
     pub(crate) transform: Transform,
-    /// What the rows of Tables hold.
+    /// The contents of Table rows.
     pub(crate) include: IncludeObject,
     /// For ages.
     pub(crate) clock: Clock,
@@ -40,7 +40,7 @@ pub(crate) fn respond(events: Events, framing: Framing) -> Response<Body> {
         Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         _ => Encoding::Json.media_type(),
     };
-    // The list form cannot be watched: the stream is there, and ends at once.
+    // The list form cannot be watched: the stream ends at once.
     let body = if matches!(framing.transform, Transform::PartialList(_)) {
         Body::empty()
     } else {
@@ -95,7 +95,7 @@ impl Stream for Frames {
 }
 
 impl Framing {
-    /// An event's frame; `None` when its object cannot be written in protobuf.
+    /// The frame of an event; `None` if its object has no protobuf form.
     fn frame(&self, event: &Event, headings: bool) -> Option<Bytes> {
         let mut object = Vec::new();
         let is_protobuf = self.encoding == Encoding::Protobuf;

@@ -1,9 +1,9 @@
 //! Watches over WebSocket: the same URL, upgraded (RFC 6455). One text message per event, a close
 //! frame at the end.
 //!
-//! Answering an upgrade makes a [`Conversation`]: whoever owns the connection takes it out of the
-//! response and runs it; in process there is no connection to upgrade, and the request is answered
-//! as an ordinary watch.
+//! The answer to an upgrade contains a [`Conversation`]: the owner of the connection takes it out
+//! of the response and runs it. In process there is no connection to upgrade, and the request is
+//! answered as an ordinary watch.
 
 use crate::body::Body;
 use crate::filter::authenticate::TOKEN_PROTOCOL;
@@ -18,10 +18,10 @@ use hyper_util::rt::TokioIo;
 use setpoint_serve::Conversation;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// The longest message a client may send; all of them are ignored but pings and closes.
+/// Maximum length of a client's message in bytes. All messages are ignored except pings and closes.
 const MESSAGE_BYTES_MAX: u64 = 64 * 1024;
 
-/// What every handshake's key is joined with (RFC 6455, section 1.3).
+/// Appended to every handshake's key (RFC 6455, section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 const TEXT: u8 = 0x1;
@@ -29,7 +29,7 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const PONG: u8 = 0xa;
 
-/// Code of a normal end, as a close frame's body.
+/// The body of a close frame: the code of a normal end.
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 
 /// A request to upgrade.
@@ -40,8 +40,7 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrade {
-    /// Reads the request; `None` when it asks for no upgrade or came over nothing that can be
-    /// upgraded.
+    /// Reads the request; `None` if it requests no upgrade, or its connection cannot be upgraded.
     pub(crate) fn of(parts: &Parts) -> Option<Self> {
         let headers = &parts.headers;
         let asked = has_token(headers, header::CONNECTION, "upgrade")
@@ -60,7 +59,8 @@ impl Upgrade {
         })
     }
 
-    /// Switches protocols and sends a message per item until the stream ends or the client closes.
+    /// Switches protocols and sends one message per item until the stream ends or the client
+    /// closes.
     pub(crate) fn respond(
         self,
         messages: impl Stream<Item = Bytes> + Send + 'static,
@@ -114,7 +114,7 @@ fn has_token(headers: &HeaderMap, name: http::HeaderName, token: &str) -> bool {
     tokens(headers, name).any(|word| word.eq_ignore_ascii_case(token))
 }
 
-/// Sends messages, answers pings, ends when either side does.
+/// Sends messages and answers pings until either side ends the conversation.
 async fn converse(
     mut read: impl AsyncRead + Unpin,
     mut write: impl AsyncWrite + Unpin,
@@ -132,7 +132,7 @@ async fn converse(
                     return write.shutdown().await;
                 }
             },
-            // Not cancelled by the other arm: the future lives across turns of the loop.
+            // Not cancelled by the other arm: the future lives across iterations of the loop.
             received = &mut frame => {
                 let (opcode, payload, rest) = received?;
                 match opcode {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_go_out_and_the_end_is_a_close_frame() {
+    async fn messages_are_sent_and_the_end_is_a_close_frame() {
         let (mut client, server) = tokio::io::duplex(1024);
         let (read, write) = tokio::io::split(server);
         let long = Bytes::from(vec![b'x'; 200]);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pings_are_answered_and_a_close_ends_it() {
+    async fn pings_are_answered_and_a_close_ends_the_conversation() {
         let (mut client, server) = tokio::io::duplex(1024);
         let (read, write) = tokio::io::split(server);
         client.write_all(&masked(PING, b"hi")).await.unwrap();

@@ -1,20 +1,20 @@
-//! Admission: who may change or refuse a write. A chain of plugins, each with a mutating and a
+//! Admission: a chain of plugins that may change or refuse a write. Each has a mutating and a
 //! validating half (spec: admission §1).
 //!
 //! # Theory
 //!
 //! ```text
-//! decode → mutate: every plugin, in order → mutate again: whoever's object a later one changed → strategy, validation
+//! decode → mutate: every plugin, in order → mutate again: plugins whose object a later one changed → strategy, validation
 //!        → validate: every plugin, in order → commit
 //! ```
 //!
-//! The plugins of Kubernetes come first, in Kubernetes' order, then those of
+//! The plugins of Kubernetes run first, in Kubernetes' order, then those of
 //! [`RegistryBuilder::admission`](crate::RegistryBuilder::admission), in the order in which they
-//! were added. Webhooks and policies become further links of the same chain.
+//! were added. Webhooks and policies are plugins of the same chain.
 //!
-//! *Reinvocation*: when a plugin has changed an object that an earlier added plugin had seen, the
-//! earlier one sees it once more, if it [asks for it](Admission::reinvoked). Once: a second pass
-//! settles what depends on each other or leaves it to the validating halves.
+//! *Reinvocation*: if a later plugin has changed the object, an earlier added plugin is called once
+//! more if it [requests it](Admission::reinvoked). There is no third pass: conflicts that remain
+//! are left to the validating halves.
 //!
 //! A plugin reads other objects through [`Review::objects`], from the watch cache.
 mod classes;
@@ -39,7 +39,7 @@ use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// What a request does to an object.
+/// The operation of a request on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// POST, or an apply or PUT of an absent object.
@@ -52,7 +52,7 @@ pub enum Operation {
     Connect,
 }
 
-/// What a plugin is told of a write.
+/// A write as a plugin sees it.
 #[derive(Debug)]
 pub struct Review<'a> {
     pub(crate) inner: &'a Inner,
@@ -62,7 +62,7 @@ pub struct Review<'a> {
     pub(crate) subresource: Option<&'a Subresource>,
     pub(crate) operation: Operation,
     pub(crate) namespace: &'a str,
-    /// The name or, of a new object that is still without one, what it starts with.
+    /// The name or, for a new object without one, its `generateName`.
     pub(crate) name: &'a str,
     /// The stored object, on update and delete.
     pub(crate) old: Option<&'a Value>,
@@ -70,29 +70,29 @@ pub struct Review<'a> {
     pub(crate) preconditions: Preconditions,
 }
 
-/// What must still be so when the write is committed.
+/// Conditions that must still hold at the commit.
 #[derive(Debug, Default)]
 pub(crate) struct Preconditions {
     compares: Mutex<Vec<Compare>>,
-    /// One did not hold: what they were taken from is read from the store from now on.
+    /// A condition did not hold: from now on, its source is read from the store.
     pub(crate) have_failed: bool,
 }
 
 impl<'a> Review<'a> {
-    /// The request. One that deletes a collection names no object, and one that evicts or binds a
-    /// pod names its subresource.
+    /// The request. For a deletecollection it names no object; for an eviction or binding of a pod
+    /// it names the subresource.
     pub fn attributes(&self) -> &'a Attributes {
         self.attributes
     }
-    /// The row of the object that is written.
+    /// The row of the written object.
     pub fn resource(&self) -> &'a Resource {
         self.resource
     }
-    /// The subresource through which it is written.
+    /// The subresource of the write.
     pub fn subresource(&self) -> Option<&'a Subresource> {
         self.subresource
     }
-    /// What is done to it.
+    /// The operation.
     pub fn operation(&self) -> Operation {
         self.operation
     }
@@ -100,7 +100,7 @@ impl<'a> Review<'a> {
     pub fn namespace(&self) -> &'a str {
         self.namespace
     }
-    /// The object's name; of a new object without one, its `generateName`.
+    /// The object's name; for a new object without one, its `generateName`.
     pub fn name(&self) -> &'a str {
         self.name
     }
@@ -108,11 +108,11 @@ impl<'a> Review<'a> {
     pub fn old(&self) -> Option<&'a Value> {
         self.old
     }
-    /// Whether nothing will be committed: a plugin must then have no side effects.
+    /// Whether this is a dry run: a plugin must then have no side effects.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
-    /// Other objects.
+    /// Access to other objects.
     pub fn objects(&self) -> Objects<'a> {
         Objects::new(self.inner)
     }
@@ -129,16 +129,16 @@ impl<'a> Review<'a> {
         ApiError::forbidden(&self.group_resource(), self.name, why)
     }
 
-    /// Holds something still until the commit: when it has changed by then, what decided by it
-    /// decides again.
+    /// Adds a condition for the commit. If it does not hold then, the plugin that added it decides
+    /// again.
     pub(crate) fn require(&self, compare: Compare) {
         self.preconditions.compares.lock().push(compare);
     }
-    /// What must still be so when the write is committed.
+    /// The conditions that must hold at the commit.
     pub(crate) fn required(&self) -> Vec<Compare> {
         self.preconditions.compares.lock().clone()
     }
-    /// Whether it is about a built-in resource's main endpoint.
+    /// Whether the write is to the main endpoint of this built-in resource.
     fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_none()
             && *self.resource.gvk.group == *group
@@ -149,11 +149,11 @@ impl<'a> Review<'a> {
     }
 }
 
-/// One link of the chain: changes objects before they are validated, or refuses writes.
+/// An admission plugin: changes objects before they are validated, or refuses writes.
 ///
-/// It is called inside the write, once per attempt: it should be quick, and must expect to be
-/// called again for the same request. It has no effect but what it does to `object` and what it
-/// says through the [`Review`].
+/// It is called within the write, once per attempt. It should be fast, and must expect repeated
+/// calls for the same request. Its only effects are changes of `object` and calls to the
+/// [`Review`].
 ///
 /// ```
 /// use futures::future::{BoxFuture, FutureExt as _};
@@ -161,7 +161,7 @@ impl<'a> Review<'a> {
 /// use setpoint_object::ApiError;
 /// use setpoint_registry::{Admission, Review};
 ///
-/// /// Every Deployment says which team it belongs to.
+/// /// Requires a `team` label on every Deployment.
 /// #[derive(Debug)]
 /// struct Team;
 ///
@@ -192,11 +192,12 @@ impl<'a> Review<'a> {
 pub trait Admission: Debug + Send + Sync {
     /// Its name, in logs and audit.
     fn name(&self) -> &str;
-    /// Whether it has anything to say. Default: always.
+    /// Whether the plugin handles this write. Default: always.
     fn handles(&self, _review: &Review<'_>) -> bool {
         true
     }
-    /// Changes the object, or refuses. Asked on create and update. Default: does nothing.
+    /// Changes the object, or refuses the write. Called on create and update. Default: does
+    /// nothing.
     fn mutate<'a>(
         &'a self,
         _review: &'a Review<'a>,
@@ -204,8 +205,8 @@ pub trait Admission: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         futures::future::ready(Ok(())).boxed()
     }
-    /// Refuses. `object` is what will be stored, in the storage version; absent on delete and
-    /// connect. Default: allows.
+    /// Refuses the write. `object` is the object to store, in the storage version; `None` on delete
+    /// and connect. Default: allows.
     fn validate<'a>(
         &'a self,
         _review: &'a Review<'a>,
@@ -213,21 +214,21 @@ pub trait Admission: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         futures::future::ready(Ok(())).boxed()
     }
-    /// Whether its mutating half is called once more when a later plugin changed the object.
-    /// Default: no.
+    /// Whether its mutating half is called once more if a later plugin changed the object. Default:
+    /// no.
     fn reinvoked(&self) -> bool {
         false
     }
 }
 
-/// The plugins, in the order in which they are asked.
+/// The plugins in call order.
 #[derive(Debug)]
 pub(crate) struct Chain {
     built_in: Vec<Box<dyn Admission>>,
     added: Vec<Arc<dyn Admission>>,
 }
 impl Chain {
-    /// The plugins every registry has, in Kubernetes' order, and what an embedder adds.
+    /// The plugins of every registry, in Kubernetes' order, followed by `added`.
     pub(crate) fn new(added: Vec<Arc<dyn Admission>>) -> Self {
         Self {
             built_in: vec![
@@ -242,7 +243,7 @@ impl Chain {
             added,
         }
     }
-    /// The mutating halves.
+    /// Runs the mutating halves.
     pub(crate) async fn mutate(
         &self,
         review: &Review<'_>,
@@ -251,7 +252,7 @@ impl Chain {
         for plugin in self.built_in.iter().filter(|p| p.handles(review)) {
             plugin.mutate(review, object).await?;
         }
-        // What each plugin that may be called again left behind.
+        // The object's state after each plugin that may be reinvoked.
         let mut left: Vec<(&dyn Admission, u64)> = Vec::new();
         for plugin in self.added.iter().filter(|p| p.handles(review)) {
             plugin.mutate(review, object).await?;
@@ -266,7 +267,7 @@ impl Chain {
         }
         Ok(())
     }
-    /// The validating halves.
+    /// Runs the validating halves.
     pub(crate) async fn validate(
         &self,
         review: &Review<'_>,
@@ -279,8 +280,8 @@ impl Chain {
         }
         Ok(())
     }
-    /// Decides again by what had changed at the commit: whether the namespace still takes new
-    /// objects.
+    /// Repeats the decisions whose conditions did not hold at the commit: whether the namespace
+    /// still accepts new objects.
     pub(crate) async fn decide_again(&self, review: &mut Review<'_>) -> Result<(), ApiError> {
         review.preconditions = Preconditions { have_failed: true, ..Preconditions::default() };
         if lifecycle::NamespaceLifecycle.handles(review) {
@@ -289,7 +290,7 @@ impl Chain {
         Ok(())
     }
 }
-/// Tells one state of an object from another.
+/// A hash that distinguishes states of an object.
 fn fingerprint(object: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     object.hash(&mut hasher);

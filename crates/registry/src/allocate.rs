@@ -1,26 +1,27 @@
-//! Cluster addresses and node ports: who has which, whichever of several servers gave it.
+//! Allocation of cluster addresses and node ports, also among several servers.
 //!
 //! # Theory
 //!
-//! The store holds the truth: a key for every number in use, its *claim*, that names the Service
-//! which has it ([`claims`]). A Service and its claims are written in one transaction: it takes a
-//! number only if the number has no claim, and gives numbers back as it lets go of them. So no two
-//! Services ever have one number, however many servers there are, and none stays behind, whatever
-//! becomes of the server or the store's answer. A dry run writes neither.
+//! The source of truth is the store: it has a key for every number in use, the *claim*, which names
+//! the number's Service ([`claims`]). A Service and its claims are written in one transaction. The
+//! transaction takes a number only if it has no claim, and removes the claims of released numbers.
+//! So no two Services ever have the same number, however many servers there are, and no claim
+//! outlives its Service, even if the server or the store's answer is lost. A dry run writes
+//! neither.
 //!
-//! What this process believes to be in use is a guess ([`Allocator`]): a free number is drawn from
-//! it, so that servers seldom draw the same. Whether it is right the claim tells, which is looked
-//! at before the write, and held still by the write. A wrong guess costs one more look; a full one
-//! is read anew before a Service is refused.
+//! The numbers in use as this process knows them are a guess ([`Allocator`]). Free numbers are
+//! drawn by it, so that servers seldom draw the same. The write reads the number's claim first and
+//! compares it at the commit. A wrong guess costs one more read. Before a Service is refused
+//! because a range is full, all claims are read.
 //!
-//! Stores from before there were claims, and Services that others wrote, are brought up to it at
-//! start ([`bring_up`]).
-mod bring_up;
+//! At start, claims are repaired for Services that were stored before there were claims, or that
+//! other programs wrote ([`repair`]).
 mod claims;
+mod repair;
 mod service;
 
 pub(crate) use claims::Claims;
-pub(crate) use service::give;
+pub(crate) use service::allocate;
 
 use parking_lot::Mutex;
 use rand::Rng;
@@ -37,14 +38,13 @@ use std::net::Ipv4Addr;
 pub(crate) const SERVICE_NETWORK: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 0, 0, 0), 16);
 /// Ports that may be node ports: kube-apiserver's `--service-node-port-range`.
 pub(crate) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
-/// The first addresses and ports of a range are left to those who ask for a certain one, as long as
-/// the rest lasts.
+/// Requests without a fixed number get the first addresses and ports of a range only after the rest
+/// is used up.
 ///
 /// 256 addresses and 86 ports, as KEP-3070 and KEP-3668 compute for these ranges.
 const STATIC_ADDRESSES: u32 = 256;
 const STATIC_PORTS: u16 = 86;
-/// How many numbers may turn out to be in use, against what was believed, before all claims are
-/// read.
+/// Wrong guesses before all claims are read.
 ///
 /// Eight: with half of a range unknown, one Service in 256 reads them.
 const WRONG_GUESSES_MAX: usize = 8;
@@ -58,11 +58,11 @@ pub(crate) enum Number {
     Port(u16),
 }
 
-/// What a Service has.
+/// The numbers of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Held(BTreeSet<Number>);
-impl Held {
-    /// What a stored Service has.
+pub(crate) struct ServiceNumbers(BTreeSet<Number>);
+impl ServiceNumbers {
+    /// The numbers of a stored Service.
     pub(crate) fn of(service: &Value) -> Self {
         let spec = &service["spec"];
         let texts = spec["clusterIPs"].as_array().map_or(&[][..], Vec::as_slice);
@@ -74,36 +74,36 @@ impl Held {
         let addresses = addresses.filter_map(|a| a.parse().ok()).map(Number::Address);
         Self(addresses.chain(ports.filter(|p| *p != 0).map(Number::Port)).collect())
     }
-    /// Whether a number is among them.
+    /// Whether the Service has this number.
     pub(crate) fn has(&self, number: Number) -> bool {
         self.0.contains(&number)
     }
 }
 
-/// Why a number was not given out; displays the API's words.
+/// Why a number was not allocated. `Display` gives the API's message.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum AllocateError {
-    /// Somebody has it.
+    /// Another Service has it.
     #[error("provided IP is already allocated")]
     AddressTaken,
-    /// Not of this network.
+    /// Not in this network.
     #[error("the provided network does not match the current range")]
     AddressOutside,
-    /// Nothing left.
+    /// No number is free.
     #[error("range is full")]
     Full,
-    /// Somebody has it.
+    /// Another Service has it.
     #[error("provided port is already allocated")]
     PortTaken,
     /// Not a node port.
     #[error("provided port is not in the valid range. The range of valid ports is 30000-32767")]
     PortOutside,
-    /// Nobody can tell: the request fails as a whole.
+    /// The store failed: so does the whole request.
     #[error("look at a claim")]
     Store(#[from] StoreError),
 }
 
-/// What is believed to be in use.
+/// The numbers in use, as far as this process knows.
 #[derive(Debug, Default)]
 pub(crate) struct Allocator {
     used: Mutex<BTreeSet<Number>>,
@@ -113,25 +113,25 @@ impl Allocator {
     pub(crate) fn reserve<'a>(&'a self, store: &'a dyn Store) -> Reservation<'a> {
         Reservation { allocator: self, store, taken: BTreeSet::new() }
     }
-    /// The claims of everything a new Service asks for, taken without a look.
+    /// The claims of all numbers in a new Service, without reading them.
     pub(crate) fn claim_all(&self, service: &Value) -> Claims {
         let mut claims = Claims::default();
-        let held = Held::of(service);
-        held.0.iter().for_each(|number| claims.take(*number, service));
-        self.used.lock().extend(&held.0);
+        let owned = ServiceNumbers::of(service);
+        owned.0.iter().for_each(|number| claims.take(*number, service));
+        self.used.lock().extend(&owned.0);
         claims
     }
-    /// A Service has been deleted.
-    pub(crate) fn forget(&self, held: &Held) {
-        self.used.lock().retain(|number| !held.has(*number));
+    /// Marks the numbers of a deleted Service as free.
+    pub(crate) fn forget(&self, owned: &ServiceNumbers) {
+        self.used.lock().retain(|number| !owned.has(*number));
     }
-    /// Believes what the claims say.
-    async fn learn(&self, store: &dyn Store) -> Result<(), StoreError> {
+    /// Reloads the numbers in use from the claims.
+    async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
         let used = claims::all(store).await?;
         *self.used.lock() = used;
         Ok(())
     }
-    /// Draws a number that is believed to be free; from then on it is believed to be in use.
+    /// Draws a number that seems free, and marks it as used.
     fn draw(&self, pool: Pool, rng: &Mutex<SmallRng>) -> Option<Number> {
         let (first, last) = pool.bounds();
         let dynamic = first + pool.n_static();
@@ -144,14 +144,15 @@ impl Allocator {
     }
 }
 
-/// What numbers are drawn from.
+/// A range of numbers.
 #[derive(Debug, Clone, Copy)]
 enum Pool {
     Addresses,
     Ports,
 }
 impl Pool {
-    /// First and last: every address of the network but its own and the broadcast one, every port.
+    /// First and last number: every address of the network except its own and the broadcast
+    /// address; every port.
     fn bounds(self) -> (u32, u32) {
         match self {
             Self::Addresses => {
@@ -176,7 +177,8 @@ impl Pool {
     }
 }
 
-/// What one write takes. Unless it is kept, it is believed to be free again.
+/// The numbers that one write takes. They are marked as free again on drop, unless `keep` is
+/// called.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     allocator: &'a Allocator,
@@ -184,7 +186,7 @@ pub(crate) struct Reservation<'a> {
     taken: BTreeSet<Number>,
 }
 impl Reservation<'_> {
-    /// Takes a certain address.
+    /// Takes the given address.
     pub(crate) async fn address(&mut self, address: Ipv4Addr) -> Result<(), AllocateError> {
         let (first, last) = Pool::Addresses.bounds();
         if !(first..=last).contains(&u32::from(address)) {
@@ -193,7 +195,7 @@ impl Reservation<'_> {
         let is_free = self.take(Number::Address(address)).await?;
         if is_free { Ok(()) } else { Err(AllocateError::AddressTaken) }
     }
-    /// Takes a certain node port.
+    /// Takes the given node port.
     pub(crate) async fn port(&mut self, port: u16) -> Result<(), AllocateError> {
         if !NODE_PORTS.contains(&port) {
             return Err(AllocateError::PortOutside);
@@ -219,7 +221,7 @@ impl Reservation<'_> {
         }
     }
     async fn any(&mut self, pool: Pool, rng: &Mutex<SmallRng>) -> Result<Number, AllocateError> {
-        let (mut n_wrong, mut has_learned) = (0, false);
+        let (mut n_wrong, mut has_reloaded) = (0, false);
         loop {
             let drawn = self.allocator.draw(pool, rng);
             if let Some(number) = drawn
@@ -231,31 +233,31 @@ impl Reservation<'_> {
             if drawn.is_some() && n_wrong % WRONG_GUESSES_MAX != 0 {
                 continue;
             }
-            if drawn.is_none() && has_learned {
+            if drawn.is_none() && has_reloaded {
                 return Err(AllocateError::Full);
             }
-            self.allocator.learn(self.store).await?;
+            self.allocator.reload(self.store).await?;
             self.allocator.used.lock().extend(&self.taken);
-            has_learned = true;
+            has_reloaded = true;
         }
     }
-    /// Takes a number that has no claim, or is this reservation's already.
+    /// Takes a number that has no claim, or that this reservation has already.
     async fn take(&mut self, number: Number) -> Result<bool, StoreError> {
         if self.taken.contains(&number) {
             return Ok(true);
         }
         let found = self.store.get(&claims::key(number), At::Latest).await?;
-        // In use from now on, or all along.
+        // In use from now on, or before.
         self.allocator.used.lock().insert(number);
         if found.value.is_none() {
             self.taken.insert(number);
         }
         Ok(found.value.is_none())
     }
-    /// What goes with the write of the Service that is to have what was taken.
+    /// The claims to commit with the write of the Service.
     ///
     /// # Errors
-    /// The store's, when a claim that is given back cannot be looked at.
+    /// The store fails to read the claim of a released number.
     pub(crate) async fn claims(
         &self,
         service: &Value,
@@ -266,18 +268,18 @@ impl Reservation<'_> {
             claims.take(*number, service);
         }
         if let Some(old) = old {
-            let (before, after) = (Held::of(old), Held::of(service));
+            let (before, after) = (ServiceNumbers::of(old), ServiceNumbers::of(service));
             let released = before.0.difference(&after.0).copied();
-            claims.give_back(self.store, released, old).await?;
+            claims.release(self.store, released, old).await?;
         }
         Ok(claims)
     }
-    /// The write is done: what was taken stays so, what was given back is free.
+    /// The write is committed: keeps the taken numbers and frees the released ones.
     pub(crate) fn keep(mut self, service: &Value, old: Option<&Value>) {
         self.taken.clear();
         if let Some(old) = old {
-            let now = Held::of(service);
-            let mut before = Held::of(old);
+            let now = ServiceNumbers::of(service);
+            let mut before = ServiceNumbers::of(old);
             before.0.retain(|number| !now.has(*number));
             self.allocator.forget(&before);
         }

@@ -1,4 +1,4 @@
-//! One request as one value: who sends it and what it is about. It has no HTTP types.
+//! A request as one value: its user and what it is about. Contains no HTTP types.
 use crate::catalog::Resource;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
@@ -7,34 +7,35 @@ use setpoint_object::{ApiError, Origin};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-/// The group whose members may do everything.
+/// The group whose members are authorized for everything.
 pub const MASTERS: &str = "system:masters";
 
-/// Warnings kept for one answer.
+/// Maximum number of warnings in one answer.
 ///
-/// The headers of an answer hold 4096 characters at most, so that of more than a thousand texts the
-/// last ones are never sent.
+/// The headers of an answer hold at most 4096 characters of warnings, so the last of more than a
+/// thousand texts are never sent.
 pub const WARNINGS_MAX: usize = 1024;
-/// Audit annotations kept for one request.
+/// Maximum number of audit annotations of one request.
 ///
-/// 64: kube-apiserver's own admission adds a handful; a plugin in a loop must not fill the memory.
+/// 64: kube-apiserver's own admission adds a handful. The limit protects memory from a plugin that
+/// adds them in a loop.
 pub const AUDIT_ANNOTATIONS_MAX: usize = 64;
 
-/// A user: name, uid, groups and what an authenticator knows besides. Cheap to clone.
+/// A user: name, uid, groups and further facts from the authenticator. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// User name: `system:admin`.
     pub user: Arc<str>,
-    /// Which of several users that had this name over time. Empty when nobody says.
+    /// Distinguishes users that had the same name over time. Empty if the authenticator gives none.
     pub uid: Arc<str>,
     /// Groups.
     pub groups: Arc<[Arc<str>]>,
-    /// What else the authenticator knows, for authorizers and audit.
+    /// Further facts from the authenticator, for authorizers and audit.
     pub extra: Arc<BTreeMap<String, Vec<String>>>,
 }
 
 impl Identity {
-    /// A user in groups.
+    /// Creates a user that is a member of `groups`.
     pub fn new<'a>(user: &str, groups: impl IntoIterator<Item = &'a str>) -> Self {
         Self {
             user: user.into(),
@@ -51,29 +52,28 @@ impl Identity {
     pub fn admin() -> Self {
         Self::new("system:admin", [MASTERS, "system:authenticated"])
     }
-    /// Whoever comes over a listener without authentication: `system:unsecured` in
-    /// `system:masters`.
+    /// A client of a listener without authentication: `system:unsecured` in `system:masters`.
     pub fn unsecured() -> Self {
         Self::new("system:unsecured", [MASTERS, "system:authenticated"])
     }
-    /// Whoever shows no credentials: `system:anonymous` in `system:unauthenticated`.
+    /// A client without credentials: `system:anonymous` in `system:unauthenticated`.
     pub fn anonymous() -> Self {
-        // Every request begins as this one: it is made once.
+        // Made once, because every request starts with this identity.
         static ANONYMOUS: LazyLock<Identity> =
             LazyLock::new(|| Identity::new("system:anonymous", ["system:unauthenticated"]));
         ANONYMOUS.clone()
     }
-    /// Whether a group holds it.
+    /// Whether the user is a member of `group`.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| &**g == group)
     }
 }
 
-/// What a resource request is about, with the row that serves it. `name` empty: the collection;
-/// `namespace` empty: cluster scope or all namespaces.
+/// The resource that a request is about, with the row that serves it. An empty `name` means the
+/// collection. An empty `namespace` means cluster scope or all namespaces.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The row it was routed to.
+    /// The row that the request was routed to.
     pub resource: Arc<Resource>,
     /// Namespace.
     pub namespace: String,
@@ -83,7 +83,7 @@ pub struct Target {
     pub subresource: Option<Subresource>,
 }
 impl Target {
-    /// A collection, or an object when `name` is not empty.
+    /// A collection, or an object if `name` is not empty.
     pub fn new(
         resource: Arc<Resource>,
         namespace: impl Into<String>,
@@ -91,7 +91,7 @@ impl Target {
     ) -> Self {
         Self { resource, namespace: namespace.into(), name: name.into(), subresource: None }
     }
-    /// A subresource of it.
+    /// A subresource of this target.
     pub fn subresource(self, subresource: Subresource) -> Self {
         Self { subresource: Some(subresource), ..self }
     }
@@ -101,8 +101,7 @@ impl Target {
     }
 }
 
-/// What the path of a resource says when no row of this server serves it: another server may, or
-/// nobody.
+/// The names in a resource path that no row of this server serves. Another server may serve it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResourcePath {
     /// Group; empty for the core group.
@@ -119,21 +118,21 @@ pub struct ResourcePath {
     pub subresource: Option<Subresource>,
 }
 
-/// What a request is about.
+/// The subject of a request.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Requested {
     /// A resource of this server.
     Resource(Target),
-    /// A resource by its names: not routed yet, or no row of this server serves it.
+    /// A resource by its names: not routed yet, or not served by any row of this server.
     Unrouted(ResourcePath),
     /// A path that names no resource: `/version`, `/healthz`.
     Path(String),
 }
 
-/// One request: who sends it and what it is about. Made once where a request enters, over HTTP,
-/// from the in-process client or from an in-process source, and handed down: every stage of the API
-/// server and the registry decides by this value.
+/// A request: its user and what it is about. It is made once, where the request enters (over HTTP,
+/// from the in-process client or from an in-process source), and passed down. Every stage of the
+/// API server and the registry decides by this value.
 ///
 /// ```
 /// use setpoint_registry::{Attributes, Identity, Requested, Verb};
@@ -145,39 +144,39 @@ pub enum Requested {
 pub struct Attributes {
     /// The user.
     pub identity: Identity,
-    /// Which reconcile the request comes from, as the client says.
+    /// The reconcile that the request comes from, as reported by the client.
     pub origin: Option<Arc<Origin>>,
     /// The `User-Agent` header. Its first word is the default field manager.
     pub user_agent: String,
-    /// What it does.
+    /// The verb.
     pub verb: Verb,
-    /// What it is about.
+    /// The subject.
     pub requested: Requested,
     /// `labelSelector` as it was sent: list, watch and deletecollection.
     pub label_selector: String,
     /// `fieldSelector` as it was sent: list, watch and deletecollection.
     pub field_selector: String,
-    /// Nothing is to be committed. A delete may say so in its body only, which is not read yet when
-    /// this is made.
+    /// Nothing is committed. For a delete, the option may be in the body, which is read later:
+    /// `false` here does not rule out a dry run.
     pub dry_run: bool,
-    /// The id under which the request is found in logs.
+    /// The id of the request in logs.
     pub audit_id: String,
-    /// What the stages say beside the answer.
+    /// Warnings and audit annotations that the stages add.
     pub notes: Notes,
 }
 
-/// What the stages of a request say beside its answer ([`Attributes::warn`],
-/// [`Attributes::annotate`]).
+/// Warnings and audit annotations that the stages of a request add to its answer
+/// ([`Attributes::warn`], [`Attributes::annotate`]).
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// Texts of `Warning` headers, in order, once each.
+    /// Texts of `Warning` headers, in order, without duplicates.
     warnings: Mutex<Vec<String>>,
     /// For the audit log.
     audit_annotations: Mutex<BTreeMap<String, String>>,
 }
 
 impl Attributes {
-    /// A request of a user. All else is empty.
+    /// A request of `identity`. All other fields are empty.
     pub fn new(identity: Identity, verb: Verb, requested: Requested) -> Self {
         Self {
             identity,
@@ -192,12 +191,12 @@ impl Attributes {
             notes: Notes::default(),
         }
     }
-    /// The server's own request on a resource: `system:apiserver` in `system:masters`.
+    /// A request of the server itself on a resource, as `system:apiserver` in `system:masters`.
     pub fn loopback(verb: Verb, target: Target) -> Self {
         Self::new(Identity::loopback(), verb, Requested::Resource(target))
     }
-    /// The same user, origin and agent with another request: a secondary check, or one object of a
-    /// collection.
+    /// Another request with the same user, origin and user agent: a secondary check, or one object
+    /// of a collection.
     #[must_use]
     pub fn with(&self, verb: Verb, requested: Requested) -> Self {
         Self {
@@ -208,7 +207,7 @@ impl Attributes {
             ..Self::new(self.identity.clone(), verb, requested)
         }
     }
-    /// The same request with nothing noted yet, for work on another thread.
+    /// A copy of the request without its notes, for work on another thread.
     pub(crate) fn to_owned(&self) -> Self {
         Self {
             label_selector: self.label_selector.clone(),
@@ -216,33 +215,33 @@ impl Attributes {
             ..self.with(self.verb.clone(), self.requested.clone())
         }
     }
-    /// Takes over what was noted there.
+    /// Copies the notes of `other` into this request.
     pub(crate) fn take_notes(&self, other: &Self) {
         other.warnings().into_iter().for_each(|text| self.warn(text));
         let annotations = other.audit_annotations();
         annotations.into_iter().for_each(|(key, value)| self.annotate(key, value));
     }
-    /// What the request is about, where a row of this server serves it.
+    /// The target, if a row of this server serves it.
     ///
     /// # Errors
     ///
-    /// 404: nothing here serves it.
+    /// 404: no row of this server serves it.
     pub fn target(&self) -> Result<&Target, ApiError> {
         match &self.requested {
             Requested::Resource(target) => Ok(target),
             Requested::Unrouted(_) | Requested::Path(_) => Err(ApiError::no_route()),
         }
     }
-    /// Whether it is about a resource, served here or not.
+    /// Whether the request is about a resource, served here or not.
     pub fn is_resource(&self) -> bool {
         !matches!(self.requested, Requested::Path(_))
     }
-    /// Whether it goes on for as long as its client wants: a watch, or a stream to something behind
-    /// the API.
+    /// Whether the request lasts as long as its client wants: a watch, or a stream to a node, a
+    /// Service or a pod.
     pub fn is_long_running(&self) -> bool {
         self.verb == Verb::Watch || self.subresource().is_some_and(Subresource::is_connect)
     }
-    /// The path of a request that is not about a resource; empty for others.
+    /// The path of a non-resource request; empty for others.
     pub fn path(&self) -> &str {
         match &self.requested {
             Requested::Path(path) => path,
@@ -289,9 +288,9 @@ impl Attributes {
             Requested::Path(_) => "",
         }
     }
-    /// The object's name; empty for collections and for paths. A list or watch whose field selector
-    /// is `metadata.name=x` and nothing else is about `x`, so that who may read one object may
-    /// follow it.
+    /// The object's name; empty for collections and for paths. A list or watch whose only field
+    /// selector is `metadata.name=x` is about `x`, so that a user who may read one object may watch
+    /// it.
     pub fn name(&self) -> &str {
         let name = match &self.requested {
             Requested::Resource(target) => &target.name,
@@ -306,7 +305,7 @@ impl Attributes {
         name
     }
 
-    /// Adds a warning to the answer, once; nothing beyond [`WARNINGS_MAX`].
+    /// Adds a warning to the answer, once. Drops it if there are [`WARNINGS_MAX`] already.
     pub fn warn(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.notes.warnings.lock();
@@ -318,16 +317,16 @@ impl Attributes {
     pub fn warnings(&self) -> Vec<String> {
         self.notes.warnings.lock().clone()
     }
-    /// How many warnings there are.
+    /// The number of warnings so far.
     pub(crate) fn n_warnings(&self) -> usize {
         self.notes.warnings.lock().len()
     }
-    /// Forgets all but the first `n` warnings: what they were about is done again.
+    /// Drops all but the first `n` warnings, because the step that caused them runs again.
     pub(crate) fn forget_warnings(&self, n: usize) {
         self.notes.warnings.lock().truncate(n);
     }
-    /// Tells the audit log something. The first value of a key stays; nothing beyond
-    /// [`AUDIT_ANNOTATIONS_MAX`].
+    /// Adds an audit annotation. The first value of a key stays. Drops it if there are
+    /// [`AUDIT_ANNOTATIONS_MAX`] already.
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         let mut annotations = self.notes.audit_annotations.lock();
         if annotations.len() < AUDIT_ANNOTATIONS_MAX {

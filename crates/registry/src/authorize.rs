@@ -1,8 +1,8 @@
-//! Authorization: may this user do this?
+//! Authorization: whether a user may do something.
 //!
-//! The API server asks once for every request, before it is routed to an answer. The registry asks
-//! again for what a request turns out to do besides: an apply or a PUT that creates, a role that
-//! grants rights, a binding that refers to such a role.
+//! The API server authorizes every request once, before it is routed to an answer. The registry
+//! authorizes the further actions of a request: an apply or a PUT that creates, a role that grants
+//! rights, a binding that refers to such a role.
 use crate::attributes::{Attributes, MASTERS};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -10,30 +10,30 @@ use setpoint_object::{ApiError, GroupResource};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What an authorizer says, with its reason: a sentence for the client (of a refusal) and for the
-/// audit log. May be empty.
+/// An authorizer's decision with its reason: a sentence for the audit log, and for the client if
+/// the request is refused. May be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The request is allowed. Nobody else is asked.
+    /// The request is allowed. No further authorizer is called.
     Allow(String),
-    /// The request is refused. Nobody else is asked.
+    /// The request is refused. No further authorizer is called.
     Deny(String),
-    /// The next one is asked. A request about which nobody has an opinion is refused.
+    /// The next authorizer is called. A request on which no authorizer has an opinion is refused.
     NoOpinion(String),
 }
 
-/// Says whether a user may do something.
+/// Decides whether a user may do something.
 /// [`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer) adds one.
 ///
-/// It is asked for every request: it should answer from memory. When it cannot answer, it says so
-/// with an error: the request is then refused unless a later authorizer allows it.
+/// It is called for every request, so it should answer from memory. It returns an error if it
+/// cannot decide: the request is then refused unless a later authorizer allows it.
 ///
 /// ```
 /// use futures::future::{BoxFuture, FutureExt as _};
 /// use setpoint_object::ApiError;
 /// use setpoint_registry::{Attributes, Authorizer, Decision};
 ///
-/// /// Nobody but `alice` may touch secrets.
+/// /// Only `alice` may access secrets.
 /// #[derive(Debug)]
 /// struct Secrets;
 ///
@@ -49,16 +49,16 @@ pub enum Decision {
 /// }
 /// ```
 pub trait Authorizer: Debug + Send + Sync {
-    /// Decides. Dropping the future must leave nothing behind.
+    /// Decides. Dropping the future must leave no side effects.
     fn authorize<'a>(
         &'a self,
         request: &'a Attributes,
     ) -> BoxFuture<'a, Result<Decision, ApiError>>;
 }
 
-/// Allows everything to whoever is authenticated, and the health endpoints to everybody. What a
-/// registry has when it is given no authorizer; as the last one of a chain, it lets pass what the
-/// others did not decide.
+/// Allows everything to authenticated users, and the health endpoints to everybody. The default of
+/// a registry without authorizers. As the last of a chain, it allows what the others did not
+/// decide.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AllowAuthenticated;
 
@@ -76,15 +76,15 @@ impl Authorizer for AllowAuthenticated {
     }
 }
 
-/// The authorizers, in the order in which they are asked. Before them, `system:masters` may do
-/// everything, and everybody may ask the health endpoints.
+/// The authorizers in call order. Before them, `system:masters` is allowed everything, and
+/// everybody is allowed the health endpoints.
 #[derive(Debug)]
 pub(crate) struct Chain {
     authorizers: Vec<Arc<dyn Authorizer>>,
 }
 
 impl Chain {
-    /// A chain; [`AllowAuthenticated`] when there is nobody to ask.
+    /// A chain of `authorizers`, or [`AllowAuthenticated`] if there are none.
     pub(crate) fn new(mut authorizers: Vec<Arc<dyn Authorizer>>) -> Self {
         if authorizers.is_empty() {
             authorizers.push(Arc::new(AllowAuthenticated));
@@ -92,11 +92,11 @@ impl Chain {
         Self { authorizers }
     }
 
-    /// Decides. The first answer that is an opinion stands.
+    /// Decides. The first answer that is not `NoOpinion` counts.
     ///
     /// # Errors
     ///
-    /// Nobody allowed it, and one could not answer.
+    /// No authorizer allowed the request, and one returned an error.
     pub(crate) async fn decide(&self, request: &Attributes) -> Result<Decision, ApiError> {
         if request.identity.is_in(MASTERS) || is_health(request.path()) {
             return Ok(Decision::Allow(String::new()));
@@ -120,11 +120,12 @@ impl Chain {
         }
     }
 
-    /// Refuses what nobody allows, and notes the decision for the audit log.
+    /// Refuses the request unless an authorizer allows it, and records the decision for the audit
+    /// log.
     ///
     /// # Errors
     ///
-    /// 403; 500 when nobody allowed it and one could not answer.
+    /// 403; 500 if no authorizer allowed the request and one returned an error.
     pub(crate) async fn authorize(&self, request: &Attributes) -> Result<(), ApiError> {
         let decision = self.decide(request).await;
         let (word, reason) = match &decision {
@@ -143,7 +144,7 @@ impl Chain {
     }
 }
 
-/// The 403 of a request, in Kubernetes' words.
+/// The 403 of a request, with Kubernetes' message.
 pub(crate) fn forbidden(request: &Attributes, reason: &str) -> ApiError {
     let (user, verb) = (&*request.identity.user, &request.verb);
     let mut why = if request.is_resource() {
@@ -168,8 +169,8 @@ pub(crate) fn forbidden(request: &Attributes, reason: &str) -> ApiError {
     ApiError::forbidden(&resource, request.name(), &why)
 }
 
-/// Whether a path is a health endpoint's. Kubernetes' `--authorization-always-allow-paths` has
-/// these three by default.
+/// Whether `path` is a health endpoint. Kubernetes' `--authorization-always-allow-paths` has these
+/// three by default.
 fn is_health(path: &str) -> bool {
     let first = path.strip_prefix('/').and_then(|path| path.split('/').next());
     matches!(first, Some("healthz" | "livez" | "readyz"))
@@ -182,8 +183,8 @@ mod tests {
     use crate::verb::Verb;
 
     #[derive(Debug)]
-    struct Says(Result<Decision, u16>);
-    impl Authorizer for Says {
+    struct Answers(Result<Decision, u16>);
+    impl Authorizer for Answers {
         fn authorize<'a>(
             &'a self,
             _request: &'a Attributes,
@@ -206,7 +207,7 @@ mod tests {
     }
 
     async fn check(answers: Vec<Result<Decision, u16>>) -> String {
-        let authorizers = answers.into_iter().map(|a| Arc::new(Says(a)) as Arc<dyn Authorizer>);
+        let authorizers = answers.into_iter().map(|a| Arc::new(Answers(a)) as Arc<dyn Authorizer>);
         let chain = Chain::new(authorizers.collect());
         match chain.authorize(&request(Identity::new("bob", []))).await {
             Ok(()) => "allowed".to_owned(),
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn first_opinion_stands() {
+    async fn the_first_authorizer_with_an_opinion_decides() {
         let allow = || Ok(Decision::Allow("a".to_owned()));
         let deny = || Ok(Decision::Deny("because".to_owned()));
         let none = |why: &str| Ok(Decision::NoOpinion(why.to_owned()));
@@ -232,7 +233,7 @@ mod tests {
 
     #[tokio::test]
     async fn masters_and_health_need_no_opinion() {
-        let chain = Chain::new(vec![Arc::new(Says(Ok(Decision::Deny(String::new()))))]);
+        let chain = Chain::new(vec![Arc::new(Answers(Ok(Decision::Deny(String::new()))))]);
         assert!(chain.authorize(&request(Identity::admin())).await.is_ok());
         let path = |path: &str| {
             let path = Requested::Path(path.to_owned());
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_authorizers_whoever_is_known_may_do_everything() {
+    async fn without_authorizers_authenticated_users_may_do_everything() {
         let chain = Chain::new(Vec::new());
         assert!(chain.authorize(&request(Identity::new("bob", []))).await.is_ok());
         assert!(chain.authorize(&request(Identity::anonymous())).await.is_err());

@@ -1,8 +1,8 @@
-//! The rows of the built-in resources, and the objects a fresh control plane holds.
+//! The rows of the built-in resources, and the objects of a fresh control plane.
 //!
-//! Rows are made once per process from the facts table and shared by every registry: they never
-//! change. What changes (custom resources) is a new [`Catalog`] that holds the same rows and some
-//! more.
+//! Rows are made once per process from the facts table, never change, and are shared by every
+//! registry. A change of custom resources makes a new [`Catalog`] that holds the same built-in rows
+//! and more.
 use crate::catalog::{
     Catalog, DefinitionSource, Group, Resource, ScalePaths, Schema, SelectableField,
     SubresourceRow, storage_version_hash,
@@ -23,11 +23,11 @@ pub(crate) fn catalog() -> Arc<Catalog> {
     BUILT_IN.clone()
 }
 
-/// The same with kinds that an embedder compiled in.
+/// The same catalog with kinds that an embedder compiled in.
 ///
 /// # Panics
 ///
-/// Two kinds would be served at one place.
+/// Two kinds would be served under the same group, version and resource.
 pub(crate) fn catalog_with(kinds: &[CompiledKind]) -> Arc<Catalog> {
     let built_in = catalog();
     if kinds.is_empty() {
@@ -102,12 +102,12 @@ fn built_in() -> Catalog {
     let mut groups: Vec<Group> = Vec::new();
     let mut rows = BTreeMap::new();
     for fact in setpoint_facts::RESOURCES {
-        // A kind whose schema the facts do not carry is not served.
+        // Kinds without a schema in the facts are not served.
         let schema = setpoint_schema::builtin::type_schema(fact.group, fact.version, fact.kind);
         let (Some(schema), Some(kind)) = (schema, kind::of(fact.group, fact.kind)) else {
             continue;
         };
-        // What is answered and not stored (reviews) is not served before something answers it.
+        // Kinds that are not stored (reviews) are served only if the kind has an action for them.
         if !fact.serves("get") && kind.actions.is_empty() {
             continue;
         }
@@ -137,7 +137,7 @@ fn row(
 ) -> Resource {
     let gvk = GroupVersionKind::new(fact.group, fact.version, fact.kind);
     let (storage_group, storage_version) = kind.storage.unwrap_or((fact.group, fact.version));
-    // Component statuses can be read and are stored nowhere.
+    // Component statuses are readable but not stored.
     let stored = fact.serves("get") && fact.serves("watch");
     let words = |words: &[&str]| words.iter().map(|w| Arc::from(*w)).collect::<Vec<Arc<str>>>();
     Resource {
@@ -178,8 +178,8 @@ fn row(
     }
 }
 
-/// Whether something answers a subresource: one that is only created is an action of its kind, or a
-/// stream to somewhere else.
+/// Whether a subresource is served. A subresource with create only is an action of its kind, or a
+/// stream to a node, a Service or a pod.
 fn is_answered(fact: &setpoint_facts::Subresource, kind: &Kind) -> bool {
     fact.verbs.iter().any(|verb| *verb != "create")
         || kind.actions.iter().any(|(name, _)| *name == fact.name)
@@ -200,8 +200,8 @@ fn subresource(fact: &setpoint_facts::Subresource) -> SubresourceRow {
     }
 }
 
-/// Served versions of a kind as `apiVersion`s, one object's other faces included (Events are served
-/// by two groups).
+/// The served versions of a kind as `apiVersion`s, including those of other groups (two groups
+/// serve Events).
 fn served_versions(fact: &setpoint_facts::Resource) -> Vec<String> {
     let prefix = keys::built_in_prefix(fact.group, fact.resource);
     setpoint_facts::RESOURCES

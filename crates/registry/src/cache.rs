@@ -1,11 +1,11 @@
-//! The watch cache: per resource an ordered index of current bytes and a bounded window of events,
-//! fed by the store's change feed.
+//! The watch cache: for each resource an ordered index of current bytes and a bounded window of
+//! events, fed by the store's change feed.
 //!
 //! # Theory
 //!
 //! One task ([`WatchCache::run`]) reads one change feed over everything and is the only writer. It
-//! hands each batch to the caches of the resources it touches, one lock each, and then publishes
-//! how far it has come:
+//! applies each batch to the caches of the resources in it, with one lock per resource, and then
+//! publishes its progress:
 //!
 //! ```text
 //! store ── feed ──▶ run ──▶ ResourceCache { index, window } ──┬──▶ LIST  (a snapshot of the index)
@@ -13,59 +13,54 @@
 //!                    └────▶ reached: every change up to here is in
 //! ```
 //!
-//! - An [`Item`] is an object at one revision: the stored bytes, and nothing that can be made of
-//!   them. Index and window share it. A LIST splices the resourceVersion in for itself; an event is
-//!   framed once, however many watch, and kept with its [`Change`] as long as that is in the
-//!   window.
-//! - A watcher has no buffer here and no task: it holds a position and takes what is behind it when
-//!   it is polled. The window is the buffer of all of them. A change wakes only the watchers it may
-//!   concern (see `fanout`), and only they find it behind their position. A watcher that has left a
-//!   change so long that it is out of the window is ended, never skipped over events; it costs
-//!   nothing until then but the window's own, bounded, memory.
-//! - `reached` is published after the batch is in. A reader that sees `reached = r` before it takes
-//!   a resource's lock thus finds every change of the resource up to `r`, and perhaps later ones:
-//!   the state it then sees is the resource's state at the later of `r` and the last change it
+//! - An [`Item`] is an object at one revision: the stored bytes without any derived form. Index and
+//!   window share it. A LIST splices in the resourceVersion for itself. An event is encoded once
+//!   for all watchers, and cached with its [`Change`] while that is in the window.
+//! - A watcher has no buffer here and no task: it has a position, and takes the changes after it
+//!   when it is polled. The window is the shared buffer of all watchers. A change wakes only the
+//!   watchers that it may concern (see `fanout`). If a change that a watcher has not taken leaves
+//!   the window, the watch ends; it never skips events. An idle watcher costs nothing besides the
+//!   window, which is bounded.
+//! - `reached` is published after the batch is applied. A reader that sees `reached = r` before it
+//!   takes a resource's lock finds every change of the resource up to `r`, and perhaps later ones.
+//!   The state that it sees is the resource's state at the later of `r` and the last change that it
 //!   finds.
-//! - A version that is made by a conversion that may wait has an index and a window of its own,
-//!   behind those of what is stored (see `view`). Nothing of the conversion happens under a lock,
-//!   or on the way of what is stored.
-//! - It is filled from several ranges of keys at once, each by a task of its own; what comes out
-//!   does not depend on which ends first.
-//! - When the feed breaks, every watch ends and the cache is filled anew; its history starts over.
-//! - At start it may be filled with the state of some revisions ago and take the changes since out
-//!   of the feed, so that watches of before a restart go on where they were. Nothing is served
-//!   before it has reached the present.
+//! - A version that needs a conversion that may wait has its own index and window, fed by those of
+//!   the stored version (see `view`). Conversion runs outside any lock, and never delays the stored
+//!   version.
+//! - It is filled from several ranges of keys at once, each by a task of its own. The result does
+//!   not depend on which ends first.
+//! - When the feed breaks, every watch ends and the cache is filled again; its history starts over.
+//! - At start it may be filled with the state of some revisions ago and take the changes since then
+//!   from the feed, so that watches from before a restart continue. Nothing is served before it has
+//!   reached the present.
 //!
-//! A key names its resource ([`keys`]). So a cache needs no catalog, and CRDs that come and go need
-//! no care but
-//! [`WatchCache::close_watches`].
+//! A key names its resource ([`keys`]), so the cache needs no catalog. The only thing to do for
+//! CRDs that are added and removed is to call [`WatchCache::close_watches`].
 mod change;
 mod event;
 mod fanout;
-mod field;
 mod fill;
 mod index;
 mod interest;
 mod item;
-mod meter;
 mod objects;
 mod resource;
 mod view;
 mod window;
 
 pub(crate) use change::{Change, event_of};
+pub(crate) use event::Meter;
 pub use event::{Event, EventKind};
-pub(crate) use field::Field;
 pub(crate) use index::Index;
-pub(crate) use interest::{Interest, Term};
+pub(crate) use interest::{Field, Interest, Term};
 pub(crate) use item::Item;
-pub(crate) use meter::Meter;
 pub use objects::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
 };
 pub(crate) use resource::{ResourceCache, Taken, Watcher};
 pub use view::VIEW_BYTES_MAX;
-pub(crate) use view::{Reading, serve};
+pub(crate) use view::{ViewReader, serve};
 
 use fill::Filled;
 use objects::Mailboxes;
@@ -74,7 +69,7 @@ use view::View;
 
 use crate::catalog::Resource;
 use crate::conversion::Converter;
-use crate::followed::Followed;
+use crate::fifo_watch::FifoWatch;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use setpoint_object::{ApiError, keys};
@@ -87,26 +82,26 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often, at most, history that is too old is dropped of resources that do not change: whenever
-/// the store moves. More often where history is shorter.
+/// Maximum period between two trims of resources that do not change, done when any resource
+/// changes. Shorter if history is shorter.
 const TRIM_PERIOD: Duration = Duration::from_secs(30);
-/// How long the cache waits before it asks a store again that could not serve.
+/// The pause before the cache retries a store that is unavailable.
 ///
-/// One second, as the reflector that fills kube-apiserver's cache backs off at first.
+/// One second, as the first backoff of the reflector that fills kube-apiserver's cache.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// How long a read waits for the cache, or the store, to reach the revision it asks for.
+/// How long a read waits for the cache or the store to reach its revision.
 ///
-/// Three seconds, as kube-apiserver's `blockTimeout`: after it the client is told to come again.
+/// Three seconds, as kube-apiserver's `blockTimeout`; then the client is asked to retry.
 pub(crate) const FRESH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How far the cache is.
+/// The progress of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reached {
-    /// Everything up to this revision is in.
+    /// Every change up to this revision is in the cache.
     pub(crate) revision: u64,
-    /// It has been filled and follows the store.
+    /// The cache is filled and follows the store.
     pub(crate) is_filled: bool,
-    /// It has been stopped: nothing will follow.
+    /// The cache is stopped: no more changes follow.
     pub(crate) is_stopped: bool,
 }
 
@@ -119,15 +114,15 @@ pub(crate) struct WatchCache {
 struct Shared {
     /// How long changes are kept.
     history: Duration,
-    /// How many bytes of converted objects a view holds.
+    /// Maximum bytes of converted objects per view.
     view_bytes_max: usize,
     resources: RwLock<Resources>,
     views: Mutex<Views>,
-    /// There are views that have still to be run.
+    /// There are views whose tasks are not started yet.
     has_new_views: Notify,
-    /// Of those who read everything.
+    /// The mailboxes of readers of all resources.
     mailboxes: Mailboxes,
-    reached: Arc<Followed<Reached>>,
+    reached: Arc<FifoWatch<Reached>>,
 }
 #[derive(Debug, Default)]
 struct Resources {
@@ -137,18 +132,18 @@ struct Resources {
     is_stopped: bool,
 }
 
-/// The versions that somebody reads and that are made by conversions that may wait.
+/// The views that are being read: one per version that needs a conversion that may wait.
 #[derive(Debug, Default)]
 struct Views {
     all: Vec<Arc<View>>,
-    /// Those that have still to be run.
+    /// Views whose tasks are not started yet.
     new: Vec<Arc<View>>,
     is_stopped: bool,
 }
 
 impl WatchCache {
-    /// An empty one that keeps changes so long, and so many bytes of converted objects for each
-    /// version.
+    /// An empty cache that keeps changes for `history`, and at most `view_bytes_max` bytes of
+    /// converted objects per version.
     pub(crate) fn new(history: Duration, view_bytes_max: usize) -> Self {
         let (resources, views, reached) = (RwLock::default(), Mutex::default(), Arc::default());
         let (has_new_views, mailboxes) = (Notify::new(), Mailboxes::default());
@@ -166,10 +161,10 @@ impl WatchCache {
     }
 
     /// Fills itself from the store and follows its change feed until `stop`, then ends every watch
-    /// politely.
+    /// cleanly.
     ///
-    /// A store that cannot serve is asked again; watches end meanwhile. Dropping the future leaves
-    /// the cache as it is, standing still.
+    /// Retries if the store is unavailable; watches end in the meantime. Dropping the future stops
+    /// the cache at its present state.
     ///
     /// # Errors
     ///
@@ -183,7 +178,7 @@ impl WatchCache {
         let ended = tokio::select! {
             biased;
             ended = self.follow(store, replayed_revisions, &stop) => ended,
-            // It never ends: its tasks go with it.
+            // It never ends; dropping it ends its tasks.
             never = self.run_views() => match never {},
         };
         self.shared.stop();
@@ -218,7 +213,7 @@ impl WatchCache {
         loop {
             let error = tokio::select! {
                 biased;
-                // Cancel safe: a dropped fill has published nothing, a dropped batch ends with the
+                // Cancel safe: a dropped fill has published nothing; a dropped batch ends with the
                 // cache.
                 error = self.fill_and_follow(store, replayed) => error,
                 () = stop.cancelled() => return Ok(()),
@@ -227,7 +222,7 @@ impl WatchCache {
                 return Err(ApiError::internal(error));
             }
             tracing::warn!(%error, "follow the store's changes");
-            // Once served, it does not go back in time.
+            // Once it has served requests, it must not go back in time.
             replayed = 0;
             self.shared.reset();
             tokio::select! {
@@ -239,7 +234,7 @@ impl WatchCache {
         }
     }
 
-    /// Returns when the feed, or a read, fails.
+    /// Returns if the feed or a read fails.
     async fn fill_and_follow(&self, store: &Arc<dyn Store>, replayed: u64) -> StoreError {
         let mut feed = match self.fill(store, replayed).await {
             Ok(feed) => feed,
@@ -260,8 +255,8 @@ impl WatchCache {
         }
     }
 
-    /// Reads the state of `replayed` revisions ago, or of the oldest revision kept, and takes in
-    /// what came since.
+    /// Reads the state of `replayed` revisions ago, or of the oldest revision in the store, and
+    /// applies the changes since then.
     async fn fill(
         &self,
         store: &Arc<dyn Store>,
@@ -270,7 +265,7 @@ impl WatchCache {
         let root = Bytes::from_static(keys::ROOT.as_bytes());
         let present = store.revision().await?;
         let mut from = Revision(present.0.saturating_sub(replayed));
-        // Opened first: what it needs is known to be kept.
+        // Opened first, so that the revisions it needs are known to exist.
         let mut feed = loop {
             match store.changes(root.clone(), from).await {
                 Err(StoreError::Compacted { oldest, .. }) if oldest > from => from = oldest,
@@ -286,33 +281,33 @@ impl WatchCache {
         Ok(feed)
     }
 
-    /// The cache of the resource whose keys start with this prefix.
+    /// The cache of the resource whose keys have this prefix.
     pub(crate) fn resource(&self, storage_prefix: &str) -> Arc<ResourceCache> {
         self.shared.resource(storage_prefix)
     }
-    /// Every object, and every change of one from now on.
+    /// Every existing object, and every change from now on.
     pub(crate) fn object_changes(&self) -> ObjectChanges {
         ObjectChanges::new(self.shared.clone())
     }
-    /// The objects of a row whose conversion may wait, as the row serves them.
-    pub(crate) fn view(&self, row: &Arc<Resource>, converter: Arc<Converter>) -> Reading {
+    /// The view of a row's objects whose conversion may wait.
+    pub(crate) fn view(&self, row: &Arc<Resource>, converter: Arc<Converter>) -> ViewReader {
         self.shared.view(row, converter)
     }
-    /// How far it is.
+    /// The present progress.
     pub(crate) fn reached(&self) -> Reached {
         self.shared.reached.get()
     }
-    /// How far it is, followed.
-    pub(crate) fn reached_changes(&self) -> Arc<Followed<Reached>> {
+    /// The progress, to wait for.
+    pub(crate) fn reached_changes(&self) -> Arc<FifoWatch<Reached>> {
         self.shared.reached.clone()
     }
 
-    /// Waits until everything up to `revision` has been taken in, or the cache was stopped.
+    /// Waits until every change up to `revision` is in the cache, or the cache is stopped.
     pub(crate) async fn wait_until(&self, revision: u64) {
         let is_there = |r: &Reached| r.is_stopped || r.is_filled && r.revision >= revision;
         self.shared.reached.wait_for(is_there).await;
     }
-    /// Waits until the cache holds everything up to `revision`.
+    /// Waits until every change up to `revision` is in the cache.
     ///
     /// # Errors
     ///
@@ -320,16 +315,19 @@ impl WatchCache {
     pub(crate) async fn wait_fresh(&self, revision: u64) -> Result<(), ApiError> {
         wait_fresh(&self.shared.reached, revision).await
     }
-    /// Ends every watch of a resource (its CRD changed or went away); clients reconnect.
+    /// Ends every watch of a resource whose CRD was changed or deleted; clients reconnect.
     pub(crate) fn close_watches(&self, storage_prefix: &str) {
         self.shared.resource(storage_prefix).close_watches();
-        // Their rows are served no more, or differently.
+        // Their rows are replaced or no longer served.
         self.shared.end_views(|view| *view.row().storage_prefix == *storage_prefix);
     }
 }
 
 /// See [`WatchCache::wait_fresh`].
-pub(crate) async fn wait_fresh(reached: &Followed<Reached>, revision: u64) -> Result<(), ApiError> {
+pub(crate) async fn wait_fresh(
+    reached: &FifoWatch<Reached>,
+    revision: u64,
+) -> Result<(), ApiError> {
     let is_there = |r: &Reached| r.is_filled && r.revision >= revision;
     match tokio::time::timeout(FRESH_TIMEOUT, reached.wait_for(is_there)).await {
         Ok(()) => Ok(()),
@@ -349,7 +347,7 @@ impl Shared {
         resources.by_prefix.entry(prefix.into()).or_insert_with(new).clone()
     }
 
-    /// Replaces everything by the state at a revision. Not served before it is said to be filled.
+    /// Replaces all contents with the state at a revision. Not served before `is_filled` is set.
     fn fill(&self, revision: Revision, mut by_prefix: Filled) {
         let resources: Vec<_> = {
             let mut resources = self.resources.write();
@@ -368,13 +366,13 @@ impl Shared {
         self.reached.change(|reached| {
             *reached = Reached { revision: revision.0, is_filled: false, is_stopped: false };
         });
-        self.mailboxes.lose();
+        self.mailboxes.require_resync();
     }
 
-    /// Takes a batch in: one lock for each resource it touches, with the changes in the batch's
-    /// order.
+    /// Applies a batch: one lock per resource, changes in the batch's order.
     fn apply(&self, batch: Batch) {
-        let told = if self.mailboxes.is_empty() { Vec::new() } else { batch.changes.clone() };
+        let for_mailboxes =
+            if self.mailboxes.is_empty() { Vec::new() } else { batch.changes.clone() };
         let mut by_prefix: BTreeMap<Bytes, Vec<setpoint_store::Change>> = BTreeMap::new();
         for change in batch.changes {
             let prefix = change.key.slice(..prefix_of(&change.key).len());
@@ -383,18 +381,18 @@ impl Shared {
         for (prefix, changes) in by_prefix {
             self.resource(std::str::from_utf8(&prefix).unwrap_or(keys::ROOT)).apply(changes);
         }
-        if !told.is_empty() {
-            self.mailboxes.send(&told);
+        if !for_mailboxes.is_empty() {
+            self.mailboxes.send(&for_mailboxes);
         }
         self.reached.change(|reached| reached.revision = batch.revision.0);
     }
 
-    /// The feed broke: nothing is known until the next fill.
+    /// The feed broke: empties the cache until the next fill.
     fn reset(&self) {
         self.reached.change(|reached| reached.is_filled = false);
         self.all().iter().for_each(|resource| resource.close_watches());
     }
-    fn view(&self, row: &Arc<Resource>, converter: Arc<Converter>) -> Reading {
+    fn view(&self, row: &Arc<Resource>, converter: Arc<Converter>) -> ViewReader {
         let stored = self.resource(&row.storage_prefix);
         let mut views = self.views.lock();
         if let Some(view) = views.all.iter().find(|view| Arc::ptr_eq(view.row(), row)) {
@@ -411,17 +409,17 @@ impl Shared {
         }
         reading
     }
-    /// Forgets a view that nobody reads.
+    /// Drops a view without readers.
     fn forget_unread(&self, view: &Arc<View>) -> bool {
         let mut views = self.views.lock();
-        // Readers come under the same lock.
+        // New readers register under the same lock.
         let is_unread = view.is_unread();
         if is_unread {
             views.all.retain(|other| !Arc::ptr_eq(other, view));
         }
         is_unread
     }
-    /// Forgets a view, whoever reads it.
+    /// Drops a view, even if it has readers.
     fn forget(&self, view: &Arc<View>) {
         self.views.lock().all.retain(|other| !Arc::ptr_eq(other, view));
     }
@@ -439,14 +437,14 @@ impl Shared {
         self.reached.change(|reached| reached.is_stopped = true);
         self.resources.write().is_stopped = true;
         self.all().iter().for_each(|resource| resource.stop());
-        self.mailboxes.lose();
+        self.mailboxes.require_resync();
     }
     fn all(&self) -> Vec<Arc<ResourceCache>> {
         self.resources.read().by_prefix.values().cloned().collect()
     }
 }
 
-/// The prefix of a key's resource; of a key that names none, [`keys::ROOT`].
+/// The prefix of a key's resource; [`keys::ROOT`] if the key names none.
 fn prefix_of(key: &[u8]) -> &str {
     keys::prefix_of(key).unwrap_or(keys::ROOT)
 }

@@ -1,4 +1,4 @@
-//! Served resources as data: built-in rows and custom rows in one immutable table; a change of a
+//! Served resources as data: built-in rows and custom rows in one immutable table. A change of a
 //! CRD makes a new table.
 mod schema;
 
@@ -20,10 +20,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicBool};
 
-/// Everything that is served at one moment. Immutable; cheap to share.
+/// All resources that are served at one moment. Immutable; cheap to share.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// Grows by one with every change.
+    /// Increases by one with every change.
     pub generation: u64,
     /// Groups in discovery order; each with its versions in priority order.
     pub groups: Vec<Group>,
@@ -32,8 +32,7 @@ pub struct Catalog {
 }
 /// Group, version and plural name of a row.
 pub type RowKey = (Arc<str>, Arc<str>, Arc<str>);
-/// The name of a row, borrowed: so that a look at the catalog, which every request takes, allocates
-/// nothing.
+/// The name of a row, borrowed, so that a catalog lookup (one per request) does not allocate.
 trait RowName {
     fn parts(&self) -> (&str, &str, &str);
 }
@@ -75,7 +74,7 @@ pub struct Group {
     pub name: Arc<str>,
     /// Versions, preferred first.
     pub versions: Vec<Arc<str>>,
-    /// Whether it is made of custom resources only.
+    /// Whether it contains custom resources only.
     pub custom: bool,
 }
 impl Catalog {
@@ -134,29 +133,29 @@ pub struct Resource {
     /// Its type is an OpenAPI schema, not one of the built-in types: a custom resource, or a kind
     /// that an embedder compiled in.
     pub custom: bool,
-    /// Who owns `status`; `None`: it has no status subresource.
+    /// Which endpoint writes `status`; `None` without a status subresource.
     pub status: Option<StatusRule>,
-    /// The definition it was made of (custom resources).
+    /// The definition that the row was made from (custom resources).
     pub(crate) source: Option<Arc<DefinitionSource>>,
     /// Table columns.
     pub columns: crate::table::Columns,
-    /// Fields to select by, beside name and namespace.
+    /// Fields to select by, besides name and namespace.
     pub selectable: Vec<SelectableField>,
-    /// Warning sent with every answer (deprecated versions).
+    /// Warning in every answer (deprecated versions).
     pub deprecation: Option<String>,
-    /// Whether it tracks `metadata.generation`.
+    /// Whether the server maintains `metadata.generation`.
     pub tracks_generation: bool,
-    /// base64 hash of the storage version (discovery), empty when it has no storage.
+    /// base64 hash of the storage version (discovery); empty for a resource that is not stored.
     pub storage_version_hash: String,
-    /// Its CustomResourceDefinition is being deleted: nothing new may be created.
+    /// Its CustomResourceDefinition is being deleted: creates are refused.
     pub terminating: bool,
     /// How its stored objects are read; `None` for built-in kinds, whose types never change.
     pub(crate) stored: Option<Stored>,
-    /// What the server knows about its kind.
+    /// The kind's strategy: its defaults, validation and other code.
     pub kind: &'static Kind,
 }
 impl Resource {
-    /// Group and resource, as messages name it.
+    /// Group and resource, as messages name them.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.gvk.group.clone(), resource: self.resource.clone() }
     }
@@ -181,22 +180,22 @@ impl Resource {
         GroupVersion::new(self.storage_group.clone(), self.storage_version.clone())
     }
     /// `openAPIV3Schema` of this version as it was written, in JSON. `None` for built-in kinds and
-    /// where a definition has none.
+    /// for definitions without one.
     pub fn open_api(&self) -> Option<Bytes> {
         self.source.as_ref()?.open_api(&self.gvk.version)
     }
-    /// Names the definition it was made of, and its generation: `<uid>/<generation>`. Two rows of
-    /// the same name with the same identity and the same accepted names have the same schema. Empty
-    /// for built-in kinds.
+    /// Identifies the definition that the row was made from and its generation:
+    /// `<uid>/<generation>`. Two rows of the same name with the same identity and the same accepted
+    /// names have the same schema. Empty for built-in kinds.
     pub fn definition_identity(&self) -> String {
         self.source.as_ref().map(|source| source.identity()).unwrap_or_default()
     }
-    /// Whether another row has taken its place, so that no watch may begin with it.
+    /// Whether a newer row has replaced it, so that no new watch may use it.
     pub(crate) fn is_retired(&self) -> bool {
         // Relaxed: the lock of the resource's cache is taken between the store and the load.
         self.stored.as_ref().is_some_and(|stored| stored.retired.load(atomic::Ordering::Relaxed))
     }
-    /// Its schemas: of this version, and of the one that is stored where that is another.
+    /// Its schemas: that of this version, and that of the storage version if it is another one.
     pub(crate) fn schemas(&self) -> impl Iterator<Item = &Schema> {
         [&self.schema].into_iter().chain(self.stored.as_ref().map(|stored| &stored.schema))
     }
@@ -216,13 +215,13 @@ pub struct SelectableField {
     pub label: Arc<str>,
     /// Where the value is: member names, outermost first.
     pub path: Arc<[Box<str>]>,
-    /// Where it is when it is not there.
+    /// The fallback path if the value is missing at `path`.
     pub or_path: Option<Arc<[Box<str>]>>,
-    /// The text that stands for an absent value.
+    /// The text used for a missing value.
     pub absent: &'static str,
 }
 impl SelectableField {
-    /// One whose label is its path.
+    /// A field whose label is its path.
     pub fn new(label: &str) -> Self {
         Self { label: label.into(), path: names(label), or_path: None, absent: "" }
     }
@@ -245,22 +244,21 @@ fn names(path: &str) -> Arc<[Box<str>]> {
 pub(crate) struct Stored {
     /// The schema of the storage version.
     pub(crate) schema: Schema,
-    /// Objects written after this revision were written under this schema and are served as they
-    /// are. Older ones are pruned and defaulted whenever they are read. `u64::MAX`: all of them
-    /// are.
+    /// Objects written after this revision were written under this schema and are served unchanged.
+    /// Older ones are pruned and defaulted on every read. `u64::MAX`: all objects are.
     pub(crate) since: u64,
-    /// Other versions are made by a conversion webhook.
+    /// The conversion webhook that makes the other versions.
     pub(crate) webhook: Option<Arc<crate::conversion::Webhook>>,
-    /// What every write of an object compares.
+    /// Compared by every write of an object.
     pub(crate) fence: Fence,
-    /// Set when rows with another schema take the place of these.
+    /// Set when rows with another schema replace these.
     pub(crate) retired: Arc<AtomicBool>,
 }
-/// The key of the store that orders writes of custom objects with changes of their definition.
+/// The store key that orders writes of custom objects with changes of their definition.
 ///
 /// It is written before rows of a new generation are served. A write that was prepared with an
-/// older row compares an older revision, so it is refused: what is in the store after the fence's
-/// revision was written under its schema.
+/// older row compares an older revision, so the store refuses it. Therefore every object with a
+/// revision after the fence's was written under the fence's schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fence {
     /// Its key.
@@ -269,7 +267,7 @@ pub(crate) struct Fence {
     pub(crate) revision: Revision,
 }
 impl Fence {
-    /// Holds as long as the rows with this fence are the newest.
+    /// True while the rows with this fence are the newest.
     pub(crate) fn compare(&self) -> Compare {
         Compare::Modified(self.key.clone(), self.revision)
     }
@@ -284,7 +282,7 @@ pub struct SubresourceRow {
     pub gvk: GroupVersionKind,
     /// Verbs, in discovery's order.
     pub verbs: Vec<Verb>,
-    /// Where a `scale` subresource finds its numbers.
+    /// The paths of a `scale` subresource.
     pub scale: Option<ScalePaths>,
 }
 /// The paths of a `scale` subresource, as a definition writes them: `.spec.replicas`.
@@ -310,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_those_that_clients_know() {
+    fn storage_version_hashes_are_those_of_kubernetes() {
         assert_eq!(storage_version_hash("", "v1", "Pod"), "xPOwRZ+Yhw8=");
         assert_eq!(storage_version_hash("apps", "v1", "Deployment"), "8aSe+NMegvE=");
     }

@@ -1,15 +1,15 @@
-//! Subresources that are streams to somewhere else: a node agent, an aggregated server.
+//! Subresources that are streams to another server: a node agent, an aggregated server.
 use crate::attributes::Target;
 use crate::catalog::Resource;
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
 
-/// Whether a target is a stream to somewhere else.
+/// Whether a target is a stream to another server.
 pub(crate) fn is_connected(resource: &Resource, target: &Target) -> bool {
     !resource.custom && target.subresource.as_ref().is_some_and(Subresource::is_connect)
 }
-/// What a stream to an object is answered without a node agent.
+/// The error for a stream to an object without a node agent.
 pub(crate) fn no_agent(resource: &str, name: &str, object: &Value) -> ApiError {
     let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
     if resource == "pods" && node.is_empty() {

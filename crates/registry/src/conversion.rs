@@ -6,31 +6,30 @@
 //! ```text
 //!  stored bytes ──▶ Converter (one per served version) ──▶ Conversion (a webhook, or an
 //!  embedder's)
-//!                     │  claims, batches, checks, remembers
+//!                     │  claims, batches, checks, caches
 //!     GET, writes ◀───┤
 //!     LIST, WATCH ◀── view (`cache::View`): an index and a window of converted objects
 //! ```
 //!
-//! - Built-in kinds and the strategy `None` never come here: `convert` converts them where
-//!   they are read.
+//! - Built-in kinds and the strategy `None` are not converted here: `convert` converts them on
+//!   read.
 //! - A version of an object (key and revision) is converted once per served version, however many
-//!   ask. Who asks while it is being converted waits for the same answer. A caller that goes away
-//!   in the middle leaves the work to the next.
-//! - Objects go out in batches, several at a time, and come back in the order in which they were
-//!   asked for.
-//! - Nothing is awaited under a lock. What is in flight is bounded by [`BATCH_OBJECTS_MAX`],
+//!   requests need it. Requests that need it during the conversion wait for the same answer. If the
+//!   converting request is dropped, the next one takes over.
+//! - Objects are converted in batches, several at a time, and returned in the order of the request.
+//! - No lock is held across an await. Objects in flight are bounded by [`BATCH_OBJECTS_MAX`],
 //!   [`BATCH_BYTES_MAX`] and
-//!   `CALLS_MAX`; what is remembered besides a view, by `RECENT_OBJECTS_MAX` and
+//!   `CALLS_MAX`; cached objects besides those of a view by `RECENT_OBJECTS_MAX` and
 //!   `RECENT_BYTES_MAX`.
-//! - An answer is held to what a conversion may change: the kind's own fields, labels and
+//! - An answer may change only what a conversion may change: the kind's own fields, labels and
 //!   annotations (spec: crd §10).
 mod check;
 mod converter;
-mod known;
+mod single_flight;
 mod webhook;
 
 pub(crate) use converter::{Converter, ObjectVersion};
-pub(crate) use known::Lookup;
+pub(crate) use single_flight::Lookup;
 pub(crate) use webhook::Webhook;
 
 use bytes::Bytes;
@@ -40,41 +39,40 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Objects of one call at most: as many as client-go's pager asks for at once.
+/// Maximum number of objects per call: as many as client-go's pager requests at once.
 pub const BATCH_OBJECTS_MAX: usize = 500;
-/// Bytes of the objects of one call at most, unless one object alone is larger. 4 MiB: some ten
-/// thousand small objects would fit, so that the count is what ends a batch, but a batch of the
-/// largest objects stays small.
+/// Maximum bytes of objects per call, unless a single object is larger. 4 MiB: some ten thousand
+/// small objects would fit, so the object count limits their batches, while a batch of the largest
+/// objects stays small.
 pub const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Calls at once per request or view. Four keep a converter busy while the answers of others are
-/// read.
+/// Concurrent calls per request or view. Four keep a converter busy while other answers are read.
 pub(crate) const BATCHES_MAX: usize = 4;
-/// Calls at once per served version; further ones wait in the order in which they came. With
-/// [`BATCH_BYTES_MAX`] this bounds what waits for answers to 64 MiB.
+/// Concurrent calls per served version; further ones wait in order of arrival. With
+/// [`BATCH_BYTES_MAX`] this limits the objects in flight to 64 MiB.
 pub(crate) const CALLS_MAX: usize = 16;
-/// How long one call may take: 30 s, as kube-apiserver gives a conversion webhook.
+/// Timeout of one call: 30 s, as kube-apiserver gives a conversion webhook.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Converted objects remembered per served version at most, besides a view's: for the writes and
-/// reads that follow each other.
+/// Maximum number of cached objects per served version, besides those of a view: for reads and
+/// writes of the same object in short order.
 pub(crate) const RECENT_OBJECTS_MAX: usize = 1024;
-/// Bytes of the same at most, per served version.
+/// Maximum bytes of the same, per served version.
 pub(crate) const RECENT_BYTES_MAX: usize = 4 << 20;
 
 /// Converts objects of one custom resource between its versions.
 ///
-/// It is called with at most [`BATCH_OBJECTS_MAX`] objects and [`BATCH_BYTES_MAX`] bytes at a time
-/// (one object may be larger), for at most [`CALL_TIMEOUT`].
+/// A call has at most [`BATCH_OBJECTS_MAX`] objects and [`BATCH_BYTES_MAX`] bytes (a single object
+/// may be larger), and lasts at most [`CALL_TIMEOUT`].
 pub trait Conversion: Debug + Send + Sync {
-    /// The objects in the version asked for: as many as came, in the same order.
+    /// Returns the objects in the requested version: the same number, in the same order.
     ///
     /// Only the kind's own fields, labels and annotations may differ. Other changes of metadata are
-    /// undone; another name, namespace, uid or kind is refused.
+    /// undone. Another name, namespace, uid or kind is refused.
     ///
     /// # Errors
     ///
-    /// What the clients that asked for this version are told.
+    /// Returned to the clients that requested this version.
     ///
-    /// The future is dropped when nobody waits for it any more.
+    /// The future is dropped when no request waits for it any more.
     fn convert(
         &self,
         request: ConversionRequest,
@@ -87,21 +85,21 @@ pub trait Conversion: Debug + Send + Sync {
 pub struct ConversionRequest {
     /// Group and kind of every object.
     pub kind: GroupKind,
-    /// The `apiVersion` to convert to (`ex.io/v2`). No object is of this version already.
+    /// The `apiVersion` to convert to (`ex.io/v2`). No object has this version already.
     pub api_version: String,
     /// Encoded JSON objects, of one or of several other versions.
     pub objects: Vec<Bytes>,
 }
 
-/// Why objects could not be converted. A client reads the text behind `conversion webhook for …,
-/// Kind=… failed: `.
+/// Why objects could not be converted. Clients see the text after `conversion webhook for …, Kind=…
+/// failed: `.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConversionError {
-    /// The converter refused. Its own message.
+    /// The converter refused, with this message.
     #[error("{0}")]
     Refused(String),
-    /// The converter could not be asked, or its answer could not be read.
+    /// The converter could not be called, or its answer could not be read.
     #[error("{0}")]
     Call(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// It took longer than this.
@@ -111,12 +109,13 @@ pub enum ConversionError {
 
 /// Finds the [`Conversion`] of a definition with the strategy `Webhook`.
 ///
-/// Given to [`RegistryBuilder::converter`](crate::RegistryBuilder::converter).
+/// Set by [`RegistryBuilder::converter`](crate::RegistryBuilder::converter).
 pub trait ConversionProvider: Debug + Send + Sync {
-    /// The conversion of a kind, by its `spec.conversion`. Called once per change of a definition's
-    /// spec, when its objects are first converted. `None`: requests that need it are refused.
+    /// The conversion of a kind, from its `spec.conversion`. Called once per change of a
+    /// definition's spec, when its objects are first converted. `None`: requests that need it are
+    /// refused.
     ///
-    /// Must be fast and free of side effects: it makes a client, and connects later.
+    /// Must be fast and free of side effects: create the client here and connect later.
     fn conversion(&self, kind: &GroupKind, spec: &serde_json::Value)
     -> Option<Arc<dyn Conversion>>;
 }

@@ -1,10 +1,10 @@
-//! Stored bytes to the version asked for, and back, without waiting. What a conversion webhook
-//! makes is in [`crate::conversion`].
+//! Conversion between the stored version and the requested version, without waiting. Conversion
+//! webhooks are in [`crate::conversion`].
 //!
-//! One object has one identity in every served version of its kind. Custom resources without a
-//! conversion webhook change nothing but `apiVersion`, and lose what the other version's schema
-//! does not declare. Built-in kinds that are served in several versions have a function of their
-//! own (`Kind::convert`).
+//! An object has the same identity in every served version of its kind. For custom resources
+//! without a conversion webhook, only `apiVersion` changes, and fields that the other version's
+//! schema does not declare are dropped. Built-in kinds that are served in several versions have
+//! their own function (`Kind::convert`).
 use crate::catalog::Resource;
 use bytes::Bytes;
 use serde_json::Value;
@@ -12,11 +12,11 @@ use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::{ApiError, encode, skim};
 use std::borrow::Cow;
 
-/// A stored tree in the version this row serves. One of that version already comes back as it is.
+/// A stored tree in the version that this row serves. Returned unchanged if it has that version.
 ///
 /// # Errors
 ///
-/// The stored object is not of a version that this row's kind has.
+/// The version of the stored object is not a version of this row's kind.
 pub(crate) fn to_served(resource: &Resource, mut stored: Value) -> Result<Value, ApiError> {
     let target = resource.group_version().to_string();
     if convert(resource, &mut stored, target)? {
@@ -25,13 +25,13 @@ pub(crate) fn to_served(resource: &Resource, mut stored: Value) -> Result<Value,
     Ok(stored)
 }
 
-/// A tree of the version this row serves, as it is stored. `storage` is the row of the version that
-/// is stored, if that is served too: what its schema does not declare is lost, as nothing but a
-/// conversion webhook could keep it.
+/// Converts a tree from the version of this row to the storage version. `storage` is the row of the
+/// storage version if that is served too: fields that its schema does not declare are dropped,
+/// because only a conversion webhook could preserve them.
 ///
 /// # Errors
 ///
-/// The tree is not of a version that this row's kind has.
+/// The version of the tree is not a version of this row's kind.
 pub(crate) fn to_stored(
     resource: &Resource,
     storage: Option<&Resource>,
@@ -46,29 +46,29 @@ pub(crate) fn to_stored(
     Ok(served)
 }
 
-/// Brings a stored custom object that was written under an earlier schema up to the present one:
-/// fields that are no longer declared go, new defaults appear. What is in the store stays as it is
-/// until the next write.
+/// Brings a stored custom object that was written under an earlier schema up to date: drops fields
+/// that are no longer declared and adds new defaults. The store is not changed until the next
+/// write.
 pub(crate) fn refresh(resource: &Resource, tree: &mut Value, revision: u64) {
     if let Some(stored) = &resource.stored
         && is_older(resource, revision)
     {
         setpoint_schema::prune::prune(&stored.schema, tree);
-        // An object that is served rather shows the defaults that fit than none; its next write is
+        // Serves the object with the defaults that fit, rather than with none. Its next write is
         // refused.
         let _ = setpoint_schema::default::apply(&stored.schema, tree);
     }
 }
-/// Whether what was written at a revision may have been written under another schema.
+/// Whether an object of this revision may have been written under another schema.
 fn is_older(resource: &Resource, revision: u64) -> bool {
     resource.stored.as_ref().is_some_and(|stored| revision <= stored.since)
 }
 
-/// Stored bytes with what [`refresh`] does to them; the same bytes when nothing is to be done.
+/// Stored bytes after [`refresh`]; the same bytes if nothing changes.
 ///
 /// # Errors
 ///
-/// The stored bytes are no JSON.
+/// The stored bytes are not JSON.
 pub(crate) fn refreshed(
     resource: &Resource,
     stored: &Bytes,
@@ -82,17 +82,17 @@ pub(crate) fn refreshed(
     Ok(encode::to_bytes(&tree))
 }
 
-/// Stored bytes as this row serves them at a revision. Bytes of the row's own version are spliced,
-/// others take a tree.
+/// Stored bytes as this row serves them at a revision. Bytes of the row's own version are spliced;
+/// others are decoded to a tree.
 ///
 /// # Errors
 ///
-/// The stored bytes are no JSON, or as [`to_served`].
+/// The stored bytes are not JSON, or as [`to_served`].
 pub(crate) fn serve(resource: &Resource, stored: &[u8], revision: u64) -> Result<Bytes, ApiError> {
     serve_as(resource, stored, revision, revision)
 }
-/// The same of bytes that were written at one revision and are shown with another: a deleted object
-/// carries that of its removal.
+/// As [`serve`], for bytes that were written at one revision and are served with another: a deleted
+/// object carries the revision of its removal.
 ///
 /// # Errors
 ///
@@ -110,7 +110,7 @@ pub(crate) fn serve_as(
     tree.set_meta("resourceVersion", shown.to_string().into());
     Ok(encode::to_bytes(&tree))
 }
-/// Stored bytes as this row serves them, for a look at members other than the resourceVersion.
+/// Stored bytes as this row serves them, for reading members other than the resourceVersion.
 ///
 /// # Errors
 ///
@@ -126,7 +126,7 @@ pub(crate) fn members<'s>(
     let tree = served_tree(resource, stored, revision)?;
     Ok(Cow::Owned(encode::to_bytes(&tree).into()))
 }
-/// Whether this row serves stored bytes as they are, but for the resourceVersion.
+/// Whether this row serves stored bytes unchanged, except for the resourceVersion.
 pub(crate) fn is_served_as_stored(resource: &Resource, stored: &[u8], revision: u64) -> bool {
     is_version(stored, resource) && !is_older(resource, revision)
 }
@@ -139,8 +139,8 @@ fn undecodable(error: serde_json::Error) -> ApiError {
     ApiError::internal(format_args!("unable to decode the stored object: {error}"))
 }
 
-/// Whether stored bytes are of the version the row serves. Stored objects are canonical:
-/// `apiVersion` comes first.
+/// Whether stored bytes have the version that the row serves. Stored objects are canonical:
+/// `apiVersion` is the first member.
 pub(crate) fn is_version(stored: &[u8], resource: &Resource) -> bool {
     let (group, version) = (resource.gvk.group.as_bytes(), resource.gvk.version.as_bytes());
     let Some(rest) = stored.strip_prefix(br#"{"apiVersion":""#) else {
@@ -154,13 +154,13 @@ pub(crate) fn is_version(stored: &[u8], resource: &Resource) -> bool {
     rest.and_then(|rest| rest.strip_prefix(version)).is_some_and(|rest| rest.starts_with(b"\""))
 }
 
-/// Changes a tree to another version of its kind; `false` when it is of that version already.
+/// Converts a tree to another version of its kind; `false` if it has that version already.
 fn convert(resource: &Resource, tree: &mut Value, target: String) -> Result<bool, ApiError> {
     let source = tree.get("apiVersion").and_then(Value::as_str).unwrap_or("").to_owned();
     if source == target {
         return Ok(false);
     }
-    // A tree that says nothing about its version is of the one it is asked for.
+    // A tree without `apiVersion` has the requested version.
     if !resource.custom && !source.is_empty() {
         let converts = resource.kind.convert.is_some_and(|f| f(tree, &source, &target));
         if !converts {

@@ -3,31 +3,30 @@
 //! # Theory
 //!
 //! One task follows the definitions in the watch cache; changes of other objects do not wake it. A
-//! change of a definition leads, in this order, to
+//! change of a definition has these effects, in this order:
 //!
-//! 1. the status it should have, and with it those that wait for a name it has released
+//! 1. the computed status of the definition, and of those that wait for a name that it has released
 //!    ([`naming`]);
-//! 2. its fence in the store, when objects are held to another schema from then on or none may be
-//!    created ([`fence`]);
-//! 3. a catalog with the rows of those that are served in that state ([`serve`]);
+//! 2. its fence in the store, if its schema changes or creates are refused from now on ([`fence`]);
+//! 3. a catalog with the rows of the served definitions in that state ([`serve`]);
 //! 4. the status, written through the ordinary write path.
 //!
-//! The catalog comes before the status: who sees `Established` finds routing, discovery and OpenAPI
-//! ready. A status write that loses a race is dropped: the winner comes through the feed and is
-//! looked at again.
+//! The catalog is updated before the status: a client that sees `Established` finds routing,
+//! discovery and OpenAPI ready. A status write that conflicts is dropped: the newer state comes
+//! through the feed and is handled then.
 //!
-//! The fence comes before the catalog. Every write of an object compares it, so a write that was
-//! prepared with older rows is refused, and made again with the rows that follow. What lies behind
-//! the fence's revision was written under its schema: live, after a restart, and with several
+//! The fence is updated before the catalog. Every write of an object compares it, so a write that
+//! was prepared with older rows is refused, and retried with the new rows. Every object with a
+//! revision after the fence's was written under its schema: live, after a restart, and with several
 //! servers.
 //!
 //! | a definition is | it is served | because |
 //! |---|---|---|
-//! | new, its names taken | no | NamesAccepted is False |
+//! | new, its names in use | no | NamesAccepted is False |
 //! | named | yes | NamesAccepted is True: Established follows in the same write |
 //! | established | yes, for good | Established never returns to False |
 //! | terminating | yes, without creates | its objects are being deleted ([`cleanup`]) |
-//! | gone | no | |
+//! | deleted | no | |
 mod cleanup;
 mod definition;
 mod feed;
@@ -45,7 +44,7 @@ use crate::subresource::Subresource;
 use crate::verb::Verb;
 use bytes::Bytes;
 use definition::Definition;
-use feed::{Feed, News};
+use feed::{CrdEvent, Feed};
 use naming::Names;
 use serde_json::Value;
 use serve::{Changes, Served};
@@ -57,35 +56,35 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Where definitions are stored.
+/// The key prefix of definitions.
 const PREFIX: &str = keys::DEFINITIONS;
-/// Who keeps their status: the field manager that Kubernetes' own controllers write as.
+/// The field manager of their status: the same as that of Kubernetes' own controllers.
 const MANAGER: &str = "kube-apiserver";
-/// How long to wait before trying again what failed for a reason that is not a lost race.
+/// The pause before a retry after an error other than a conflict.
 ///
-/// One second: short enough that a hiccup of the store goes unnoticed, long enough not to spin on
-/// one that lasts.
+/// One second: short enough for a brief failure of the store to go unnoticed, long enough to avoid
+/// a busy loop.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
-/// The definitions, what is served of them, and who is tidying up.
+/// Follows the definitions and serves their resources.
 #[derive(Debug)]
 pub(crate) struct Controller {
     registry: Registry,
-    // What the store says.
+    // State from the store.
     definitions: BTreeMap<String, Definition>,
-    /// Everything up to here was in the last read.
+    /// Every change up to this revision was in the last read.
     read_at: Revision,
     /// The newest change seen.
     newest: u64,
-    // What was made of it.
+    // Derived state.
     names: Names,
     served: BTreeMap<String, Served>,
-    // What is to be done.
-    /// Definitions to look at.
+    // Work to do.
+    /// Definitions to check.
     touched: BTreeSet<String>,
-    /// Definitions whose status is not yet written.
+    /// Definitions whose status is not written yet.
     unwritten: BTreeSet<String>,
-    /// What has changed since the catalog was sent last.
+    /// The changes since the last catalog was sent.
     changes: Changes,
     /// Definitions whose objects are being removed.
     cleaning: BTreeSet<String>,
@@ -95,7 +94,7 @@ impl Controller {
     /// Reads the definitions and serves those that are established already.
     ///
     /// # Errors
-    /// The store cannot be read, or holds what is no JSON.
+    /// The store cannot be read, or contains a definition that is not JSON.
     pub(crate) async fn load(registry: &Registry) -> Result<Self, ApiError> {
         let mut controller = Self {
             registry: registry.clone(),
@@ -124,12 +123,12 @@ impl Controller {
     /// # Errors
     /// The store was closed.
     ///
-    /// Dropping the future stops everything; the next controller goes on from what the store says.
+    /// Dropping the future stops everything; the next controller continues from the store's state.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ApiError> {
         loop {
             tokio::select! {
                 biased;
-                // Cancel safe: the store holds the truth, nothing else is kept.
+                // Cancel safe: all state is in the store.
                 followed = self.follow() => if let Err(error) = followed {
                     tracing::warn!(%error, "follow custom resource definitions");
                 },
@@ -148,20 +147,20 @@ impl Controller {
     async fn follow(&mut self) -> Result<(), ApiError> {
         let registry = self.registry.clone();
         registry.inner.cache.wait_until(self.newest).await;
-        // A place in the feed first: what changes during the read comes behind it.
+        // The feed starts before the read, so that changes during the read come after it.
         let mut feed = Feed::begin(&registry.inner);
         self.read().await?;
         self.touched.extend(self.definitions.keys().cloned());
-        // Clean-ups end with the feed they were started by.
+        // Clean-ups end with the feed that started them.
         let mut cleanups = JoinSet::new();
         self.cleaning.clear();
         let mut settled = self.settle(&mut cleanups).await;
         loop {
             tokio::select! {
                 biased;
-                // Cancel safe: what a dropped `next` has taken comes with the next.
-                news = feed.next() => match news {
-                    Some(news) => news.iter().for_each(|news| self.take(news)),
+                // Cancel safe: changes that a dropped `next` has taken come with the next call.
+                events = feed.next() => match events {
+                    Some(events) => events.iter().for_each(|event| self.take(event)),
                     None => return Ok(()),
                 },
                 // Cancel safe: a dropped `join_next` has taken nothing.
@@ -179,7 +178,7 @@ impl Controller {
         }
     }
 
-    /// Reads every definition; those that have changed are touched.
+    /// Reads every definition and marks the changed ones as touched.
     async fn read(&mut self) -> Result<(), ApiError> {
         let request = RangeRequest::prefix(Bytes::from_static(PREFIX.as_bytes()));
         let range =
@@ -205,7 +204,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes in what the store says of a definition.
+    /// Applies a definition's state in the store.
     fn replace(&mut self, name: String, definition: Option<Definition>) {
         if let Some(definition) = &definition {
             self.names.take(&definition.object);
@@ -221,13 +220,13 @@ impl Controller {
         self.touched.insert(name);
     }
 
-    fn take(&mut self, news: &News) {
-        let (News::Definition(change) | News::Fence(change)) = news;
+    fn take(&mut self, event: &CrdEvent) {
+        let (CrdEvent::Definition(change) | CrdEvent::Fence(change)) = event;
         self.newest = self.newest.max(change.revision);
         if change.revision <= self.read_at.0 {
             return;
         }
-        if let News::Fence(change) = news {
+        if let CrdEvent::Fence(change) = event {
             let Some(name) = name_of(change.key(), fence::PREFIX) else { return };
             if let Some(served) = self.served.get_mut(&name) {
                 served.note_fence(change.now.as_ref().map(|item| item.revision));
@@ -248,8 +247,8 @@ impl Controller {
         }
     }
 
-    /// Brings status, catalog and clean-ups in line with the definitions that were touched.
-    /// `false`: something failed and is to be tried again.
+    /// Updates status, catalog and clean-ups for the touched definitions. `false`: an error
+    /// occurred and a retry is needed.
     async fn settle(&mut self, cleanups: &mut JoinSet<String>) -> bool {
         let mut touched = std::mem::take(&mut self.touched);
         let now = self.registry.inner.clock.now();
@@ -285,7 +284,7 @@ impl Controller {
             };
             match written {
                 Ok(()) => {}
-                // Somebody else was faster: their state is on its way here.
+                // Another writer was first: the new state will come through the feed.
                 Err(error) if matches!(error.reason(), Reason::Conflict | Reason::NotFound) => {}
                 Err(error) => {
                     tracing::warn!(%error, %name, "write the status of a custom resource definition");
@@ -298,8 +297,8 @@ impl Controller {
         settled
     }
 
-    /// Sends a catalog when what is to be served of these definitions has changed, and ends the
-    /// watches of what changed or went.
+    /// Sends a new catalog if the served rows of these definitions have changed, and ends the
+    /// watches of changed and removed resources.
     async fn serve(&mut self, names: &BTreeSet<String>) -> Result<(), StoreError> {
         let inner = self.registry.inner.clone();
         for name in names {
@@ -318,13 +317,13 @@ impl Controller {
             inner.cache.close_watches(&prefix);
         }
         for prefix in changes.gone {
-            // Watchers see the last objects go before their stream ends.
+            // Watchers see the deletion of the last objects before their stream ends.
             inner.cache.wait_until(self.newest).await;
             inner.cache.close_watches(&prefix);
         }
         for fence in changes.fences {
             if let Err(error) = fence::remove(&*inner.store, fence).await {
-                // The next start sweeps it.
+                // The next start removes it.
                 tracing::debug!(%error, "remove the fence of a custom resource definition");
             }
         }
@@ -342,7 +341,8 @@ fn loopback(verb: Verb, target: Target) -> Attributes {
     Attributes { user_agent: MANAGER.to_owned(), ..Attributes::loopback(verb, target) }
 }
 
-/// Writes a definition's status as the write path does, if it is still the one that was looked at.
+/// Writes a definition's status through the write path, unless the definition has changed since it
+/// was read.
 async fn write_status(registry: &Registry, definition: &Definition) -> Result<(), ApiError> {
     let mut object = crate::stored::tree(&definition.bytes)?;
     object["status"] = definition.object["status"].clone();
@@ -350,7 +350,7 @@ async fn write_status(registry: &Registry, definition: &Definition) -> Result<()
     update(registry, object, "status").await.map(|_| ())
 }
 
-/// PUT of a definition, or of its status. The answer as a tree.
+/// PUT of a definition, or of its status. Returns the answer as a tree.
 async fn update(registry: &Registry, object: Value, subresource: &str) -> Result<Value, ApiError> {
     let catalog = registry.catalog();
     let resource = catalog

@@ -1,17 +1,17 @@
-//! Values that another program encoded, in a store that is shared with it.
+//! Values that another program encoded, in a shared store.
 //!
-//! What this registry writes is one line of canonical JSON. A kube-apiserver writes built-in kinds
-//! otherwise, and each value is brought to that form as it is read, so that nothing above knows of
-//! the difference:
+//! This registry writes one line of canonical JSON. A kube-apiserver writes built-in kinds
+//! differently. Each value is converted to canonical form on read, so that the layers above see one
+//! form only:
 //!
 //! | a kube-apiserver wrote | it is read as |
 //! |---|---|
-//! | JSON (`--storage-media-type=application/json`, and all custom resources), and a line break, which here would break up a stream | the same without the line break; the order of members means nothing to readers |
+//! | JSON (`--storage-media-type=application/json`, and all custom resources), and a line break, which would break a stream here | the same without the line break; readers do not depend on the order of members |
 //! | protobuf, its default for built-in kinds | the JSON of the same object, as this registry would have written it |
-//! | protobuf of a kind or version that is not known here, or damaged | a get says so ([`StoreError::Unreadable`]); ranges and feeds give [`UNREAD`] |
+//! | protobuf that is damaged, or of a kind or version that is not known here | a get returns [`StoreError::Unreadable`]; ranges and feeds return [`UNREAD`] |
 //!
-//! What is written goes down as it is: kube-apiservers read JSON whatever they write. An object
-//! becomes JSON with its next change.
+//! Writes are not converted: kube-apiservers read JSON whatever they write. An object becomes JSON
+//! with its next change.
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use setpoint_object::encode;
@@ -26,14 +26,13 @@ use std::sync::Arc;
 #[cfg(test)]
 mod tests;
 
-/// What stands for a value that cannot be read, for readers of many
-/// ([`setpoint_store::is_sealed`]): a sealed value without content.
+/// Placeholder for an unreadable value in ranges and feeds ([`setpoint_store::is_sealed`]): a
+/// sealed value without content.
 const UNREAD: &[u8] = b"k8s:enc:unread:v1::";
-/// How many values in protobuf a range reads before others of its thread have their turn: less than
-/// a millisecond of them.
+/// How many protobuf values a range decodes before it yields: less than a millisecond of work.
 const READ_AT_ONCE: usize = 32;
 
-/// A store whose values are as this registry would have encoded them.
+/// A store that returns values as this registry would have encoded them.
 #[derive(Debug)]
 pub(crate) struct ForeignStore {
     inner: Arc<dyn Store>,
@@ -44,19 +43,19 @@ impl ForeignStore {
     }
 }
 
-/// Makes a value what this registry would have written. Whether that took more than a look.
+/// Converts a value to this registry's encoding. Returns whether it had to be decoded.
 fn read(value: &mut Bytes) -> Result<bool, DecodeError> {
     if value.starts_with(protobuf::MAGIC) {
         *value = json(value)?;
         return Ok(true);
     }
-    // In most values there is nothing to cut: the last byte tells.
+    // Most values need no trimming: the last byte shows that.
     if value.last().is_some_and(u8::is_ascii_whitespace) {
         value.truncate(value.trim_ascii_end().len());
     }
     Ok(false)
 }
-/// The JSON at rest of an object in protobuf.
+/// The stored JSON of an object in protobuf.
 fn json(value: &[u8]) -> Result<Bytes, DecodeError> {
     let mut object = decode::parse(value, Format::Protobuf)?.value;
     let text = |member: &str| object[member].as_str().unwrap_or_default().to_owned();
@@ -64,12 +63,11 @@ fn json(value: &[u8]) -> Result<Bytes, DecodeError> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let schema = builtin::type_schema(group, version, &kind)
         .ok_or_else(|| DecodeError(format!("{kind} of {api_version} is no kind of objects")))?;
-    // What its type does not know has no number in it, so nothing is left out that would have to be
-    // told.
+    // The decoder knows declared fields only, so there are no unknown fields to report.
     decode::conform(&schema, &kind, &mut object, &mut Vec::new())?;
     Ok(encode::to_bytes(&object))
 }
-/// The same for one that was asked for by itself.
+/// Converts a value that was read by its key.
 fn read_one(mut entry: KeyValue) -> Result<KeyValue, StoreError> {
     match read(&mut entry.value) {
         Ok(_) => Ok(entry),
@@ -79,7 +77,7 @@ fn read_one(mut entry: KeyValue) -> Result<KeyValue, StoreError> {
         }),
     }
 }
-/// The same for one of many.
+/// Converts one value of a range or feed.
 fn read_many(value: &mut Bytes) -> bool {
     read(value).unwrap_or_else(|_| {
         *value = Bytes::from_static(UNREAD);
@@ -113,7 +111,7 @@ impl Store for ForeignStore {
                 n_read += usize::from(read_many(&mut entry.value));
                 if n_read == READ_AT_ONCE {
                     n_read = 0;
-                    // Cancel safe, as all of this: reading changes nothing.
+                    // Cancel safe, like this whole function: reading changes nothing.
                     tokio::task::yield_now().await;
                 }
             }

@@ -2,24 +2,25 @@
 //!
 //! # Theory
 //!
-//! A [`Kind`] is data: which names are allowed, who owns `status`, where the objects are stored,
-//! which fields can be selected by, and functions for what is a decision: defaults, `prepare`
-//! (settles what clients may not: status, immutable parts that are restored silently, numbers that
-//! depend on the stored object), `validate` (reports what they may not ask for), the cells of a
-//! Table. `write`, `read` and `table` run the same code for every kind and ask the row.
+//! A [`Kind`] is data: its name rule, the owner of `status`, where its objects are stored, its
+//! field labels. It has functions for decisions: defaults, `prepare` (restores or sets fields that
+//! clients may not change: status, immutable parts that are restored silently, numbers that depend
+//! on the stored object), `validate` (reports invalid requests), the cells of a Table. It
+//! corresponds to a `RESTStrategy` in kube-apiserver. `write`, `read` and `table` run the same code
+//! for every kind and call the functions of its row.
 //!
 //! | kind                        | its row                                                                        |
 //! |-----------------------------|--------------------------------------------------------------------------------|
-//! | built in                    | a static in its room, `kind/<group>/<kind>.rs`, named in the one list, `rows`  |
+//! | built in                    | a static in its module, `kind/<group>/<kind>.rs`, and in the list in `rows`    |
 //! | custom                      | `CUSTOM`: names, schema and columns come from the definition                 |
-//! | compiled in by an embedder  | a static of the embedder's, given with [`CompiledKind`]                        |
+//! | compiled in by an embedder  | a static of the embedder, passed with [`CompiledKind`]                         |
 //!
-//! Functions see the object in the stored version, but for `default` and `cells`, which see the
+//! Functions get the object in the stored version, except `default` and `cells`, which get the
 //! version of the request. They are pure: they have no clock, no store and no other object.
 //!
-//! What several rooms share is below them: `check` (members and their usual faults), `template`
-//! and `pod_default` (pod templates), `workload` (what keeps pods running), `fill` (defaults). A
-//! room never imports another one, but for the same object under another name.
+//! Shared code is below the kind modules: `check` (members and their usual errors), `template` and
+//! `pod_default` (pod templates), `workload` (controllers of pods), `fill` (defaults). A kind
+//! module never imports another one, except for the same object under another name.
 mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
@@ -67,7 +68,7 @@ use setpoint_object::time::Timestamp;
 use setpoint_object::{GroupVersionKind, field};
 use setpoint_schema::node::TypeSchema;
 
-/// Which names a kind accepts (spec: api-server §12).
+/// The names that a kind accepts (spec: api-server §12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameRule {
@@ -75,13 +76,13 @@ pub enum NameRule {
     Subdomain,
     /// RFC 1123 label.
     Label,
-    /// RFC 1123 subdomain of at most so many characters.
+    /// RFC 1123 subdomain of at most this many characters.
     ShortSubdomain(usize),
-    /// Anything that fits a path segment.
+    /// Any valid path segment.
     Segment,
 }
 
-/// Which parts of a request the write through `/status` takes besides `status`.
+/// The parts of a request that a write through `/status` changes besides `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StatusMeta {
@@ -89,24 +90,24 @@ pub enum StatusMeta {
     All,
     /// All metadata but the labels.
     ButLabels,
-    /// All metadata but owner references and the deletion time stamp.
+    /// All metadata except owner references and the deletion timestamp.
     Pod,
-    /// Nothing: metadata stays as stored, managedFields aside.
+    /// Nothing: metadata stays as stored, except managedFields.
     Nothing,
 }
 
 /// A kind with a status subresource.
 #[derive(Debug, Clone, Copy)]
 pub struct StatusRule {
-    /// What `/status` takes besides `status`.
+    /// What `/status` changes besides `status`.
     pub meta: StatusMeta,
-    /// `status` of a new object, as JSON; empty: absent, whatever the client sent.
+    /// `status` of a new object, as JSON; empty: removed, whatever the client sent.
     pub initial: &'static str,
-    /// Members that nobody comes to own through `/status`.
+    /// Members that are not owned through `/status`.
     pub resets: &'static [&'static str],
 }
 impl StatusRule {
-    /// Custom resources: metadata is the main endpoint's, and a new object has no status.
+    /// Custom resources: `/status` does not change metadata, and a new object has no status.
     pub const CUSTOM: Self =
         Self { meta: StatusMeta::Nothing, initial: "", resets: &["metadata", "spec"] };
     /// A rule of a built-in kind.
@@ -115,10 +116,10 @@ impl StatusRule {
     }
 }
 
-/// What a write step may look at beside the object.
+/// The inputs of a write step besides the object.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// Now.
+    /// The present time.
     pub now: Timestamp,
     /// User name of the caller.
     pub user: &'a str,
@@ -128,55 +129,56 @@ pub struct Context<'a> {
 
 /// A JSON object.
 pub type Members = Map<String, Value>;
-/// Fills what is absent: (object, version of the request).
+/// Sets defaults for missing fields: (object, version of the request).
 pub type Default = fn(&mut Members, &str);
-/// Settles what clients may not: (context, object, stored object, which a create has none of).
+/// Restores or sets fields that clients may not change: (context, object, stored object, `None` on
+/// create).
 pub type Prepare = fn(&Context<'_>, &mut Value, Option<&Value>);
-/// Reports what clients may not ask for: (object, stored object, errors).
+/// Reports invalid fields and changes: (object, stored object, errors).
 pub type Validate = fn(&Value, Option<&Value>, &mut field::Errors);
-/// Changes an object from one served `apiVersion` to another; `false`: there is no way.
+/// Converts an object from one served `apiVersion` to another; `false`: not supported.
 pub type Convert = fn(&mut Value, from: &str, to: &str) -> bool;
-/// The text of the refusal of a field label that the kind does not have.
+/// The error message for a field label that the kind does not have.
 pub type UnknownLabel = fn(&GroupVersionKind, &str) -> String;
 
-/// A field that lists and watches can select by, beside `metadata.name` and `metadata.namespace`.
+/// A field that lists and watches can select by, besides `metadata.name` and `metadata.namespace`.
 #[derive(Debug, Clone, Copy)]
 pub struct Selectable {
     /// The label in a field selector: `spec.nodeName`.
     pub label: &'static str,
-    /// Where the value is, as a path of plain names.
+    /// The path of the value, of plain names.
     pub path: &'static str,
-    /// Where it is when it is not there; empty: nowhere else.
+    /// The fallback path if the value is missing; empty: none.
     pub or_path: &'static str,
-    /// The text that stands for an absent value.
+    /// The text for a missing value.
     pub absent: &'static str,
 }
 impl Selectable {
-    /// One whose label is its path; an absent value is the empty text.
+    /// A field whose label is its path; a missing value is the empty text.
     pub const fn new(label: &'static str) -> Self {
         Self { label, path: label, or_path: "", absent: "" }
     }
 }
 
-/// A subresource that takes one part of a whole object and leaves the rest as stored (`finalize`,
+/// A subresource that changes one part of an object and leaves the rest as stored (`finalize`,
 /// `resize`, `approval`).
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
     /// Its name.
     pub subresource: &'static str,
-    /// Moves the part: (stored object, which becomes the new one, object as it was sent).
+    /// Copies the part: (stored object, which becomes the new one, object as it was sent).
     pub take: fn(&mut Value, &mut Value),
-    /// Settles what clients may not.
+    /// Restores or sets fields that clients may not change.
     pub prepare: Prepare,
-    /// Reports what they may not ask for.
+    /// Reports invalid fields and changes.
     pub validate: Validate,
-    /// A change of it steps the generation.
+    /// Whether a change increments the generation.
     pub steps_generation: bool,
-    /// Members that nobody comes to own through it.
+    /// Members that are not owned through this subresource.
     pub resets: &'static [&'static str],
 }
 impl Part {
-    /// One that takes a part and asks nothing.
+    /// A part without validation.
     pub const fn new(subresource: &'static str, take: fn(&mut Value, &mut Value)) -> Self {
         Self {
             subresource,
@@ -189,18 +191,17 @@ impl Part {
     }
 }
 
-/// What a POST does that acts on an object of the resource, or of another one, instead of creating
-/// one.
+/// The action of a POST that acts on an object instead of creating one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// A Binding places a pod on a node.
+    /// A Binding assigns a pod to a node.
     Bind,
     /// An Eviction deletes a pod, unless a disruption budget forbids it.
     Evict,
 }
 
-/// One kind. Made with [`Kind::plain`] and what differs:
+/// A kind. Made with [`Kind::plain`] and the fields that differ:
 ///
 /// ```
 /// use setpoint_registry::kind::{Kind, NameRule};
@@ -216,79 +217,81 @@ pub struct Kind {
     /// Kind.
     pub kind: &'static str,
 
-    // What is stored.
-    /// Group and version it is stored in; `None`: the one that is served.
+    // Storage.
+    /// Group and version of the stored form; `None`: the served one.
     pub storage: Option<(&'static str, &'static str)>,
-    /// Between its served versions; `None`: it has one.
+    /// Converts between its served versions; `None`: it has one.
     pub convert: Option<Convert>,
-    /// It goes some time after it was written last: the registry's `event_ttl`.
+    /// Objects expire after their last write: the registry's `event_ttl`.
     pub expires: bool,
 
-    // What is written.
-    /// Names.
+    // Writes.
+    /// The name rule.
     pub names: NameRule,
-    /// Finalizers must be qualified names or standard ones. Else that is only warned of.
+    /// Finalizers must be qualified names or standard ones. If `false`, others cause a warning
+    /// only.
     pub qualified_finalizers: bool,
-    /// It may be named as an owner, in version `v1`.
+    /// It may be an owner in owner references, in version `v1`.
     pub may_own: bool,
     /// PUT of an absent object creates it.
     pub create_on_update: bool,
-    /// An update may leave the resourceVersion out.
+    /// An update may omit the resourceVersion.
     pub unconditional_update: bool,
-    /// A change of annotations steps the generation.
+    /// A change of annotations increments the generation.
     pub annotations_step_generation: bool,
-    /// Cluster addresses and node ports are given to it (Service).
+    /// The server allocates cluster addresses and node ports for it (Service).
     pub takes_numbers: bool,
-    /// Kinds with a status subresource.
+    /// The status rule of kinds with a status subresource.
     pub status: Option<StatusRule>,
     /// See [`Default`](type@Default).
     pub default: Default,
     /// See [`Prepare`].
     pub prepare: Prepare,
-    /// Settles a write through `/status`: (context, object, stored object).
+    /// Restores fields on a write through `/status`: (context, object, stored object).
     pub prepare_status: fn(&Context<'_>, &mut Value, &Value),
     /// See [`Validate`].
     pub validate: Validate,
-    /// Validating a small object may take long as well: it is done on a thread that may be held up.
+    /// Validation of a small object may take long, too: it runs on a thread that may be blocked.
     pub validates_slowly: bool,
-    /// What a client is told about a valid new object, one text each.
+    /// Warnings for a valid new object, one text each.
     pub warnings: fn(&Value) -> Vec<String>,
-    /// POSTs that act: the subresource, empty for the main endpoint, and what it does.
+    /// POSTs with an action: the subresource, empty for the main endpoint, and its action.
     pub actions: &'static [(&'static str, Action)],
-    /// Subresources that take a part of the object.
+    /// Subresources that change a part of the object.
     pub parts: &'static [Part],
 
-    // What is deleted.
-    /// DELETE answers with the last state instead of a Success Status.
+    // Deletion.
+    /// DELETE returns the last state instead of a Success Status.
     pub returns_deleted: bool,
-    /// DELETE without a policy orphans.
+    /// DELETE without a propagation policy orphans dependents.
     pub orphans_by_default: bool,
-    /// The warning of a DELETE without a policy; empty: none.
+    /// The warning for a DELETE without a propagation policy; empty: none.
     pub orphan_warning: &'static str,
-    /// Propagation policies mean something (not for Events).
+    /// Propagation policies apply (not for Events).
     pub propagates: bool,
-    /// Deletion leaves time to end in peace (Pod).
+    /// Deletion is graceful: it has a grace period (Pod).
     pub graceful: bool,
-    /// The first DELETE only marks the object, in this way (Namespace, CustomResourceDefinition).
-    pub first_delete: Option<fn(&Context<'_>, &mut Value)>,
-    /// `spec.finalizers` keep an object as its own do (Namespace).
+    /// The first DELETE only marks the object as terminating, with this function (Namespace,
+    /// CustomResourceDefinition).
+    pub begin_termination: Option<fn(&Context<'_>, &mut Value)>,
+    /// `spec.finalizers` keep an object, as `metadata.finalizers` do (Namespace).
     pub finalizers_in_spec: bool,
 
-    // What is read.
+    // Reads.
     /// Fields to select by.
     pub selectable: &'static [Selectable],
-    /// `metadata.namespace` can be selected by.
+    /// `metadata.namespace` is a valid field label.
     pub selects_namespace: bool,
     /// See [`UnknownLabel`].
     pub unknown_label: UnknownLabel,
-    /// The cells of its Tables, whose headings are published facts; `None`: name and creation time.
+    /// The cells of its Tables, whose headings come from the facts; `None`: name and creation time.
     pub cells: Option<Printer>,
-    /// The warning that goes with every answer; empty: none.
+    /// The warning in every answer; empty: none.
     pub deprecation: &'static str,
 }
 
 impl Kind {
-    /// What most kinds do.
+    /// The settings of most kinds.
     pub const fn plain(group: &'static str, kind: &'static str) -> Self {
         Self {
             group,
@@ -317,7 +320,7 @@ impl Kind {
             orphan_warning: "",
             propagates: true,
             graceful: false,
-            first_delete: None,
+            begin_termination: None,
             finalizers_in_spec: false,
             selectable: &[],
             selects_namespace: true,
@@ -335,20 +338,20 @@ impl Kind {
     ) -> Self {
         Self { status: Some(StatusRule::new(meta, initial)), ..Self::plain(group, kind) }
     }
-    /// What a POST to a subresource, or to the main endpoint, does.
+    /// The action of a POST to a subresource, or to the main endpoint (empty).
     pub fn action(&self, subresource: &str) -> Option<Action> {
         let found = self.actions.iter().find(|(name, _)| *name == subresource);
         found.map(|(_, action)| *action)
     }
-    /// The subresource that takes a part.
+    /// The part that a subresource changes.
     pub fn part(&self, subresource: &str) -> Option<&'static Part> {
         let parts: &'static [Part] = self.parts;
         parts.iter().find(|part| part.subresource == subresource)
     }
 }
 
-/// Fills the defaults of a built-in kind: those its schema declares, then those of its row. The
-/// tree must have been put in order by [`setpoint_schema::decode::conform`].
+/// Sets the defaults of a built-in kind: those of its schema, then those of its row. The tree must
+/// have passed [`setpoint_schema::decode::conform`].
 pub fn fill_defaults(
     group: &str,
     version: &str,
@@ -362,7 +365,7 @@ pub fn fill_defaults(
     }
 }
 
-/// Custom resources: names, schema, columns and who owns `status` are their row's.
+/// Custom resources: names, schema, columns and the status rule come from the catalog row.
 pub(crate) static CUSTOM: Kind = Kind {
     unconditional_update: false,
     qualified_finalizers: false,
@@ -377,12 +380,12 @@ fn validate_nothing(_: &Value, _: Option<&Value>, _: &mut field::Errors) {}
 fn no_warnings(_: &Value) -> Vec<String> {
     Vec::new()
 }
-/// What kinds without labels of their own answer.
+/// The message of kinds without field labels of their own.
 fn not_known(_: &GroupVersionKind, label: &str) -> String {
     let label = field::quote(label);
     format!("{label} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
 }
-/// What kinds that list their labels answer.
+/// The message of kinds that have field labels.
 pub fn not_supported(_: &GroupVersionKind, label: &str) -> String {
     format!("field label not supported: {label}")
 }

@@ -1,9 +1,9 @@
-//! What happens to an object between HTTP and the store: one write path, one read path, every
+//! The path of an object between HTTP and the store: one write path and one read path for every
 //! resource.
 //!
-//! It must not know HTTP. A request comes as [`Attributes`] and options; it leaves as bytes or as
-//! an `ApiError`, which is a Kubernetes `Status`. Who serves what over which transport is the API
-//! server's.
+//! This crate knows no HTTP. A request arrives as [`Attributes`] and options. The answer is bytes
+//! or an `ApiError`, which is a Kubernetes `Status`. Transports and routes belong to the API
+//! server.
 //!
 //! # Theory
 //!
@@ -18,17 +18,17 @@
 //! ```
 //!
 //! - **A served resource is a row** ([`Resource`]) in an immutable [`Catalog`]. Built-in rows are
-//!   made once per process and shared; a change of a CustomResourceDefinition makes a new catalog.
-//!   A request keeps the row it was routed with.
-//! - **The store is the truth.** Everything else here can be rebuilt from it: the watch cache, the
-//!   addresses in use, the catalog's custom rows. Acknowledged means committed.
+//!   made once per process and shared. A change of a CustomResourceDefinition makes a new catalog.
+//!   A request uses the row that it was routed with until it ends.
+//! - **The store is the source of truth.** All other state can be rebuilt from it: the watch cache,
+//!   the addresses in use, the catalog's custom rows. An acknowledged write is committed.
 //! - **A write is one compare-and-commit of one object.** It is refused, changes nothing, or moves
-//!   the object to a new revision; of two writers one sees the other's result. See `write` for the
-//!   order of the steps.
-//! - **Readers see a prefix of history** per resource, in order, each change once; who is too slow
-//!   is told so.
-//! - **Time and chance are given** ([`Registry::builder`]): a clock, and a seed that is the
-//!   operating system's unless it is set. Two registries with the same seed, clock, store and
+//!   the object to a new revision. Of two concurrent writers, one sees the other's result. The
+//!   order of the steps is in `write`.
+//! - **Readers see a prefix of history** per resource, in order, each change once. A watcher that
+//!   falls behind the window gets an error and must list again.
+//! - **Time and randomness are inputs** ([`Registry::builder`]): a clock, and a seed that comes
+//!   from the operating system by default. Two registries with the same seed, clock, store and
 //!   requests write the same bytes.
 //! - **Tasks have an owner**: [`RegistryBuilder::build`] returns the [`RegistryWorker`] and starts
 //!   nothing.
@@ -44,7 +44,7 @@ mod connect;
 pub mod conversion;
 mod convert;
 mod crd;
-mod followed;
+mod fifo_watch;
 mod foreign;
 pub mod kind;
 mod origins;

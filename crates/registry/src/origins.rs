@@ -1,4 +1,4 @@
-//! Which reconcile a revision comes from, of the newest that come from any.
+//! Origins of recent revisions: which reconcile caused each.
 
 use setpoint_object::Origin;
 use setpoint_object::origin::HEADER_BYTES_MAX;
@@ -6,35 +6,35 @@ use setpoint_store::Revision;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Of how many revisions this is kept, the newest: at most 8 MiB, as an [`Origin`] that is kept has
-/// at most 1 KiB.
+/// Maximum number of revisions with an origin; the oldest are dropped. At most 8 MiB, as each
+/// stored [`Origin`] has at most 1 KiB.
 pub(crate) const ORIGINS_MAX: usize = 8_192;
 
-/// The origins of recent revisions. A change that comes from no reconcile takes no place.
+/// The origins of recent revisions. Revisions without an origin take no space.
 #[derive(Debug, Default)]
 pub(crate) struct Origins(parking_lot::Mutex<VecDeque<(Revision, Arc<Origin>)>>);
 
 impl Origins {
-    /// Takes note of one; in any order, for answers of the store overtake each other. One that is
-    /// too long for its header, which only a client in this process can send, is not kept.
+    /// Stores one, in any order, because answers of the store may overtake each other. Ignores an
+    /// origin that is too long for its header; only a client in this process can send one.
     pub(crate) fn note(&self, revision: Revision, origin: Arc<Origin>) {
         if origin.byte_len() > HEADER_BYTES_MAX {
             return;
         }
-        let mut kept = self.0.lock();
-        let at = kept.partition_point(|(earlier, _)| *earlier < revision);
-        // Revisions come nearly in order: little is moved.
-        kept.insert(at, (revision, origin));
-        if kept.len() > ORIGINS_MAX {
-            kept.pop_front();
+        let mut origins = self.0.lock();
+        let at = origins.partition_point(|(earlier, _)| *earlier < revision);
+        // Revisions arrive nearly in order, so few entries move.
+        origins.insert(at, (revision, origin));
+        if origins.len() > ORIGINS_MAX {
+            origins.pop_front();
         }
     }
 
-    /// That of a revision, while it is known.
+    /// The origin of a revision; `None` if it has none or it was dropped.
     pub(crate) fn of(&self, revision: Revision) -> Option<Arc<Origin>> {
-        let kept = self.0.lock();
-        let at = kept.binary_search_by_key(&revision, |(revision, _)| *revision).ok()?;
-        Some(kept[at].1.clone())
+        let origins = self.0.lock();
+        let at = origins.binary_search_by_key(&revision, |(revision, _)| *revision).ok()?;
+        Some(origins[at].1.clone())
     }
 }
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn newest_are_kept_whatever_their_order() {
+    fn the_newest_origins_are_kept_whatever_their_order() {
         let origins = Origins::default();
         let origin = |n: u64| Arc::new(Origin::new("c", n.to_string(), "1"));
         for n in 0..=ORIGINS_MAX as u64 {

@@ -4,15 +4,15 @@
 //!
 //! | read                                         | served from                                                     |
 //! |----------------------------------------------|-----------------------------------------------------------------|
-//! | GET                                          | the store, live                                                 |
+//! | GET                                          | the store                                                       |
 //! | LIST, newest                                 | the cache, once it has reached the store's revision             |
-//! | LIST, any (`0`) or not older than            | the cache, for the latter once it has reached the revision      |
+//! | LIST, any (`0`)                              | the cache                                                       |
+//! | LIST, not older than                         | the cache, once it has reached the revision                     |
 //! | LIST, exact, and all pages but the first     | the store at that revision                                      |
 //! | WATCH                                        | the cache: its index for initial events, then its window        |
 //!
-//! Objects go out as the bytes they are stored as, with the resourceVersion spliced in; a tree is
-//! made only for versions other than the stored one. A LIST before the cache is filled reads the
-//! store.
+//! Objects are served as their stored bytes with the resourceVersion spliced in. Only versions
+//! other than the stored one need a tree. A LIST before the cache is filled reads the store.
 mod list;
 mod listed;
 mod options;
@@ -39,12 +39,12 @@ use setpoint_store::At;
 impl Registry {
     /// GET of an object or of a readable subresource (`status`, `scale`).
     ///
-    /// Dropping the future does nothing.
+    /// Dropping the future has no effect.
     ///
     /// # Errors
     ///
-    /// 404; 500 for a resourceVersion that is no number; 504 for one that the store does not reach
-    /// within three seconds.
+    /// 404; 500 for a resourceVersion that is not a number; 504 for one that the store does not
+    /// reach within three seconds.
     pub async fn get(
         &self,
         attributes: &Attributes,
@@ -98,8 +98,8 @@ impl Registry {
         if !subresource.verbs.contains(&Verb::Get) {
             return Err(ApiError::method_not_allowed());
         }
-        // What has the object's own kind shows the object; the rest (`log`, `exec`, …) is a node's
-        // to answer.
+        // A subresource of the object's own kind returns the object. A node serves the others
+        // (`log`, `exec`, …).
         if subresource.gvk.kind == resource.gvk.kind && !is_connected(resource, target) {
             return Ok(Object { bytes });
         }
@@ -107,12 +107,12 @@ impl Registry {
     }
     /// LIST.
     ///
-    /// Dropping the future does nothing.
+    /// Dropping the future has no effect.
     ///
     /// # Errors
     ///
-    /// 400 and 422 for options that cannot be, 410 for history that is gone, 504 for a revision
-    /// that the store does not reach within three seconds.
+    /// 400 and 422 for invalid options, 410 for a compacted revision, 504 for a revision that the
+    /// store does not reach within three seconds.
     pub async fn list(
         &self,
         attributes: &Attributes,
@@ -125,7 +125,7 @@ impl Registry {
     }
 }
 
-/// Why a value could not be made out: the store says it when the key is asked for by itself.
+/// Why a value could not be decrypted: the store returns the reason for a get of its key.
 async fn sealed_error(inner: &crate::shared::Inner, key: &[u8]) -> ApiError {
     match inner.store.get(key, At::Latest).await {
         Err(error) => read_error(error),

@@ -3,7 +3,7 @@ use crate::admission::{self, Admission};
 use crate::allocate::Allocator;
 use crate::authorize::{self, Authorizer};
 use crate::conversion::ConversionProvider;
-use crate::followed::Followed;
+use crate::fifo_watch::FifoWatch;
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
 use crate::shared::Inner;
@@ -19,25 +19,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How far back watches may begin unless it is said otherwise: the watch cache keeps changes so
-/// long, and the store's history is compacted away once it is older, in steps of the same length.
+/// Default period of history: how far back watches may begin. The watch cache keeps changes for
+/// this long. The store's history is compacted once it is older, in steps of the same length.
 ///
 /// Five minutes, as kube-apiserver's `--etcd-compaction-interval`, so that clients' watches live as
-/// long as they are used to.
+/// long as clients expect.
 pub const HISTORY_PERIOD: Duration = Duration::from_secs(300);
 
-/// How many revisions of a durable store's history are taken in at start: watches of before the
-/// restart that are no further behind go on. Ten thousand: clients are seldom further behind, and
-/// reading them takes a fraction of a second.
+/// Revisions of a durable store's history that are read at start. Watches from before the restart
+/// continue if they are not further behind. 10,000: clients are seldom further behind, and reading
+/// them takes a fraction of a second.
 pub const REPLAYED_REVISIONS: u64 = 10_000;
 
-/// How long an Event is kept unless it is said otherwise: one hour, as kube-apiserver's
-/// `--event-ttl`.
+/// Default lifetime of an Event: one hour, as kube-apiserver's `--event-ttl`.
 pub const EVENT_TTL: Duration = Duration::from_secs(3600);
-/// How long a store may fail to answer at start before the worker gives up: half a minute, in which
-/// a cluster finds a new leader.
+/// How long the store may be unreachable at start before the worker gives up. 30 s is enough for a
+/// cluster to elect a new leader.
 const START_UP_PATIENCE: Duration = Duration::from_secs(30);
-/// How long it is left alone in between.
+/// The pause between two attempts.
 const START_UP_PAUSE: Duration = Duration::from_millis(500);
 /// Builds a registry.
 #[derive(Debug)]
@@ -56,76 +55,74 @@ pub struct RegistryBuilder {
     admission: Vec<Arc<dyn Admission>>,
 }
 impl RegistryBuilder {
-    /// A kind that is compiled in, beside the built-in ones. Definitions cannot take its place.
+    /// Adds a compiled-in kind. Definitions cannot replace it.
     pub fn kind(mut self, kind: CompiledKind) -> Self {
         self.kinds.push(kind);
         self
     }
-    /// The seed of uids, generated names and watch time-outs. Default: from the operating system.
-    /// Two registries with one seed make the same names, so only simulations set it. With a seed
-    /// costly work is done where it is asked for, without one on threads of its own: which of two
-    /// threads is faster would be chance.
+    /// The seed of uids, generated names and watch timeouts. Default: from the operating system.
+    /// Two registries with one seed generate the same names, so set it in simulations only. With a
+    /// seed, costly work runs on the caller's thread; without one it runs on separate threads,
+    /// whose relative speed would be random.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
-    /// How many revisions of the store's history are taken in at start, as far as they are kept:
-    /// watches from one of them go on, as if there had been no restart. Each costs the start a
-    /// little. When not given, [`REPLAYED_REVISIONS`] of a store that keeps its history over
-    /// restarts ([`Store::keeps_history`]), and none of another.
+    /// Revisions of the store's history that are read at start, as far as the store has them. A
+    /// watch from one of them continues as if there had been no restart. Each adds a little to the
+    /// start-up time. Default: [`REPLAYED_REVISIONS`] for a store that keeps its history over
+    /// restarts ([`Store::keeps_history`]), otherwise zero.
     pub fn replayed_revisions(mut self, n: u64) -> Self {
         self.replayed_revisions = Some(n);
         self
     }
-    /// How long an Event is kept after it was written last. [`EVENT_TTL`] when not given.
+    /// How long an Event is stored after its last write. Default: [`EVENT_TTL`].
     pub fn event_ttl(mut self, ttl: Duration) -> Self {
         self.event_ttl = ttl;
         self
     }
-    /// How far back watches may begin: the watch cache keeps changes so long (and the newest
-    /// hundred of each resource), and has the store compact what is older, in steps of the same
-    /// length. [`HISTORY_PERIOD`] when not given. A store with bounds of its own must keep twice as
-    /// much.
+    /// How far back watches may begin. The watch cache keeps changes for this long (and the newest
+    /// hundred of each resource) and has the store compact older history, in steps of the same
+    /// length. Default: [`HISTORY_PERIOD`]. A store with limits of its own must keep twice as much.
     pub fn history(mut self, history: Duration) -> Self {
         self.history = history;
         self
     }
-    /// How many bytes of objects are held of each version that a conversion webhook makes. Beyond
-    /// it, lists and watches of the whole resource in that version are refused with 503.
-    /// [`VIEW_BYTES_MAX`](crate::VIEW_BYTES_MAX) when not given.
+    /// Maximum bytes of cached objects per version that a conversion webhook makes. Beyond it,
+    /// lists and watches of the whole resource in that version are refused with 503. Default:
+    /// [`VIEW_BYTES_MAX`](crate::VIEW_BYTES_MAX).
     pub fn view_bytes_max(mut self, n_bytes: usize) -> Self {
         self.view_bytes_max = n_bytes;
         self
     }
-    /// Whether other servers, perhaps other programs, write to the same store. Then nothing is
-    /// believed that only this registry's own writes would make true: custom objects are held to
-    /// their schema whenever they are read, a definition's objects are looked for once more before
-    /// it goes, and values that a kube-apiserver encoded, as JSON or in protobuf, are understood.
-    /// Default: no.
+    /// Whether other servers, perhaps other programs, write to the same store. The registry then
+    /// does not rely on its own writes alone: it applies their schema to custom objects on every
+    /// read, looks for a definition's objects once more before it removes the definition, and reads
+    /// values that a kube-apiserver encoded as JSON or in protobuf. Default: no.
     pub fn shared(mut self, is_shared: bool) -> Self {
         self.is_shared = is_shared;
         self
     }
-    /// Who converts the custom resources whose definitions have the conversion strategy `Webhook`.
-    /// When not given, requests for versions other than the stored one are refused.
+    /// Converts custom resources whose definitions have the conversion strategy `Webhook`. By
+    /// default, requests for versions other than the stored one are refused.
     pub fn converter(mut self, converter: Arc<dyn ConversionProvider>) -> Self {
         self.converter = Some(converter);
         self
     }
-    /// Asks an authorizer, after those added before. The API server asks for each request, the
-    /// registry for what a request does besides. None when not given: whoever is authenticated may
-    /// do everything ([`AllowAuthenticated`](crate::AllowAuthenticated)).
+    /// Adds an authorizer after those added before. The API server calls it for each request, the
+    /// registry for the further actions of a request. Default: authenticated users may do
+    /// everything ([`AllowAuthenticated`](crate::AllowAuthenticated)).
     pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
         self.authorizers.push(authorizer);
         self
     }
-    /// Adds an admission plugin, behind Kubernetes' own and those added before.
+    /// Adds an admission plugin after Kubernetes' own and those added before.
     pub fn admission(mut self, plugin: Arc<dyn Admission>) -> Self {
         self.admission.push(plugin);
         self
     }
-    /// The registry and the worker that its owner runs. Nothing is served before the worker has
-    /// started up.
+    /// Returns the registry and the worker, which the caller runs. Nothing is served before the
+    /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
         let store = match self.is_shared {
@@ -133,8 +130,8 @@ impl RegistryBuilder {
             false => self.store,
         };
         let compiled = bootstrap::catalog_with(&self.kinds);
-        let kept = || if store.keeps_history() { REPLAYED_REVISIONS } else { 0 };
-        let replayed_revisions = self.replayed_revisions.unwrap_or_else(kept);
+        let default = || if store.keeps_history() { REPLAYED_REVISIONS } else { 0 };
+        let replayed_revisions = self.replayed_revisions.unwrap_or_else(default);
         let inner = Arc::new(Inner {
             store,
             is_shared: self.is_shared,
@@ -143,7 +140,7 @@ impl RegistryBuilder {
             catalog: tokio::sync::watch::Sender::new(compiled.clone()),
             compiled,
             ready: tokio::sync::watch::Sender::new(false),
-            serves: Followed::default(),
+            serves: FifoWatch::default(),
             cache: cache::WatchCache::new(self.history, self.view_bytes_max),
             replayed_revisions,
             event_ttl: self.event_ttl,
@@ -158,24 +155,24 @@ impl RegistryBuilder {
         (Registry { inner: inner.clone() }, RegistryWorker { inner })
     }
 }
-/// What keeps the registry going: start-up objects, the watch cache's feed, CRD controllers,
+/// The background work of a registry: start-up objects, the watch cache's feed, CRD controllers,
 /// compaction.
 #[derive(Debug)]
 pub struct RegistryWorker {
     pub(crate) inner: Arc<Inner>,
 }
 impl RegistryWorker {
-    /// Runs until `stop`; watches end politely then.
+    /// Runs until `stop`, which ends watches cleanly.
     ///
     /// # Errors
-    /// When the store cannot be read at start-up or the cache's feed breaks for good.
+    /// The store cannot be read at start-up, or the cache's feed breaks for good.
     ///
-    /// Dropping the future stops everything at once; nothing that was acknowledged is lost.
+    /// Dropping the future stops everything at once. No acknowledged write is lost.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ApiError> {
         let inner = &*self.inner;
         let started = tokio::select! {
             biased;
-            // Cancel safe: what was done of it is done, and looked at again at the next start.
+            // Cancel safe: completed steps stay, and the next start checks them again.
             started = self.start_up() => started?,
             () = stop.cancelled() => return Ok(()),
         };
@@ -200,8 +197,8 @@ impl RegistryWorker {
     }
 }
 impl RegistryWorker {
-    /// What is there before anything is served. A store that cannot answer for a moment is asked
-    /// again.
+    /// Prepares everything that must exist before requests are served. Retries if the store is
+    /// temporarily unavailable.
     async fn start_up(&self) -> Result<(crd::Controller, Revision), ApiError> {
         let first = tokio::time::Instant::now();
         loop {
@@ -218,14 +215,14 @@ impl RegistryWorker {
     }
     async fn attempt_start_up(&self) -> Result<(crd::Controller, Revision), ApiError> {
         let inner = &*self.inner;
-        inner.allocator.bring_up(&*inner.store).await?;
+        inner.allocator.repair(&*inner.store).await?;
         bootstrap::objects::ensure(inner).await?;
         let definitions = crd::Controller::load(&Registry { inner: self.inner.clone() }).await?;
         let present = inner.store.revision().await.map_err(crate::stored::store_error)?;
         Ok((definitions, present))
     }
 }
-/// Forgets, every period of history, what was before the revision seen one period ago.
+/// Once per period of history, compacts revisions before the one seen a period ago.
 async fn compact(inner: &Inner, stop: &CancellationToken) -> Result<(), ApiError> {
     let mut seen: Option<Revision> = None;
     loop {
@@ -235,7 +232,7 @@ async fn compact(inner: &Inner, stop: &CancellationToken) -> Result<(), ApiError
             () = tokio::time::sleep(inner.history) => {}
             () = stop.cancelled() => return Ok(()),
         }
-        // A store that cannot answer now is asked again next time; compaction is housekeeping.
+        // If the store is unavailable, the next round retries. Compaction is not urgent.
         if let Some(revision) = seen
             && let Err(error) = inner.store.compact(revision).await
         {

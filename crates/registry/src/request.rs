@@ -1,4 +1,4 @@
-//! Bodies, options and answers of requests, with no HTTP types in them.
+//! Bodies, options and answers of requests, without HTTP types.
 use bytes::Bytes;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
@@ -8,33 +8,34 @@ pub use setpoint_schema::decode::Format;
 /// A request body.
 #[derive(Debug, Clone)]
 pub struct Body {
-    /// As it came; the API server bounds its size.
+    /// As received; the API server limits its size.
     pub bytes: Bytes,
-    /// How it is written.
+    /// Its encoding.
     pub format: Format,
 }
 
 /// `fieldValidation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FieldValidation {
-    /// Unknown and repeated fields are forgotten.
+    /// Drops unknown and repeated fields.
     Ignore,
-    /// They are warned of.
+    /// Drops them with a warning.
     #[default]
     Warn,
-    /// They are refused.
+    /// Refuses them.
     Strict,
 }
 /// Options of create, update and patch.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// Everything but the commit happens.
+    /// Does everything but the commit.
     pub dry_run: bool,
-    /// Who owns what is written; empty: made of the user agent. Required for apply.
+    /// The manager that owns the written fields; if empty, derived from the user agent. Required
+    /// for apply.
     pub field_manager: String,
-    /// What becomes of unknown and repeated fields.
+    /// How unknown and repeated fields are handled.
     pub field_validation: FieldValidation,
-    /// Apply only: conflicting fields change hands.
+    /// Apply only: takes over conflicting fields.
     pub force: Option<bool>,
 }
 /// Patch types.
@@ -52,24 +53,24 @@ pub enum PatchType {
 /// `propagationPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PropagationPolicy {
-    /// Dependents are let go.
+    /// Dependents are orphaned.
     Orphan,
-    /// Dependents are collected after the object is gone.
+    /// Dependents are garbage-collected after the object is deleted.
     Background,
-    /// Dependents go first.
+    /// Dependents are deleted first.
     Foreground,
 }
 /// Options of delete and deletecollection, validated.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteOptions {
-    /// Everything but the commit happens.
+    /// Does everything but the commit.
     pub dry_run: bool,
-    /// Time for a pod to end; negative counts as one second.
+    /// Grace period of a pod in seconds; negative counts as one second.
     pub grace_period_seconds: Option<i64>,
-    /// What becomes of dependents; `None`: what the object's finalizers or its kind say.
+    /// How dependents are handled; `None`: by the object's finalizers, or its kind's default.
     pub propagation: Option<PropagationPolicy>,
-    /// The old form of `propagation`: `true` orphans, `false` collects (and answers 202 when the
-    /// object remains).
+    /// The old form of `propagation`: `true` orphans dependents, `false` garbage-collects them (and
+    /// answers 202 if the object remains).
     pub orphan_dependents: Option<bool>,
     /// Precondition: the object's uid.
     pub uid: Option<String>,
@@ -79,12 +80,12 @@ pub struct DeleteOptions {
 /// `resourceVersionMatch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// The state at this version.
+    /// The state at exactly this version.
     Exact,
     /// The state at this version or a later one.
     NotOlderThan,
 }
-/// Options of list and watch. The apiserver parses the query; the registry checks the combinations
+/// Options of list and watch. The API server parses the query; the registry checks the combinations
 /// (spec: api-server §6, §7).
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
@@ -92,7 +93,7 @@ pub struct ListOptions {
     pub labels: Selector,
     /// `fieldSelector`.
     pub fields: FieldSelector,
-    /// Objects of a page; 0 or less: all.
+    /// Maximum objects of a page; 0 or less: all.
     pub limit: i64,
     /// `continue`; empty on the first page.
     pub continue_token: String,
@@ -108,7 +109,7 @@ pub struct ListOptions {
     pub timeout: Option<std::time::Duration>,
 }
 
-/// One object as served: encoded in the requested version with its resourceVersion.
+/// An object as served: encoded in the requested version with its resourceVersion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     /// Canonical JSON.
@@ -117,22 +118,22 @@ pub struct Object {
 /// The answer to a write.
 #[derive(Debug, Clone)]
 pub struct Written {
-    /// What was written, or the Status or Scale that the endpoint answers with.
+    /// The written object, or the Status or Scale that the endpoint returns.
     pub object: Object,
-    /// 201 instead of 200.
+    /// Answers 201 instead of 200.
     pub created: bool,
 }
 /// The answer to a delete.
 #[derive(Debug, Clone)]
 pub enum Deleted {
-    /// The object (still there, or a kind that returns its last state).
+    /// The object: it still exists, or its kind returns the last state.
     Object {
         /// The object.
         object: Object,
-        /// It remains, waiting for finalizers or grace.
+        /// It still exists, because of finalizers or its grace period.
         remains: bool,
     },
-    /// Gone; answered with a Success Status.
+    /// Removed; answers with a Success Status.
     Gone {
         /// Its uid.
         uid: String,

@@ -1,4 +1,4 @@
-//! The `scale` subresource: an `autoscaling/v1 Scale` made of its parent (spec: api-server §5.6,
+//! The `scale` subresource: an `autoscaling/v1 Scale` made from its parent (spec: api-server §5.6,
 //! crd §7).
 use crate::catalog::{Resource, ScalePaths};
 use crate::subresource::Subresource;
@@ -7,10 +7,10 @@ use setpoint_object::ApiError;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 
-/// The Scale of an object; its resourceVersion is the object's.
+/// The Scale of an object, with the object's resourceVersion.
 ///
 /// # Errors
-/// A custom resource without the replicas that its definition names (500).
+/// 500: a custom resource without the replicas field that its definition names.
 pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Result<Value, ApiError> {
     let paths = paths(resource)?;
     let replicas = match at(object, &paths.spec_replicas) {
@@ -64,7 +64,7 @@ pub(crate) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
 pub(crate) fn names(path: &str) -> impl Iterator<Item = &str> {
     path.trim_start_matches('.').split('.')
 }
-/// Sets the value at a path, making the objects on the way.
+/// Sets the value at a path and creates missing parents.
 pub(crate) fn put_at(object: &mut Value, path: &str, new: Value) {
     let mut value = object;
     for name in names(path) {

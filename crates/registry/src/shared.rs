@@ -1,8 +1,7 @@
-//! What the stages of a request share: the store, the clock, what is served, the watch cache,
-//! numbers in use, admission.
+//! State that all stages of a request share: the store, the clock, the catalog, the watch cache,
+//! allocated numbers, admission.
 //!
-//! It belongs to nobody: `registry` makes it and keeps it going, `read`, `write` and `watch` are
-//! handed it.
+//! `registry` creates and maintains it; `read`, `write` and `watch` use it.
 use crate::admission;
 use crate::allocate::Allocator;
 use crate::attributes::Attributes;
@@ -10,7 +9,7 @@ use crate::authorize;
 use crate::cache;
 use crate::catalog::{Catalog, Resource};
 use crate::conversion::{ConversionProvider, Converter};
-use crate::followed::Followed;
+use crate::fifo_watch::FifoWatch;
 use crate::origins::Origins;
 use crate::stored::{NOT_ENCRYPTING, store_error, unreadable};
 use crate::threads::Threads;
@@ -20,44 +19,45 @@ use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the store may take to answer before it counts as out of reach: two seconds, as
-/// kube-apiserver's `--etcd-healthcheck-timeout`.
+/// How long the store may take to answer before the server reports it as unreachable: two seconds,
+/// as kube-apiserver's `--etcd-healthcheck-timeout`.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What every part of the registry shares.
+/// State shared by every part of the registry.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
-    /// Others write to it, too.
+    /// Other servers write to the store too.
     pub(crate) is_shared: bool,
     pub(crate) clock: Clock,
-    /// Uids, generated names, watch time-outs.
+    /// Source of uids, generated names and watch timeouts.
     pub(crate) rng: parking_lot::Mutex<rand::rngs::SmallRng>,
-    /// What is served whatever the definitions say.
+    /// The rows that do not depend on definitions.
     pub(crate) compiled: Arc<Catalog>,
-    /// What is served; a new catalog for every change.
+    /// The present catalog; replaced with every change.
     pub(crate) catalog: tokio::sync::watch::Sender<Arc<Catalog>>,
     pub(crate) ready: tokio::sync::watch::Sender<bool>,
-    /// The same, for those who must go on in the order in which they came.
-    pub(crate) serves: Followed<bool>,
+    /// Whether requests are served, for waiters that must continue in the order in which they
+    /// arrived.
+    pub(crate) serves: FifoWatch<bool>,
     pub(crate) cache: cache::WatchCache,
-    /// How far back the cache begins.
+    /// How many revisions the cache reads at start.
     pub(crate) replayed_revisions: u64,
-    /// How long Events are kept.
+    /// How long Events are stored.
     pub(crate) event_ttl: Duration,
     /// How long history is kept.
     pub(crate) history: Duration,
-    /// Which reconciles recent changes come from.
+    /// The reconciles that recent changes come from.
     pub(crate) origins: Origins,
     /// Cluster addresses and node ports in use.
     pub(crate) allocator: Allocator,
-    /// Who may change or refuse a write.
+    /// The admission plugins.
     pub(crate) admission: admission::Chain,
-    /// Who may do what.
+    /// The authorizers.
     pub(crate) authorization: authorize::Chain,
-    /// Who converts what conversion webhooks convert.
+    /// Calls conversion webhooks.
     pub(crate) converter: Option<Arc<dyn ConversionProvider>>,
-    /// Where costly work is done.
+    /// Threads for costly work.
     pub(crate) threads: Threads,
 }
 /// A handle; cheap to clone.
@@ -66,20 +66,20 @@ pub struct Registry {
     pub(crate) inner: Arc<Inner>,
 }
 impl Inner {
-    /// What makes a row's version of stored objects, where that may wait.
+    /// The converter to a row's version, if the conversion may wait.
     pub(crate) fn served(&self, row: &Resource) -> Option<Arc<Converter>> {
         let webhook = row.stored.as_ref()?.webhook.as_ref()?;
         webhook.served(&**self.converter.as_ref()?, row)
     }
-    /// What makes the stored version of a row's objects, where that may wait.
+    /// The converter to the storage version of a row, if the conversion may wait.
     pub(crate) fn stored(&self, row: &Resource) -> Option<Arc<Converter>> {
         let webhook = row.stored.as_ref()?.webhook.as_ref()?;
         let provider =
             self.converter.as_ref().filter(|_| row.gvk.version != row.storage_version)?;
         webhook.converter(&**provider, &row.group_kind(), &row.storage_version)
     }
-    /// The objects of a row as it serves them, where their conversion may wait.
-    pub(crate) fn view(&self, row: &Arc<Resource>) -> Option<cache::Reading> {
+    /// The cached view of a row's objects as it serves them, if their conversion may wait.
+    pub(crate) fn view(&self, row: &Arc<Resource>) -> Option<cache::ViewReader> {
         self.served(row).map(|converter| self.cache.view(row, converter))
     }
     /// Compiles the schemas that reads of a row's objects may need, if that takes long.
@@ -100,62 +100,64 @@ impl Inner {
         let compile = async move { slow.iter().for_each(|schema| _ = schema.view()) };
         self.threads.run(compile).await
     }
-    /// From now on requests are served, or not.
+    /// Sets whether requests are served.
     pub(crate) fn set_ready(&self, ready: bool) {
         self.serves.change(|serves| *serves = ready);
         self.ready.send_replace(ready);
     }
 }
 impl Registry {
-    /// What is served now.
+    /// The present catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.inner.catalog.borrow().clone()
     }
-    /// Changes with every new catalog.
+    /// A receiver that changes with every new catalog.
     pub fn catalog_changes(&self) -> tokio::sync::watch::Receiver<Arc<Catalog>> {
         self.inner.catalog.subscribe()
     }
-    /// Becomes true once start-up is done (built-in namespaces exist, the watch cache is filled).
+    /// A receiver that becomes true once start-up is done (built-in namespaces exist, the watch
+    /// cache is filled).
     pub fn ready(&self) -> tokio::sync::watch::Receiver<bool> {
         self.inner.ready.subscribe()
     }
-    /// Waits until start-up is done. Those who wait go on in the order in which they came. Dropping
-    /// it loses nothing.
+    /// Waits until start-up is done. Waiting callers continue in the order in which they arrived.
+    /// Dropping the future has no effect.
     pub async fn wait_ready(&self) {
         self.inner.serves.wait_for(|serves| *serves).await;
     }
-    /// Whether the store answers now, within two seconds. Dropping it loses nothing.
+    /// Whether the store answers within two seconds. Dropping the future has no effect.
     pub async fn store_answers(&self) -> bool {
         let answer = tokio::time::timeout(HEALTH_PATIENCE, self.inner.store.revision()).await;
         matches!(answer, Ok(Ok(_)))
     }
-    /// Which reconcile made a change, as its client said: controller, key and pass. Known of the
-    /// newest 8,192 changes that come from one, through this server since it started.
+    /// The reconcile that made a change, as its client reported: controller, key and pass. Known
+    /// for the newest 8,192 changes that have an origin and went through this server since it
+    /// started.
     pub fn origin_of(&self, revision: Revision) -> Option<Arc<Origin>> {
         self.inner.origins.of(revision)
     }
-    /// Every object there is and every change of one, in order, for a reader in this process: one
-    /// of these instead of a watch of every resource. Costs the server nothing until it is made,
-    /// and stops nobody when it is not read.
+    /// Every existing object and every change of one, in order, for a reader in this process.
+    /// Replaces one watch per resource. Costs nothing until it is created, and an idle reader
+    /// blocks nobody.
     pub fn object_changes(&self) -> cache::ObjectChanges {
         self.inner.cache.object_changes()
     }
-    /// Whether a request is allowed: asks the authorizers
+    /// Authorizes a request
     /// ([`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer)).
     ///
     /// # Errors
     ///
-    /// 403; what an authorizer that cannot answer says, when nobody else allows it.
+    /// 403; the error of an authorizer that cannot decide, if no other allows the request.
     pub async fn authorize(&self, request: &Attributes) -> Result<(), ApiError> {
         self.inner.authorization.authorize(request).await
     }
-    /// The clock it was given.
+    /// The clock of this registry.
     pub fn clock(&self) -> &Clock {
         &self.inner.clock
     }
 }
 impl Inner {
-    /// The newest state of a key.
+    /// The present state of a key in the store.
     pub(crate) async fn live(&self, key: &[u8]) -> Result<Option<KeyValue>, ApiError> {
         let found = self.store.get(key, At::Latest).await.map_err(store_error)?.value;
         match found {
@@ -163,11 +165,11 @@ impl Inner {
             found => Ok(found),
         }
     }
-    /// The state of a key as the watch cache has it, which may be behind the store; `None` if it
-    /// has none, or is not filled yet.
+    /// The state of a key in the watch cache, which may be behind the store; `None` if the cache
+    /// has no entry, or is not filled yet.
     ///
-    /// For writes that end in a compare: what is committed was made of the newest state after all.
-    /// Any other outcome counts only if it was made of [`Inner::live`].
+    /// For writes that end in a compare: the commit fails unless this was the newest state. Any
+    /// other outcome needs [`Inner::live`].
     pub(crate) fn recent(&self, storage_prefix: &str, key: &[u8]) -> Option<KeyValue> {
         if !self.cache.reached().is_filled {
             return None;
@@ -175,7 +177,7 @@ impl Inner {
         let item = self.cache.resource(storage_prefix).get(key)?;
         let (modified, key, value) =
             (Revision(item.revision), item.key.clone(), item.value.clone());
-        // A write does not ask when its object was created.
+        // Writes do not use the creation revision.
         (!is_sealed(&value)).then_some(KeyValue { key, value, modified, created: Revision(0) })
     }
 }

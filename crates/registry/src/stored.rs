@@ -1,12 +1,12 @@
-//! Stored values: what the store's errors are to a client, and bytes as trees.
+//! Stored values: decoding, and the API errors for the store's errors.
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
 use setpoint_store::{StoreError, is_sealed};
 
-/// What the API answers when the store fails.
+/// The API error for an error of the store.
 pub(crate) fn store_error(error: StoreError) -> ApiError {
     match error {
-        // The text of the store that Kubernetes usually runs on: clients test for it.
+        // The message of etcd, which Kubernetes usually runs on: clients check for it.
         StoreError::TooLarge { .. } => ApiError::unclassified("etcdserver: request is too large"),
         StoreError::Unknown(_) => ApiError::new(
             504,
@@ -26,7 +26,7 @@ pub(crate) fn store_error(error: StoreError) -> ApiError {
         other => ApiError::internal(other),
     }
 }
-/// A read's failure as clients see it.
+/// The API error for a failed read.
 pub(crate) fn read_error(error: StoreError) -> ApiError {
     match error {
         StoreError::Compacted { .. } => {
@@ -39,16 +39,16 @@ pub(crate) fn read_error(error: StoreError) -> ApiError {
     }
 }
 
-/// Why a store that encrypts nothing cannot tell what a value holds. The words are those of
-/// Kubernetes' API server.
+/// Why a store without encryption cannot read a value. The words are those of Kubernetes' API
+/// server.
 pub(crate) const NOT_ENCRYPTING: &str = "identity transformer tried to read encrypted data";
-/// A value that could not be made out.
+/// The error for a value that could not be decrypted or decoded.
 pub(crate) fn unreadable(key: &[u8], reason: &str) -> ApiError {
     let (key, reason) = (String::from_utf8_lossy(key).into_owned(), reason.to_owned());
     read_error(StoreError::Unreadable { key, reason })
 }
 
-/// The tree of stored bytes.
+/// Decodes stored bytes to a tree.
 pub(crate) fn tree(bytes: &[u8]) -> Result<Value, ApiError> {
     if is_sealed(bytes) {
         return Err(ApiError::internal(NOT_ENCRYPTING));

@@ -2,8 +2,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of a subresource. What a row knows about one is a
-/// [`SubresourceRow`](crate::SubresourceRow).
+/// The name of a subresource. Its row is a [`SubresourceRow`](crate::SubresourceRow).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the API's words as they are")]
@@ -22,12 +21,12 @@ pub enum Subresource {
     Scale,
     Status,
     Token,
-    /// Any other: of an embedder's kind, or of a resource that another server serves.
+    /// Any other subresource: of an embedder's kind, or of a resource that another server serves.
     Other(Arc<str>),
 }
 
 impl Subresource {
-    /// As a path names it.
+    /// As in a path.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Approval => "approval",
@@ -47,11 +46,11 @@ impl Subresource {
             Self::Other(name) => name,
         }
     }
-    /// The subresource of a path: `None` for the empty text, the main endpoint.
+    /// The subresource with this name; `None` for the empty text, which is the main endpoint.
     pub fn of(name: &str) -> Option<Self> {
         (!name.is_empty()).then(|| Self::from(name))
     }
-    /// Whether its every method is a stream that goes on to a node, a Service or a pod.
+    /// Whether all its methods are streams to a node, a Service or a pod.
     pub fn is_connect(&self) -> bool {
         matches!(self, Self::Attach | Self::Exec | Self::Log | Self::PortForward | Self::Proxy)
     }

@@ -1,9 +1,9 @@
 //! Table columns: how a kind's rows are printed (spec: api-server §3.1, crd §9).
 //!
-//! A built-in kind's headings come from the facts table and its cells from a printer, a function in
-//! the kind's room. Kinds without a printer show their name and when they were created. A custom
-//! resource's headings and JSONPaths come from its definition. Cells are computed from the object's
-//! tree and the moment that is given as *now*; nothing here reads a clock.
+//! A built-in kind's headings come from the facts table, and its cells from a printer, a function
+//! in the kind's module. Kinds without a printer show name and creation time. A custom resource's
+//! headings and JSONPaths come from its definition. Cells are computed from the object's tree and
+//! the given present time; nothing here reads a clock.
 
 pub(crate) mod age;
 pub mod cell;
@@ -20,24 +20,24 @@ pub use age::{age_of, human_duration};
 /// Computes the cells of one object, in heading order.
 pub type Printer = fn(&Value, Timestamp) -> Vec<Value>;
 
-/// Column headings and how cells are computed.
+/// Column headings and the source of cells.
 #[derive(Debug, Clone)]
 pub struct Columns {
     /// Headings.
     pub definitions: Vec<ColumnDefinition>,
-    /// Where cells come from.
+    /// The source of cells.
     pub cells: Cells,
 }
-/// Where cells come from.
+/// The source of cells.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Cells {
     /// A printer of a built-in kind: (object, now) → cells in heading order.
     Builtin(Printer),
-    /// Name, then JSONPaths; a path that does not parse has empty cells.
+    /// The name, then JSONPaths; the cells of a path that does not parse are empty.
     Paths(Vec<Option<JsonPath>>),
 }
-/// One heading, as a Table's `columnDefinitions` writes it.
+/// One heading, as in a Table's `columnDefinitions`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ColumnDefinition {
     /// Heading.
@@ -45,15 +45,15 @@ pub struct ColumnDefinition {
     /// `string`, `integer`, `number`, `boolean` or `date`.
     #[serde(rename = "type")]
     pub ty: String,
-    /// `name` for the column that holds the object's name, or what the definition says.
+    /// `name` for the column with the object's name, or the format in the definition.
     pub format: String,
-    /// What the column says; empty for built-in kinds.
+    /// Description of the column; empty for built-in kinds.
     pub description: String,
     /// 0: always shown; greater: shown with `-o wide`.
     pub priority: i32,
 }
 impl ColumnDefinition {
-    /// A heading that is always shown and says nothing more.
+    /// A heading that is always shown and has no description.
     pub fn new(name: &str, ty: &str, format: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -93,7 +93,7 @@ impl Columns {
     pub fn custom(columns: &Value) -> Self {
         custom::columns(columns)
     }
-    /// The cells of one object, as many as there are headings.
+    /// The cells of one object, one per heading.
     pub fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         match &self.cells {
             Cells::Builtin(printer) => printer(object, now),

@@ -1,4 +1,4 @@
-//! A registry over a memory store whose objects the tests write themselves, past the write path.
+//! A registry over a memory store. Tests write stored objects directly, without the write path.
 use crate::attributes::{Attributes, Target};
 use crate::request::ListOptions;
 use crate::shared::{Inner, Registry};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A registry whose cache runs.
+/// A registry with a running cache.
 pub(crate) struct Bench {
     pub(crate) registry: Registry,
     pub(crate) store: Arc<dyn Store>,
@@ -34,11 +34,11 @@ impl Bench {
         bench.inner().cache.wait_until(1).await;
         bench
     }
-    /// One whose cache does not run yet.
+    /// A registry whose cache is not started.
     pub(crate) fn idle(store: Arc<dyn Store>) -> Self {
         Self::idle_replaying(store, 0)
     }
-    /// One whose cache will begin so many revisions ago.
+    /// A registry whose cache is not started and will begin `n` revisions ago.
     pub(crate) fn idle_replaying(store: Arc<dyn Store>, n: u64) -> Self {
         let clock = Clock::starting_at(Timestamp::from_secs(1_700_000_000));
         let builder = Registry::builder(store.clone(), clock).seed(7).replayed_revisions(n);
@@ -56,7 +56,7 @@ impl Bench {
         &self.registry.inner
     }
 
-    /// Writes an object as it is stored; the revision.
+    /// Writes an object in its stored form; returns the revision.
     pub(crate) async fn put(&self, key: &str, object: &Value) -> u64 {
         self.commit(vec![Op::Put(format!("/registry/{key}").into(), encode::to_bytes(object))])
             .await
@@ -70,7 +70,7 @@ impl Bench {
             Committed::Refused { .. } => unreachable!("nothing was compared"),
         }
     }
-    /// Lets the cache take in everything there is.
+    /// Waits until the cache has reached the store's revision.
     pub(crate) async fn settle(&self) -> u64 {
         let revision = self.store.revision().await.unwrap().0;
         self.inner().cache.wait_until(revision).await;
@@ -104,7 +104,7 @@ impl Bench {
     ) -> Result<WatchStream, ApiError> {
         self.registry.watch(&self.request(Verb::Watch, path), &options).await
     }
-    /// A page as `name@revision …`, the list's revision, and what follows.
+    /// A page as `name@revision …`, the list's revision, and the rest of its metadata.
     pub(crate) async fn list(&self, path: &str, options: ListOptions) -> Result<String, ApiError> {
         let list = self.registry.list(&self.request(Verb::List, path), &options).await?;
         let items: Vec<_> = list.items.iter().map(|item| show(&item.bytes())).collect();
@@ -155,12 +155,11 @@ pub(crate) fn options(text: &str) -> ListOptions {
     options
 }
 
-/// Everything a stream gives without waiting, one event a word: `+a@3=x ~a@4=y -a@5=y *7`, `end`,
-/// `error: …`.
+/// All events that a stream has now, one word each: `+a@3=x ~a@4=y -a@5=y *7`, `end`, `error: …`.
 pub(crate) async fn take(stream: &mut WatchStream) -> String {
     let mut words = Vec::new();
-    // A stream may yield in between, and the cache must get its turn: a few empty polls mean there
-    // is no more.
+    // A stream may yield in between, and the cache must run: a few empty polls mean that there is
+    // no more.
     let mut n_empty = 0;
     while n_empty < 8 {
         match stream.next().now_or_never() {

@@ -2,10 +2,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// What a request does, in the words of authorization, audit and metrics.
+/// The verb of a request, as authorization, audit and metrics name it.
 ///
-/// On a resource these are the verbs that discovery lists; on any other path it is the HTTP method
-/// in lower case, for which `Get`, `Patch` and `Delete` stand in both cases.
+/// On a resource these are the verbs of discovery. On any other path it is the HTTP method in lower
+/// case; `Get`, `Patch` and `Delete` are used for both.
 ///
 /// ```
 /// use setpoint_registry::Verb;
@@ -20,21 +20,21 @@ pub enum Verb {
     Get,
     /// Reads a collection.
     List,
-    /// Follows the changes of a collection.
+    /// Watches the changes of a collection.
     Watch,
-    /// Makes an object. POST to a connect-like subresource (`binding`, `exec`).
+    /// Creates an object. POST to a connect-like subresource (`binding`, `exec`).
     Create,
     /// Replaces an object.
     Update,
     /// Changes an object. PATCH of a path.
     Patch,
-    /// Removes an object. DELETE of a path.
+    /// Deletes an object. DELETE of a path.
     Delete,
-    /// Removes the objects of a collection.
+    /// Deletes the objects of a collection.
     DeleteCollection,
-    /// Grants more than the caller has (secondary check of roles).
+    /// Grants more rights than the user has (secondary check of roles).
     Escalate,
-    /// Refers to a role with more rights than the caller has (secondary check of role bindings).
+    /// Refers to a role with more rights than the user has (secondary check of role bindings).
     Bind,
     /// Any other: `post`, `put`, `head` and `options` of a path, or a word that only an authorizer
     /// knows.
@@ -42,7 +42,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The API's word.
+    /// The verb in the API.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Get => "get",
@@ -58,7 +58,7 @@ impl Verb {
             Self::Other(word) => word,
         }
     }
-    /// Whether it changes nothing: `get`, `list`, `watch`, and `head` and `options` of a path.
+    /// Whether it is a read: `get`, `list`, `watch`, and `head` and `options` of a path.
     pub fn is_read_only(&self) -> bool {
         match self {
             Self::Get | Self::List | Self::Watch => true,

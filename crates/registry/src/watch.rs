@@ -2,20 +2,19 @@
 //!
 //! # Theory
 //!
-//! A stream is a position in the watch cache, polled by its owner; no task and no queue stand
-//! behind it.
+//! A stream is a position in the watch cache, polled by its owner. It has no task and no queue.
 //!
-//! | phase    | gives                                                     | goes on to                                       |
+//! | phase    | gives                                                     | continues with                                   |
 //! |----------|-----------------------------------------------------------|--------------------------------------------------|
-//! | starting | nothing, until the cache is as fresh as was asked          | initial; ended with an `Err` if it cannot be      |
-//! | initial  | every object of one snapshot as ADDED, in key order        | live, behind the snapshot, after its bookmark     |
-//! | live     | every change behind the position, in order; bookmarks      | ended                                             |
+//! | starting | nothing, until the cache is as fresh as requested          | initial; ended with an `Err` if that fails        |
+//! | initial  | every object of one snapshot as ADDED, in key order        | live, after the snapshot and its bookmark         |
+//! | live     | every later change, in order; bookmarks                    | ended                                             |
 //! | ended    | nothing                                                   |                                                  |
 //!
-//! A live stream ends when its time is over, when the server stops, when its resource changes or
-//! the store's feed breaks, and when its position has left the cache's window: it was too slow. It
-//! then ends without an error: the client resumes behind the last revision it has seen. No event is
-//! ever skipped, none comes twice, and a bookmark never says more than the events before it.
+//! A live stream ends when it times out, when the server stops, when its resource changes or the
+//! store's feed breaks, and when its position has left the cache's window because it is too slow.
+//! It ends without an error: the client resumes after the last revision that it has seen. No event
+//! is skipped or repeated, and a bookmark comes after all events up to its revision.
 mod bookmark;
 mod phase;
 #[cfg(test)]
@@ -34,15 +33,15 @@ use crate::shared::Registry;
 use setpoint_object::ApiError;
 
 impl Registry {
-    /// WATCH. Refusals come as `Err` (before the stream), a too old start as the stream's first
-    /// `Err`.
+    /// WATCH. Returns refusals as `Err`, before the stream. A start that is too old is the stream's
+    /// first `Err`.
     ///
-    /// The stream has its place when this returns: it misses no change that happens later, whenever
-    /// it is polled.
+    /// The stream has its position when this returns: it misses no later change, whenever it is
+    /// polled.
     ///
     /// # Errors
     ///
-    /// 400, 422 and 500 for options that cannot be; 429 while the cache is not filled.
+    /// 400, 422 and 500 for invalid options; 429 while the cache is not filled.
     pub async fn watch(
         &self,
         attributes: &Attributes,

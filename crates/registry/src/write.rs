@@ -9,15 +9,14 @@
 //!              → name, uid, times → prepare → validate → admission (validate) → commit if absent
 //! update  ┌─▶ stored bytes → old ─┬▶ new = body │ patch(old) │ apply(old)
 //!         │                       └▶ managedFields → admission → resourceVersion → prepare → validate → admission
-//!         └── lost the race ◀── commit if unchanged ◀── same bytes? nothing is written
+//!         └── conflict ◀── commit if unchanged ◀── same bytes? nothing is written
 //! delete      preconditions → grace, finalizers → an update, or commit of a removal
 //! ```
 //!
-//! A patch that loses a race is applied again to what won; a PUT that carries a resourceVersion is
-//! refused instead. Two trees exist in a request, the stored one and the new one; neither outlives
-//! it. What was stored and what is answered are the same bytes.
+//! After a conflict, a patch is applied again to the new state. A PUT with a resourceVersion is
+//! refused instead. A request has at most two trees, the stored one and the new one; both are
+//! dropped at its end. The stored bytes and the answer are the same bytes.
 mod apply;
-mod ask;
 mod binding;
 mod body;
 mod collection;
@@ -25,13 +24,14 @@ mod connect;
 mod create;
 mod delete;
 mod eviction;
+mod execute;
 mod generate;
 mod grant;
 mod metadata;
 mod ownership;
 mod patch;
 mod persist;
-mod repeat;
+mod retry;
 mod scale;
 mod status;
 mod update;
@@ -42,12 +42,12 @@ use crate::catalog::Resource;
 use crate::read::List;
 use crate::request::*;
 use crate::shared::{Inner, Registry};
-use ask::{Create, Delete, Inline, Patch, Update};
-use repeat::AtFence;
+use execute::{Create, Delete, Inline, Patch, Update};
+use retry::AtFence;
 use setpoint_object::ApiError;
 use setpoint_object::time::Timestamp;
 
-/// One write on its way: who asks for what, and what it is done with.
+/// One write in progress: the request and what it needs.
 #[derive(Debug, Clone, Copy)]
 struct Write<'a> {
     inner: &'a Inner,
@@ -56,7 +56,7 @@ struct Write<'a> {
     resource: &'a Resource,
     options: &'a WriteOptions,
     at_fence: &'a AtFence,
-    /// `None`: however much it takes.
+    /// The limits of a write on the serving thread; `None`: no limit.
     inline: Option<&'a Inline>,
     now: Timestamp,
 }
@@ -64,7 +64,7 @@ impl Registry {
     /// POST to a collection, or to a connect-like subresource (`binding`, `eviction`, `token`).
     ///
     /// # Errors
-    /// The `Status` that a Kubernetes API server answers in the same case. When the future is
+    /// The `Status` that a Kubernetes API server returns in the same case. If the future is
     /// dropped, the object may or may not exist.
     pub async fn create(
         &self,
@@ -72,7 +72,7 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        ask::run(self, attributes, attributes.target()?, options, Create(body)).await
+        execute::run(self, attributes, attributes.target()?, options, Create(body)).await
     }
     /// PUT.
     ///
@@ -84,7 +84,7 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        ask::run(self, attributes, attributes.target()?, options, Update(body)).await
+        execute::run(self, attributes, attributes.target()?, options, Update(body)).await
     }
     /// PATCH.
     ///
@@ -97,7 +97,7 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        ask::run(self, attributes, attributes.target()?, options, Patch(patch_type, body)).await
+        execute::run(self, attributes, attributes.target()?, options, Patch(patch_type, body)).await
     }
     /// DELETE of one object.
     ///
@@ -109,13 +109,13 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
         let none = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
-        let ask = Delete(options.clone());
-        ask::run(self, attributes, attributes.target()?, &none, ask).await
+        let request = Delete(options.clone());
+        execute::run(self, attributes, attributes.target()?, &none, request).await
     }
-    /// DELETE of a collection: the objects that matched, as they were.
+    /// DELETE of a collection. Returns the matching objects as they were.
     ///
     /// # Errors
-    /// The first one that is not "not found"; objects before it are gone by then.
+    /// The first error other than "not found". Objects before it are deleted by then.
     pub async fn delete_collection(
         &self,
         attributes: &Attributes,

@@ -1,4 +1,4 @@
-//! What a backend says of itself, read and held to its bounds.
+//! The documents of a backend, parsed and checked against the limits.
 
 use super::{BackendError, DOCUMENT_BYTES_MAX};
 use bytes::Bytes;
@@ -9,9 +9,9 @@ use sha2::{Digest as _, Sha256, Sha512};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The documents as they were given.
+/// The documents as they were set.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct RawDocuments {
     pub(super) resources: Option<Bytes>,
     pub(super) discovery: Option<Bytes>,
     pub(super) forward_discovery: bool,
@@ -22,13 +22,13 @@ pub(super) struct Given {
 /// The documents of one backend.
 #[derive(Debug)]
 pub(crate) struct Documents {
-    /// What `GET /apis/{group}/{version}` is answered with; `None`: the backend is asked.
+    /// The answer to `GET /apis/{group}/{version}`; `None`: the handler answers.
     pub(crate) resources: Option<Bytes>,
-    /// The resources as aggregated discovery lists them; `None`: nobody knows them.
+    /// The resources for aggregated discovery; `None`: unknown.
     pub(crate) discovery: Option<Value>,
     /// The OpenAPI v3 document and its ETag, without quotes.
     pub(crate) v3: Option<(Bytes, String)>,
-    /// What it brings into the OpenAPI v2 document.
+    /// Its part of the OpenAPI v2 document.
     pub(crate) v2: Option<Swagger>,
     len: usize,
 }
@@ -36,14 +36,14 @@ pub(crate) struct Documents {
 /// SHA-256 of a definition.
 pub(crate) type Digest = [u8; 32];
 
-/// What a backend brings into the OpenAPI v2 document.
+/// A backend's part of the OpenAPI v2 document.
 #[derive(Debug)]
 pub(crate) struct Swagger {
     /// Its paths, by name.
     pub(crate) paths: BTreeMap<String, Box<RawValue>>,
     /// Its definitions, by name.
     pub(crate) definitions: BTreeMap<String, (Digest, Box<RawValue>)>,
-    /// Of what it was read from, without quotes.
+    /// The ETag of its source, without quotes.
     pub(crate) etag: String,
 }
 
@@ -51,11 +51,10 @@ const RESOURCE_LIST: &str = "APIResourceList";
 const DISCOVERY: &str = "APIVersionDiscovery";
 const OPEN_API_V3: &str = "OpenAPI v3 document";
 const OPEN_API_V2: &str = "OpenAPI v2 document";
-/// The extension that definitions of the same type may differ in: every server lists its own kinds
-/// there.
+/// The extension in which equal definitions may differ: every server lists its own kinds there.
 const KINDS: &str = "x-kubernetes-group-version-kind";
 
-impl Given {
+impl RawDocuments {
     pub(super) fn read(self, group_version: &GroupVersion) -> Result<Documents, BackendError> {
         let len = [&self.resources, &self.discovery, &self.v3, &self.v2]
             .map(|document| document.as_ref().map_or(0, Bytes::len))
@@ -87,7 +86,7 @@ impl Given {
 }
 
 impl Documents {
-    /// Bytes of what was given.
+    /// Total length in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -117,7 +116,7 @@ impl Swagger {
     }
 }
 
-/// What a definition says, but for the kinds that it is of.
+/// A hash of a definition without its list of kinds.
 pub(crate) fn digest(mut definition: Value) -> Digest {
     if let Value::Object(members) = &mut definition {
         members.remove(KINDS);
@@ -156,8 +155,8 @@ fn hex(hash: &[u8]) -> String {
     })
 }
 
-/// The entries of an `APIResourceList` as aggregated discovery has them: subresources stand in
-/// their resource's.
+/// The entries of an `APIResourceList` in the form of aggregated discovery: subresources are nested
+/// in their resource.
 fn discovery_of(list: &[Value]) -> Value {
     let mut resources: Vec<(&str, Map<String, Value>)> = Vec::new();
     for entry in list {

@@ -1,4 +1,4 @@
-//! The catalog and the backends as one: which groups and versions there are, in discovery's order.
+//! The catalog and the backends combined: all groups and versions in discovery order.
 
 use super::{Backend, GROUP_PRIORITY, Table, VERSION_PRIORITY};
 use setpoint_registry::catalog::{Catalog, Group};
@@ -6,12 +6,12 @@ use setpoint_registry::compare_versions;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Everything that is served at one moment, here and elsewhere.
+/// All group versions that are served at one moment, by this server and by backends.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
-    /// What this server serves.
+    /// Served by this server.
     pub(crate) catalog: Arc<Catalog>,
-    /// What others do.
+    /// Served by backends.
     pub(crate) backends: Arc<Table>,
     /// The groups of both in discovery order, each with its versions in priority order.
     pub(crate) groups: Vec<Group>,
@@ -33,7 +33,7 @@ impl Served {
         Self { catalog, backends, groups }
     }
 
-    /// Two with the same generation are the same.
+    /// Two values with the same generation are equal.
     pub(crate) fn generation(&self) -> Generation {
         Generation::of(&self.catalog, &self.backends)
     }
@@ -43,21 +43,20 @@ impl Served {
         self.groups.iter().find(|group| &*group.name == name)
     }
 
-    /// Who serves a group version, if it is not this server.
+    /// The backend of a group version, if it has one.
     pub(crate) fn backend(&self, group: &str, version: &str) -> Option<&Arc<Backend>> {
         self.backends.get(group, version)
     }
 }
 
 impl Backend {
-    /// Whether another one would be listed in the same way.
+    /// Whether `other` would be listed in the same way.
     pub(crate) fn is_listed_as(&self, other: &Self) -> bool {
         self.is_available == other.is_available && Arc::ptr_eq(&self.documents, &other.documents)
     }
 }
 
-/// The groups of the catalog, in their order, with those of backends where their priorities put
-/// them.
+/// The groups of the catalog in their order, with those of backends inserted by priority.
 fn merged(local: &[Group], backends: &Table) -> Vec<Group> {
     let mut groups = local.to_vec();
     for (name, versions) in &backends.groups {
@@ -80,17 +79,21 @@ fn merged(local: &[Group], backends: &Table) -> Vec<Group> {
             let behind = group.versions.iter().position(is_behind);
             group.versions.insert(behind.unwrap_or(group.versions.len()), version.clone());
         }
-        let given = versions.values().map(|backend| backend.group_priority).max();
-        let priority = given.unwrap_or_default().max(own);
+        let highest = versions.values().map(|backend| backend.group_priority).max();
+        let priority = highest.unwrap_or_default().max(own);
         let place = match at {
-            // It stays where it is.
+            // It keeps its position.
             Some(at) if priority == own => at,
             _ => {
                 let of = |other: &Group| {
                     let theirs = backends.groups.get(&other.name).into_iter().flatten();
-                    let given = theirs.map(|(_, backend)| backend.group_priority).max();
+                    let highest = theirs.map(|(_, backend)| backend.group_priority).max();
                     let own = local.iter().any(|group| group.name == other.name);
-                    given.unwrap_or_default().max(if own { group_priority(&other.name) } else { 0 })
+                    highest.unwrap_or_default().max(if own {
+                        group_priority(&other.name)
+                    } else {
+                        0
+                    })
                 };
                 let is_behind = |other: &Group| {
                     !other.name.is_empty()
@@ -104,7 +107,7 @@ fn merged(local: &[Group], backends: &Table) -> Vec<Group> {
     groups
 }
 
-/// The priority of a group that this server serves (spec: extension §1.1).
+/// The priority of a group of this server (spec: extension §1.1).
 fn group_priority(group: &str) -> u32 {
     match group {
         // It has no APIService, and is always first.
@@ -131,7 +134,7 @@ fn group_priority(group: &str) -> u32 {
     }
 }
 
-/// The priority of a version that this server serves (spec: extension §1.1).
+/// The priority of a version of this server (spec: extension §1.1).
 fn version_priority(group: &str, version: &str) -> u32 {
     match (group, version) {
         ("autoscaling", "v2") => 30,

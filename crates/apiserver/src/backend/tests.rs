@@ -16,9 +16,9 @@ fn served(backends: Vec<Backend>) -> Served {
     Served::new(registry.catalog(), Backends::of(backends).table())
 }
 
-/// What stands between the built-in groups must not depend on who serves their versions.
+/// The order of built-in groups must not depend on which server serves their versions.
 #[test]
-fn built_in_groups_keep_their_places() {
+fn built_in_groups_keep_their_order() {
     let names = |served: &Served| -> Vec<String> {
         served.groups.iter().map(|group| format!("{} {:?}", group.name, group.versions)).collect()
     };
@@ -36,7 +36,7 @@ fn built_in_groups_keep_their_places() {
 }
 
 #[test]
-fn paths_lead_to_a_backend_from_its_group_version_on() {
+fn paths_below_a_group_version_go_to_its_backend() {
     let table = Backends::of(vec![backend("ex.io", "v1")]).table();
     let found = |path: &str| match table.find(path) {
         None => "-".to_owned(),
@@ -84,7 +84,7 @@ fn tables_are_replaced_and_not_changed() {
 }
 
 #[test]
-fn no_more_than_so_many_can_be_put() {
+fn the_number_of_backends_is_limited() {
     let backends = Backends::default();
     for n in 0..BACKENDS_MAX {
         backends.put(backend(&format!("g{n}.io"), "v1")).unwrap();

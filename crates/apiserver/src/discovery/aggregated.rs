@@ -15,11 +15,11 @@ use sha2::{Digest, Sha512};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The media type parameters of the form, which clients read back from the answer.
+/// The media type parameters of the form, which clients check in the answer.
 const PARAMS: &str = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The encoding in which the aggregated form is accepted; any clause that names it wins over plain
-/// ones. `None`: the legacy form is wanted.
+/// The encoding in which the client accepts the aggregated form. Any clause that names it has
+/// precedence over plain ones. `None`: the client wants the legacy form.
 pub(crate) fn wants_aggregated(accept: &str) -> Option<Encoding> {
     clauses(accept).iter().find_map(|clause| {
         let named = clause.param("g") == Some("apidiscovery.k8s.io")
@@ -29,7 +29,7 @@ pub(crate) fn wants_aggregated(accept: &str) -> Option<Encoding> {
     })
 }
 
-/// The two documents of the newest catalog, made when first asked for.
+/// The two documents of the newest catalog, made on first use.
 #[derive(Debug, Default)]
 pub(crate) struct Aggregated {
     documents: Mutex<Option<(Generation, Arc<Documents>)>>,
@@ -39,21 +39,21 @@ pub(crate) struct Aggregated {
 struct Documents {
     core: Document,
     groups: Document,
-    /// What they are made of, by group.
+    /// Their entries, by group.
     parts: BTreeMap<Arc<str>, Part>,
 }
 
-/// The entry of one group, and what it was made of: kept for as long as that stays the same.
+/// The entry of one group and its inputs. Reused while the inputs are unchanged.
 #[derive(Debug, Clone)]
 struct Part {
     versions: Vec<Arc<str>>,
     rows: Vec<Arc<Resource>>,
     backends: Vec<Arc<Backend>>,
-    /// A part of the document it is in.
+    /// A slice of the document.
     json: Bytes,
 }
 impl Part {
-    /// The entry that is known, if it is still right, or a new one.
+    /// The known entry if it is up to date, otherwise a new one.
     fn of(served: &Served, group: &Group, known: Option<&Self>) -> Self {
         let versions = &group.versions;
         let backends = || versions.iter().filter_map(|v| served.backend(&group.name, v));
@@ -82,7 +82,7 @@ struct Document {
 }
 
 impl Aggregated {
-    /// Answers `/api` (`core`) or `/apis`: the document, or 304 when the client has it.
+    /// Answers `/api` (`core`) or `/apis`: the document, or 304 if the client has it.
     pub(crate) fn respond(
         &self,
         served: &Served,
@@ -143,7 +143,7 @@ impl Aggregated {
 }
 
 impl Document {
-    /// The document of these items, and the items as parts of it.
+    /// The document of these items, and the items as slices of it.
     fn new(items: &[Bytes]) -> (Self, Vec<Bytes>) {
         const HEAD: &[u8] = br#"{"apiVersion":"apidiscovery.k8s.io/v2","items":["#;
         const TAIL: &[u8] = br#"],"kind":"APIGroupDiscoveryList","metadata":{}}"#;
@@ -221,7 +221,7 @@ fn resource(row: &Resource, group_version: &GroupVersion) -> Value {
     Value::Object(entry)
 }
 
-/// A kind; its group and version are empty when the enclosing ones say them.
+/// A kind; its group and version are empty if they equal the enclosing ones.
 fn kind(gvk: &GroupVersionKind, enclosing: &GroupVersion) -> Value {
     let (group, version) =
         if gvk.group_version() == *enclosing { ("", "") } else { (&*gvk.group, &*gvk.version) };
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aggregated_form_wins_in_whatever_order_it_stands() {
+    fn aggregated_form_has_precedence_in_any_position() {
         let json = Some(Encoding::Json);
         for (accept, expected) in [
             ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", json),

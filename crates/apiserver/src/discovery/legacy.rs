@@ -18,7 +18,7 @@ pub(crate) fn api_versions(catalog: &Catalog, address: &str) -> Value {
     })
 }
 
-/// `/apis`: every group but the core one.
+/// `/apis`: every group except the core group.
 pub(crate) fn api_groups(groups: &[Group]) -> Value {
     let groups: Vec<Value> =
         groups.iter().filter(|group| !group.name.is_empty()).map(group_members).collect();
@@ -48,7 +48,7 @@ fn group_members(group: &Group) -> Value {
     json!({"name": &*group.name, "versions": versions, "preferredVersion": preferred})
 }
 
-/// `/api/v1`, `/apis/{group}/{version}`: an entry per resource and per subresource.
+/// `/api/v1`, `/apis/{group}/{version}`: one entry per resource and per subresource.
 pub(crate) fn api_resources(catalog: &Catalog, group: &str, version: &str) -> Value {
     let group_version = GroupVersion::new(group, version);
     let mut resources = Vec::new();
@@ -104,7 +104,7 @@ fn entry(
     entry
 }
 
-/// Words as a JSON list.
+/// Strings as a JSON list.
 pub(super) fn words(words: &[impl AsRef<str>]) -> Value {
     words.iter().map(|word| Value::from(word.as_ref())).collect()
 }

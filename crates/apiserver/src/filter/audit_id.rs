@@ -1,4 +1,4 @@
-//! `Audit-Id`: the request's is echoed whatever its form, a missing one is made.
+//! `Audit-Id`: returns the request's id whatever its form, or makes one.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ pub(crate) fn of(headers: &HeaderMap, rng: &Mutex<SmallRng>) -> HeaderValue {
     let id = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
     let mut text = [b'-'; 36];
     let mut left = id;
-    // From the last digit to the first, past the hyphens.
+    // From the last digit to the first, skipping the hyphens.
     for (at, place) in text.iter_mut().enumerate().rev() {
         if !matches!(at, 8 | 13 | 18 | 23) {
             *place = b"0123456789abcdef"[(left & 0xf) as usize];
@@ -26,7 +26,7 @@ pub(crate) fn of(headers: &HeaderMap, rng: &Mutex<SmallRng>) -> HeaderValue {
         }
     }
     let mut id = HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static(""));
-    // No other answer has it: it is not worth a place in the table of headers of its connection.
+    // It is unique: do not add it to the connection's header table.
     id.set_sensitive(true);
     id
 }
@@ -37,7 +37,7 @@ mod tests {
     use rand::SeedableRng;
 
     #[test]
-    fn made_ids_are_version_4_uuids() {
+    fn generated_ids_are_version_4_uuids() {
         let rng = Mutex::new(SmallRng::seed_from_u64(1));
         let id = of(&HeaderMap::new(), &rng);
         let id = id.to_str().unwrap();

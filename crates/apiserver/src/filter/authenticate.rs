@@ -1,5 +1,5 @@
-//! Authentication: the identity that the transport vouches for, else a token the server was given,
-//! else what an [`Authenticator`] says, else 401. Health endpoints answer whoever shows no
+//! Authentication: the identity from the transport, otherwise from a token of the server, otherwise
+//! from an [`Authenticator`], otherwise 401. Health endpoints also answer requests without
 //! credentials.
 
 use base64::Engine as _;
@@ -13,24 +13,24 @@ use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What an authenticator says.
+/// An authenticator's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authentication {
-    /// The request comes from this user. Nobody else is asked. The user is put into
+    /// The request comes from this user. No further authenticator is called. The user is added to
     /// `system:authenticated`.
     User(Identity),
-    /// The next one is asked: the request shows no credentials of this kind.
+    /// The request has no credentials of this kind. The next authenticator is called.
     NoOpinion,
-    /// The credentials are of this kind and wrong: 401. Nobody else is asked.
+    /// The credentials are of this kind and invalid: 401. No further authenticator is called.
     Refused,
 }
 
-/// Says who sends a request.
+/// Determines the user of a request.
 /// [`ApiServerBuilder::authenticator`](crate::ApiServerBuilder::authenticator) adds one.
 ///
-/// It is asked when neither the transport nor [`Credentials`] know the user. A request whose user
-/// nobody knows is answered with 401; the health endpoints answer it as `system:anonymous` if it
-/// shows no token.
+/// It is called if neither the transport nor [`Credentials`] identify the user. A request without a
+/// known user is answered with 401. The health endpoints answer it as `system:anonymous` if it has
+/// no token.
 ///
 /// ```
 /// use futures::future::{BoxFuture, FutureExt as _};
@@ -52,21 +52,21 @@ pub enum Authentication {
 /// }
 /// ```
 pub trait Authenticator: std::fmt::Debug + Send + Sync {
-    /// Looks at the head of a request. Dropping the future must leave nothing behind.
+    /// Authenticates by the head of a request. Dropping the future must leave no side effects.
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Authentication>;
 }
 
-/// Everybody who is asked who sends a request, in order.
+/// The authenticators in call order.
 #[derive(Debug)]
 pub(crate) struct Authenticators {
-    /// Tokens that were given to the server.
+    /// Tokens of the server.
     pub(crate) credentials: Credentials,
-    /// What an embedder adds.
+    /// Authenticators of an embedder.
     pub(crate) added: Vec<Arc<dyn Authenticator>>,
 }
 
 impl Authenticators {
-    /// Who a request comes from; `None` is answered with 401.
+    /// The user of a request; `None` is answered with 401.
     pub(crate) async fn identify(
         &self,
         request: &Parts,
@@ -91,7 +91,7 @@ impl Authenticators {
     }
 }
 
-/// A user in the group of all that are known.
+/// Adds a user to the group of authenticated users.
 fn authenticated(identity: Identity) -> Identity {
     const GROUP: &str = "system:authenticated";
     if identity.is_in(GROUP) {
@@ -101,17 +101,17 @@ fn authenticated(identity: Identity) -> Identity {
     Identity { groups, ..identity }
 }
 
-/// The group of whoever shows no credentials.
+/// The group of clients without credentials.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// Credentials that are accepted. Tokens are kept as digests and never printed.
+/// Accepted credentials. Tokens are stored as digests and never printed.
 #[derive(Clone, Default)]
 pub struct Credentials {
     tokens: Vec<([u8; 32], Identity)>,
 }
 
 impl Credentials {
-    /// None: only identities that a transport vouches for get in.
+    /// No credentials: only identities from a transport are accepted.
     pub fn none() -> Self {
         Self::default()
     }
@@ -126,13 +126,13 @@ impl Credentials {
     /// The user of the request's token.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Option<Identity> {
         let token = bearer(headers).map(Cow::from).or_else(|| from_protocols(headers))?;
-        // Digests are compared, so that how long it takes tells nothing about a token.
+        // Compares digests, so that the time it takes reveals nothing about a token.
         let digest: [u8; 32] = Sha256::digest(&*token).into();
         self.tokens.iter().find(|(d, _)| *d == digest).map(|(_, who)| who.clone())
     }
 }
 
-/// Gives the connection of an authenticated request a place that anonymous peers cannot take.
+/// Marks the connection of an authenticated request, so that anonymous peers cannot displace it.
 pub(crate) fn keep_connection(extensions: &Extensions, identity: &Identity) {
     if let Some(place) = extensions.get::<ConnectionPlace>()
         && !identity.is_in(UNAUTHENTICATED)
@@ -156,23 +156,22 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Takes the user's secrets out of a request that goes on to somebody else: what they say has been
-/// heard.
+/// Removes the user's secrets from a request that is forwarded: they have been checked already.
 pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
     let protocols = || headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     let words = || protocols().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
     if words().any(|word| word.trim().starts_with(TOKEN_PROTOCOL)) {
-        let kept = words().map(str::trim).filter(|word| !word.starts_with(TOKEN_PROTOCOL));
-        let kept = kept.collect::<Vec<_>>().join(", ");
+        let remaining = words().map(str::trim).filter(|word| !word.starts_with(TOKEN_PROTOCOL));
+        let remaining = remaining.collect::<Vec<_>>().join(", ");
         headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
-        if let (false, Ok(kept)) = (kept.is_empty(), HeaderValue::try_from(kept)) {
-            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, kept);
+        if let (false, Ok(remaining)) = (remaining.is_empty(), HeaderValue::try_from(remaining)) {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, remaining);
         }
     }
 }
 
-/// What the name of a WebSocket protocol that carries a token begins with.
+/// Prefix of the WebSocket protocol name that contains a token.
 pub(crate) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The token that browsers, which cannot set headers on WebSockets, send among the protocols.
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_known_token_gets_in() {
+    async fn only_a_known_token_is_accepted() {
         assert_eq!(who(Some("Bearer t0ken")).await, Some(Identity::admin()));
         assert_eq!(who(Some("bearer t0ken more words")).await, Some(Identity::admin()));
         for refused in
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_taken_out_and_other_protocols_stay() {
+    fn tokens_are_removed_and_other_protocols_stay() {
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer t0ken"));
         let protocols = "base64url.bearer.authorization.k8s.io.dDBrZW4, v5.channel.k8s.io,x";
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn identity_of_the_transport_is_trusted() {
+    async fn the_identity_from_the_transport_is_trusted() {
         let loopback = |request: &mut http::Request<()>| {
             request.extensions_mut().insert(Identity::loopback());
         };
@@ -250,8 +249,8 @@ mod tests {
     }
 
     #[derive(Debug)]
-    struct Says(Authentication);
-    impl Authenticator for Says {
+    struct Answers(Authentication);
+    impl Authenticator for Answers {
         fn authenticate<'a>(&'a self, _request: &'a Parts) -> BoxFuture<'a, Authentication> {
             let answer = self.0.clone();
             Box::pin(async move { answer })
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn first_answer_wins() {
+    async fn the_first_authenticator_with_an_answer_decides() {
         let bob = || Authentication::User(Identity::new("bob", ["team"]));
         for (answers, expected) in [
             (vec![Authentication::NoOpinion, bob()], Some(vec!["team", "system:authenticated"])),
@@ -267,7 +266,7 @@ mod tests {
             (vec![Authentication::Refused, bob()], None),
             (vec![Authentication::NoOpinion], None),
         ] {
-            let added = answers.into_iter().map(|a| Arc::new(Says(a)) as Arc<dyn Authenticator>);
+            let added = answers.into_iter().map(|a| Arc::new(Answers(a)) as Arc<dyn Authenticator>);
             let chain = Authenticators { credentials: Credentials::none(), added: added.collect() };
             let (parts, ()) = http::Request::new(()).into_parts();
             let identity = chain.identify(&parts, false).await;

@@ -1,4 +1,4 @@
-//! Every request but the long-running ones has a deadline: `?timeout=`, at most a minute.
+//! The deadline of every request except long-running ones: `?timeout=`, at most a minute.
 
 use crate::body::Body;
 use crate::go;
@@ -8,14 +8,14 @@ use http::{Response, StatusCode};
 use setpoint_object::{ApiError, Reason};
 use std::time::Duration;
 
-/// The longest an ordinary request may take, as on the reference server.
+/// Maximum duration of an ordinary request, as on the reference server.
 const DEADLINE_MAX: Duration = Duration::from_secs(60);
 
-/// A request's time; `None` for long-running ones.
+/// The timeout of a request; `None` for long-running ones.
 ///
 /// # Errors
 ///
-/// 400 for a `timeout` that is no duration.
+/// 400 for a `timeout` that is not a duration.
 pub(crate) fn of(query: &Query, long_running: bool) -> Result<Option<Duration>, ApiError> {
     if long_running {
         return Ok(None);
@@ -34,8 +34,8 @@ pub(crate) fn of(query: &Query, long_running: bool) -> Result<Option<Duration>, 
     }))
 }
 
-/// Runs a handler within its time. When that is over the handler is dropped: a write it had begun
-/// may still have happened.
+/// Runs a handler with its timeout. After the timeout the handler is dropped: a write in progress
+/// may still succeed.
 pub(crate) async fn within(
     deadline: Option<Duration>,
     handler: impl Future<Output = Response<Body>>,
@@ -47,7 +47,7 @@ pub(crate) async fn within(
     }
 }
 
-/// The one `Status` that is sent as text and names neither its kind nor its version.
+/// The only `Status` that is sent as text, without kind and version.
 fn expired() -> Response<Body> {
     let message = "Timeout: request did not complete within the allotted timeout";
     let error = ApiError::new(504, Reason::Timeout, message);
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_what_was_asked_up_to_a_minute() {
+    fn the_deadline_is_the_requested_one_up_to_a_minute() {
         let of = |text: &str| super::of(&Query::parse(text), false).unwrap();
         assert_eq!(of(""), Some(DEADLINE_MAX));
         assert_eq!(of("timeout=0s"), Some(DEADLINE_MAX));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn handler_beyond_its_time_is_answered_with_504() {
+    async fn a_handler_beyond_its_deadline_is_answered_with_504() {
         let response = within(Some(Duration::from_secs(1)), std::future::pending()).await;
         assert_eq!(response.status(), 504);
         assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");

@@ -1,5 +1,5 @@
-//! How many requests run at once. Long-running ones are not counted; neither is `system:masters`,
-//! which must get in when others crowd.
+//! Limits the number of concurrent requests. Long-running requests do not count. Nor does
+//! `system:masters`, which must get in when the server is overloaded.
 
 use crate::body::Body;
 use crate::respond;
@@ -9,12 +9,12 @@ use setpoint_registry::{Attributes, MASTERS};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Reading requests at once, as on the reference server.
+/// Maximum concurrent reads, as on the reference server.
 const READS_MAX: usize = 400;
-/// Writing requests at once, as on the reference server.
+/// Maximum concurrent writes, as on the reference server.
 const WRITES_MAX: usize = 200;
 
-/// The places.
+/// The limits.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     reads: Arc<Semaphore>,
@@ -22,35 +22,35 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// All places free.
+    /// Without any requests.
     pub(crate) fn new() -> Self {
-        let places = |n| Arc::new(Semaphore::new(n));
-        Self { reads: places(READS_MAX), writes: places(WRITES_MAX) }
+        let semaphore = |n| Arc::new(Semaphore::new(n));
+        Self { reads: semaphore(READS_MAX), writes: semaphore(WRITES_MAX) }
     }
 
-    /// Takes a place until the permit is dropped; `None`: the request needs none.
+    /// Takes a permit; `None`: the request needs none.
     ///
     /// # Errors
     ///
-    /// When there is none: [`Crowded`] is answered with 429.
+    /// [`TooManyRequests`] if there is none; answered with 429.
     pub(crate) fn enter(
         &self,
         request: &Attributes,
-    ) -> Result<Option<OwnedSemaphorePermit>, Crowded> {
+    ) -> Result<Option<OwnedSemaphorePermit>, TooManyRequests> {
         if request.is_long_running() || request.identity.is_in(MASTERS) {
             return Ok(None);
         }
-        let places = if request.verb.is_read_only() { &self.reads } else { &self.writes };
-        places.clone().try_acquire_owned().map(Some).map_err(|_| Crowded)
+        let permits = if request.verb.is_read_only() { &self.reads } else { &self.writes };
+        permits.clone().try_acquire_owned().map(Some).map_err(|_| TooManyRequests)
     }
 }
 
-/// No place is free.
+/// The limit is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Crowded;
+pub(crate) struct TooManyRequests;
 
-impl Crowded {
-    /// 429: nothing was done, come again.
+impl TooManyRequests {
+    /// 429: nothing was done, the client may retry.
     pub(crate) fn respond(self) -> Response<Body> {
         let mut response = respond::plain(
             StatusCode::TOO_MANY_REQUESTS,
@@ -61,8 +61,8 @@ impl Crowded {
     }
 }
 
-impl From<Crowded> for ApiError {
-    fn from(Crowded: Crowded) -> Self {
+impl From<TooManyRequests> for ApiError {
+    fn from(TooManyRequests: TooManyRequests) -> Self {
         Self::too_many_requests("Too many requests, please try again later.", 1)
     }
 }
@@ -73,22 +73,22 @@ mod tests {
     use setpoint_registry::{Identity, Requested, Verb};
 
     #[test]
-    fn crowd_is_refused_and_masters_get_in() {
-        let places = InFlight::new();
+    fn requests_beyond_the_limit_are_refused_except_of_masters() {
+        let limits = InFlight::new();
         let request = |identity: Identity, verb| {
             Attributes::new(identity, verb, Requested::Path("/x".to_owned()))
         };
         let bob = |verb| request(Identity::new("bob", []), verb);
         let held: Vec<_> =
-            (0..WRITES_MAX).map(|_| places.enter(&bob(Verb::Delete)).unwrap().unwrap()).collect();
-        let refused = places.enter(&bob(Verb::Patch)).unwrap_err().respond();
+            (0..WRITES_MAX).map(|_| limits.enter(&bob(Verb::Delete)).unwrap().unwrap()).collect();
+        let refused = limits.enter(&bob(Verb::Patch)).unwrap_err().respond();
         assert_eq!(
             (refused.status().as_u16(), &refused.headers()["retry-after"]),
             (429, &"1".parse().unwrap())
         );
-        assert!(places.enter(&bob(Verb::Get)).is_ok());
-        assert!(places.enter(&request(Identity::admin(), Verb::Delete)).is_ok());
+        assert!(limits.enter(&bob(Verb::Get)).is_ok());
+        assert!(limits.enter(&request(Identity::admin(), Verb::Delete)).is_ok());
         drop(held);
-        assert!(places.enter(&bob(Verb::Delete)).is_ok());
+        assert!(limits.enter(&bob(Verb::Delete)).is_ok());
     }
 }

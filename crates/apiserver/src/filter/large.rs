@@ -1,24 +1,25 @@
-//! Large answers: how many are made and sent at once, and how many bytes they hold, in sum and per
-//! user.
+//! Limits large answers: how many are made and sent at once, and how many bytes they hold, in total
+//! and per user.
 //!
 //! # Theory
 //!
-//! | an answer                          | place                          | bytes counted, until the transport has let go of them   |
+//! | an answer                          | permit                         | bytes counted until the transport has released them     |
 //! |------------------------------------|--------------------------------|---------------------------------------------------------|
 //! | of at most [`LARGE_BYTES_MIN`]     | none                           | none                                                    |
 //! | a larger single object or document | none                           | its own                                                 |
-//! | a larger list                      | one, until its last byte is made | of its items while it holds them, and of its chunks   |
+//! | a larger list                      | one, until its last byte is made | its items while it holds them, and its chunks         |
 //!
-//! A list holds references to the stored objects, which cost nothing while they are current. They
-//! are counted in full all the same, because they may be replaced while a slow client reads.
+//! A list holds references to the stored objects. These cost nothing while the objects are current.
+//! They are counted in full anyway, because the objects may be replaced while a slow client reads.
 //!
-//! Who finds no place waits a moment. When one is free, it goes to the user who has the fewest
-//! among those who wait, so that one user's flood delays nobody else. `system:masters` is no
-//! exception: what is bounded here is the work of the server, not what a user may do.
+//! A request without a permit waits for a short time. A free permit goes to the waiting user with
+//! the fewest permits, so that one user's flood delays nobody else. `system:masters` is not exempt:
+//! this limits the server's load, not a user's rights.
 //!
-//! A client that takes nothing for [`TAKING_MAX`], or has not read its list within [`SENDING_MAX`],
-//! loses it: the connection, over HTTP/2 the stream, is reset. [`LargeAnswers::end_slow`] watches
-//! over that while a listener runs; it is also done whenever somebody finds no place.
+//! A client that reads nothing for [`READ_STALL_MAX`], or has not read its list within
+//! [`SENDING_MAX`], loses it: the connection (over HTTP/2 the stream) is reset.
+//! [`LargeAnswers::end_slow`] checks this while a listener runs; it is also checked whenever a
+//! request finds no permit.
 
 use crate::body::BodyError;
 use bytes::Bytes;
@@ -33,38 +34,39 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// Answers up to this many bytes are not counted: 128 KiB, from which on the reference server
-/// compresses, too.
+/// Answers up to this many bytes are not counted: 128 KiB, from which on the reference server also
+/// compresses.
 pub(crate) const LARGE_BYTES_MIN: usize = 128 * 1024;
-/// Large lists at once. Two cores are busy with two of them; the others wait for their clients.
-const PLACES_MAX: usize = 16;
-/// Large lists of one user at once.
-const PLACES_PER_USER_MAX: usize = 4;
-/// Bytes of large answers at once: 512 MiB, an eighth of a small machine.
+/// Maximum concurrent large lists. Two of them keep two cores busy; the others wait for their
+/// clients.
+const LISTS_MAX: usize = 16;
+/// Maximum concurrent large lists of one user.
+const LISTS_PER_USER_MAX: usize = 4;
+/// Maximum bytes of large answers: 512 MiB, an eighth of a small machine.
 const BYTES_MAX: usize = 512 << 20;
-/// Bytes of one user's large answers at once.
+/// Maximum bytes of one user's large answers.
 const BYTES_PER_USER_MAX: usize = 256 << 20;
-/// Requests that may wait for a place.
+/// Maximum requests that wait for a permit.
 const WAITING_MAX: usize = 128;
-/// Requests of one user that may wait for a place.
+/// Maximum requests of one user that wait for a permit.
 const WAITING_PER_USER_MAX: usize = 16;
-/// How long a request waits for a place. Longer than a few large lists take; after it the client is
-/// told to come again.
+/// How long a request waits for a permit. Longer than a few large lists take; then the client is
+/// asked to retry.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// How long a client may take nothing of its list: as long as a connection may stall.
-const TAKING_MAX: Duration = setpoint_serve::STALL_MAX;
-/// How long a list may take to be sent: a minute, as the reference server's deadline for a request
-/// and its answer.
+/// How long a client may read nothing of its list: as long as a connection may stall.
+const READ_STALL_MAX: Duration = setpoint_serve::STALL_MAX;
+/// How long sending a list may take: a minute, as the reference server's deadline for a request and
+/// its answer.
 const SENDING_MAX: Duration = Duration::from_secs(60);
-/// How often slow clients are looked for, while there are any large lists.
-const LOOK_PERIOD: Duration = Duration::from_secs(5);
-/// Trees of large single objects at once. One of 1.5 MiB takes tens of milliseconds and some 30
-/// MiB.
+/// Period of checks for slow clients, while there are large lists.
+const CHECK_PERIOD: Duration = Duration::from_secs(5);
+/// Maximum concurrent trees of large single objects. One of 1.5 MiB takes tens of milliseconds and
+/// some 30 MiB.
 const TREES_MAX: usize = 2;
-/// When to come again, in seconds.
+/// `Retry-After`, in seconds.
 const RETRY_SECONDS: u32 = 1;
 
-/// The places and the bytes. Cheap to clone.
+/// The limits on large answers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct LargeAnswers(Arc<Shared>);
 
@@ -79,7 +81,7 @@ impl Default for LargeAnswers {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Trees of large objects at once, off the threads that serve.
+    /// Limits trees of large objects, which are made on blocking threads.
     trees: Arc<Semaphore>,
     /// A list has begun to be sent.
     begun: Notify,
@@ -87,20 +89,20 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    all: Share,
-    /// Of users who have any.
-    users: BTreeMap<Arc<str>, Share>,
-    /// In the order in which they came.
+    all: Usage,
+    /// Users with large answers.
+    users: BTreeMap<Arc<str>, Usage>,
+    /// In order of arrival.
     waiting: VecDeque<Waiting>,
     /// By number.
     sending: BTreeMap<u64, Weak<dyn Revoke>>,
     n_sendings: u64,
 }
 
-/// What is taken.
+/// Permits and bytes in use.
 #[derive(Debug, Clone, Copy, Default)]
-struct Share {
-    places: usize,
+struct Usage {
+    permits: usize,
     bytes: usize,
 }
 
@@ -108,54 +110,54 @@ struct Share {
 struct Waiting {
     user: Arc<str>,
     bytes: usize,
-    ready: oneshot::Sender<Place>,
+    ready: oneshot::Sender<Permit>,
 }
 
 impl State {
-    fn share(&self, user: &str) -> Share {
+    fn usage(&self, user: &str) -> Usage {
         self.users.get(user).copied().unwrap_or_default()
     }
 
-    fn take(&mut self, user: &Arc<str>, places: usize, bytes: usize) {
-        for share in [&mut self.all, self.users.entry(user.clone()).or_default()] {
-            share.places += places;
-            share.bytes += bytes;
+    fn take(&mut self, user: &Arc<str>, permits: usize, bytes: usize) {
+        for usage in [&mut self.all, self.users.entry(user.clone()).or_default()] {
+            usage.permits += permits;
+            usage.bytes += bytes;
         }
     }
 
-    fn give_back(&mut self, user: &Arc<str>, places: usize, bytes: usize) {
-        self.all.places -= places;
+    fn release(&mut self, user: &Arc<str>, permits: usize, bytes: usize) {
+        self.all.permits -= permits;
         self.all.bytes -= bytes;
-        if let Some(share) = self.users.get_mut(user) {
-            share.places -= places;
-            share.bytes -= bytes;
-            if share.places == 0 && share.bytes == 0 {
+        if let Some(usage) = self.users.get_mut(user) {
+            usage.permits -= permits;
+            usage.bytes -= bytes;
+            if usage.permits == 0 && usage.bytes == 0 {
                 self.users.remove(user);
             }
         }
     }
 
-    /// Whether there is room for so many bytes. An answer that is larger than the bounds is alone
-    /// in its bound.
+    /// Whether `bytes` fit within the limits. An answer that is larger than a limit is allowed if
+    /// it is the only one.
     fn has_room(&self, user: &str, bytes: usize) -> bool {
         let fits = |held: usize, most: usize| held == 0 || held + bytes <= most;
-        fits(self.all.bytes, BYTES_MAX) && fits(self.share(user).bytes, BYTES_PER_USER_MAX)
+        fits(self.all.bytes, BYTES_MAX) && fits(self.usage(user).bytes, BYTES_PER_USER_MAX)
     }
 
     fn has_place(&self, user: &str, bytes: usize) -> bool {
-        self.all.places < PLACES_MAX
-            && self.share(user).places < PLACES_PER_USER_MAX
+        self.all.permits < LISTS_MAX
+            && self.usage(user).permits < LISTS_PER_USER_MAX
             && self.has_room(user, bytes)
     }
 
-    /// Takes places for those who wait, as far as there are any. The places are taken; who asked is
-    /// told outside the lock.
+    /// Takes a permit for a waiting request, if possible. The permit is taken under the lock; the
+    /// request is notified outside it.
     fn next_waiting(&mut self) -> Option<Waiting> {
         self.waiting.retain(|waiting| !waiting.ready.is_closed());
-        let places = |waiting: &Waiting| self.share(&waiting.user).places;
+        let permits = |waiting: &Waiting| self.usage(&waiting.user).permits;
         let fitting = self.waiting.iter().enumerate();
         let fitting = fitting.filter(|(_, waiting)| self.has_place(&waiting.user, waiting.bytes));
-        let (at, _) = fitting.min_by_key(|(at, waiting)| (places(waiting), *at))?;
+        let (at, _) = fitting.min_by_key(|(at, waiting)| (permits(waiting), *at))?;
         let waiting = self.waiting.remove(at)?;
         self.take(&waiting.user, 1, waiting.bytes);
         Some(waiting)
@@ -163,15 +165,15 @@ impl State {
 }
 
 impl LargeAnswers {
-    /// A place for a list whose items have so many bytes; waits for one. Dropping the future gives
-    /// up waiting.
+    /// Waits for a permit for a list whose items have `bytes` bytes. Dropping the future stops
+    /// waiting.
     ///
     /// # Errors
     ///
-    /// 429 when there is none within a second, or too many wait already.
-    pub(crate) async fn place(&self, user: &Arc<str>, bytes: usize) -> Result<Place, ApiError> {
-        let ready = match self.try_place(user, bytes) {
-            Some(place) => return Ok(place),
+    /// 429 if there is none within a second, or too many requests wait already.
+    pub(crate) async fn acquire(&self, user: &Arc<str>, bytes: usize) -> Result<Permit, ApiError> {
+        let ready = match self.try_acquire(user, bytes) {
+            Some(permit) => return Ok(permit),
             None => {
                 self.end_slow_now();
                 let mut state = self.0.state.lock();
@@ -185,21 +187,21 @@ impl LargeAnswers {
                 ready
             }
         };
-        // What became free before this one waited.
+        // A permit may have become free before this request was queued.
         self.serve_waiting();
         match tokio::time::timeout(WAIT_MAX, ready).await {
-            Ok(Ok(place)) => Ok(place),
+            Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(crowded()),
         }
     }
 
-    /// A place that there must be: what is answered has been done.
-    pub(crate) fn place_at_once(&self, user: &Arc<str>, bytes: usize) -> Place {
+    /// Takes a permit even beyond the limits, for the answer of a completed write.
+    pub(crate) fn acquire_at_once(&self, user: &Arc<str>, bytes: usize) -> Permit {
         self.0.state.lock().take(user, 1, bytes);
-        self.new_place(user, bytes)
+        self.new_permit(user, bytes)
     }
 
-    fn try_place(&self, user: &Arc<str>, bytes: usize) -> Option<Place> {
+    fn try_acquire(&self, user: &Arc<str>, bytes: usize) -> Option<Permit> {
         {
             let mut state = self.0.state.lock();
             if !state.has_place(user, bytes) {
@@ -207,33 +209,32 @@ impl LargeAnswers {
             }
             state.take(user, 1, bytes);
         }
-        Some(self.new_place(user, bytes))
+        Some(self.new_permit(user, bytes))
     }
 
-    fn new_place(&self, user: &Arc<str>, bytes: usize) -> Place {
-        Place { large: self.clone(), user: user.clone(), bytes }
+    fn new_permit(&self, user: &Arc<str>, bytes: usize) -> Permit {
+        Permit { large: self.clone(), user: user.clone(), bytes }
     }
 
     fn serve_waiting(&self) {
         loop {
             let Some(waiting) = self.0.state.lock().next_waiting() else { return };
-            let place = self.new_place(&waiting.user, waiting.bytes);
-            // Who has gone meanwhile gives its place back by dropping it.
-            let _ = waiting.ready.send(place);
+            let permit = self.new_permit(&waiting.user, waiting.bytes);
+            // If the request was dropped in the meantime, dropping the permit releases it.
+            let _ = waiting.ready.send(permit);
         }
     }
 
-    fn give_back(&self, user: &Arc<str>, places: usize, bytes: usize) {
-        self.0.state.lock().give_back(user, places, bytes);
+    fn release(&self, user: &Arc<str>, permits: usize, bytes: usize) {
+        self.0.state.lock().release(user, permits, bytes);
         self.serve_waiting();
     }
 
-    /// The bytes of a single answer, counted until the last part of it is dropped if there are
-    /// many.
+    /// Counts the bytes of a single large answer until its last part is dropped.
     ///
     /// # Errors
     ///
-    /// 429 when there is no room for them.
+    /// 429 if they exceed the limits.
     pub(crate) fn count(&self, user: &Arc<str>, bytes: Bytes) -> Result<Bytes, ApiError> {
         if bytes.len() <= LARGE_BYTES_MIN {
             return Ok(bytes);
@@ -247,7 +248,7 @@ impl LargeAnswers {
         Ok(self.count_at_once(user, bytes))
     }
 
-    /// The same where there must be room: what is answered has been done.
+    /// The same, even beyond the limits, for the answer of a completed write.
     pub(crate) fn count_at_once(&self, user: &Arc<str>, bytes: Bytes) -> Bytes {
         if bytes.len() <= LARGE_BYTES_MIN {
             return bytes;
@@ -260,35 +261,35 @@ impl LargeAnswers {
         Bytes::from_owner(Counted { large: self.clone(), user: user.clone(), bytes })
     }
 
-    /// Does work on one large object off the threads that serve, few at a time. Work that has begun
-    /// goes on when the future is dropped, and keeps its turn.
+    /// Runs work on one large object on a blocking thread, with limited concurrency. Work that has
+    /// started continues if the future is dropped.
     ///
     /// # Errors
     ///
     /// The work panicked.
-    pub(crate) async fn off_threads<T: Send + 'static>(
+    pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, BodyError> {
         let failed = |error: &dyn std::fmt::Display| BodyError::Encode(error.to_string());
-        let turn = self.0.trees.clone().acquire_owned().await.map_err(|error| failed(&error))?;
+        let permit = self.0.trees.clone().acquire_owned().await.map_err(|error| failed(&error))?;
         let work = move || {
-            let _turn = turn;
+            let _permit = permit;
             work()
         };
         tokio::task::spawn_blocking(work).await.map_err(|error| failed(&error))
     }
 
-    /// Ends the lists that clients take too slowly, until it is dropped. Sleeps while there are no
-    /// large lists.
+    /// Ends lists that clients read too slowly. Never returns. Sleeps while there are no large
+    /// lists.
     pub(crate) async fn end_slow(&self) {
         loop {
-            // Taken before the look: what begins after it wakes this.
+            // Created before the check, so that a list that begins after the check wakes this task.
             let begun = self.0.begun.notified();
             if self.0.state.lock().sending.is_empty() {
                 begun.await;
             }
-            tokio::time::sleep(LOOK_PERIOD).await;
+            tokio::time::sleep(CHECK_PERIOD).await;
             self.end_slow_now();
         }
     }
@@ -299,7 +300,7 @@ impl LargeAnswers {
             state.sending.values().filter_map(Weak::upgrade).collect()
         };
         let now = Instant::now();
-        // Outside the lock: what is dropped gives back its place.
+        // Outside the lock: dropping a list releases its permit.
         sending.iter().for_each(|sending| sending.end_if_slow(now));
     }
 }
@@ -311,24 +312,23 @@ fn crowded() -> ApiError {
     )
 }
 
-/// The right to make and send a large list, given back when dropped.
+/// The permit to make and send a large list, released on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     large: LargeAnswers,
     user: Arc<str>,
     bytes: usize,
 }
 
-impl Place {
-    /// Sends the rest of an answer under this place. Ends with an error when its client is too
-    /// slow.
+impl Permit {
+    /// Sends the rest of an answer with this permit. Ends with an error if its client is too slow.
     pub(crate) fn send(
         self,
         chunks: impl Stream<Item = Result<Vec<u8>, BodyError>> + Send + 'static,
     ) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
         let (large, user) = (self.large.clone(), self.user.clone());
         let now = Instant::now();
-        let source = Source { chunks: Box::pin(chunks), place: self };
+        let source = Source { chunks: Box::pin(chunks), permit: self };
         let cell = Cell { begun: now, state: Mutex::new((now, Some(source))) };
         let cell = Arc::new(cell);
         let revoke: Weak<dyn Revoke> = Arc::downgrade(&(cell.clone() as Arc<dyn Revoke>));
@@ -344,13 +344,13 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.large.give_back(&self.user, 1, self.bytes);
+        self.large.release(&self.user, 1, self.bytes);
     }
 }
 
-/// Bytes that are counted as long as somebody holds a part of them.
+/// Bytes that are counted until the last part of them is dropped.
 struct Counted {
     large: LargeAnswers,
     user: Arc<str>,
@@ -365,26 +365,26 @@ impl AsRef<[u8]> for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.large.give_back(&self.user, 0, self.bytes.len());
+        self.large.release(&self.user, 0, self.bytes.len());
     }
 }
 
-/// What makes the chunks, with its place.
+/// The source of chunks, with its permit.
 struct Source {
     chunks: Pin<Box<dyn Stream<Item = Result<Vec<u8>, BodyError>> + Send>>,
-    #[expect(dead_code, reason = "its end gives the place back")]
-    place: Place,
+    #[expect(dead_code, reason = "its end gives the permit back")]
+    permit: Permit,
 }
 
-/// What is taken away from slow clients.
+/// Resources that can be taken from slow clients.
 trait Revoke: std::fmt::Debug + Send + Sync {
     fn end_if_slow(&self, now: Instant);
 }
 
 struct Cell {
     begun: Instant,
-    /// When the client asked last, and the source: taken out while it is asked, and for good when
-    /// the client was too slow.
+    /// Time of the client's last read, and the source. The source is taken out while it is polled,
+    /// and for good if the client was too slow.
     state: Mutex<(Instant, Option<Source>)>,
 }
 
@@ -398,7 +398,7 @@ impl Revoke for Cell {
     fn end_if_slow(&self, now: Instant) {
         let ended = {
             let mut state = self.state.lock();
-            let is_slow = now.duration_since(state.0) >= TAKING_MAX
+            let is_slow = now.duration_since(state.0) >= READ_STALL_MAX
                 || now.duration_since(self.begun) >= SENDING_MAX;
             if is_slow { state.1.take() } else { None }
         };

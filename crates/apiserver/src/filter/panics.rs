@@ -1,4 +1,4 @@
-//! A handler that panics answers 500; the connection and the server live on.
+//! A handler that panics is answered with 500; the connection and the server continue.
 
 use crate::body::Body;
 use crate::respond;
@@ -8,8 +8,7 @@ use std::panic::AssertUnwindSafe;
 
 /// Runs a handler.
 pub(crate) async fn catch(handler: impl Future<Output = Response<Body>>) -> Response<Body> {
-    // Unwind safe: what the handler shares with others is behind locks that do not poison and are
-    // held for one statement.
+    // Unwind safe: shared state is behind locks that do not poison and are held for one statement.
     match AssertUnwindSafe(handler).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {

@@ -1,13 +1,13 @@
 //! Certificates: a CA, the server's certificate, the administrator's certificate and token.
 //!
-//! Keys are ECDSA P-256, which take a fraction of a millisecond to make. [`Pki::generate`] makes
-//! everything anew. Who keeps [`PkiFiles`] gives them to [`Pki::load`] at the next start, so that
-//! clients of before go on:
+//! Keys are ECDSA P-256, which take a fraction of a millisecond to generate. [`Pki::generate`]
+//! creates everything. Store [`PkiFiles`] and pass them to [`Pki::load`] at the next start, so that
+//! existing clients keep working:
 //!
-//! | what                  | is good for   | at the next start                                                                |
+//! | what                  | is valid for  | at the next start                                                                |
 //! |-----------------------|---------------|----------------------------------------------------------------------------------|
-//! | CA, administrator     | ten years     | the same; refused when over                                                      |
-//! | server                | a year        | made anew, with its key, in its last thirty days and for further names           |
+//! | CA, administrator     | ten years     | the same; refused if expired                                                     |
+//! | server                | a year        | renewed, with a new key, in its last thirty days and for further names           |
 //! | administrator's token | as their key  | the same: it is computed from the key                                            |
 
 mod load;
@@ -30,16 +30,15 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the server's certificate is good for: a year, in days.
+/// Validity of the server's certificate: a year, in days.
 const SERVER_DAYS: u32 = 365;
-/// How long the CA and the administrator's certificate are good for: ten years, in days, as
-/// kubeadm's CA.
+/// Validity of the CA and the administrator's certificate: ten years, in days, as kubeadm's CA.
 const CA_DAYS: u32 = 3650;
-/// Clocks of clients may be behind by up to this many days.
+/// How many days clients' clocks may be behind.
 const SKEW_DAYS: u32 = 1;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Names and addresses a server certificate is always good for.
+/// Names and addresses that every server certificate has.
 const SERVER_NAMES: [&str; 7] = [
     "localhost",
     "kubernetes",
@@ -50,41 +49,41 @@ const SERVER_NAMES: [&str; 7] = [
     "::1",
 ];
 
-/// Why certificates cannot be made or used.
+/// Why certificates cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PkiError {
-    /// A certificate cannot be made.
+    /// A certificate cannot be created.
     #[error("make a certificate")]
     Make(#[from] rcgen::Error),
-    /// A certificate cannot be for this.
-    #[error("{0:?} is no DNS name and no address")]
+    /// A certificate cannot have this name.
+    #[error("{0:?} is neither a DNS name nor an address")]
     Name(String),
-    /// The server's certificate and its key do not make a pair.
+    /// The server's certificate and its key do not match.
     #[error("use the server's certificate")]
     Pair(#[from] CertificateError),
-    /// TLS does not take the certificates.
+    /// TLS refuses the certificates.
     #[error("use the certificates")]
     Use(#[from] rustls::Error),
     /// Client certificates cannot be verified against the CA.
     #[error("verify client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-    /// A part that was kept is not what it is to be.
+    /// A stored file is invalid.
     #[error("{file} is damaged: {why}")]
     Damaged {
-        /// Which part, by the name that its file is given.
+        /// The name of its file.
         file: &'static str,
         /// What is wrong with it.
         why: String,
     },
-    /// The CA and the administrator's certificate are over.
+    /// The CA and the administrator's certificate have expired.
     #[error(
-        "ca.crt and admin.crt have expired: remove them, to have new ones made, and give clients the new kubeconfig"
+        "ca.crt and admin.crt have expired: remove them to generate new ones, and give clients the new kubeconfig"
     )]
     Expired,
 }
 
-/// A CA and what it signed.
+/// A CA and the certificates that it signed.
 pub struct Pki {
     files: PkiFiles,
     ca: CertificateDer<'static>,
@@ -99,12 +98,12 @@ impl std::fmt::Debug for Pki {
 }
 
 impl Pki {
-    /// Makes everything, valid from the day before `now`. `names`: further names or addresses of
-    /// the server.
+    /// Generates everything, valid from the day before `now`. `names`: further names or addresses
+    /// of the server.
     ///
     /// # Errors
     ///
-    /// When a name is no DNS name, or the system gives no randomness.
+    /// A name is not a DNS name, or the system provides no randomness.
     pub fn generate(now: Timestamp, names: &[String]) -> Result<Self, PkiError> {
         check_names(names)?;
         let ca_key = KeyPair::generate()?;
@@ -135,7 +134,7 @@ impl Pki {
         })
     }
 
-    /// Everything in PEM, to be kept.
+    /// Everything in PEM, to store.
     pub fn files(&self) -> &PkiFiles {
         &self.files
     }
@@ -160,14 +159,14 @@ impl Pki {
         &self.ca
     }
 
-    /// The server's certificate, for those who show it. One made of another [`Pki`] may take its
-    /// place while the server runs.
+    /// The server's certificate, for listeners. One from another [`Pki`] may replace it while the
+    /// server runs.
     pub fn current(&self) -> CurrentCertificate {
         self.current.clone()
     }
 }
 
-/// The pair that the server shows.
+/// The server's certificate and key.
 fn current(
     certificate: CertificateDer<'static>,
     key: &KeyPair,
@@ -176,7 +175,7 @@ fn current(
     Ok(CurrentCertificate::new(Certificate::from_der(vec![certificate], key)?))
 }
 
-/// A certificate for these names that is good from the day before `now`.
+/// The parameters of a certificate for these names, valid from the day before `now`.
 fn params(
     now: Timestamp,
     days: u32,
@@ -192,7 +191,7 @@ fn params(
     Ok(params)
 }
 
-/// Refuses what clients could not ask for.
+/// Refuses names that clients cannot request.
 fn check_names(names: &[String]) -> Result<(), PkiError> {
     match names.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
         Some(name) => Err(PkiError::Name(name.clone())),
@@ -214,7 +213,7 @@ fn server_params(now: Timestamp, names: &[String]) -> Result<CertificateParams, 
     Ok(server)
 }
 
-/// The token is as secret and as random as the key, from which it cannot be computed back.
+/// The token is as secret and as random as the key. The key cannot be computed from it.
 fn token_of(admin_key: &KeyPair) -> String {
     let mut digest = Sha256::new();
     digest.update(b"setpoint administrator token\0");
@@ -222,7 +221,7 @@ fn token_of(admin_key: &KeyPair) -> String {
     URL_SAFE_NO_PAD.encode(digest.finalize())
 }
 
-/// Sets the days a certificate is good for; its times have no smaller unit.
+/// Sets the days of a certificate's validity.
 fn valid(params: &mut CertificateParams, from: Timestamp, to: Timestamp) {
     let [from, to] = [from, to].map(|moment| {
         // `YYYY-MM-DD...`

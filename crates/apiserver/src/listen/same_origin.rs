@@ -1,9 +1,9 @@
-//! Keeps web pages out of a listener without authentication.
+//! Protects a listener without authentication from web pages.
 //!
-//! Whoever reaches such a listener is in `system:masters`, and a browser on this machine reaches it
-//! for every page that it shows. As `kubectl proxy`, the listener therefore answers only requests
-//! for this machine's own names (a page that rebinds its name sends that name), and no request that
-//! says it was made by a page of another origin.
+//! Every client of such a listener is in `system:masters`, and a browser on this machine can reach
+//! it for every page that it shows. Like `kubectl proxy`, the listener therefore answers only
+//! requests for this machine's own names (a page with a rebound DNS name sends that name), and no
+//! request that a page of another origin made.
 
 use crate::body::Body;
 use crate::respond::{self, Style};
@@ -11,10 +11,10 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use setpoint_object::{ApiError, GroupResource};
 
-/// The names that are accepted, as `kubectl proxy --accept-hosts`.
+/// The accepted names, as `kubectl proxy --accept-hosts`.
 const HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// What a browser says about the page that made a request.
+/// The header in which a browser describes the page that made a request.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 /// The answer to a request that a foreign page may have made: 403.
@@ -25,7 +25,7 @@ pub(super) fn refuse<B>(request: &Request<B>) -> Option<Response<Body>> {
     Some(respond::error(&error, request.headers(), Style { pretty: false, gzip: false }))
 }
 
-/// What is foreign about a request.
+/// The foreign name or origin of a request.
 fn foreign<B>(request: &Request<B>) -> Option<String> {
     let headers = request.headers();
     let named = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);
@@ -49,7 +49,7 @@ fn foreign<B>(request: &Request<B>) -> Option<String> {
     (!is_safe && is_cross_site(headers)).then(|| "the request was made by another site".to_owned())
 }
 
-/// Whether this machine is meant; the port is not looked at.
+/// Whether a host is this machine; the port is ignored.
 fn is_own(host: &[u8]) -> bool {
     let Ok(authority) = Authority::try_from(host) else { return false };
     !host.contains(&b'@') && HOSTS.iter().any(|own| authority.host().eq_ignore_ascii_case(own))
@@ -113,12 +113,12 @@ mod tests {
         {
             assert_eq!(is_foreign("POST", &[host, (SEC_FETCH_SITE, site)]), is_refused, "{site}");
         }
-        // A link that somebody follows.
+        // A link that a user follows.
         assert!(!is_foreign("GET", &[host, (SEC_FETCH_SITE, "cross-site")]));
     }
 
     #[test]
-    fn target_that_names_a_host_counts_like_the_header() {
+    fn a_host_in_the_request_target_counts_like_the_header() {
         let request =
             |uri: &str| Request::builder().uri(uri).header("host", "localhost").body(()).unwrap();
         assert!(foreign(&request("http://evil.example/api")).is_some());

@@ -1,15 +1,16 @@
-//! Whom a client certificate names: its subject's common name is the user, each organization a
+//! The user in a client certificate: the subject's common name is the user, each organization a
 //! group, as on the reference server.
 //!
-//! TLS has verified the certificate before; of its DER only the way to the subject is read here.
+//! TLS has verified the certificate before. Only the DER structure up to the subject is parsed
+//! here.
 
 use crate::Identity;
 use rustls::pki_types::CertificateDer;
 
-/// The group of everyone who has shown who they are.
+/// The group of all authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// The DER tags on the way.
+/// The DER tags up to the subject.
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
@@ -32,10 +33,11 @@ pub(super) fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
             let (tag, text) = element(&mut attribute)?;
             let text = TEXTS.contains(&tag).then(|| std::str::from_utf8(text).ok()).flatten();
             match text {
-                // The last one, as Go's parser has it.
+                // The last one, as in Go's parser.
                 Some(text) if kind == COMMON_NAME => user = Some(text),
                 Some(text) if kind == ORGANIZATION => groups.push(text),
-                // A user or group that cannot be read must not be left out: less may be more.
+                // A user or group that cannot be read must not be left out: a user with fewer
+                // groups may have more rights.
                 None if kind == COMMON_NAME || kind == ORGANIZATION => return None,
                 _ => {}
             }
@@ -62,7 +64,7 @@ fn subject<'a>(certificate: &'a CertificateDer<'_>) -> Option<&'a [u8]> {
     Some(subject)
 }
 
-/// Takes the first element: its tag and content.
+/// Reads the first element: its tag and content.
 fn element<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (&tag, after) = rest.split_first()?;
     let (&first, mut after) = after.split_first()?;
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_named_without_a_common_name_or_by_half_a_certificate() {
+    fn a_certificate_without_common_name_or_a_truncated_one_has_no_identity() {
         assert_eq!(identity(&certificate(&[(DnType::OrganizationName, "devs")])), None);
         assert_eq!(identity(&certificate(&[(DnType::CommonName, "")])), None);
         let whole = certificate(&[(DnType::CommonName, "a")]);

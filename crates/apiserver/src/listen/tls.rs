@@ -1,4 +1,5 @@
-//! TLS of a listener: what it shows, and whose client certificates it takes.
+//! The TLS configuration of a listener: its certificate, and the authorities of client
+//! certificates.
 
 use super::pki::{Pki, PkiError};
 use rustls::RootCertStore;
@@ -9,8 +10,8 @@ use setpoint_object::time::Clock;
 use setpoint_serve::certificate::CurrentCertificate;
 use std::sync::Arc;
 
-/// The certificate that a listener shows, read at each handshake, and the authorities of client
-/// certificates. A client certificate is asked for and verified when shown.
+/// The certificate of a listener, read at each handshake, and the authorities of client
+/// certificates. A client certificate is requested, and verified if sent.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Tls {
@@ -19,12 +20,12 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Shows this certificate and takes no client certificates.
+    /// With this certificate, without client certificates.
     pub fn new(current: CurrentCertificate) -> Self {
         Self { current, client_cas: Vec::new() }
     }
 
-    /// Also takes client certificates that one of these authorities has signed.
+    /// Also accepts client certificates that one of these authorities has signed.
     pub fn client_ca(
         mut self,
         certificates: impl IntoIterator<Item = CertificateDer<'static>>,
@@ -57,14 +58,14 @@ impl Tls {
     }
 }
 
-/// Shows the server's certificate and takes those that the CA has signed.
+/// With the server's certificate; accepts client certificates that the CA has signed.
 impl From<&Pki> for Tls {
     fn from(pki: &Pki) -> Self {
         Self::new(pki.current()).client_ca([pki.ca_certificate().clone()])
     }
 }
 
-/// TLS asks the same clock as everyone.
+/// TLS uses the server's clock.
 #[derive(Debug)]
 struct TlsClock(Clock);
 

@@ -56,7 +56,7 @@ fn transforms_need_all_three_parameters() {
 }
 
 #[test]
-fn nothing_served_names_the_representations() {
+fn an_unacceptable_form_is_refused_with_the_list_of_forms() {
     refused(
         "text/html",
         ITEM,
@@ -107,7 +107,7 @@ fn headers(content_type: &str) -> HeaderMap {
 }
 
 #[test]
-fn body_form_is_the_media_type_before_the_semicolon() {
+fn body_encoding_is_the_media_type_before_the_semicolon() {
     assert_eq!(body_format(&headers(""), false).unwrap(), Format::Json);
     assert_eq!(body_format(&headers("Application/JSON; charset=x"), false).unwrap(), Format::Json);
     assert_eq!(body_format(&headers("application/yaml"), true).unwrap(), Format::Yaml);

@@ -1,8 +1,8 @@
-//! What backends bring into the v2 document: their paths, and the definitions that are new.
+//! The parts of backends in the v2 document: their paths, and their new definitions.
 //!
-//! Definitions of two servers may have one name. Where they say the same, one is enough. Where they
-//! do not, the later one gets the suffix `_v2`, or the next number that is free, and what refers to
-//! it follows (spec: extension §1.4).
+//! Definitions of two servers may have the same name. Equal definitions are merged. Otherwise the
+//! later one gets the suffix `_v2`, or the next free number, and references to it are renamed
+//! (spec: extension §1.4).
 
 use super::row::{self, Row};
 use super::{Dialect, Encoding, V2Part, V2Section, add_v2, schema};
@@ -14,21 +14,21 @@ use std::sync::Arc;
 
 const REFERENCE: &str = "#/definitions/";
 
-/// The names that are taken in the v2 document.
+/// The definition names in the v2 document.
 pub(super) struct Names<'a> {
     served: &'a Served,
     built_in: BTreeSet<&'static str>,
-    /// Names of custom definitions, with the group and version whose rows make them.
+    /// Names of custom definitions, with their group and version.
     custom: BTreeMap<String, (Arc<str>, Arc<str>)>,
-    /// Those that backends have brought.
+    /// Names of the backends' definitions.
     brought: BTreeMap<String, Digest>,
 }
 
 impl<'a> Names<'a> {
-    /// Those of the rows of this server, whose built-in definitions these are the roots of.
+    /// The names of this server's rows; `roots` are those of the built-in definitions.
     pub(super) fn new(served: &'a Served, roots: &[&'static str]) -> Self {
         let mut custom = BTreeMap::new();
-        // Without backends nobody asks.
+        // They are needed only if there are backends.
         let is_asked = !served.backends.is_empty();
         let groups = if is_asked { &served.groups[..] } else { &[] };
         for group in groups {
@@ -46,7 +46,7 @@ impl<'a> Names<'a> {
         Self { served, built_in, custom, brought: BTreeMap::new() }
     }
 
-    /// What a name stands for so far.
+    /// The hash of the definition with this name, if any.
     fn digest(&self, name: &str) -> Option<Digest> {
         if let Some(digest) = self.brought.get(name) {
             return Some(*digest);
@@ -60,13 +60,13 @@ impl<'a> Names<'a> {
         Some(digest(made.make(Dialect::V2)))
     }
 
-    /// Gives the definitions of a backend their names.
+    /// Assigns names to the definitions of a backend.
     pub(super) fn merge(&mut self, swagger: &'a Swagger) -> Merged<'a> {
         let mut merged = Merged { swagger, renamed: BTreeMap::new(), left_out: BTreeSet::new() };
         for (name, (own, _)) in &swagger.definitions {
             let mut new = name.clone();
             let mut n = 2;
-            // Ends: names are finite, and so are those that are tried.
+            // Terminates: the names in use are finite.
             let is_there = loop {
                 match self.digest(&new) {
                     None => break false,
@@ -94,12 +94,12 @@ pub(super) struct Merged<'a> {
     swagger: &'a Swagger,
     /// New names by old ones.
     renamed: BTreeMap<&'a str, String>,
-    /// Definitions that the document has already, under the new name.
+    /// Definitions that the document has already, by the new name.
     left_out: BTreeSet<&'a str>,
 }
 
 impl<'a> Merged<'a> {
-    /// Of all that the part is made of.
+    /// The ETag of all inputs.
     pub(super) fn etag(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(&self.swagger.etag);
@@ -112,7 +112,7 @@ impl<'a> Merged<'a> {
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The steps in which the part is made; the last gives it.
+    /// Builds the part in steps; the last returns it.
     pub(super) fn part(
         self,
         encoding: Encoding,
@@ -138,7 +138,7 @@ impl<'a> Merged<'a> {
         })
     }
 
-    /// A text that was read before, with its references led to the new names.
+    /// A parsed text, with its references renamed.
     fn follow(&self, text: &str) -> Value {
         let mut value = serde_json::from_str(text).unwrap_or_default();
         if !self.renamed.is_empty() {

@@ -9,37 +9,40 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// What `metadata` is said to be. Tools look for these words.
+/// The description of `metadata`. Tools check for these words.
 const OBJECT_METADATA: &str = "Standard object's metadata.";
-/// Deepest nesting that is published; a schema that was admitted is far below it.
+/// Maximum nesting that is published; admitted schemas are far below it.
 const DEPTH_MAX: usize = 256;
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
 const SELECTABLE_FIELDS: &str = "x-kubernetes-selectable-fields";
-/// Members whose values are schemas, by their own names.
+/// Members that are maps of schemas.
 const MAPS: [&str; 1] = ["properties"];
 /// Members that are a schema.
 const SINGLES: [&str; 3] = ["items", "additionalProperties", "not"];
 /// Members that are lists of schemas.
 const LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
-/// The names of the schemas of a kind and of its list, and what makes each.
-pub(super) fn definitions<'a>(row: &'a Row<'a>) -> [(String, Made<'a>); 2] {
+/// The names of the schemas of a kind and its list, with the schemas.
+pub(super) fn definitions<'a>(row: &'a Row<'a>) -> [(String, CustomSchema<'a>); 2] {
     let list = Kind { kind: &row.list_kind, ..row.kind };
-    [(name::reversed(&row.kind), Made::Kind(row)), (name::reversed(&list), Made::List(row))]
+    [
+        (name::reversed(&row.kind), CustomSchema::Kind(row)),
+        (name::reversed(&list), CustomSchema::List(row)),
+    ]
 }
 
-/// A schema that is made when its turn comes.
+/// A schema that is built when it is written.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Made<'a> {
-    /// Of a kind.
+pub(super) enum CustomSchema<'a> {
+    /// The schema of a kind.
     Kind(&'a Row<'a>),
-    /// Of its list.
+    /// The schema of its list.
     List(&'a Row<'a>),
 }
-impl Made<'_> {
+impl CustomSchema<'_> {
     pub(super) fn make(self, dialect: Dialect) -> Value {
         match self {
             Self::Kind(row) => kind(row, dialect),
@@ -59,9 +62,9 @@ impl Made<'_> {
     }
 }
 
-/// Appends the v3 schema of a kind whose definition's schema has nothing to complete below its
-/// root: what stands there is copied. The same as [`kind`] makes, without a tree, which costs ten
-/// times as much and, of a schema of half a megabyte, some megabytes.
+/// Appends the v3 schema of a kind as written, if [`complete`] changes nothing below its root. The
+/// result equals that of [`kind`], which needs a tree: ten times the time and, for a schema of half
+/// a megabyte, some megabytes of memory.
 fn push_as_written(out: &mut Vec<u8>, row: &Row<'_>) -> Option<()> {
     type Members<'a> = BTreeMap<Cow<'a, [u8]>, Cow<'a, [u8]>>;
     fn read(object: &[u8]) -> Members<'_> {
@@ -102,8 +105,8 @@ fn push_as_written(out: &mut Vec<u8>, row: &Row<'_>) -> Option<()> {
     Some(())
 }
 
-/// Whether [`complete`] would add nothing below the root: no embedded resources, and each
-/// int-or-string says its types already. May say no where it would add nothing. One pass.
+/// Whether [`complete`] would change nothing below the root: no embedded resources, and each
+/// int-or-string has its types. May return false negatives. One pass.
 fn is_complete(schema: &[u8]) -> bool {
     let has = |text: &str| memmem::find(schema, text.as_bytes()).is_some();
     if has(EMBEDDED) {
@@ -112,8 +115,8 @@ fn is_complete(schema: &[u8]) -> bool {
     if !has(INT_OR_STRING) {
         return true;
     }
-    // Of each open object, whether it has said its types. Members of stored bytes are sorted, so
-    // that these stand before the extension.
+    // For each open object, whether its types have been seen. Members of stored bytes are sorted,
+    // so the types come before the extension.
     let mut says_types = Vec::new();
     let mut at = 0;
     while let Some(byte) = schema.get(at) {
@@ -140,9 +143,8 @@ fn is_complete(schema: &[u8]) -> bool {
     true
 }
 
-/// The schema of a kind. One without a schema, and in v2 one that takes unknown fields at its root,
-/// says no more than that it is an object: clients would take the fields it names for all there
-/// are.
+/// The schema of a kind. Without a schema, and in v2 if unknown fields are allowed at its root, it
+/// is just an object: clients would otherwise treat the declared fields as the only ones.
 fn kind(row: &Row<'_>, dialect: Dialect) -> Value {
     let written = row.open_api.as_ref().and_then(|text| serde_json::from_slice(text).ok());
     let mut root = match (written, dialect) {
@@ -183,7 +185,7 @@ fn finish(mut root: Map<String, Value>, kind: &Kind<'_>, row: &Row<'_>) -> Value
     root.into()
 }
 
-/// What a root says of the kind.
+/// The extensions at the root of a kind.
 fn extensions(kind: &Kind<'_>, row: &Row<'_>) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert(GROUP_VERSION_KIND.to_owned(), json!([gvk(kind)]));
@@ -235,7 +237,7 @@ fn is(schema: &Map<String, Value>, key: &str) -> bool {
     schema.get(key).is_some_and(|value| value == true)
 }
 
-/// An embedded resource: its standard members, which it must name itself with.
+/// Adds the standard members of an embedded resource, which must contain its type.
 fn embed(schema: &mut Map<String, Value>, dialect: Dialect) {
     add_type_and_metadata(schema, dialect);
     let mut required = match schema.remove("required") {
@@ -250,8 +252,8 @@ fn embed(schema: &mut Map<String, Value>, dialect: Dialect) {
     schema.insert("required".to_owned(), required.into());
 }
 
-/// v3: everything as written; int-or-string says its two types, embedded resources their standard
-/// members.
+/// v3: as written, with the two types of int-or-string and the standard members of embedded
+/// resources added.
 fn complete(schema: Value, depth: usize) -> Map<String, Value> {
     let Value::Object(mut schema) = schema else { return Map::new() };
     let below = |value: &mut Value| {
@@ -281,8 +283,8 @@ fn complete(schema: Value, depth: usize) -> Map<String, Value> {
     schema
 }
 
-/// v2: what old clients understand. They know no combinations and no null, and where a node takes
-/// unknown fields they would take the fields it names for all there are.
+/// v2: the part that old clients understand. They know neither combinations nor null, and would
+/// treat the declared fields of a node with unknown fields as the only ones.
 fn simplified(schema: Value, depth: usize) -> Map<String, Value> {
     let Value::Object(mut schema) = schema else { return Map::new() };
     if depth > DEPTH_MAX {
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn schema_that_says_all_is_copied() {
+    fn a_complete_schema_is_copied() {
         let port = json!({"anyOf": [{"type": "integer"}, {"type": "string"}], INT_OR_STRING: true});
         let complete = json!({"type": "object", "description": "a \"widget\"", "properties": {
             "kind": {"type": "string"}, "port": port.clone(), "ports": {"type": "array", "items": port},
@@ -405,7 +407,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_copied_is_what_a_tree_would_say(schema in schema()) {
+        fn a_copied_schema_equals_the_one_from_a_tree(schema in schema()) {
             if let Some(copied) = as_written(&schema) {
                 prop_assert_eq!(copied, kind(&row(&schema), Dialect::V3));
             }

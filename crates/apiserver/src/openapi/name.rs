@@ -2,7 +2,7 @@
 
 use super::row::Kind;
 
-/// Where a group is served: `api`, `apis/apps`.
+/// The path of a group: `api`, `apis/apps`.
 pub(super) fn root(group: &str) -> String {
     if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// Name and JSON type of a query parameter.
 type Query = (&'static str, &'static str);
 
-/// What list, watch and deletecollection take.
+/// Parameters of list, watch and deletecollection.
 pub(super) const LIST: &[Query] = &[
     ("allowWatchBookmarks", "boolean"),
     ("continue", "string"),
@@ -19,17 +19,18 @@ pub(super) const LIST: &[Query] = &[
     ("timeoutSeconds", "integer"),
     ("watch", "boolean"),
 ];
-/// What create and update take.
+/// Parameters of create and update.
 pub(super) const WRITE: &[Query] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
-/// What patch takes; clients look here to learn whether the server validates fields and dry-runs.
+/// Parameters of patch. Clients check here whether the server supports field validation and dry
+/// runs.
 pub(super) const PATCH: &[Query] = &[
     ("dryRun", "string"),
     ("fieldManager", "string"),
     ("fieldValidation", "string"),
     ("force", "boolean"),
 ];
-/// What delete takes.
+/// Parameters of delete.
 pub(super) const DELETE: &[Query] = &[
     ("dryRun", "string"),
     ("gracePeriodSeconds", "integer"),
@@ -37,7 +38,7 @@ pub(super) const DELETE: &[Query] = &[
     ("orphanDependents", "boolean"),
     ("propagationPolicy", "string"),
 ];
-/// What every operation takes.
+/// Parameters of every operation.
 pub(super) const PRETTY: Query = ("pretty", "string");
 
 /// A query parameter.

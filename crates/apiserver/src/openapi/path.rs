@@ -1,4 +1,4 @@
-//! Paths and what may be done on them.
+//! Paths and their operations.
 
 use super::row::{Kind, Row, Sub};
 use super::{Dialect, name, parameter, schema};
@@ -14,11 +14,10 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
-/// Subresources that connect to something behind the API instead of reading or writing an object.
+/// Subresources that connect to a node, a Service or a pod instead of reading or writing an object.
 const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 
-/// Kinds whose DELETE answers with the object's last state instead of a Status (spec: api-server
-/// §5).
+/// Kinds whose DELETE returns the object's last state instead of a Status (spec: api-server §5).
 const RETURNED_WHEN_DELETED: [&str; 16] = [
     "CSIDriver",
     "CSINode",
@@ -38,7 +37,7 @@ const RETURNED_WHEN_DELETED: [&str; 16] = [
     "VolumeAttributesClass",
 ];
 
-/// One path, built when it is its turn to be written.
+/// One path, built when it is written.
 #[derive(Debug)]
 pub(super) struct Path<'a> {
     row: &'a Row<'a>,
@@ -56,7 +55,7 @@ enum Place<'a> {
     WatchItem,
 }
 
-/// What an operation does.
+/// The action of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     List,
@@ -122,7 +121,7 @@ pub(super) fn all<'a>(rows: &'a [Row<'a>], dialect: Dialect) -> Vec<(String, Pat
         for sub in &row.subresources {
             add(format!("{root}{item}/{}", sub.name), Place::Sub(sub));
         }
-        // The deprecated prefix; custom resources have none.
+        // The deprecated prefix; custom resources do not have it.
         if row.serves("watch") && !row.custom {
             add(format!("{root}/watch{collection}"), Place::WatchCollection);
             add(format!("{root}/watch{item}"), Place::WatchItem);
@@ -187,7 +186,7 @@ impl Path<'_> {
             .collect()
     }
 
-    /// The kind an operation is about.
+    /// The kind of an operation.
     fn kind(&self) -> Kind<'_> {
         match self.place {
             Place::Sub(sub) => sub.kind,
@@ -239,7 +238,7 @@ impl Path<'_> {
         name.map(|name| self.dialect.reference(&name))
     }
 
-    /// The schema of the request body and whether it must be sent.
+    /// The schema of the request body, and whether the body is required.
     fn body(&self, action: Action) -> Option<(Value, bool)> {
         let (name, required) = match action {
             Action::Post | Action::Put => (self.row.schema_name(&self.kind()), true),

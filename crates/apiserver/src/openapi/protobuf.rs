@@ -1,7 +1,7 @@
-//! The protobuf encoding of a Swagger 2.0 document, as gnostic's `openapi.v2` messages have it: the
-//! only form of v2 that kubectl before 1.27 asks for. Field numbers are those of `OpenAPIv2.proto`.
+//! The protobuf encoding of a Swagger 2.0 document, as gnostic's `openapi.v2` messages: the only
+//! form of v2 that kubectl before 1.27 requests. Field numbers are those of `OpenAPIv2.proto`.
 //!
-//! Works on the JSON pieces of the document, one path or definition at a time.
+//! Encodes the JSON pieces of the document, one path or definition at a time.
 
 use serde_json::{Map, Value};
 
@@ -24,7 +24,7 @@ impl Message {
     fn tag(&mut self, field: u64, wire: u64) {
         self.varint(field << 3 | wire);
     }
-    /// The start of a member of so many bytes.
+    /// The start of a member of `len` bytes.
     fn open(&mut self, field: u64, len: usize) {
         self.tag(field, BYTES);
         self.varint(len as u64);
@@ -36,7 +36,7 @@ impl Message {
     fn message(&mut self, field: u64, message: &Message) {
         self.bytes(field, &message.0);
     }
-    /// A string member; empty ones are not written.
+    /// A string member; empty ones are omitted.
     fn text(&mut self, field: u64, value: Option<&Value>) {
         if let Some(text) = value.and_then(Value::as_str).filter(|text| !text.is_empty()) {
             self.bytes(field, text.as_bytes());
@@ -67,7 +67,7 @@ impl Message {
             self.0.extend_from_slice(&number.to_le_bytes());
         }
     }
-    /// `Any`: the value as YAML text, of which JSON is a part.
+    /// `Any`: the value as YAML text, of which JSON is a subset.
     fn any(&mut self, field: u64, value: Option<&Value>) {
         if let Some(value) = value {
             let mut any = Message::default();
@@ -104,7 +104,7 @@ pub(super) fn push_definition(out: &mut Vec<u8>, name: &str, value: &Value) {
     message.named(1, name, &schema(value));
     out.append(&mut message.0);
 }
-/// The start of a document, up to the bytes of its `Paths` message, which are so many.
+/// The start of a document, up to its `Paths` message of `paths_len` bytes.
 pub(super) fn head(swagger: &str, info: &Value, paths_len: usize) -> Vec<u8> {
     let mut head = Message::default();
     head.bytes(1, swagger.as_bytes());
@@ -115,7 +115,7 @@ pub(super) fn head(swagger: &str, info: &Value, paths_len: usize) -> Vec<u8> {
     head.open(8, paths_len);
     head.0
 }
-/// What stands in front of the bytes of its `Definitions` message, which are so many.
+/// The header of its `Definitions` message of `definitions_len` bytes.
 pub(super) fn definitions_head(definitions_len: usize) -> Vec<u8> {
     let mut head = Message::default();
     head.open(9, definitions_len);

@@ -1,4 +1,4 @@
-//! What OpenAPI needs to know of a served resource, whether its row is custom or built-in.
+//! The facts about a served resource that OpenAPI needs, custom or built in.
 
 use super::schema;
 use bytes::Bytes;
@@ -22,10 +22,10 @@ pub(super) struct Row<'a> {
     pub(super) verbs: Vec<&'a str>,
     pub(super) subresources: Vec<Sub<'a>>,
     pub(super) custom: bool,
-    /// `openAPIV3Schema` as written, in JSON. Read when its turn comes: all of them as trees would
-    /// be large.
+    /// `openAPIV3Schema` as written, in JSON. Parsed when its document is built: all of them as
+    /// trees would be large.
     pub(super) open_api: Option<Bytes>,
-    /// Field paths that field selectors take (custom resources).
+    /// Field paths that are valid in field selectors (custom resources).
     pub(super) selectable: Vec<&'a str>,
 }
 /// One subresource.
@@ -76,7 +76,7 @@ impl<'a> Row<'a> {
     pub(super) fn list_definition(&self) -> Option<&'static str> {
         schema::of_kind(&Kind { kind: &self.list_kind, ..self.kind })
     }
-    /// The name of the schema of one of its kinds: its own, its list's or a subresource's.
+    /// The schema name of one of its kinds: its own, its list's or a subresource's.
     pub(super) fn schema_name(&self, kind: &Kind<'_>) -> Option<String> {
         if self.custom && (kind.group, kind.version) == (self.kind.group, self.kind.version) {
             return Some(super::name::reversed(kind));
@@ -94,8 +94,8 @@ pub(super) fn of_group_version<'a>(
     catalog.group_version(group, version).map(|row| Row::of(row)).collect()
 }
 
-/// Built-in definitions of a group version that no resource's kind reaches: bodies of other groups'
-/// subresources (autoscaling's `Scale`, policy's `Eviction`), which `kubectl explain` finds in
+/// Built-in definitions of a group version that are not a resource's kind: bodies of other groups'
+/// subresources (autoscaling's `Scale`, policy's `Eviction`), which `kubectl explain` looks up in
 /// their own group.
 pub(super) fn used_kinds(group: &str, version: &str) -> Vec<&'static str> {
     setpoint_facts::DEFINITIONS

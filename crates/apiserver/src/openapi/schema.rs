@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
 use std::collections::BTreeSet;
 
-/// Where the types are that belong to every group version.
+/// The prefix of the types that belong to every group version.
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 pub(super) const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
@@ -17,7 +17,7 @@ pub(super) const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Watch
 pub(super) const META_API_VERSIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions";
 pub(super) const META_API_GROUP: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup";
 pub(super) const META_API_GROUP_LIST: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList";
-/// Definitions that operations refer to whatever the kind.
+/// Definitions that the operations of every kind refer to.
 pub(super) const META_OF_OPERATIONS: [&str; 5] =
     [LIST_META, STATUS, DELETE_OPTIONS, PATCH, WATCH_EVENT];
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
@@ -35,7 +35,7 @@ fn find(name: &str) -> Option<&'static Definition> {
     setpoint_facts::definition(name).map(|at| &DEFINITIONS[usize::from(at)])
 }
 
-/// `roots` and every definition they refer to, directly or not.
+/// `roots` and every definition that they refer to, directly or indirectly.
 pub(super) fn reachable(roots: Vec<&'static str>) -> BTreeSet<&'static str> {
     let mut pending = roots;
     let mut found = BTreeSet::new();
@@ -48,7 +48,7 @@ pub(super) fn reachable(roots: Vec<&'static str>) -> BTreeSet<&'static str> {
     found
 }
 
-/// The definition a type refers to.
+/// The definition that a type refers to.
 fn target(ty: &Type) -> Option<&'static str> {
     match ty {
         Type::List(inner) | Type::Map(inner) => target(inner),
@@ -61,7 +61,7 @@ fn target(ty: &Type) -> Option<&'static str> {
     }
 }
 
-/// The schema of a built-in definition; `{}` for a name that is none.
+/// The schema of a built-in definition; `{}` for an unknown name.
 pub(super) fn definition(name: &str, dialect: Dialect) -> Value {
     let Some(definition) = find(name) else { return json!({}) };
     match definition.ty {
@@ -74,7 +74,7 @@ pub(super) fn definition(name: &str, dialect: Dialect) -> Value {
         }
         Type::IntOrString => json!({"format": "int-or-string", "type": "string"}),
         Type::Time | Type::MicroTime => json!({"format": "date-time", "type": "string"}),
-        // The types of apiextensions that stand for any JSON say nothing; the others are objects.
+        // The types of apiextensions that stand for any JSON have no type; the others are objects.
         Type::Any if name.contains(".apiextensions.") => json!({}),
         Type::Any => json!({"type": "object"}),
         _ => object(definition, dialect),
@@ -113,12 +113,12 @@ fn object(definition: &Definition, dialect: Dialect) -> Value {
     out.into()
 }
 
-/// A kind as the extension writes it.
+/// A kind in the form of the extension.
 pub(super) fn gvk(kind: &Kind<'_>) -> Value {
     json!({"group": kind.group, "kind": kind.kind, "version": kind.version})
 }
 
-/// What the fields of `ObjectMeta` are, which every kind has. The other built-in types are
+/// Descriptions of the fields of `ObjectMeta`, which every kind has. The other built-in types are
 /// published without descriptions.
 fn describe_metadata(field: &str) -> Option<&'static str> {
     Some(match field {
@@ -130,7 +130,7 @@ fn describe_metadata(field: &str) -> Option<&'static str> {
             "Seconds between the request to delete this object and its removal. Set by the server."
         }
         "deletionTimestamp" => {
-            "DeletionTimestamp is when this object is to be removed. Set by the server when a deletion is asked for and something has to happen first."
+            "DeletionTimestamp is when this object is to be removed. Set by the server when a deletion is requested and something has to happen first."
         }
         "finalizers" => {
             "Names of what must be done before this object is removed. It stays until the list is empty."
@@ -150,7 +150,7 @@ fn describe_metadata(field: &str) -> Option<&'static str> {
             "Namespace is the scope in which the name is unique. Empty for objects of the whole cluster."
         }
         "ownerReferences" => {
-            "Objects that this one depends on. When all of them are gone, it is collected."
+            "Objects that this one depends on. When all of them are deleted, it is garbage-collected."
         }
         "resourceVersion" => {
             "An opaque text that changes whenever this object does. Compared when it is written."
@@ -184,15 +184,14 @@ fn field(field: &Field, description: Option<&str>, dialect: Dialect) -> Value {
         add("x-kubernetes-map-type", map_type.into());
     }
     if dialect == Dialect::V3 && !field.default.is_empty() {
-        // Generated JSON: what does not parse would fail the facts' own tests.
+        // Generated JSON: the facts' own tests check that it parses.
         add("default", serde_json::from_str(field.default).unwrap_or_default());
     }
     let schema = of_type(&field.ty, field.format, dialect);
     with_extras(schema, extras, dialect)
 }
 
-/// Puts more members beside a schema; in v3 nothing may stand beside a reference, so that it moves
-/// into `allOf`.
+/// Adds members to a schema. In v3 a reference must not have siblings, so it moves into `allOf`.
 pub(super) fn with_extras(
     schema: Value,
     mut extras: Map<String, Value>,

@@ -1,5 +1,5 @@
-//! The documents over HTTP: made when they are asked for, kept while there is room and their rows
-//! stay the same (spec: api-server §1.3).
+//! The documents over HTTP: built on request and cached while there is room and their rows are
+//! unchanged (spec: api-server §1.3).
 
 use super::{Encoding, Key, V2_PROTOBUF_OLD_TYPE, V2_PROTOBUF_TYPE, V2Part, backend, row};
 use crate::backend::{Backend, Generation, Served};
@@ -18,43 +18,42 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 const JSON: &str = "application/json";
-/// How long a document may be kept that is asked for by its hash: it never changes.
-const KEPT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Maximum age of a document that is requested by its hash, which never changes.
+const IMMUTABLE_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The documents that are kept, in bytes and in sum; what was used longest ago goes first and is
-/// made again when it is asked for.
+/// Maximum total size of cached documents, in bytes. The least recently used is dropped first and
+/// built again on request.
 ///
 /// 16 MiB: the documents of the built-in kinds take 6 MiB, those of some thirty large definitions
-/// as much. Clients read them now and then, and most have them already.
-const KEPT_BYTES_MAX: usize = 16 << 20;
-/// How much of a document is made before other tasks get their turn, in bytes: a millisecond's work
-/// or so.
+/// as much. Clients read them rarely, and most have them already.
+const CACHE_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a document that are built before the task yields: about a millisecond of work.
 const SLICE_BYTES: usize = 64 << 10;
 
-/// The documents that were asked for, as far as they are still what the catalog says.
+/// The requested documents, as far as they match the present catalog.
 #[derive(Debug)]
 pub(crate) struct Documents {
-    newest: Mutex<Option<Arc<Site>>>,
-    kept: Mutex<Kept>,
-    /// Held while a document is made: one at a time, and what many ask for is made once.
-    turn: Semaphore,
+    newest: Mutex<Option<Arc<Snapshot>>>,
+    cache: Mutex<DocumentCache>,
+    /// Held while a document is built: one at a time, and concurrent requests for it build it once.
+    building: Semaphore,
 }
 impl Default for Documents {
     fn default() -> Self {
-        Self { newest: Mutex::default(), kept: Mutex::default(), turn: Semaphore::new(1) }
+        Self { newest: Mutex::default(), cache: Mutex::default(), building: Semaphore::new(1) }
     }
 }
 
-/// What one catalog and its backends have documents of.
+/// The ETags and index of one catalog and its backends.
 #[derive(Debug)]
-struct Site {
+struct Snapshot {
     generation: Generation,
-    /// ETags of the documents of v3, by key.
+    /// ETags of the v3 documents, by key.
     etags: BTreeMap<String, String>,
     v2_etag: String,
     index: Bytes,
 }
-impl Site {
+impl Snapshot {
     fn of(served: &Served) -> Self {
         let etags: BTreeMap<String, String> = super::v3_keys_of(&served.groups)
             .into_iter()
@@ -62,7 +61,7 @@ impl Site {
                 let rows: Vec<_> = match Key::parse(&key) {
                     Some(Key::GroupVersion(group, version)) => {
                         if let Some(backend) = served.backend(group, version) {
-                            // One without a document is not in the index.
+                            // A backend without a document is not in the index.
                             let (_, etag) = backend.documents().v3.as_ref()?;
                             return Some((key, etag.clone()));
                         }
@@ -86,7 +85,7 @@ impl Site {
     }
 }
 
-/// What is kept of which form.
+/// The form of a cached entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Form {
     V3,
@@ -105,17 +104,17 @@ impl Content {
         }
     }
 }
-/// Documents and parts of documents, [`KEPT_BYTES_MAX`] in sum.
+/// Documents and parts of documents, at most [`CACHE_BYTES_MAX`] in total.
 #[derive(Debug, Default)]
-struct Kept {
-    /// By form and key; with the ETag, and when it was used last.
+struct DocumentCache {
+    /// By form and key; with the ETag and the time of last use.
     contents: BTreeMap<(Form, String), (String, u64, Content)>,
     bytes: usize,
     n_uses: u64,
-    /// The v2 document as a whole, for as long as somebody is being sent it.
+    /// The whole v2 document, while it is being sent to a client.
     whole: BTreeMap<Encoding, (String, Weak<Vec<u8>>)>,
 }
-impl Kept {
+impl DocumentCache {
     fn get(&mut self, form: Form, key: &str, etag: &str) -> Option<Content> {
         self.n_uses += 1;
         let (known, used, content) = self.contents.get_mut(&(form, key.to_owned()))?;
@@ -126,7 +125,7 @@ impl Kept {
         Some(content.clone())
     }
     fn put(&mut self, form: Form, key: &str, etag: &str, content: Content) {
-        if content.len() > KEPT_BYTES_MAX {
+        if content.len() > CACHE_BYTES_MAX {
             return;
         }
         self.bytes += content.len();
@@ -134,7 +133,7 @@ impl Kept {
         if let Some((_, _, old)) = self.contents.insert((form, key.to_owned()), entry) {
             self.bytes -= old.len();
         }
-        while self.bytes > KEPT_BYTES_MAX {
+        while self.bytes > CACHE_BYTES_MAX {
             let oldest = self.contents.iter().min_by_key(|(_, (_, used, _))| *used);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { return };
             if let Some((_, _, old)) = self.contents.remove(&oldest) {
@@ -150,7 +149,7 @@ impl AsRef<[u8]> for Owner {
     }
 }
 
-/// Lets other tasks run whenever a slice of work is done.
+/// Yields after each slice of work.
 #[derive(Debug, Default)]
 struct Slices {
     bytes: usize,
@@ -166,8 +165,8 @@ impl Slices {
 }
 
 impl Documents {
-    /// Answers a GET of a path below `/openapi/`: `v2`, `v3` or `v3/…`. Dropping it leaves nothing
-    /// half made.
+    /// Answers a GET of a path below `/openapi/`: `v2`, `v3` or `v3/…`. Dropping the future has no
+    /// effect.
     pub(crate) async fn respond(
         &self,
         served: &Served,
@@ -177,17 +176,17 @@ impl Documents {
         style: Style,
         now: Timestamp,
     ) -> Response<Body> {
-        let site = self.site(served);
+        let snapshot = self.snapshot(served);
         match path.split_once('/') {
-            None if path == "v2" => self.v2(&site, served, headers, style).await,
+            None if path == "v2" => self.v2(&snapshot, served, headers, style).await,
             None if path == "v3" => {
-                let index = site.index.clone();
+                let index = snapshot.index.clone();
                 respond::with_body(StatusCode::OK, "text/plain; charset=utf-8", style, index)
             }
-            Some(("v3", key)) => match site.etags.get(key) {
+            Some(("v3", key)) => match snapshot.etags.get(key) {
                 Some(etag) => {
-                    let asked = Asked { served, key, etag, query, headers, style, now };
-                    self.v3(asked).await
+                    let request = V3Request { served, key, etag, query, headers, style, now };
+                    self.v3(request).await
                 }
                 None => respond::empty(StatusCode::NOT_FOUND),
             },
@@ -195,28 +194,28 @@ impl Documents {
         }
     }
 
-    fn site(&self, served: &Served) -> Arc<Site> {
-        if let Some(site) = &*self.newest.lock()
-            && site.generation == served.generation()
+    fn snapshot(&self, served: &Served) -> Arc<Snapshot> {
+        if let Some(snapshot) = &*self.newest.lock()
+            && snapshot.generation == served.generation()
         {
-            return site.clone();
+            return snapshot.clone();
         }
-        let site = Arc::new(Site::of(served));
-        *self.newest.lock() = Some(site.clone());
-        site
+        let snapshot = Arc::new(Snapshot::of(served));
+        *self.newest.lock() = Some(snapshot.clone());
+        snapshot
     }
 
     async fn v3_document(&self, served: &Served, key: &str, etag: &str) -> Bytes {
-        let known = || match self.kept.lock().get(Form::V3, key, etag) {
+        let cached = || match self.cache.lock().get(Form::V3, key, etag) {
             Some(Content::Document(json)) => Some(json),
             _ => None,
         };
-        if let Some(json) = known() {
+        if let Some(json) = cached() {
             return json;
         }
-        // Never closed: without a turn it would be made twice, no more.
-        let _turn = self.turn.acquire().await;
-        if let Some(json) = known() {
+        // Never closed. Without a permit, the document would only be built twice.
+        let _permit = self.building.acquire().await;
+        if let Some(json) = cached() {
             return json;
         }
         let Some(parsed) = Key::parse(key) else { return Bytes::new() };
@@ -234,29 +233,29 @@ impl Documents {
         }
         out.shrink_to_fit();
         let json = Bytes::from(out);
-        self.kept.lock().put(Form::V3, key, etag, Content::Document(json.clone()));
+        self.cache.lock().put(Form::V3, key, etag, Content::Document(json.clone()));
         json
     }
 
-    async fn v2_document(&self, site: &Site, served: &Served, encoding: Encoding) -> Bytes {
+    async fn v2_document(&self, snapshot: &Snapshot, served: &Served, encoding: Encoding) -> Bytes {
         let whole = || {
-            let kept = self.kept.lock();
-            let (etag, whole) = kept.whole.get(&encoding)?;
-            whole.upgrade().filter(|_| *etag == site.v2_etag)
+            let cache = self.cache.lock();
+            let (etag, whole) = cache.whole.get(&encoding)?;
+            whole.upgrade().filter(|_| *etag == snapshot.v2_etag)
         };
         let shared = |whole: Arc<Vec<u8>>| Bytes::from_owner(Owner(whole));
         if let Some(whole) = whole() {
             return shared(whole);
         }
-        // Never closed: without a turn it would be made twice, no more.
-        let _turn = self.turn.acquire().await;
+        // Never closed. Without a permit, the document would only be built twice.
+        let _permit = self.building.acquire().await;
         if let Some(whole) = whole() {
             return shared(whole);
         }
         let form = Form::V2(encoding);
         let (mut parts, mut roots) = (Vec::new(), BTreeSet::new());
         let mut slices = Slices::default();
-        for (key, etag) in &site.etags {
+        for (key, etag) in &snapshot.etags {
             let Some(Key::GroupVersion(group, version)) = Key::parse(key) else { continue };
             if served.backend(group, version).is_some() {
                 continue;
@@ -270,26 +269,26 @@ impl Documents {
         let steps = super::v2_shared(roots.clone(), encoding);
         parts.push(self.part(form, "", &roots.join(","), steps, &mut slices).await);
         let mut names = backend::Names::new(served, &roots);
-        for known in served.backends.iter() {
-            let Some(swagger) = &known.documents().v2 else { continue };
-            let (key, merged) = (known.group_version().to_string(), names.merge(swagger));
+        for backend in served.backends.iter() {
+            let Some(swagger) = &backend.documents().v2 else { continue };
+            let (key, merged) = (backend.group_version().to_string(), names.merge(swagger));
             let etag = merged.etag();
             parts.push(self.part(form, &key, &etag, merged.part(encoding), &mut slices).await);
         }
         let len = parts.iter().map(|part| part.len() + 1).sum::<usize>() + SLICE_BYTES;
         let mut out = Vec::with_capacity(len);
         for mut piece in super::v2_whole(parts, encoding) {
-            // Copying is quick, making is not.
+            // Copying is faster than building.
             slices.worked(piece.len() / 16).await;
             out.append(&mut piece);
         }
         let out = Arc::new(out);
-        let whole = (site.v2_etag.clone(), Arc::downgrade(&out));
-        self.kept.lock().whole.insert(encoding, whole);
+        let whole = (snapshot.v2_etag.clone(), Arc::downgrade(&out));
+        self.cache.lock().whole.insert(encoding, whole);
         shared(out)
     }
 
-    /// A part of the v2 document: the one that is kept, or what the last of these steps gives.
+    /// A part of the v2 document: the cached one, or the result of the last of these steps.
     async fn part(
         &self,
         form: Form,
@@ -298,23 +297,23 @@ impl Documents {
         steps: impl Iterator<Item = Option<V2Part>> + Send,
         slices: &mut Slices,
     ) -> Arc<V2Part> {
-        if let Some(Content::Part(part)) = self.kept.lock().get(form, key, etag) {
+        if let Some(Content::Part(part)) = self.cache.lock().get(form, key, etag) {
             return part;
         }
         let mut made = V2Part::default();
         for step in steps {
-            // Of what a step adds nothing is known here: a definition, or a path with its
-            // operations, is some kilobytes.
+            // The size of a step's result is unknown here: a definition, or a path with its
+            // operations, has some kilobytes.
             slices.worked(SLICE_BYTES / 16).await;
             made = step.unwrap_or(made);
         }
         let part = Arc::new(made);
-        self.kept.lock().put(form, key, etag, Content::Part(part.clone()));
+        self.cache.lock().put(form, key, etag, Content::Part(part.clone()));
         part
     }
 }
 
-/// The encoding of the best clause that names a served one; no clause at all means JSON.
+/// The encoding of the best clause that names a served one; without any clause JSON.
 fn encoding(headers: &HeaderMap, protobuf: &[&str]) -> Option<Encoding> {
     let accept = accept_header(headers);
     if accept.trim().is_empty() {
@@ -330,7 +329,7 @@ fn encoding(headers: &HeaderMap, protobuf: &[&str]) -> Option<Encoding> {
 impl Documents {
     async fn v2(
         &self,
-        site: &Site,
+        snapshot: &Snapshot,
         served: &Served,
         headers: &HeaderMap,
         style: Style,
@@ -340,27 +339,27 @@ impl Documents {
         let Some(encoding) = encoding(headers, &subtypes) else {
             return respond::empty(StatusCode::NOT_ACCEPTABLE);
         };
-        let mut response = if knows(headers, &site.v2_etag) {
+        let mut response = if knows(headers, &snapshot.v2_etag) {
             respond::empty(StatusCode::NOT_MODIFIED)
         } else {
-            let body = self.v2_document(site, served, encoding).await;
+            let body = self.v2_document(snapshot, served, encoding).await;
             let media_type = match encoding {
                 Encoding::Json => JSON,
                 Encoding::Protobuf => V2_PROTOBUF_TYPE,
             };
             respond::with_body(StatusCode::OK, media_type, style, body)
         };
-        set_etag(response.headers_mut(), &site.v2_etag);
+        set_etag(response.headers_mut(), &snapshot.v2_etag);
         vary(response.headers_mut());
         response
     }
 
-    async fn v3(&self, asked: Asked<'_>) -> Response<Body> {
-        let Asked { served, key, etag, query, headers, style, now } = asked;
+    async fn v3(&self, request: V3Request<'_>) -> Response<Body> {
+        let V3Request { served, key, etag, query, headers, style, now } = request;
         if encoding(headers, &[]).is_none() {
             return respond::empty(StatusCode::NOT_ACCEPTABLE);
         }
-        if let Some(backend) = asked_of(served, key) {
+        if let Some(backend) = backend_of(served, key) {
             return of_backend(backend, headers, style);
         }
         let hash = query.text("hash");
@@ -383,7 +382,7 @@ impl Documents {
         if !hash.is_empty() {
             let headers = response.headers_mut();
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-            if let Ok(date) = HeaderValue::try_from(http_date(now + KEPT)) {
+            if let Ok(date) = HeaderValue::try_from(http_date(now + IMMUTABLE_MAX_AGE)) {
                 headers.insert(header::EXPIRES, date);
             }
         }
@@ -391,15 +390,15 @@ impl Documents {
     }
 }
 
-/// The backend whose document has this key.
-fn asked_of<'a>(served: &'a Served, key: &str) -> Option<&'a Backend> {
+/// The backend with this key, if it has one.
+fn backend_of<'a>(served: &'a Served, key: &str) -> Option<&'a Backend> {
     match Key::parse(key)? {
         Key::GroupVersion(group, version) => served.backend(group, version).map(|known| &**known),
         _ => None,
     }
 }
 
-/// The document of a backend, whatever hash was asked for.
+/// The document of a backend, whatever hash was requested.
 fn of_backend(backend: &Backend, headers: &HeaderMap, style: Style) -> Response<Body> {
     if !backend.is_available() {
         return respond::service_unavailable();
@@ -417,8 +416,8 @@ fn of_backend(backend: &Backend, headers: &HeaderMap, style: Style) -> Response<
     response
 }
 
-/// A request for a document of v3 that there is.
-struct Asked<'a> {
+/// A request for an existing v3 document.
+struct V3Request<'a> {
     served: &'a Served,
     key: &'a str,
     etag: &'a str,
@@ -433,7 +432,7 @@ fn vary(headers: &mut HeaderMap) {
     headers.append(header::VARY, HeaderValue::from_static("Accept"));
 }
 
-/// Whether the client has this very document; the weak form does not count.
+/// Whether the client has this document. The weak form does not count.
 fn knows(headers: &HeaderMap, etag: &str) -> bool {
     headers
         .get_all(header::IF_NONE_MATCH)
@@ -449,7 +448,7 @@ fn set_etag(headers: &mut HeaderMap, etag: &str) {
     }
 }
 
-/// A moment as HTTP headers write it: `Fri, 20 Nov 2026 09:00:00 GMT`.
+/// A time as HTTP headers write it: `Fri, 20 Nov 2026 09:00:00 GMT`.
 fn http_date(moment: Timestamp) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
@@ -488,24 +487,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_goes_when_there_is_no_room() {
-        let mut kept = Kept::default();
-        let third = Bytes::from(vec![b' '; KEPT_BYTES_MAX / 3]);
+    fn the_least_recently_used_document_is_dropped_first() {
+        let mut cache = DocumentCache::default();
+        let third = Bytes::from(vec![b' '; CACHE_BYTES_MAX / 3]);
         for key in ["a", "b", "c"] {
-            kept.put(Form::V3, key, "1", Content::Document(third.clone()));
+            cache.put(Form::V3, key, "1", Content::Document(third.clone()));
         }
-        assert!(kept.get(Form::V3, "a", "1").is_some());
-        assert!(kept.get(Form::V3, "b", "2").is_none(), "another document");
-        kept.put(Form::V3, "d", "1", Content::Document(third.clone()));
-        let has = |kept: &mut Kept, key| kept.get(Form::V3, key, "1").is_some();
-        assert_eq!(["a", "b", "c", "d"].map(|key| has(&mut kept, key)), [true, false, true, true]);
-        let whole = Bytes::from(vec![b' '; KEPT_BYTES_MAX + 1]);
-        kept.put(Form::V3, "e", "1", Content::Document(whole));
-        // It would take the place of everything, and stay itself no longer.
-        assert!(!has(&mut kept, "e") && has(&mut kept, "d"));
+        assert!(cache.get(Form::V3, "a", "1").is_some());
+        assert!(cache.get(Form::V3, "b", "2").is_none(), "another document");
+        cache.put(Form::V3, "d", "1", Content::Document(third.clone()));
+        let has = |cache: &mut DocumentCache, key| cache.get(Form::V3, key, "1").is_some();
+        assert_eq!(["a", "b", "c", "d"].map(|key| has(&mut cache, key)), [true, false, true, true]);
+        let whole = Bytes::from(vec![b' '; CACHE_BYTES_MAX + 1]);
+        cache.put(Form::V3, "e", "1", Content::Document(whole));
+        // It would displace everything else, and then be dropped itself.
+        assert!(!has(&mut cache, "e") && has(&mut cache, "d"));
         assert_eq!(
-            kept.bytes,
-            kept.contents.values().map(|(_, _, content)| content.len()).sum::<usize>()
+            cache.bytes,
+            cache.contents.values().map(|(_, _, content)| content.len()).sum::<usize>()
         );
     }
 
@@ -516,7 +515,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn v2_is_json_or_protobuf_by_accept_and_known_by_its_etag() {
+    async fn v2_is_json_or_protobuf_by_accept_and_has_an_etag() {
         let documents = Documents::default();
         let plain = get(&documents, "v2", "", &HeaderMap::new()).await;
         assert_eq!((plain.status(), text(&plain, header::CONTENT_TYPE)), (StatusCode::OK, JSON));
@@ -537,7 +536,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn v3_documents_are_kept_by_their_hash_and_moved_to_it() {
+    async fn v3_documents_are_cached_by_hash_and_old_hashes_are_redirected() {
         let documents = Documents::default();
         let index = get(&documents, "v3", "", &HeaderMap::new()).await;
         assert_eq!(text(&index, header::CONTENT_TYPE), "text/plain; charset=utf-8");
@@ -546,10 +545,10 @@ mod tests {
             serde_json::from_slice(index.body().as_bytes().unwrap()).unwrap();
         let url = index["paths"]["apis"]["serverRelativeURL"].as_str().unwrap();
         let (path, query) = url.strip_prefix("/openapi/").unwrap().split_once('?').unwrap();
-        let kept = get(&documents, path, query, &HeaderMap::new()).await;
-        assert_eq!(kept.status(), StatusCode::OK);
-        assert_eq!(text(&kept, header::CACHE_CONTROL), "public, immutable");
-        assert_eq!(text(&kept, header::EXPIRES), "Fri, 20 Nov 2026 09:00:00 GMT");
+        let response = get(&documents, path, query, &HeaderMap::new()).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(text(&response, header::CACHE_CONTROL), "public, immutable");
+        assert_eq!(text(&response, header::EXPIRES), "Fri, 20 Nov 2026 09:00:00 GMT");
         let moved = get(&documents, path, "hash=OLD", &HeaderMap::new()).await;
         assert_eq!(moved.status(), StatusCode::MOVED_PERMANENTLY);
         assert_eq!(text(&moved, header::LOCATION), url);

@@ -4,7 +4,7 @@ use super::*;
 fn v3_of(rows: &[Row<'_>], used: &[&'static str]) -> Bytes {
     super::v3_of(rows, used).flatten().collect()
 }
-/// The whole of v2, all rows in one part.
+/// The whole of v2, with all rows in one part.
 fn v2_in(rows: &[Row<'_>], encoding: Encoding) -> Bytes {
     let part = v2_part(rows, encoding).flatten().last().unwrap();
     let shared = v2_shared(roots(rows), encoding).flatten().last().unwrap();
@@ -14,7 +14,7 @@ fn v2_of(rows: &[Row<'_>]) -> Bytes {
     v2_in(rows, Encoding::Json)
 }
 
-/// Rows of the built-in resources, as the catalog would hold them.
+/// Rows of the built-in resources, as in the catalog.
 fn builtin() -> Vec<Row<'static>> {
     setpoint_facts::RESOURCES
         .iter()
@@ -54,7 +54,7 @@ fn parse(document: &Bytes) -> Value {
     serde_json::from_slice(document).unwrap()
 }
 
-/// Every reference in a document leads to a schema of it.
+/// Checks that every reference in a document is to one of its schemas.
 fn check_references(document: &Value) {
     fn collect<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
         match value {
@@ -90,7 +90,7 @@ fn every_reference_leads_to_a_schema_of_the_same_document() {
 }
 
 #[test]
-fn patch_operations_tell_what_the_server_can_do() {
+fn patch_operations_have_the_parameters_that_clients_check() {
     for (document, parameters) in [
         (parse(&v2_of(&builtin())), "/parameters"),
         (parse(&v3_of(&of(&builtin(), "apps", "v1"), &[])), "/parameters"),
@@ -118,7 +118,7 @@ fn patch_operations_tell_what_the_server_can_do() {
 }
 
 #[test]
-fn schemas_carry_merge_behaviour() {
+fn schemas_have_merge_keys_and_strategies() {
     let document = parse(&v3_of(&of(&builtin(), "", "v1"), &[]));
     let schemas = &document["components"]["schemas"];
     let spec = &schemas["io.k8s.api.core.v1.PodSpec"];
@@ -204,7 +204,7 @@ fn widget(open_api: &Value) -> Row<'static> {
 }
 
 #[test]
-fn custom_kinds_are_published_whole_in_v3_and_simplified_in_v2() {
+fn custom_kinds_are_published_in_full_in_v3_and_simplified_in_v2() {
     let open_api = json!({"type": "object", "required": ["spec", "gone"], "properties": {
         "spec": {"type": "object", "oneOf": [{"required": ["a"]}], "properties": {
             "port": {"x-kubernetes-int-or-string": true}, "color": {"type": "string", "default": "red", "enum": ["red"]},
@@ -265,7 +265,7 @@ fn etags_are_uppercase_hex_and_follow_key_and_rows() {
 }
 
 #[test]
-fn a_kind_without_a_schema_and_one_that_takes_all_are_just_objects_in_v2() {
+fn a_kind_without_a_schema_or_with_unknown_fields_is_a_plain_object_in_v2() {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "description": "any"});
     let rows = [widget(&open)];
     let gvk = json!([{"group": "ex.io", "kind": "Widget", "version": "v1"}]);
@@ -285,7 +285,7 @@ fn a_kind_without_a_schema_and_one_that_takes_all_are_just_objects_in_v2() {
 }
 
 #[test]
-fn what_explain_shows_is_described() {
+fn fields_have_the_descriptions_that_explain_shows() {
     let open = json!({"type": "object", "description": "A widget", "properties": {
         "spec": {"type": "object", "description": "What it is", "nullable": true, "properties": {"a": {"type": "string"}}},
         "port": {"x-kubernetes-int-or-string": true, "description": "Where it listens"},
@@ -313,7 +313,7 @@ fn what_explain_shows_is_described() {
     );
 }
 
-/// Reads back the outermost fields of a message: (number, bytes), varints left out.
+/// Decodes the outermost fields of a message: (number, bytes), without varints.
 fn fields(mut message: &[u8]) -> Vec<(u64, &[u8])> {
     fn varint(message: &mut &[u8]) -> u64 {
         let mut value = 0;

@@ -1,11 +1,11 @@
-//! How answers are written, whatever they say.
+//! The encoding of answers, whatever their contents.
 
 use crate::harness::{Server, config_map, request};
 
 crate::cases! {
     audit_id_is_echoed_or_made
     answers_are_not_cached
-    pretty_is_for_people
+    json_is_indented_on_request_and_for_terminals
     long_answers_are_compressed
     malformed_time_out_is_refused
 }
@@ -21,7 +21,7 @@ async fn answers_are_not_cached(server: Server) {
     assert_eq!(server.get("/api/v1/nodes").await.header("cache-control"), "no-cache, private");
 }
 
-async fn pretty_is_for_people(server: Server) {
+async fn json_is_indented_on_request_and_for_terminals(server: Server) {
     assert!(
         server
             .get("/api/v1/nodes?pretty=true")

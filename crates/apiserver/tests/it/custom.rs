@@ -1,12 +1,12 @@
-//! Custom resources: what HTTP says of them that it does not say of built-in ones.
+//! Custom resources: differences from built-in kinds over HTTP.
 
 use crate::harness::{Server, request};
 use serde_json::{Value, json};
 
 crate::cases! {
-    definition_is_served_and_goes_away
+    a_definition_is_served_until_it_is_deleted
     lists_are_written_in_alphabetical_order
-    paths_and_methods_are_refused_in_their_own_words
+    paths_and_methods_are_refused_with_their_own_messages
     head_works
     strategic_merge_is_refused
     deleted_definition_ends_its_watches
@@ -52,7 +52,7 @@ pub(crate) async fn define(server: &Server) {
     }
 }
 
-async fn definition_is_served_and_goes_away(server: Server) {
+async fn a_definition_is_served_until_it_is_deleted(server: Server) {
     assert_eq!(server.get("/apis/ex.io").await.code, 404);
     define(&server).await;
     assert_eq!(server.get("/apis/ex.io").await.json()["preferredVersion"]["version"], "v1");
@@ -63,7 +63,7 @@ async fn definition_is_served_and_goes_away(server: Server) {
     );
     assert_eq!(server.post(FOOS, foo("a")).await.code, 201);
     let mut watch = server.watch(&format!("{DEFINITIONS}?watch=true")).await;
-    // Where a watch begins is known once it has said what is there.
+    // The watch has its position once it has sent the initial events.
     assert_eq!(watch.event().await, ("ADDED".into(), "foos.ex.io".into()));
     assert_eq!(server.delete(&format!("{DEFINITIONS}/foos.ex.io")).await.code, 200);
     while watch.event().await.0 != "DELETED" {}
@@ -90,7 +90,7 @@ async fn lists_are_written_in_alphabetical_order(server: Server) {
     );
 }
 
-async fn paths_and_methods_are_refused_in_their_own_words(server: Server) {
+async fn paths_and_methods_are_refused_with_their_own_messages(server: Server) {
     define(&server).await;
     server.post(FOOS, foo("a")).await;
     let not_allowed = server.post(&format!("{FOOS}/a"), foo("a")).await;

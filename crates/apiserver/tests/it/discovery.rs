@@ -1,4 +1,4 @@
-//! Discovery, version, health and what is not served.
+//! Discovery, version, health and paths that are not served.
 
 use crate::harness::{Server, request};
 
@@ -8,7 +8,7 @@ crate::cases! {
     health_endpoints_pass
     legacy_discovery_has_entries_of_subresources
     aggregated_discovery_is_cached_by_etag
-    everything_that_is_listed_is_there
+    everything_in_discovery_is_served
     group_order_is_the_reference_servers
     unknown_paths_are_answered_as_clients_expect
     methods_that_are_not_served_are_405
@@ -34,7 +34,7 @@ async fn version_parses_as_a_semantic_version(server: Server) {
 }
 
 async fn health_endpoints_pass(server: Server) {
-    // Readiness is a state that requests wait for; health does not wait.
+    // Requests wait for readiness; health endpoints do not wait.
     server.get("/api").await;
     for path in ["/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/informer-sync"] {
         let answer = server.get(path).await;
@@ -80,7 +80,7 @@ async fn legacy_discovery_has_entries_of_subresources(server: Server) {
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
-async fn everything_that_is_listed_is_there(server: Server) {
+async fn everything_in_discovery_is_served(server: Server) {
     let groups = server.get("/apis").await.json();
     let versions = groups["groups"].as_array().unwrap().iter().flat_map(|group| {
         let versions = group["versions"].as_array().unwrap().iter();
@@ -105,7 +105,7 @@ async fn everything_that_is_listed_is_there(server: Server) {
                     ("patch", _) => ("PATCH", object),
                     ("delete", _) => ("DELETE", object),
                     ("list", _) => ("GET", &*collection),
-                    // Nothing may be gone for the resources behind it, and a watch does not end.
+                    // They would remove the resources of later cases, and a watch does not end.
                     ("deletecollection" | "watch", _) => continue,
                     (verb, _) => panic!("{name}: {verb}"),
                 };

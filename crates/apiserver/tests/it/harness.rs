@@ -1,4 +1,4 @@
-//! A server and a way to send it requests.
+//! A server and functions to send it requests.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -39,7 +39,7 @@ enum Transport {
     Https { protocol: Protocol, address: SocketAddr, pki: Box<Pki> },
 }
 
-/// An answer whose body was read to its end.
+/// An answer with its complete body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -75,7 +75,7 @@ impl Answer {
     }
 }
 
-/// A body that is still coming.
+/// An answer whose body is still being read.
 pub(crate) struct Stream {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
@@ -143,7 +143,7 @@ impl Server {
         matches!(self.transport, Transport::Https { .. })
     }
 
-    /// Ends the server politely.
+    /// Stops the server cleanly.
     pub(crate) async fn stop(&mut self) {
         self.api.drain();
         self.stop.cancel();
@@ -157,7 +157,7 @@ impl Server {
         self.stop.cancel();
     }
 
-    /// Sends a request as the administrator and hands out the answer's head.
+    /// Sends a request as the administrator and returns the answer's head.
     pub(crate) async fn open(&self, mut request: Request<Full<Bytes>>) -> Stream {
         if !self.is_remote() {
             request.extensions_mut().insert(Identity::admin());
@@ -340,8 +340,8 @@ impl Server {
 }
 
 impl Server {
-    /// An HTTP/2 connection over TLS without credentials that asks nothing; its settings and pings
-    /// are answered.
+    /// An HTTP/2 connection over TLS without credentials that sends no requests; its settings and
+    /// pings are answered.
     pub(crate) async fn idle_http2(
         &self,
     ) -> Option<hyper::client::conn::http2::SendRequest<Full<Bytes>>> {
@@ -350,7 +350,7 @@ impl Server {
         let connector =
             tokio_rustls::TlsConnector::from(Arc::new(tls(pki, Protocol::Http2, false)));
         let name = ServerName::try_from("localhost").unwrap();
-        // One of a crowd may be pushed out before it has shaken hands.
+        // A connection of a crowd may be closed before its handshake.
         let io = TokioIo::new(connector.connect(name, socket).await.ok()?);
         let (sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.ok()?;

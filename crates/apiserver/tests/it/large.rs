@@ -1,4 +1,4 @@
-//! Lists that are larger than what is answered in one piece.
+//! Lists that are too large for an answer in one piece.
 
 use crate::harness::{Server, config_map, finish, request};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::io::Read as _;
 
 crate::cases! {
     large_list_is_the_same_in_every_form
-    user_has_few_large_lists_at_once
+    a_user_gets_few_large_lists_at_once
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -15,7 +15,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const PARTIAL: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// More than sockets and windows hold.
+/// Larger than the buffers of sockets and windows.
 const HUGE_BYTES: usize = 24 << 20;
 
 async fn fill(server: &Server, n: usize, bytes: usize) {
@@ -80,7 +80,7 @@ async fn large_list_is_the_same_in_every_form(server: Server) {
 }
 
 /// The administrator is in `system:masters`.
-async fn user_has_few_large_lists_at_once(server: Server) {
+async fn a_user_gets_few_large_lists_at_once(server: Server) {
     const OBJECT_BYTES: usize = 512 * 1024;
     fill(&server, HUGE_BYTES / OBJECT_BYTES, OBJECT_BYTES).await;
     let mut unread = Vec::new();
@@ -96,12 +96,12 @@ async fn user_has_few_large_lists_at_once(server: Server) {
         "TooManyRequests",
         "Too many large answers are being sent, please try again later.",
     );
-    // What is small is answered.
+    // Small lists are answered.
     assert_eq!(
         server.get(&format!("{MAPS}?limit=1&fieldSelector=metadata.name=none")).await.code,
         200
     );
-    // Whoever reads on gets all of it, and makes room.
+    // A client that reads gets the whole list, and releases its permit.
     let whole = finish(unread.remove(0)).await;
     assert!(whole.body.len() > HUGE_BYTES);
     assert_eq!(server.get(MAPS).await.body, whole.body);

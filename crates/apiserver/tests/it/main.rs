@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod answers;
+mod authentication;
 mod custom;
 mod discovery;
 mod harness;
@@ -14,9 +15,8 @@ mod sockets;
 mod transforms;
 mod verbs;
 mod watches;
-mod who;
 
-/// Makes one test per case and transport. Over a socket time cannot be paused: a paused clock would
+/// Makes one test per case and transport. Time is not paused over a socket: a paused clock would
 /// jump over the network.
 macro_rules! cases {
     ($($case:ident)*) => {

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use setpoint_schema::decode::{Format, parse};
 
 crate::cases! {
-    objects_and_lists_hold_what_their_json_does
-    metadata_alone_is_for_custom_resources_too
-    failures_are_written_in_it
-    watch_frames_have_their_length_in_front
+    objects_and_lists_contain_the_same_as_their_json
+    metadata_only_works_for_custom_resources_too
+    failures_are_written_in_protobuf
+    watch_frames_start_with_their_length
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -20,7 +20,7 @@ fn tree(answer: &Answer) -> Value {
     parse(&answer.body, Format::Protobuf).unwrap().value
 }
 
-async fn objects_and_lists_hold_what_their_json_does(server: Server) {
+async fn objects_and_lists_contain_the_same_as_their_json(server: Server) {
     for name in ["a", "b"] {
         server.post(MAPS, config_map(name, "1")).await;
     }
@@ -40,14 +40,14 @@ async fn objects_and_lists_hold_what_their_json_does(server: Server) {
     }
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
     assert_eq!(list["items"][0]["data"], json!({"k": "1"}));
-    // A Table is none of protobuf's messages.
+    // A Table has no protobuf message.
     let table = format!("{PROTOBUF};as=Table;v=v1;g=meta.k8s.io");
     assert_eq!(server.accept(MAPS, &table).await.code, 406);
     // Discovery documents are answered in JSON.
     assert_eq!(server.accept("/api/v1", &both).await.header("content-type"), "application/json");
 }
 
-async fn metadata_alone_is_for_custom_resources_too(server: Server) {
+async fn metadata_only_works_for_custom_resources_too(server: Server) {
     crate::custom::define(&server).await;
     server.post(crate::custom::FOOS, crate::custom::foo("a")).await;
     let accept = format!("{PROTOBUF};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io");
@@ -62,14 +62,14 @@ async fn metadata_alone_is_for_custom_resources_too(server: Server) {
     assert_eq!(object.header("content-type"), "application/json");
 }
 
-async fn failures_are_written_in_it(server: Server) {
+async fn failures_are_written_in_protobuf(server: Server) {
     let missing = server.accept(&format!("{MAPS}/a"), PROTOBUF).await;
     assert_eq!((missing.code, missing.header("content-type")), (404, PROTOBUF));
     assert!(missing.body.starts_with(b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Status\x12"));
     assert!(missing.text().contains("configmaps \"a\" not found"));
 }
 
-async fn watch_frames_have_their_length_in_front(server: Server) {
+async fn watch_frames_start_with_their_length(server: Server) {
     server.post(MAPS, config_map("a", "1")).await;
     server.post(MAPS, config_map("b", "2")).await;
     let path = format!("{MAPS}?watch=true&resourceVersion=0&timeoutSeconds=1");

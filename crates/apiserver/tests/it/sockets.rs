@@ -1,7 +1,6 @@
-//! What only a socket can do: stall, upgrade, stay.
+//! Behavior that needs a socket: stalls, upgrades, idle connections.
 //!
-//! Time is paused where a peer stalls: with nobody doing anything it jumps to when the server has
-//! had enough.
+//! Time is paused where a peer stalls: when all tasks wait, it jumps to the server's timeout.
 
 use crate::harness::{EPOCH, Protocol, Server, request, start};
 use setpoint_apiserver::listen::{LIMITS, Limits, Listener, Pki};
@@ -15,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 const ANY_PORT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// A server behind a listener without TLS. Whoever holds it keeps it running.
+/// A server behind a listener without TLS. It runs until it is dropped.
 struct Plain {
     address: SocketAddr,
     api: ApiServer,
@@ -37,7 +36,7 @@ impl Plain {
     }
 }
 
-/// Everything up to the end of the connection; a reset is an end too.
+/// Everything up to the end of the connection; a reset counts as an end.
 async fn rest(mut socket: TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
@@ -48,7 +47,7 @@ async fn rest(mut socket: TcpStream) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_peer_is_let_go_before_its_handshake() {
+async fn a_silent_peer_is_disconnected_before_its_handshake() {
     let pki = Pki::generate(EPOCH, &[]).unwrap();
     let (api, mut tasks, stop) = start(Credentials::none()).await;
     let listener = Listener::secure(api, ANY_PORT, &pki).await.unwrap();
@@ -58,7 +57,7 @@ async fn silent_peer_is_let_go_before_its_handshake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_a_head_is_not_waited_for_long() {
+async fn an_incomplete_head_times_out() {
     let server = Plain::start().await;
     let mut socket = server.connect().await;
     socket.write_all(b"GET /version HTTP/1.1\r\nHos").await.unwrap();
@@ -87,12 +86,12 @@ async fn several_requests_go_over_one_connection() {
 }
 
 #[tokio::test]
-async fn body_that_nobody_wanted_does_not_end_the_connection() {
+async fn an_unread_body_does_not_close_the_connection() {
     let server = Plain::start().await;
     let mut socket = server.connect().await;
     let head = "POST /apis/nope.io/v1/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n";
     socket.write_all(head.as_bytes()).await.unwrap();
-    // The answer is here before the body is.
+    // The answer comes before the body is sent.
     let mut answer = Vec::new();
     while !answer.ends_with(b"404 page not found\n") {
         answer.push(socket.read_u8().await.unwrap());
@@ -103,7 +102,7 @@ async fn body_that_nobody_wanted_does_not_end_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn body_that_nobody_wanted_and_that_does_not_come_is_not_waited_for_long() {
+async fn an_unread_body_that_does_not_arrive_closes_the_connection() {
     let server = Plain::start().await;
     let mut socket = server.connect().await;
     let head = "POST /apis/nope.io/v1/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n1";
@@ -142,9 +141,10 @@ async fn watch_over_a_websocket_ends_with_a_close_frame() {
     }
 }
 
-/// What a page of a foreign origin can make a browser send to a port of its own machine.
+/// The requests that a page of a foreign origin can make a browser send to a port of its own
+/// machine.
 #[tokio::test]
-async fn pages_of_other_origins_get_nothing_out_of_a_listener_without_authentication() {
+async fn requests_of_pages_of_other_origins_are_refused_without_authentication() {
     let server = Plain::start().await;
     let object = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"evil"}}"#;
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -181,8 +181,7 @@ async fn pages_of_other_origins_get_nothing_out_of_a_listener_without_authentica
     assert!(rest(socket).await.starts_with("HTTP/1.1 404 "), "it was never created");
 }
 
-/// The whole request is written before its answer is looked for, as Python's and many other clients
-/// do.
+/// The whole request is written before its answer is read, as Python's and many other clients do.
 #[tokio::test]
 async fn body_of_one_byte_too_many_is_answered_with_413_over_both_protocols() {
     let body = vec![b' '; BODY_BYTES_MAX + 1];
@@ -208,10 +207,10 @@ async fn body_of_one_byte_too_many_is_answered_with_413_over_both_protocols() {
     }
 }
 
-/// Four places for the unauthenticated, and a crowd of HTTP/2 peers that shake hands, answer pings
-/// and ask nothing.
+/// Four unauthenticated connections are allowed, and many HTTP/2 peers complete the handshake,
+/// answer pings and send no requests.
 #[tokio::test]
-async fn crowd_of_unauthenticated_http2_peers_keeps_no_administrator_out() {
+async fn many_unauthenticated_http2_peers_do_not_lock_the_administrator_out() {
     let limits = Limits { connections_max: 8, unauthenticated_max: Some(4), ..LIMITS };
     let server = Server::https_with_limits(Protocol::Http2, limits).await;
     let mut watch = server.watch("/api/v1/namespaces?watch=true&allowWatchBookmarks=false").await;
@@ -223,7 +222,7 @@ async fn crowd_of_unauthenticated_http2_peers_keeps_no_administrator_out() {
     let token = format!("Bearer {}", server.token().unwrap());
     with_token.headers_mut().insert("authorization", token.parse().unwrap());
     assert_eq!(server.open_as(with_token, false).await.code, 200);
-    // Whoever was there before is not pushed out.
+    // Earlier connections are not closed.
     let made = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"made"}}"#;
     assert_eq!(server.post("/api/v1/namespaces", made).await.code, 201);
     while watch.event().await.1 != "made" {}
@@ -231,7 +230,7 @@ async fn crowd_of_unauthenticated_http2_peers_keeps_no_administrator_out() {
 }
 
 #[tokio::test]
-async fn listener_without_authentication_is_for_this_machine_only() {
+async fn a_listener_without_authentication_needs_a_loopback_address() {
     let (api, _tasks, _stop) = start(Credentials::none()).await;
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let error = Listener::insecure(api, everywhere).await.unwrap_err();

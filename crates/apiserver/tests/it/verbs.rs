@@ -4,24 +4,24 @@ use crate::harness::{Server, config_map, request};
 use serde_json::json;
 
 crate::cases! {
-    object_goes_round
-    list_leaves_types_out_of_built_in_items
+    an_object_round_trips
+    list_items_of_built_in_kinds_have_no_type
     list_comes_in_pages
     stale_write_is_a_conflict
-    patches_are_told_by_their_content_type
+    the_patch_type_is_the_content_type
     apply_creates_and_owns
     delete_answers_a_status_or_the_object
     collection_is_deleted_and_listed
     bodies_are_limited
     warnings_come_as_headers
     dry_run_leaves_nothing
-    yaml_goes_in_and_out
-    protobuf_goes_in
+    yaml_bodies_and_answers_work
+    protobuf_bodies_are_decoded
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-async fn object_goes_round(server: Server) {
+async fn an_object_round_trips(server: Server) {
     let created = server.post(MAPS, config_map("a", "1")).await;
     assert_eq!(created.code, 201, "{}", created.text());
     assert!(created.text().ends_with("}\n"));
@@ -51,7 +51,7 @@ async fn object_goes_round(server: Server) {
     );
 }
 
-async fn list_leaves_types_out_of_built_in_items(server: Server) {
+async fn list_items_of_built_in_kinds_have_no_type(server: Server) {
     server.post(MAPS, config_map("a", "1")).await;
     server.post(MAPS, config_map("b", "2")).await;
     let answer = server.get(MAPS).await;
@@ -95,7 +95,7 @@ async fn stale_write_is_a_conflict(server: Server) {
     );
 }
 
-async fn patches_are_told_by_their_content_type(server: Server) {
+async fn the_patch_type_is_the_content_type(server: Server) {
     server.post(MAPS, config_map("a", "1")).await;
     let path = format!("{MAPS}/a");
     let merged = server
@@ -214,7 +214,7 @@ async fn dry_run_leaves_nothing(server: Server) {
     assert_eq!(server.get(&format!("{MAPS}/a")).await.code, 404);
 }
 
-async fn yaml_goes_in_and_out(server: Server) {
+async fn yaml_bodies_and_answers_work(server: Server) {
     let body = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: 'yes'\n";
     let mut post = request("POST", MAPS, body);
     post.headers_mut().insert("content-type", "application/yaml".parse().unwrap());
@@ -229,7 +229,7 @@ async fn yaml_goes_in_and_out(server: Server) {
     );
 }
 
-async fn protobuf_goes_in(server: Server) {
+async fn protobuf_bodies_are_decoded(server: Server) {
     // The envelope (magic, type, object), then a ConfigMap: metadata with a name, one entry of
     // data.
     let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0f\x0a\x03\x0a\x01a\x12\x08\x0a\x01k\x12\x03yes";

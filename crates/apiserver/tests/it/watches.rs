@@ -6,12 +6,12 @@ use serde_json::json;
 crate::cases! {
     watch_follows_changes
     watch_of_the_present_ends_with_a_bookmark
-    watch_from_a_version_replays_what_followed
-    selectors_turn_changes_into_arrivals_and_departures
+    a_watch_from_a_version_replays_later_changes
+    selectors_turn_changes_into_added_and_deleted_events
     too_old_start_is_an_error_event
     watch_ends_with_the_server
     deprecated_path_watches_one_name
-    watch_ends_at_its_time
+    a_watch_ends_at_its_timeout
     tables_carry_headings_once
     bad_options_are_refused_before_the_stream
 }
@@ -48,7 +48,7 @@ async fn watch_of_the_present_ends_with_a_bookmark(server: Server) {
     assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
 }
 
-async fn watch_from_a_version_replays_what_followed(server: Server) {
+async fn a_watch_from_a_version_replays_later_changes(server: Server) {
     let created = server.post(MAPS, config_map("a", "1")).await.json();
     server.post(MAPS, config_map("b", "1")).await;
     let version = created["metadata"]["resourceVersion"].as_str().unwrap();
@@ -56,7 +56,7 @@ async fn watch_from_a_version_replays_what_followed(server: Server) {
     assert_eq!(watch.event().await, ("ADDED".into(), "b".into()));
 }
 
-async fn selectors_turn_changes_into_arrivals_and_departures(server: Server) {
+async fn selectors_turn_changes_into_added_and_deleted_events(server: Server) {
     let mut watch = server.watch(&format!("{MAPS}?watch=true&labelSelector=on")).await;
     server.post(MAPS, config_map("a", "1")).await;
     let merge = "application/merge-patch+json";
@@ -68,8 +68,8 @@ async fn selectors_turn_changes_into_arrivals_and_departures(server: Server) {
 }
 
 async fn too_old_start_is_an_error_event(server: Server) {
-    // Revision 1 is before anything; it is only too old once history has moved on, so ask for what
-    // never was instead.
+    // Revision 1 precedes everything; it becomes too old only after history has moved on. So use an
+    // invalid one instead.
     let answer = server.get(&format!("{MAPS}?watch=true&resourceVersion=foo")).await;
     assert_eq!(answer.code, 500);
 }
@@ -91,7 +91,7 @@ async fn deprecated_path_watches_one_name(server: Server) {
     assert_eq!(watch.event().await, ("ADDED".into(), "b".into()));
 }
 
-async fn watch_ends_at_its_time(server: Server) {
+async fn a_watch_ends_at_its_timeout(server: Server) {
     server.post(MAPS, config_map("a", "1")).await;
     let mut watch = server.watch(&format!("{MAPS}?watch=true&timeoutSeconds=1")).await;
     assert_eq!(watch.event().await, ("ADDED".into(), "a".into()));

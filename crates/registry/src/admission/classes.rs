@@ -1,4 +1,4 @@
-//! Claims and ingresses that name no class get the default one, when there is one.
+//! Sets the default class of claims and ingresses without one, if there is a default class.
 use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionResource, Skim};
 
-/// DefaultStorageClass; a claim whose class is the empty text wants none.
+/// DefaultStorageClass. A claim with an empty class wants none.
 #[derive(Debug)]
 pub(super) struct DefaultStorageClass;
 impl Admission for DefaultStorageClass {
@@ -39,7 +39,7 @@ impl Admission for DefaultStorageClass {
         .boxed()
     }
 }
-/// DefaultIngressClass; the old annotation counts as a class.
+/// DefaultIngressClass. The old annotation counts as a class.
 #[derive(Debug)]
 pub(super) struct DefaultIngressClass;
 impl Admission for DefaultIngressClass {

@@ -1,4 +1,4 @@
-//! Plugins that fill something in and refuse nothing.
+//! Plugins that set fields and refuse nothing.
 use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt;
 
-/// How long a pod stays on a node that is not ready or not reachable: 300 s, as Kubernetes'
+/// How long a pod stays on a node that is not ready or unreachable, in seconds: 300, as Kubernetes'
 /// defaults for both.
 const TOLERATION_SECONDS: i64 = 300;
 
-/// Pods tolerate a lost node for a while.
+/// Adds tolerations to pods for nodes that are not ready or unreachable.
 #[derive(Debug)]
 pub(super) struct DefaultTolerationSeconds;
 impl Admission for DefaultTolerationSeconds {
@@ -52,7 +52,7 @@ fn tolerates(toleration: &Value, taint: &str) -> bool {
         && (text("effect") == "NoExecute" || text("effect").is_empty())
 }
 
-/// Claims and volumes are not deleted while in use.
+/// Adds finalizers that keep claims and volumes while they are in use.
 #[derive(Debug)]
 pub(super) struct StorageObjectInUseProtection;
 impl Admission for StorageObjectInUseProtection {
@@ -83,7 +83,7 @@ impl Admission for StorageObjectInUseProtection {
     }
 }
 
-/// A new node takes no pods until its agent says that it is ready.
+/// Taints a new node until its agent reports that it is ready.
 #[derive(Debug)]
 pub(super) struct TaintNodesByCondition;
 impl Admission for TaintNodesByCondition {

@@ -1,5 +1,5 @@
-//! NamespaceLifecycle: nothing is created in a namespace that is missing or going away, and some
-//! namespaces stay.
+//! NamespaceLifecycle: refuses creates in a missing or terminating namespace, and the deletion of
+//! some namespaces.
 use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -62,8 +62,7 @@ pub(super) async fn check(review: &Review<'_>) -> Result<(), ApiError> {
     let key = keys::key(&prefix, Scope::Cluster, "", review.namespace);
     let is_terminating =
         |namespace: &[u8]| scalar(namespace, &["metadata", "deletionTimestamp"]).is_some();
-    // What the cache says is right or does not hold at the commit. Only a refusal needs the store's
-    // word.
+    // A cached state is either right or fails at the commit. Only a refusal must read the store.
     let cached = match review.preconditions.have_failed {
         true => None,
         false => review.inner.recent(&prefix, &key),
@@ -79,8 +78,7 @@ pub(super) async fn check(review: &Review<'_>) -> Result<(), ApiError> {
         },
     };
     if let Some(modified) = modified {
-        // Whoever deletes the namespace changes it. Of the two commits one is first, and the other
-        // one sees it.
+        // Deleting the namespace changes it. Of the two commits, the later one sees the earlier.
         review.require(Compare::Modified(key, modified));
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Other objects, as a plugin may read them.
+//! Access of plugins to other objects.
 use crate::catalog::Resource;
 use crate::convert;
 use crate::request::Object;
@@ -9,15 +9,15 @@ use setpoint_store::{RangeRequest, Revision};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The most objects that a plugin is given at once.
+/// Maximum number of objects per list of a plugin.
 ///
-/// 10,000: what a plugin looks through for every write should be few (classes, quotas, policies of
-/// a namespace). Beyond it, a plugin needs an index of its own, fed by a watch.
+/// 10,000: a plugin should look through few objects per write (classes, quotas, policies of a
+/// namespace). Beyond it, a plugin needs an index of its own, fed by a watch.
 pub const OBJECTS_MAX: usize = 10_000;
 
-/// Other objects, read from the watch cache. One object is what it was a moment ago, and looked for
-/// in the store when it is not in the cache. A list waits until the cache has what the store has.
-/// So what was acknowledged before the request began is found.
+/// Other objects, read from the watch cache. A get may return a slightly older state, and reads the
+/// store if the cache has no entry. A list waits until the cache has reached the store's revision.
+/// So objects that were acknowledged before the request began are found.
 #[derive(Debug, Clone, Copy)]
 pub struct Objects<'a> {
     inner: &'a Inner,
@@ -27,11 +27,11 @@ impl<'a> Objects<'a> {
     pub(crate) fn new(inner: &'a Inner) -> Self {
         Self { inner }
     }
-    /// An object, in the version asked for; `namespace` is empty for cluster scope.
+    /// An object in the given version; `namespace` is empty for cluster scope.
     ///
     /// # Errors
     ///
-    /// 404 when the resource is not served; what the store says.
+    /// 404 if the resource is not served; errors of the store.
     pub async fn get(
         &self,
         resource: &GroupVersionResource,
@@ -46,12 +46,12 @@ impl<'a> Objects<'a> {
         };
         found.map(|kv| shown(&row, &kv.value, kv.modified)).transpose()
     }
-    /// The objects of a namespace, or all of them when it is empty, in key order.
+    /// The objects of a namespace, or all of them if it is empty, in key order.
     ///
     /// # Errors
     ///
-    /// 404 when the resource is not served; 413 when there are more than [`OBJECTS_MAX`]; 504 when
-    /// the cache stays behind for three seconds; what the store says.
+    /// 404 if the resource is not served; 413 if there are more than [`OBJECTS_MAX`]; 504 if the
+    /// cache is behind for three seconds; errors of the store.
     pub async fn list(
         &self,
         resource: &GroupVersionResource,

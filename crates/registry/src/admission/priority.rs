@@ -1,4 +1,4 @@
-//! Priority: a pod's class becomes its number; one class is the default.
+//! Priority: sets a pod's priority from its class, and ensures a single default class.
 use super::{Admission, Operation, Review};
 use crate::stored::tree;
 use futures::FutureExt;
@@ -8,7 +8,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::skim::scalar;
 use setpoint_object::{ApiError, GroupVersionResource};
 
-/// What the classes are.
+/// The resource of priority classes.
 fn classes() -> GroupVersionResource {
     GroupVersionResource::new("scheduling.k8s.io", "v1", "priorityclasses")
 }
@@ -57,7 +57,7 @@ impl Admission for Priority {
 async fn settle_pod(review: &Review<'_>, pod: &mut Value) -> Result<(), ApiError> {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
     if let Some(old) = review.old {
-        // What was settled on create stays.
+        // The values that were set on create cannot change.
         for member in ["priority", "preemptionPolicy"] {
             if let (None | Some(Value::Null), Some(value)) =
                 (spec.get(member), old["spec"].get(member))
@@ -111,7 +111,7 @@ async fn only_default(review: &Review<'_>, class: &Value) -> Result<(), ApiError
         ))),
     }
 }
-/// The classes marked as default; the others are only skimmed.
+/// The classes marked as default. The others are only skimmed.
 async fn defaults(review: &Review<'_>) -> Result<Vec<Value>, ApiError> {
     let is_default = |bytes: &[u8]| scalar(bytes, &["globalDefault"]).as_deref() == Some("true");
     let classes = review.objects().list(&classes(), "").await?;

@@ -1,14 +1,14 @@
-//! Claims: a key for every number in use, whose value names the Service that has it.
+//! Claims: a key for every number in use. Its value names the Service.
 //!
 //! ```text
 //! /registry/ranges/serviceips/10.0.0.1             {"metadata":{"name":"kubernetes","namespace":"default","uid":"…"}}
 //! /registry/ranges/servicenodeports/30080          {"metadata":{"name":"web","namespace":"shop","uid":"…"}}
 //! ```
 //!
-//! They lie beside the two keys in which kube-apiserver keeps its bitmaps
-//! (`/registry/ranges/serviceips`), which are left alone. A bitmap would let only one write of a
-//! Service happen at a time. No request reaches them.
-use super::{Held, Number};
+//! They are stored beside the two keys of kube-apiserver's bitmaps (`/registry/ranges/serviceips`),
+//! which are not touched. With a bitmap, writes of Services would conflict with each other.
+//! Requests cannot reach claims.
+use super::{Number, ServiceNumbers};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::encode;
@@ -17,39 +17,39 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_store::{At, Compare, Op, Range, RangeRequest, Revision, Store, StoreError};
 use std::collections::BTreeSet;
 
-/// What a write of a Service does beside it.
+/// The claims that a write of a Service changes in the same transaction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Claims {
-    /// As the claims were when they were looked at.
+    /// The states of the claims when they were read.
     pub(crate) compares: Vec<Compare>,
-    /// What becomes of them.
+    /// The changes.
     pub(crate) ops: Vec<Op>,
 }
 impl Claims {
-    /// Takes a number that has no claim.
+    /// Adds the claim of a number that has none.
     pub(super) fn take(&mut self, number: Number, service: &Value) {
         let key = key(number);
         self.compares.push(Compare::Absent(key.clone()));
         self.ops.push(Op::Put(key, value(service)));
     }
-    /// All of a Service's numbers given back.
+    /// Releases all numbers of a Service.
     ///
     /// # Errors
-    /// A claim cannot be looked at.
-    pub(crate) async fn given_back(
+    /// The store fails to read a claim.
+    pub(crate) async fn releasing(
         store: &dyn Store,
-        held: &Held,
+        owned: &ServiceNumbers,
         service: &Value,
     ) -> Result<Self, StoreError> {
         let mut claims = Self::default();
-        claims.give_back(store, held.0.iter().copied(), service).await?;
+        claims.release(store, owned.0.iter().copied(), service).await?;
         Ok(claims)
     }
-    /// Gives numbers back, those claims left alone that are another Service's.
+    /// Releases numbers. Claims of other Services are not changed.
     ///
     /// # Errors
-    /// A claim cannot be looked at.
-    pub(super) async fn give_back(
+    /// The store fails to read a claim.
+    pub(super) async fn release(
         &mut self,
         store: &dyn Store,
         numbers: impl Iterator<Item = Number> + Send,
@@ -63,7 +63,7 @@ impl Claims {
                     self.ops.push(Op::Delete(key));
                 }
                 Some(_) => {}
-                // Another server may be about to claim it for this very Service.
+                // Another server may be about to claim it for this Service.
                 None => self.compares.push(Compare::Absent(key)),
             }
         }
@@ -78,7 +78,7 @@ pub(super) fn key(number: Number) -> Bytes {
         Number::Port(port) => format!("{NODE_PORTS}{port}").into(),
     }
 }
-/// The number that a key is about.
+/// The number of a claim's key.
 pub(super) fn number(key: &[u8]) -> Option<Number> {
     let key = std::str::from_utf8(key).ok()?;
     match (key.strip_prefix(CLUSTER_ADDRESSES), key.strip_prefix(NODE_PORTS)) {
@@ -87,18 +87,18 @@ pub(super) fn number(key: &[u8]) -> Option<Number> {
         (None, None) => None,
     }
 }
-/// The claim of a Service.
+/// The value of a Service's claim.
 pub(super) fn value(service: &Value) -> Bytes {
     let (name, namespace) = (service.name(), service.namespace());
     encode::to_bytes(
         &json!({"metadata": {"name": name, "namespace": namespace, "uid": service.uid()}}),
     )
 }
-/// The uid of the Service that a claim names; empty when it names none.
+/// The uid of the Service that a claim names; empty if there is none.
 pub(super) fn owner(claim: &[u8]) -> String {
     serde_json::from_slice::<Value>(claim).map(|claim| claim.uid().to_owned()).unwrap_or_default()
 }
-/// Both ranges of claims, as they were at a revision.
+/// Both ranges of claims at a revision.
 pub(super) async fn read(store: &dyn Store, at: Revision) -> Result<[Range; 2], StoreError> {
     let request = |prefix: &'static str| RangeRequest {
         at: At::Exactly(at),

@@ -1,5 +1,5 @@
-//! What a Service is given: cluster addresses, node ports and a port for health checks.
-use super::{AllocateError, Allocator, Held, Number, Reservation};
+//! Allocates a Service's cluster addresses, node ports and health check port.
+use super::{AllocateError, Allocator, Number, Reservation, ServiceNumbers};
 use crate::kind::core::service::{has_ports, is_external, node_port, wants_health_port};
 use crate::kind::{list, text};
 use crate::stored::store_error;
@@ -10,11 +10,11 @@ use setpoint_object::{ApiError, field};
 use setpoint_store::Store;
 use std::collections::HashMap;
 
-/// Gives a valid Service what it asks for, and what it needs without asking.
+/// Allocates the numbers that a valid Service requests, and those that it needs without a request.
 ///
 /// # Errors
-/// The store cannot say what is in use.
-pub(crate) async fn give<'a>(
+/// The store fails to read a claim.
+pub(crate) async fn allocate<'a>(
     allocator: &'a Allocator,
     store: &'a dyn Store,
     rng: &Mutex<SmallRng>,
@@ -23,20 +23,22 @@ pub(crate) async fn give<'a>(
     errors: &mut field::Errors,
 ) -> Result<Reservation<'a>, ApiError> {
     let mut reservation = allocator.reserve(store);
-    let held = old.map(Held::of).unwrap_or_default();
+    let owned = old.map(ServiceNumbers::of).unwrap_or_default();
     if !is_external(service) {
         let spec = &mut service["spec"];
-        allocate_addresses(&mut reservation, rng, spec, &held, errors).await?;
+        allocate_addresses(&mut reservation, rng, spec, &owned, errors).await?;
     }
     let wants_ports =
         has_ports(service) && service["spec"]["allocateLoadBalancerNodePorts"] != false;
     let spec = &mut service["spec"];
-    allocate_ports(&mut reservation, rng, spec, &held, wants_ports, errors).await?;
-    allocate_health_port(&mut reservation, rng, spec, &held).await?;
+    allocate_ports(&mut reservation, rng, spec, &owned, wants_ports, errors).await?;
+    allocate_health_port(&mut reservation, rng, spec, &owned).await?;
     Ok(reservation)
 }
-/// Tells what the client is to hear from what the store failed at.
-fn told<T>(result: Result<T, AllocateError>) -> Result<Result<T, AllocateError>, ApiError> {
+/// Turns an error of the store into the request's error; other errors concern one field.
+fn split_store_error<T>(
+    result: Result<T, AllocateError>,
+) -> Result<Result<T, AllocateError>, ApiError> {
     match result {
         Err(AllocateError::Store(error)) => Err(store_error(error)),
         result => Ok(result),
@@ -46,7 +48,7 @@ async fn allocate_addresses(
     reservation: &mut Reservation<'_>,
     rng: &Mutex<SmallRng>,
     spec: &mut Value,
-    held: &Held,
+    owned: &ServiceNumbers,
     errors: &mut field::Errors,
 ) -> Result<(), ApiError> {
     let path = field::Path::new("spec.clusterIPs");
@@ -55,7 +57,7 @@ async fn allocate_addresses(
         return Ok(());
     }
     if first.is_empty() {
-        match told(reservation.any_address(rng).await)? {
+        match split_store_error(reservation.any_address(rng).await)? {
             Ok(address) => {
                 spec["clusterIP"] = address.to_string().into();
                 spec["clusterIPs"] = json!([address.to_string()]);
@@ -70,8 +72,8 @@ async fn allocate_addresses(
     let more = list(spec, "clusterIPs").iter().filter_map(Value::as_str).skip(1).map(str::to_owned);
     for wanted in std::iter::once(first).chain(more.collect::<Vec<_>>()) {
         let result = match wanted.parse() {
-            Ok(address) if held.has(Number::Address(address)) => Ok(()),
-            Ok(address) => told(reservation.address(address).await)?,
+            Ok(address) if owned.has(Number::Address(address)) => Ok(()),
+            Ok(address) => split_store_error(reservation.address(address).await)?,
             Err(_) => Err(AllocateError::AddressOutside),
         };
         if let Err(error) = result {
@@ -85,11 +87,11 @@ async fn allocate_ports(
     reservation: &mut Reservation<'_>,
     rng: &Mutex<SmallRng>,
     spec: &mut Value,
-    held: &Held,
+    owned: &ServiceNumbers,
     wants_ports: bool,
     errors: &mut field::Errors,
 ) -> Result<(), ApiError> {
-    // Ports of one number share a node port whatever their protocols.
+    // Ports with the same number share a node port, whatever their protocols.
     let mut given: HashMap<i64, i64> = HashMap::new();
     let path = field::Path::new("spec.ports");
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
@@ -99,10 +101,10 @@ async fn allocate_ports(
         if wanted != 0 {
             let result = match u16::try_from(wanted) {
                 _ if given.get(&number) == Some(&wanted) => Ok(()),
-                Ok(wanted) if held.has(Number::Port(wanted)) => Ok(()),
-                // The same one for two ports of this Service.
+                Ok(wanted) if owned.has(Number::Port(wanted)) => Ok(()),
+                // The same node port for two ports of this Service.
                 _ if given.values().any(|given| *given == wanted) => Err(AllocateError::PortTaken),
-                Ok(wanted) => told(reservation.port(wanted).await)?,
+                Ok(wanted) => split_store_error(reservation.port(wanted).await)?,
                 Err(_) => Err(AllocateError::PortOutside),
             };
             if let Err(error) = result {
@@ -112,7 +114,7 @@ async fn allocate_ports(
         } else if wants_ports {
             let result = match given.get(&number) {
                 Some(same) => Ok(*same),
-                None => told(reservation.any_port(rng).await)?.map(i64::from),
+                None => split_store_error(reservation.any_port(rng).await)?.map(i64::from),
             };
             match result {
                 Ok(free) => {
@@ -124,7 +126,7 @@ async fn allocate_ports(
                         path,
                         format!("failed to allocate a nodePort: {error}"),
                     ));
-                    // What is left of a long list would only say the same.
+                    // The remaining ports would only repeat the error.
                     break;
                 }
             }
@@ -136,13 +138,13 @@ async fn allocate_health_port(
     reservation: &mut Reservation<'_>,
     rng: &Mutex<SmallRng>,
     spec: &mut Value,
-    held: &Held,
+    owned: &ServiceNumbers,
 ) -> Result<(), ApiError> {
     let wanted = spec["healthCheckNodePort"].as_i64().unwrap_or(0);
     if wanted != 0 {
         let result = match u16::try_from(wanted) {
-            Ok(wanted) if held.has(Number::Port(wanted)) => Ok(()),
-            Ok(wanted) => told(reservation.port(wanted).await)?,
+            Ok(wanted) if owned.has(Number::Port(wanted)) => Ok(()),
+            Ok(wanted) => split_store_error(reservation.port(wanted).await)?,
             Err(_) => Err(AllocateError::PortOutside),
         };
         return result.map_err(|error| {
@@ -151,7 +153,7 @@ async fn allocate_health_port(
         });
     }
     if spec.as_object().is_some_and(wants_health_port)
-        && let Ok(free) = told(reservation.any_port(rng).await)?
+        && let Ok(free) = split_store_error(reservation.any_port(rng).await)?
     {
         spec["healthCheckNodePort"] = free.into();
     }

@@ -1,4 +1,4 @@
-//! Changes of objects, with every event made of them.
+//! Changes of objects, with the events made from them.
 use super::{Event, EventKind, Item, Meter};
 use crate::catalog::Resource;
 use crate::convert;
@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 /// One change of one object.
 ///
-/// It keeps the events that were made of it, so that each is encoded once however many watch; they
-/// go with the change when it leaves the window.
+/// It caches the events made from it, so that each is encoded once for all watchers. They are
+/// dropped with the change when it leaves the window.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// When.
+    /// The revision of the change.
     pub(crate) revision: u64,
-    /// The object now; `None` when it was deleted.
+    /// The object after the change; `None` if it was deleted.
     pub(crate) now: Option<Arc<Item>>,
-    /// The object before; `None` when it was created.
+    /// The object before the change; `None` if it was created.
     pub(crate) before: Option<Arc<Item>>,
-    /// By row. A row that changes, with its schema, is another row; versions are few.
+    /// By row. A changed row or schema counts as another row. A resource has few versions.
     events: Mutex<Vec<(Arc<Resource>, Arc<Event>)>>,
-    /// What the events weigh.
+    /// Counts the bytes of the events.
     meter: Meter,
 }
 impl Change {
@@ -36,8 +36,8 @@ impl Change {
     pub(crate) fn key(&self) -> &[u8] {
         self.now.as_ref().or(self.before.as_ref()).map_or(b"", |item| &item.key)
     }
-    /// The event for a watcher that sees it so. `Deleted` shows the state before, with the revision
-    /// of the change. `None` when there is no such state.
+    /// The event of this kind for a watcher of this row. `Deleted` shows the state before the
+    /// change, with the revision of the change. `None` if there is no such state.
     pub(crate) fn event(
         &self,
         resource: &Arc<Resource>,
@@ -45,7 +45,7 @@ impl Change {
     ) -> Result<Option<Arc<Event>>, ApiError> {
         let state = if kind == EventKind::Deleted { &self.before } else { &self.now };
         let Some(item) = state else { return Ok(None) };
-        // Made under the lock, so that however many ask, it is made once.
+        // Made under the lock, so that it is made once however many watchers need it.
         let mut events = self.events.lock();
         let known = |(row, event): &&(Arc<Resource>, Arc<Event>)| {
             Arc::ptr_eq(row, resource) && event.kind == kind
@@ -58,17 +58,18 @@ impl Change {
         events.push((resource.clone(), event.clone()));
         Ok(Some(event))
     }
-    /// Forgets every event; the next reader makes it anew.
+    /// Drops every event; the next reader makes it again.
     pub(super) fn forget_events(&self) {
         self.events.lock().clear();
     }
-    /// What it keeps in memory beyond the present state and its events, in bytes: the state before.
+    /// The memory that the change holds besides the present state and its events, in bytes: the
+    /// state before.
     pub(super) fn weight(&self) -> usize {
         size_of::<Self>() + self.before.as_ref().map_or(0, |before| before.weight())
     }
 }
 
-/// An event made for one watcher.
+/// An event for one watcher, not cached.
 pub(crate) fn event_of(
     item: &Arc<Item>,
     resource: &Resource,

@@ -1,8 +1,8 @@
-//! What a watcher is told of one change: encoded once, shared by everybody it goes to.
+//! The event of a change: encoded once, shared by all watchers that get it.
 use super::Item;
-use super::meter::{Meter, Weight};
 use bytes::Bytes;
 use setpoint_object::encode::RESOURCE_VERSION_BYTES;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Kind of a watch event.
@@ -26,7 +26,7 @@ impl EventKind {
     }
 }
 
-/// One event, shared by every watcher it goes to.
+/// One event, shared by all watchers that get it.
 #[derive(Debug)]
 pub struct Event {
     /// Its kind.
@@ -43,14 +43,14 @@ pub struct Event {
 enum Shown {
     /// As stored, at the revision of the event.
     Stored(Arc<Item>),
-    Made(Bytes),
+    Converted(Bytes),
 }
 impl Event {
-    /// An event.
+    /// An event of an encoded object.
     pub fn new(kind: EventKind, object: Bytes, revision: u64) -> Self {
-        Self::showing(kind, revision, Shown::Made(object))
+        Self::showing(kind, revision, Shown::Converted(object))
     }
-    /// An event that shows an object as it is stored.
+    /// An event of a stored object.
     pub(crate) fn of_item(kind: EventKind, item: Arc<Item>) -> Self {
         Self::showing(kind, item.revision, Shown::Stored(item))
     }
@@ -58,21 +58,21 @@ impl Event {
         let (frame, protobuf_frame) = (OnceLock::new(), OnceLock::new());
         Self { kind, revision, object, frame, protobuf_frame, weight: Weight::default() }
     }
-    /// The same, its bytes counted as long as it is there.
+    /// The same event, with its bytes counted by `meter` while it exists.
     pub(crate) fn metered(mut self, meter: &Meter) -> Self {
         self.weight = Weight::new(meter);
         self.weight.add(size_of::<Self>());
-        if let Shown::Made(object) = &self.object {
+        if let Shown::Converted(object) = &self.object {
             self.weight.add(object.len());
         }
         self
     }
-    /// The object, encoded in the watched version with its resourceVersion. Shared by those in this
-    /// process who keep it.
+    /// The object, encoded in the watched version with its resourceVersion. Shared by all holders
+    /// in this process.
     pub fn object(&self) -> Bytes {
         match &self.object {
             Shown::Stored(item) => item.spliced(),
-            Shown::Made(object) => object.clone(),
+            Shown::Converted(object) => object.clone(),
         }
     }
     /// The wire form `{"type":"ADDED","object":{...}}` and a newline; encoded once, shared.
@@ -82,16 +82,17 @@ impl Event {
                 Shown::Stored(item) => {
                     framed(self.kind, item.value.len(), |out| item.push_spliced(out))
                 }
-                Shown::Made(object) => framed(self.kind, object.len(), |out| out.extend(object)),
+                Shown::Converted(object) => {
+                    framed(self.kind, object.len(), |out| out.extend(object))
+                }
             };
             self.weight.add(frame.len());
             frame
         };
         self.frame.get_or_init(encode).clone()
     }
-    /// The wire form in protobuf: four bytes of length, the highest first, and a `WatchEvent`;
-    /// encoded once, shared. `None` when the object has no form in protobuf, as custom resources do
-    /// not.
+    /// The protobuf wire form: a length of four bytes, big-endian, and a `WatchEvent`; encoded
+    /// once, shared. `None` if the object has no protobuf form, as custom resources.
     pub fn protobuf_frame(&self) -> Option<Bytes> {
         let encode = || {
             let frame = Self::protobuf_frame_of(self.kind.as_str(), &self.object());
@@ -100,7 +101,7 @@ impl Event {
         };
         self.protobuf_frame.get_or_init(encode).clone()
     }
-    /// The same of any event (`ERROR` too) and object, in JSON.
+    /// The protobuf frame of any event type (`ERROR` too) and an object in JSON.
     pub fn protobuf_frame_of(event: &str, object: &[u8]) -> Option<Bytes> {
         let object = setpoint_schema::protobuf::object(object).ok()?;
         let event = setpoint_schema::protobuf::watch_event(event, &object);
@@ -109,7 +110,7 @@ impl Event {
     }
 }
 
-/// A frame around an object of about so many bytes.
+/// A frame with room for an object of about `object_len` bytes.
 fn framed(kind: EventKind, object_len: usize, push: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     let (kind, tail) = (kind.as_str().as_bytes(), b"}\n");
     let head = [br#"{"type":""#, kind, br#"","object":"#];
@@ -120,4 +121,42 @@ fn framed(kind: EventKind, object_len: usize, push: impl FnOnce(&mut Vec<u8>)) -
     push(&mut out);
     out.extend_from_slice(tail);
     out.into()
+}
+
+/// Counts the bytes of the events that were made with it and still exist.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Meter {
+    n_bytes: Arc<AtomicUsize>,
+}
+impl Meter {
+    /// The present number of bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        // Relaxed: the limit may be noticed a little later.
+        self.n_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// The bytes that an event adds to a meter until it is dropped.
+#[derive(Debug, Default)]
+struct Weight {
+    meter: Option<Meter>,
+    n_bytes: AtomicUsize,
+}
+impl Weight {
+    fn new(meter: &Meter) -> Self {
+        Self { meter: Some(meter.clone()), n_bytes: AtomicUsize::new(0) }
+    }
+    fn add(&self, n_bytes: usize) {
+        if let Some(meter) = &self.meter {
+            self.n_bytes.fetch_add(n_bytes, Ordering::Relaxed);
+            meter.n_bytes.fetch_add(n_bytes, Ordering::Relaxed);
+        }
+    }
+}
+impl Drop for Weight {
+    fn drop(&mut self) {
+        if let Some(meter) = &self.meter {
+            meter.n_bytes.fetch_sub(*self.n_bytes.get_mut(), Ordering::Relaxed);
+        }
+    }
 }

@@ -1,9 +1,9 @@
-//! Which watchers a change may concern.
+//! Finds the watchers that a change may concern.
 //!
 //! # Theory
 //!
-//! Watchers of the same kind of interest share a *bucket*, named by a number: the hash of what its
-//! changes have in common.
+//! Watchers with the same kind of interest share a *bucket*. Its id is the hash of the property
+//! that its changes have in common.
 //!
 //! | a watcher of             | is in the bucket of                   |
 //! |--------------------------|---------------------------------------|
@@ -13,16 +13,16 @@
 //! | `field=v`                | row, field and value                  |
 //! | anything else            | everything                            |
 //!
-//! All but the first are buckets of one namespace, or of all. A watcher that could be in several is
-//! put where the fewest are. A change looks up the few buckets that it can be in: its key's; and in
-//! its namespace and in all of them, everything, its name, and the labels and fields of the object
-//! before and now. So its cost does not depend on the watchers in other buckets, and who leaves a
-//! selector is told as well as who enters it. Two interests with one number share a bucket and see
-//! each other's changes: a watcher looks at every change itself before it makes an event of it.
+//! All but the first are buckets of one namespace, or of all namespaces. If several buckets fit, a
+//! watcher joins the one with the fewest watchers. A change looks up its buckets: its key's; and,
+//! for its namespace and for all namespaces, those of everything, of its name, and of the labels
+//! and fields of the object before and after. So the cost of a change does not depend on the
+//! watchers in other buckets, and a watcher is woken both when an object starts and when it stops
+//! matching its selector. Two interests with the same hash share a bucket and see each other's
+//! changes: a watcher checks every change before it makes an event from it.
 //!
-//! A bucket is a *chain*: the sequence numbers of its changes in the window, from some number on
-//! (`since`). A watcher in front of that looks at the window's changes one by one until it is
-//! there.
+//! A bucket has a *chain*: the sequence numbers of its changes in the window, from `since` on. A
+//! watcher before `since` checks the window's changes one by one until it reaches `since`.
 use super::{Change, Field, Interest, Item, Term, WatcherId};
 use crate::catalog::Resource;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -30,24 +30,24 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// How many values of one label a watcher is looked up by; one that names more looks at every
-/// change.
+/// Maximum number of values of one label selector that a watcher is indexed by. A watcher with more
+/// checks every change.
 pub(super) const TERM_VALUES_MAX: usize = 16;
 
-/// The watchers of one resource, by what they are interested in.
+/// The watchers of one resource, indexed by their interest.
 #[derive(Debug)]
 pub(super) struct Fanout {
-    /// The bytes of a key that name the resource.
+    /// The length of the key prefix that names the resource.
     prefix_len: usize,
-    buckets: HashMap<u64, Bucket, BuildHasherDefault<Numbered>>,
-    /// How many watchers are found by a label.
+    buckets: HashMap<u64, Bucket, BuildHasherDefault<IdentityHasher>>,
+    /// Number of watchers that are indexed by a label.
     n_by_label: usize,
-    /// The fields by which watchers are found, each with how many.
-    fields: Vec<Indexed>,
+    /// The fields that watchers are indexed by, with the number of watchers each.
+    fields: Vec<IndexedField>,
     n_fields: u64,
 }
 #[derive(Debug)]
-struct Indexed {
+struct IndexedField {
     number: u64,
     resource: Arc<Resource>,
     field: Field,
@@ -61,12 +61,12 @@ struct Bucket {
     /// Changes before this sequence number have left the chain.
     gone: u64,
     chain: VecDeque<u64>,
-    /// Who has taken everything there is.
+    /// Watchers that have taken all changes.
     waiting: BTreeMap<WatcherId, Waker>,
 }
-/// Where a watcher is found.
+/// The buckets of a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct Placement {
     buckets: Vec<u64>,
     by: By,
 }
@@ -76,7 +76,7 @@ enum By {
     Label,
     Field(u64),
 }
-/// Those who are to be woken, in the order in which they came, so that a run is a function of its
+/// The watchers to wake, in the order in which they joined, so that a run is a function of its
 /// seed.
 pub(super) type Woken = BTreeMap<WatcherId, Waker>;
 
@@ -86,14 +86,14 @@ impl Fanout {
         Self { prefix_len, buckets, n_by_label: 0, fields, n_fields: 0 }
     }
 
-    /// A seat for a watcher that comes when the window ends at `end`.
-    pub(super) fn join(&mut self, interest: &Interest, end: u64) -> Seat {
-        let seat = self.choose(interest);
-        for number in &seat.buckets {
+    /// Adds a watcher that starts at `end`, the end of the window.
+    pub(super) fn join(&mut self, interest: &Interest, end: u64) -> Placement {
+        let placement = self.choose(interest);
+        for number in &placement.buckets {
             let new = || Bucket { since: end, gone: end, ..Bucket::default() };
             self.buckets.entry(*number).or_insert_with(new).n_watchers += 1;
         }
-        match seat.by {
+        match placement.by {
             By::Label => self.n_by_label += 1,
             By::Field(number) => {
                 if let Some(indexed) = self.fields.iter_mut().find(|f| f.number == number) {
@@ -102,11 +102,11 @@ impl Fanout {
             }
             By::Other => {}
         }
-        seat
+        placement
     }
-    /// Gives a seat up.
-    pub(super) fn leave(&mut self, id: WatcherId, seat: &Seat) {
-        for number in &seat.buckets {
+    /// Removes a watcher.
+    pub(super) fn leave(&mut self, id: WatcherId, placement: &Placement) {
+        for number in &placement.buckets {
             let Some(bucket) = self.buckets.get_mut(number) else { continue };
             bucket.waiting.remove(&id);
             bucket.n_watchers -= 1;
@@ -114,7 +114,7 @@ impl Fanout {
                 self.buckets.remove(number);
             }
         }
-        match seat.by {
+        match placement.by {
             By::Label => self.n_by_label -= 1,
             By::Field(number) => {
                 if let Some(at) = self.fields.iter().position(|f| f.number == number) {
@@ -128,61 +128,65 @@ impl Fanout {
         }
     }
 
-    fn choose(&mut self, interest: &Interest) -> Seat {
+    fn choose(&mut self, interest: &Interest) -> Placement {
         if let Some(key) = &interest.only {
-            return Seat { buckets: vec![number(&Place::Key(key))], by: By::Other };
+            return Placement { buckets: vec![bucket_id(&Criterion::Key(key))], by: By::Other };
         }
         let scope = interest.namespace.as_deref();
-        let mut best: Option<(usize, Seat)> = None;
+        let mut best: Option<(usize, Placement)> = None;
         for term in &interest.terms {
-            let seat = match term {
-                Term::Name(name) => {
-                    Seat { buckets: vec![number(&Place::Name(scope, name))], by: By::Other }
-                }
+            let placement = match term {
+                Term::Name(name) => Placement {
+                    buckets: vec![bucket_id(&Criterion::Name(scope, name))],
+                    by: By::Other,
+                },
                 Term::Label(_, values) if values.len() > TERM_VALUES_MAX => continue,
                 Term::Label(key, values) => {
-                    let places = values.iter().map(|value| Place::Label(scope, key, value));
-                    let mut buckets: Vec<_> = places.map(|place| number(&place)).collect();
+                    let criteria = values.iter().map(|value| Criterion::Label(scope, key, value));
+                    let mut buckets: Vec<_> =
+                        criteria.map(|criterion| bucket_id(&criterion)).collect();
                     buckets.sort_unstable();
                     buckets.dedup();
-                    Seat { buckets, by: By::Label }
+                    Placement { buckets, by: By::Label }
                 }
                 Term::Field(resource, field, value) => {
                     let indexed = self.indexed(resource, field);
-                    let place = Place::Field(scope, indexed, value);
-                    Seat { buckets: vec![number(&place)], by: By::Field(indexed) }
+                    let criterion = Criterion::Field(scope, indexed, value);
+                    Placement { buckets: vec![bucket_id(&criterion)], by: By::Field(indexed) }
                 }
             };
-            let n_there: usize = seat.buckets.iter().map(|b| self.n_watchers(*b)).sum();
+            let n_there: usize = placement.buckets.iter().map(|b| self.n_watchers(*b)).sum();
             // The first of equals.
             if best.as_ref().is_none_or(|(least, _)| n_there < *least) {
-                best = Some((n_there, seat));
+                best = Some((n_there, placement));
             }
         }
         self.fields.retain(|f| {
-            f.n_watchers > 0 || matches!(&best, Some((_, seat)) if seat.by == By::Field(f.number))
+            f.n_watchers > 0
+                || matches!(&best, Some((_, placement)) if placement.by == By::Field(f.number))
         });
-        let everything = || Seat { buckets: vec![number(&Place::All(scope))], by: By::Other };
-        best.map_or_else(everything, |(_, seat)| seat)
+        let everything =
+            || Placement { buckets: vec![bucket_id(&Criterion::All(scope))], by: By::Other };
+        best.map_or_else(everything, |(_, placement)| placement)
     }
-    /// The number of a field; a new one, without watchers, when it has none.
+    /// The number of a field. Assigns a new one, without watchers, if it has none.
     fn indexed(&mut self, resource: &Arc<Resource>, field: &Field) -> u64 {
-        let known = |f: &&Indexed| Arc::ptr_eq(&f.resource, resource) && f.field == *field;
+        let known = |f: &&IndexedField| Arc::ptr_eq(&f.resource, resource) && f.field == *field;
         if let Some(indexed) = self.fields.iter().find(known) {
             return indexed.number;
         }
         let number = self.n_fields;
         self.n_fields += 1;
         let (resource, field) = (resource.clone(), field.clone());
-        self.fields.push(Indexed { number, resource, field, n_watchers: 0 });
+        self.fields.push(IndexedField { number, resource, field, n_watchers: 0 });
         number
     }
     fn n_watchers(&self, bucket: u64) -> usize {
         self.buckets.get(&bucket).map_or(0, |bucket| bucket.n_watchers)
     }
 
-    /// Adds a change to the chains it belongs to, and takes who waits for it. The window starts at
-    /// `first`.
+    /// Adds a change to its chains, and moves the watchers that wait for it to `woken`. The window
+    /// starts at `first`.
     pub(super) fn add(&mut self, sequence: u64, change: &Change, first: u64, woken: &mut Woken) {
         if self.buckets.is_empty() {
             return;
@@ -195,38 +199,38 @@ impl Fanout {
             None => (None, rest),
         };
         let buckets = &mut self.buckets;
-        let mut hit = |place: &Place<'_>| {
-            if let Some(bucket) = buckets.get_mut(&number(place)) {
+        let mut hit = |criterion: &Criterion<'_>| {
+            if let Some(bucket) = buckets.get_mut(&bucket_id(criterion)) {
                 bucket.add(sequence, first, woken);
             }
         };
-        hit(&Place::Key(key));
+        hit(&Criterion::Key(key));
         let scopes = [Some(None), namespace.map(Some)].into_iter().flatten();
         for scope in scopes.clone() {
-            hit(&Place::All(scope));
-            hit(&Place::Name(scope, name));
+            hit(&Criterion::All(scope));
+            hit(&Criterion::Name(scope, name));
         }
         if self.n_by_label > 0 {
             let (now, before) = (change.now.as_deref(), change.before.as_deref());
             let is_same = now.map(Item::labels_text) == before.map(Item::labels_text);
             for item in now.into_iter().chain(before.filter(|_| !is_same)) {
                 for (key, value) in item.labels() {
-                    scopes.clone().for_each(|scope| hit(&Place::Label(scope, &key, &value)));
+                    scopes.clone().for_each(|scope| hit(&Criterion::Label(scope, &key, &value)));
                 }
             }
         }
         let mut is_unknown = false;
-        for Indexed { number, resource, field, .. } in &self.fields {
+        for IndexedField { number, resource, field, .. } in &self.fields {
             let mut last = None;
             for item in change.now.iter().chain(&change.before) {
                 match field.value(resource, item) {
                     Ok(value) if last.as_ref() == Some(&value) => {}
                     Ok(value) => {
-                        let place = |scope| Place::Field(scope, *number, &value);
-                        scopes.clone().for_each(|scope| hit(&place(scope)));
+                        let criterion = |scope| Criterion::Field(scope, *number, &value);
+                        scopes.clone().for_each(|scope| hit(&criterion(scope)));
                         last = Some(value);
                     }
-                    // The watchers find the fault themselves.
+                    // Each watcher reports the error itself.
                     Err(_) => is_unknown = true,
                 }
             }
@@ -236,24 +240,31 @@ impl Fanout {
         }
     }
 
-    /// The sequence number from which on a seat's chains are complete.
-    pub(super) fn since(&self, seat: &Seat) -> u64 {
-        self.buckets_of(seat).map(|bucket| bucket.since).max().unwrap_or(0)
+    /// The sequence number from which on a placement's chains are complete.
+    pub(super) fn since(&self, placement: &Placement) -> u64 {
+        self.buckets_of(placement).map(|bucket| bucket.since).max().unwrap_or(0)
     }
-    /// The sequence number before which a seat's changes may have left its chains.
-    pub(super) fn gone(&self, seat: &Seat) -> u64 {
-        self.buckets_of(seat).map(|bucket| bucket.gone).max().unwrap_or(0)
+    /// The sequence number before which a placement's changes may have left its chains.
+    pub(super) fn gone(&self, placement: &Placement) -> u64 {
+        self.buckets_of(placement).map(|bucket| bucket.gone).max().unwrap_or(0)
     }
-    /// The first of a seat's changes from a sequence number on.
-    pub(super) fn next(&self, seat: &Seat, from: u64) -> Option<u64> {
-        self.buckets_of(seat).filter_map(|bucket| bucket.next(from)).min()
+    /// The first of a placement's changes at or after a sequence number.
+    pub(super) fn next(&self, placement: &Placement, from: u64) -> Option<u64> {
+        self.buckets_of(placement).filter_map(|bucket| bucket.next(from)).min()
     }
-    /// Leaves a waker: its owner has taken everything up to `end`.
-    pub(super) fn wait(&mut self, id: WatcherId, seat: &Seat, waker: &Waker, end: u64, first: u64) {
-        for number in &seat.buckets {
+    /// Registers a waker of a watcher that has taken every change before `end`.
+    pub(super) fn wait(
+        &mut self,
+        id: WatcherId,
+        placement: &Placement,
+        waker: &Waker,
+        end: u64,
+        first: u64,
+    ) {
+        for number in &placement.buckets {
             let Some(bucket) = self.buckets.get_mut(number) else { continue };
             if bucket.n_watchers == 1 {
-                // Nobody else needs it.
+                // No other watcher needs it.
                 bucket.chain.clear();
                 (bucket.since, bucket.gone) = (end, end);
             } else {
@@ -265,13 +276,13 @@ impl Fanout {
             }
         }
     }
-    /// Everybody who waits.
+    /// Takes all waiting watchers.
     pub(super) fn take_waiting(&mut self) -> Woken {
         let waiting = self.buckets.values_mut().map(|bucket| std::mem::take(&mut bucket.waiting));
         waiting.flatten().collect()
     }
-    fn buckets_of(&self, seat: &Seat) -> impl Iterator<Item = &Bucket> {
-        seat.buckets.iter().filter_map(|number| self.buckets.get(number))
+    fn buckets_of(&self, placement: &Placement) -> impl Iterator<Item = &Bucket> {
+        placement.buckets.iter().filter_map(|number| self.buckets.get(number))
     }
 }
 
@@ -284,7 +295,7 @@ impl Bucket {
         self.chain.push_back(sequence);
         woken.append(&mut self.waiting);
     }
-    /// Forgets what has left the window.
+    /// Drops the changes that have left the window.
     fn trim(&mut self, first: u64) {
         while let Some(sequence) = self.chain.front().filter(|sequence| **sequence < first) {
             self.gone = sequence + 1;
@@ -299,10 +310,10 @@ impl Bucket {
     }
 }
 
-/// The hash of a number that is one already. Nothing depends on the order of the buckets.
+/// A hasher for keys that are hashes already. No behavior depends on the order of buckets.
 #[derive(Debug, Default)]
-struct Numbered(u64);
-impl Hasher for Numbered {
+struct IdentityHasher(u64);
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -314,20 +325,19 @@ impl Hasher for Numbered {
     }
 }
 
-/// What the changes of a bucket have in common. The namespace, where there is one, is `None` for
-/// all.
+/// The property that a bucket's changes have in common. A namespace of `None` means all namespaces.
 #[derive(Debug, Hash)]
-enum Place<'a> {
+enum Criterion<'a> {
     Key(&'a [u8]),
     All(Option<&'a str>),
     Name(Option<&'a str>, &'a str),
     Label(Option<&'a str>, &'a str, &'a str),
     Field(Option<&'a str>, u64, &'a str),
 }
-fn number(place: &Place<'_>) -> u64 {
-    // Its keys are fixed: the same places have the same numbers in every run.
+fn bucket_id(criterion: &Criterion<'_>) -> u64 {
+    // `DefaultHasher::new` has fixed keys: the ids are the same in every run.
     let mut hasher = DefaultHasher::new();
-    place.hash(&mut hasher);
+    criterion.hash(&mut hasher);
     hasher.finish()
 }
 

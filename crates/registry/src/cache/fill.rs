@@ -1,11 +1,11 @@
-//! Reads everything there is, from several ranges of keys at once.
+//! Reads the state of every resource, from several ranges of keys at once.
 //!
 //! # Theory
 //!
-//! The store divides the keys into parts ([`Store::divide`]); one that does not gives one part. A
-//! task reads a part, page by page, and makes its items; there are as many at a time as the runtime
-//! has threads, and one more, so that the store reads while items are made. The parts are put
-//! together in the order of their keys: what comes out is the same whichever came first.
+//! The store divides the keys into parts ([`Store::divide`]); a store that cannot gives one part. A
+//! task reads a part page by page and makes its items. As many tasks run as the runtime has
+//! threads, plus one, so that the store reads while items are made. The parts are joined in key
+//! order, so the result does not depend on which ends first.
 use super::{Index, Item, prefix_of};
 use bytes::Bytes;
 use setpoint_object::keys;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-/// About how many keys a part has.
+/// Approximate number of keys per part.
 const PART_KEYS: usize = 10_000;
-/// Keys read at once at most.
+/// Maximum number of keys per read.
 const PAGE_KEYS_MAX: usize = 2 * PART_KEYS;
 
 /// The state of every resource that has objects, by storage prefix.
@@ -26,10 +26,10 @@ pub(super) type Filled = BTreeMap<Arc<str>, State>;
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) index: Index,
-    /// The keys of values that could not be made out.
+    /// The keys of values that could not be decrypted.
     pub(super) sealed: BTreeSet<Bytes>,
 }
-/// Objects of one resource in a row.
+/// Consecutive objects of one resource.
 #[derive(Debug)]
 struct Run {
     prefix: Arc<str>,
@@ -67,7 +67,7 @@ pub(super) async fn read(store: &Arc<dyn Store>, at: Revision) -> Result<Filled,
     Ok(put_together(runs.into_iter().flatten()))
 }
 
-/// One range of keys, by resource.
+/// Reads one range of keys, by resource.
 async fn part(
     store: &dyn Store,
     at: Revision,
@@ -99,12 +99,12 @@ async fn part(
             Some(next) if !is_last => request.start = next,
             _ => return Ok(runs),
         }
-        // The other tasks of this thread get their turn.
+        // Lets the other tasks of this thread run.
         tokio::task::yield_now().await;
     }
 }
 
-/// Runs in key order, by resource.
+/// Joins runs in key order, by resource.
 fn put_together(runs: impl Iterator<Item = Run>) -> Filled {
     let mut by_prefix: BTreeMap<Arc<str>, Vec<Run>> = BTreeMap::new();
     for run in runs {
@@ -125,7 +125,7 @@ mod tests {
     use std::ops::Bound;
 
     #[tokio::test(start_paused = true)]
-    async fn parts_are_put_together_in_order_as_they_were() {
+    async fn parts_are_joined_in_order() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let n_keys = 3 * PART_KEYS + 7;
         let resources = ["configmaps/n/", "ex.io/foos/", "pods/n/", "services/specs/n/"];

@@ -6,20 +6,19 @@
 //! root ── branches, BRANCH_MAX leaves each ── leaves, LEAF_MAX items each, in key order
 //! ```
 //!
-//! A clone is the root once more, and shares everything. A change copies the leaf it falls into,
-//! its branch and the root, as far as somebody else has them too, and leaves the rest. No key
-//! stands anywhere but in its item, so that an item that was replaced is gone as soon as no
-//! snapshot has it. No leaf and no branch is empty.
+//! A clone copies the root and shares everything else. A change copies the affected leaf, its
+//! branch and the root if a clone shares them. Keys are stored in items only, so a replaced item is
+//! freed once no snapshot has it. No leaf and no branch is empty.
 //!
-//! It is made from sorted items without a comparison, and then weighs a little over eight bytes an
+//! Building it from sorted items needs no comparisons; it then takes a little over eight bytes an
 //! item.
 use super::Item;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Items of a leaf at most: what one change copies when a snapshot is held.
+/// Maximum items per leaf: the number that one change copies while a snapshot exists.
 const LEAF_MAX: usize = 64;
-/// Leaves of a branch at most. A million items take some hundred branches.
+/// Maximum leaves per branch. A million items take some hundred branches.
 const BRANCH_MAX: usize = 128;
 
 type Leaf = Vec<Arc<Item>>;
@@ -30,7 +29,7 @@ type Branch = Vec<Arc<Leaf>>;
 pub(crate) struct Index {
     root: Arc<Vec<Arc<Branch>>>,
 }
-/// The place of an item, or the one where it would be inserted.
+/// The position of an item, or its insertion point.
 #[derive(Debug, Clone, Copy, Default)]
 struct Path {
     branch: usize,
@@ -39,7 +38,7 @@ struct Path {
 }
 
 impl Index {
-    /// Of items that are sorted by key, each key once.
+    /// An index of items that are sorted by key, without duplicates.
     pub(super) fn from_sorted(items: impl IntoIterator<Item = Arc<Item>>) -> Self {
         let mut items = items.into_iter().peekable();
         let mut root = Vec::new();
@@ -59,7 +58,7 @@ impl Index {
     pub(crate) fn is_empty(&self) -> bool {
         self.root.is_empty()
     }
-    /// Inserts an item; the one that was there under its key.
+    /// Inserts an item and returns the previous item under its key.
     pub(super) fn insert(&mut self, item: Arc<Item>) -> Option<Arc<Item>> {
         let root = Arc::make_mut(&mut self.root);
         if root.is_empty() {
@@ -76,7 +75,7 @@ impl Index {
         }
         leaf.insert(path.item, item);
         if leaf.len() > LEAF_MAX {
-            // Names that grow fill leaf after leaf.
+            // For ascending names, leaves are filled completely.
             let at = if is_last && path.item == LEAF_MAX { LEAF_MAX } else { LEAF_MAX / 2 };
             let behind = leaf.split_off(at);
             branch.insert(path.leaf + 1, Arc::new(behind));
@@ -149,7 +148,7 @@ impl Index {
     }
 }
 
-/// Where a key is, or belongs, and whether it is there.
+/// The position of a key, and whether it exists.
 fn find(root: &[Arc<Branch>], key: &[u8]) -> (Path, bool) {
     let first = |leaf: &Leaf| leaf.first().is_some_and(|item| item.key <= *key);
     let branch = root.partition_point(|branch| branch.first().is_some_and(|leaf| first(leaf)));
@@ -160,8 +159,7 @@ fn find(root: &[Arc<Branch>], key: &[u8]) -> (Path, bool) {
     let (Ok(item) | Err(item)) = found;
     (Path { branch, leaf, item }, found.is_ok())
 }
-/// Puts a node that has become small together with a neighbour, where both have room in one; drops
-/// it when it is empty.
+/// Merges a small node with a neighbor if both fit into one; removes it if it is empty.
 fn join<T: Clone>(nodes: &mut Vec<Arc<Vec<T>>>, at: usize, len_max: usize) {
     if nodes[at].is_empty() {
         nodes.remove(at);
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_grow_fill_their_leaves() {
+    fn ascending_names_fill_their_leaves() {
         let mut index = Index::default();
         (0..20_000).for_each(|key| assert!(index.insert(item(key, 1)).is_none()));
         check(&index);
@@ -210,7 +208,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
         #[test]
-        fn it_is_a_sorted_map_and_its_clones_stay_as_they_are(
+        fn the_index_is_a_sorted_map_and_its_clones_do_not_change(
             start in proptest::collection::btree_set(0..3000_u16, 0..2000),
             steps in proptest::collection::vec((0..3000_u16, 0..3_u8), 0..3000),
             sweep in (0..3000_u16, 0..3000_u16),
@@ -218,7 +216,7 @@ mod tests {
         ) {
             let mut model: BTreeMap<u16, u64> = start.iter().map(|key| (*key, 0)).collect();
             let mut index = Index::from_sorted(start.into_iter().map(|key| item(key, 0)));
-            let mut kept = None;
+            let mut snapshot = None;
             for (n, (key, what)) in steps.into_iter().enumerate() {
                 let old = match what {
                     0 => index.remove(format!("{key:05}").as_bytes()).map(|i| i.revision) == model.remove(&key),
@@ -230,7 +228,7 @@ mod tests {
                 };
                 prop_assert!(old);
                 if n == 1000 {
-                    kept = Some((index.clone(), shown(index.range(Bound::Unbounded, Bound::Unbounded))));
+                    snapshot = Some((index.clone(), shown(index.range(Bound::Unbounded, Bound::Unbounded))));
                 }
             }
             for key in sweep.0..sweep.1 {
@@ -252,8 +250,8 @@ mod tests {
                 let bounds = if excluded { (Bound::Excluded(from), Bound::Excluded(to)) } else { (Bound::Included(from), Bound::Included(to)) };
                 prop_assert_eq!(found, texts(bounds));
             }
-            if let Some((kept, then)) = kept {
-                prop_assert_eq!(shown(kept.range(Bound::Unbounded, Bound::Unbounded)), then);
+            if let Some((snapshot, then)) = snapshot {
+                prop_assert_eq!(shown(snapshot.range(Bound::Unbounded, Bound::Unbounded)), then);
             }
         }
     }

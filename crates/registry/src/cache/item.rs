@@ -1,10 +1,9 @@
 //! Objects at a revision.
 //!
-//! There is one of these for every object the server holds, so that what it weighs is the memory
-//! per object: two shared byte strings, two numbers and the count of who shares it. Nothing that
-//! can be made again from the bytes is kept, but for where the labels stand. The object with its
-//! resourceVersion is found again as long as somebody else keeps it: the informers of one process
-//! share what they hold.
+//! There is one item for every object of the server, so its size is the memory per object: two
+//! shared byte strings, two numbers and a reference count. Nothing that can be derived from the
+//! bytes is stored, except the position of the labels. The object with its resourceVersion is
+//! shared while another holder exists: the informers of one process share it.
 use bytes::Bytes;
 use parking_lot::Mutex;
 use setpoint_object::encode::ListItemPlaces;
@@ -19,18 +18,18 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Item {
     /// Its key in the store.
     pub(crate) key: Bytes,
-    /// When it became so.
+    /// The revision of this state.
     pub(crate) revision: u64,
     /// As stored, or as a row serves it ([`Item::converted`]), without resourceVersion.
     pub(crate) value: Bytes,
-    /// Where the labels stand in the value: the first byte and the one beyond, 31 and 32 bits.
-    /// [`UNKNOWN`] until somebody asks. The highest bit is [`CONVERTED`].
+    /// The position of the labels in the value: start and end, with 31 and 32 bits. [`UNKNOWN`]
+    /// until first use. The highest bit is [`CONVERTED`].
     labels_at: AtomicU64,
     spliced: Mutex<Weak<Spliced>>,
-    /// Where it is cut for a list, [`UNCUT`] if it cannot be; zero until somebody asks.
+    /// Where the value is cut for a list: zero until first use, [`UNCUT`] if it cannot be cut.
     list_item_at: AtomicU64,
 }
-/// Not in the form that has places to cut at.
+/// The value cannot be cut.
 const UNCUT: u64 = u64::MAX;
 /// An object with its resourceVersion.
 type Spliced = Vec<u8>;
@@ -40,9 +39,9 @@ impl AsRef<[u8]> for Owner {
         &self.0
     }
 }
-/// No range: it ends before it starts.
+/// An empty range: it ends before it starts.
 const UNKNOWN: u64 = 1 << 32;
-/// Set in what a conversion made: nothing is to be done to it before it is served.
+/// Set for converted values, which are served as they are.
 const CONVERTED: u64 = 1 << 63;
 
 impl From<KeyValue> for Item {
@@ -61,13 +60,13 @@ impl Item {
         *item.labels_at.get_mut() |= CONVERTED;
         item
     }
-    /// Whether a conversion made it, for the one row whose view it is in.
+    /// Whether it is converted, for the one row of its view.
     pub(crate) fn is_converted(&self) -> bool {
         self.labels_at.load(Ordering::Relaxed) & CONVERTED != 0
     }
-    /// The stored object with its resourceVersion, shared with everybody who has it already.
+    /// The stored object with its resourceVersion, shared with all present holders.
     pub(crate) fn spliced(&self) -> Bytes {
-        // Made under the lock, so that however many ask, it is made once.
+        // Made under the lock, so that it is made once however many callers need it.
         let mut known = self.spliced.lock();
         let spliced = known.upgrade().unwrap_or_else(|| {
             let mut out = Vec::with_capacity(self.value.len() + encode::RESOURCE_VERSION_BYTES);
@@ -79,14 +78,13 @@ impl Item {
         });
         Bytes::from_owner(Owner(spliced))
     }
-    /// Appends the same.
+    /// Appends the stored object with its resourceVersion.
     pub(crate) fn push_spliced(&self, out: &mut Vec<u8>) {
         encode::push_with_resource_version(out, &self.value, self.revision);
     }
-    /// Appends it as an item of a list of a built-in kind: the same without `apiVersion` and
-    /// `kind`.
+    /// Appends the same as an item of a list of a built-in kind: without `apiVersion` and `kind`.
     pub(crate) fn push_list_item(&self, out: &mut Vec<u8>) {
-        // Relaxed: who does not see it yet finds the same.
+        // Relaxed: a thread that does not see it yet computes the same value.
         let mut bits = self.list_item_at.load(Ordering::Relaxed);
         if bits == 0 {
             bits = ListItemPlaces::of(&self.value).map_or(UNCUT, ListItemPlaces::to_bits);
@@ -97,9 +95,9 @@ impl Item {
             bits => ListItemPlaces::from_bits(bits).push(out, &self.value, self.revision),
         }
     }
-    /// The labels as they stand in the value.
+    /// The text of the labels in the value.
     pub(super) fn labels_text(&self) -> &[u8] {
-        // Relaxed: who does not see it yet finds the same.
+        // Relaxed: a thread that does not see it yet computes the same value.
         let known = self.labels_at.load(Ordering::Relaxed);
         let mut at = known & !CONVERTED;
         if at == UNKNOWN {
@@ -115,7 +113,7 @@ impl Item {
     pub(crate) fn labels(&self) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
         skim::labels(self.labels_text())
     }
-    /// What it weighs, in bytes: itself, its key and its value.
+    /// Its size in bytes: itself, its key and its value.
     pub(super) fn weight(&self) -> usize {
         size_of::<Self>() + self.key.len() + self.value.len()
     }

@@ -1,16 +1,15 @@
-//! Every object there is and every change of one, for readers in this process.
+//! Every existing object and every change, for readers in this process.
 //!
 //! # Theory
 //!
-//! A reader has a mailbox, which the watch cache's feed fills once what it holds is in the caches.
-//! It begins with
-//! [`ObjectChange::Resync`]: from then on it gets every object of a snapshot of each resource, a
-//! [`ObjectChange::Synced`], and what came after the snapshots, each change once and in the order
-//! of the revisions. A mailbox that is full, and a cache that is filled anew, lead back to a
-//! resync. Nobody waits for a reader, and none costs anything while there is none.
+//! A reader has a mailbox. The watch cache's feed adds changes to it once they are in the caches. A
+//! reader starts with [`ObjectChange::Resync`]. Then it gets every object of a snapshot of each
+//! resource, an [`ObjectChange::Synced`], and the changes after the snapshots, each once and in the
+//! order of revisions. A full mailbox, or a refill of the cache, leads to another resync. The feed
+//! never waits for a reader, and without readers it costs nothing.
 //!
-//! It takes one of these to know all objects, where an informer knows one resource: the garbage
-//! collector's graph, say. Bytes are shared with the cache.
+//! One reader gets the objects of all resources, while an informer has one resource: for the
+//! garbage collector's graph, for example. Bytes are shared with the cache.
 use super::{Index, Shared};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -22,10 +21,10 @@ use std::ops::Bound;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
-/// Changes that wait for one reader at most: some seconds of the writes of a busy server. One that
-/// has more to catch up with starts over.
+/// Maximum number of waiting changes per reader: some seconds of the writes of a busy server. A
+/// reader that is further behind resyncs.
 pub const MAILBOX_CHANGES_MAX: usize = 16_384;
-/// Bytes that wait for one reader at most. 64 MiB, as much as a window of the watch cache.
+/// Maximum bytes of waiting changes per reader. 64 MiB, as a window of the watch cache.
 pub const MAILBOX_BYTES_MAX: usize = 64 << 20;
 
 /// An object as it is stored.
@@ -34,9 +33,9 @@ pub const MAILBOX_BYTES_MAX: usize = 64 << 20;
 pub struct StoredObject {
     /// Its key in the store.
     pub key: Bytes,
-    /// When it became so; for a deleted one, when it was deleted.
+    /// The revision of this state; for a deleted object, that of its deletion.
     pub revision: u64,
-    /// In the stored version, without resourceVersion. For a deleted one, as it was last.
+    /// In the stored version, without resourceVersion. For a deleted object, its last state.
     pub value: Bytes,
 }
 impl StoredObject {
@@ -44,50 +43,50 @@ impl StoredObject {
     ///
     /// # Errors
     ///
-    /// The value is encrypted under a key that is not known, or damaged.
+    /// The value is damaged, or encrypted with an unknown key.
     pub fn skim(&self) -> Result<Skim<'_>, SkimError> {
         Skim::of(&self.value)
     }
-    /// What the keys of its resource start with:
+    /// The key prefix of its resource:
     /// [`Resource::storage_prefix`](crate::Resource::storage_prefix).
     pub fn prefix(&self) -> &str {
         keys::prefix_of(&self.key).unwrap_or_default()
     }
 }
 
-/// What a reader of everything is told.
+/// A change for a reader of all objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ObjectChange {
-    /// What was told before is to be forgotten: every object follows, as `Put`.
+    /// Discard all state: every object follows, as `Put`.
     Resync,
-    /// Every object there was at the resync, at this revision or a later one, has been told.
+    /// Every object that existed at the resync has been sent, at this revision or a later one.
     Synced(u64),
-    /// An object that is new, or has changed.
+    /// A new or changed object.
     Put(StoredObject),
-    /// An object that is gone.
+    /// A deleted object.
     Deleted(StoredObject),
 }
 
-/// Every object there is, and every change of one. Made by
+/// A stream of every existing object and every change. Made by
 /// [`Registry::object_changes`](crate::Registry::object_changes).
 #[derive(Debug)]
 pub struct ObjectChanges {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
-    /// What is left of the snapshots; `None` in between.
+    /// The rest of the snapshots; `None` once they are sent.
     initial: Option<Initial>,
-    /// By prefix, the newest revision of the snapshot: what is not newer has been told.
-    told: BTreeMap<Arc<str>, u64>,
+    /// By prefix, the revision of the snapshot: changes up to it have been sent.
+    delivered: BTreeMap<Arc<str>, u64>,
 }
 #[derive(Debug)]
 struct Initial {
     resources: VecDeque<Index>,
-    /// The last key told of the first of them.
+    /// The last sent key of the first snapshot.
     after: Option<Bytes>,
     revision: u64,
 }
-/// Where the mailboxes are.
+/// All mailboxes.
 #[derive(Debug, Default)]
 pub(super) struct Mailboxes {
     all: Mutex<Vec<Weak<Mailbox>>>,
@@ -101,13 +100,13 @@ struct Mailbox {
 struct Mail {
     changes: VecDeque<Change>,
     n_bytes: usize,
-    /// Something is missing.
-    is_lost: bool,
+    /// Changes were dropped: the reader must resync.
+    needs_resync: bool,
 }
 
 impl Mailboxes {
     fn open(&self) -> Arc<Mailbox> {
-        let mail = Mail { changes: VecDeque::new(), n_bytes: 0, is_lost: true };
+        let mail = Mail { changes: VecDeque::new(), n_bytes: 0, needs_resync: true };
         let mailbox = Arc::new(Mailbox { state: Mutex::new(mail), has_news: Notify::new() });
         self.all.lock().push(Arc::downgrade(&mailbox));
         mailbox
@@ -117,11 +116,11 @@ impl Mailboxes {
         all.retain(|mailbox| mailbox.strong_count() > 0);
         all.iter().filter_map(Weak::upgrade).collect()
     }
-    /// Whether nobody reads.
+    /// Whether there are no readers.
     pub(super) fn is_empty(&self) -> bool {
         self.all.lock().is_empty()
     }
-    /// Tells every reader of changes that are in the caches.
+    /// Sends changes that are in the caches to every reader.
     pub(super) fn send(&self, changes: &[Change]) {
         for mailbox in self.readers() {
             let mut mail = mailbox.state.lock();
@@ -132,27 +131,27 @@ impl Mailboxes {
             mailbox.has_news.notify_one();
         }
     }
-    /// Has every reader start over, or look whether the cache has stopped.
-    pub(super) fn lose(&self) {
+    /// Makes every reader resync, or check whether the cache is stopped.
+    pub(super) fn require_resync(&self) {
         for mailbox in self.readers() {
-            mailbox.state.lock().lose();
+            mailbox.state.lock().require_resync();
             mailbox.has_news.notify_one();
         }
     }
 }
 impl Mail {
     fn push(&mut self, change: &Change) {
-        if self.is_lost {
+        if self.needs_resync {
             return;
         }
         self.n_bytes += weight(change);
         self.changes.push_back(change.clone());
         if self.changes.len() > MAILBOX_CHANGES_MAX || self.n_bytes > MAILBOX_BYTES_MAX {
-            self.lose();
+            self.require_resync();
         }
     }
-    fn lose(&mut self) {
-        (self.changes, self.n_bytes, self.is_lost) = (VecDeque::new(), 0, true);
+    fn require_resync(&mut self) {
+        (self.changes, self.n_bytes, self.needs_resync) = (VecDeque::new(), 0, true);
     }
 }
 fn weight(change: &Change) -> usize {
@@ -163,9 +162,9 @@ fn weight(change: &Change) -> usize {
 impl ObjectChanges {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let mailbox = shared.mailboxes.open();
-        Self { shared, mailbox, initial: None, told: BTreeMap::new() }
+        Self { shared, mailbox, initial: None, delivered: BTreeMap::new() }
     }
-    /// What comes next. `None`: the server has stopped.
+    /// The next change. `None`: the server has stopped.
     ///
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<ObjectChange> {
@@ -177,16 +176,16 @@ impl ObjectChanges {
                 }
                 return Some(next);
             }
-            let (is_lost, change) = {
+            let (needs_resync, change) = {
                 let mut mail = self.mailbox.state.lock();
                 let change = mail.changes.pop_front();
                 mail.n_bytes -= change.as_ref().map_or(0, weight);
-                (mail.is_lost, change)
+                (mail.needs_resync, change)
             };
             if self.shared.reached.get().is_stopped && change.is_none() {
                 return None;
             }
-            if is_lost {
+            if needs_resync {
                 self.shared.reached.wait_for(|r| r.is_filled || r.is_stopped).await;
                 if self.shared.reached.get().is_filled {
                     self.resync();
@@ -204,23 +203,23 @@ impl ObjectChanges {
             }
         }
     }
-    /// Takes snapshots. What is in the mailbox from here on may be in one of them.
+    /// Takes snapshots. Changes in the mailbox from here on may be in a snapshot.
     fn resync(&mut self) {
         {
             let mut mail = self.mailbox.state.lock();
-            mail.lose();
-            mail.is_lost = false;
+            mail.require_resync();
+            mail.needs_resync = false;
         }
         let revision = self.shared.reached.get().revision;
         let resources: Vec<_> = {
             let resources = self.shared.resources.read();
             resources.by_prefix.iter().map(|(p, r)| (p.clone(), r.clone())).collect()
         };
-        self.told.clear();
+        self.delivered.clear();
         let mut indexes = VecDeque::with_capacity(resources.len());
         for (prefix, resource) in resources {
             let (index, newest) = resource.snapshot();
-            self.told.insert(prefix, newest);
+            self.delivered.insert(prefix, newest);
             indexes.push_back(index);
         }
         self.initial = Some(Initial { resources: indexes, after: None, revision });
@@ -228,7 +227,7 @@ impl ObjectChanges {
     fn told_of(&self, change: Change) -> Option<ObjectChange> {
         let revision = change.revision.0;
         let prefix = keys::prefix_of(&change.key).unwrap_or_default();
-        if self.told.get(prefix).is_some_and(|told| revision <= *told) {
+        if self.delivered.get(prefix).is_some_and(|delivered| revision <= *delivered) {
             return None;
         }
         let key = change.key;
@@ -238,7 +237,7 @@ impl ObjectChanges {
                 let value = before.value;
                 Some(ObjectChange::Deleted(StoredObject { key, revision, value }))
             }
-            // A key that was not there was deleted: nothing has changed.
+            // A delete of a missing key changes nothing.
             (None, None) => None,
         }
     }

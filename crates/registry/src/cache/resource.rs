@@ -2,14 +2,14 @@
 //!
 //! | a watcher's position is            | it gets                                                     |
 //! |------------------------------------|-------------------------------------------------------------|
-//! | in front of its bucket's chain     | what is behind it in the window, in order                   |
-//! | in the chain, or beyond its end    | what is behind it in the chain, in order                    |
-//! | behind all of that                 | nothing yet; it is woken by the next change in its bucket   |
-//! | in front of something that is gone | the end: it was too slow                                    |
+//! | before its bucket's chain          | the later changes of the window, in order                   |
+//! | in the chain, or at its end        | the later changes of the chain, in order                    |
+//! | after all changes                  | nothing yet; the next change in its bucket wakes it         |
+//! | before a change that was dropped   | the end of the watch: it was too slow                       |
 //!
-//! A watcher in whose bucket nothing happens is behind all there is, however far the window moves
-//! on. When all watches are to end, each gets what is still behind it first.
-use super::fanout::{Fanout, Seat, Woken};
+//! A watcher without changes in its bucket is never too slow, however far the window moves. When
+//! all watches must end, each gets its remaining changes first.
+use super::fanout::{Fanout, Placement, Woken};
 use super::window::Window;
 use super::{Change, Index, Interest, Item};
 use bytes::Bytes;
@@ -22,10 +22,10 @@ use std::task::Waker;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many changes a watcher takes at once, which is also the most it holds on to itself.
+/// Maximum number of changes that a watcher takes at once, and therefore holds.
 pub(crate) const TAKE_MAX: usize = 16;
 
-/// Names a watcher to its resource.
+/// Identifies a watcher of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatcherId(pub(super) u64);
 
@@ -36,41 +36,39 @@ pub(crate) struct ResourceCache {
 }
 #[derive(Debug)]
 struct State {
-    // The present.
+    // The present state.
     index: Index,
     /// The revision of the newest change, or of the last fill.
     newest: u64,
-    /// The keys in the index whose values could not be made out.
+    /// The keys in the index whose values could not be decrypted.
     sealed: BTreeSet<Bytes>,
-    // The past.
+    // The history.
     window: Window,
     // The watchers.
     fanout: Fanout,
-    /// Grows when every watch must end.
+    /// Increases when every watch must end.
     epoch: u64,
-    /// The sequence number up to which the watches of earlier epochs still get changes before they
-    /// end.
+    /// The sequence number up to which watches of earlier epochs still get changes before they end.
     closed_at: u64,
-    /// Why the last epoch ended, when it was a failure.
+    /// The error that ended the last epoch, if it was a failure.
     failure: Option<ApiError>,
-    /// The sequence number of the first change after the window's last start. Those before it are
-    /// not told any more, and there may have been others.
+    /// The sequence number of the first change after the window's last start. Earlier changes are
+    /// not delivered any more, and some may be missing.
     begun_at: u64,
     is_stopped: bool,
     n_watchers: u64,
 }
 
-/// A watcher's place.
+/// A watcher's position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Watcher {
     id: WatcherId,
-    /// The sequence number of the next change to take: none before it concerns the watcher any
-    /// more.
+    /// The sequence number of the next change to take. No earlier change concerns the watcher.
     next: u64,
     epoch: u64,
-    seat: Seat,
+    placement: Placement,
 }
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Debug)]
 pub(crate) struct Begin {
     pub(crate) watcher: Watcher,
@@ -79,22 +77,22 @@ pub(crate) struct Begin {
     /// The revision of the newest change in `index`.
     pub(crate) newest: u64,
 }
-/// What a watcher finds behind its position.
+/// The result of taking changes.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Taken {
-    /// Some changes were appended; there may be more.
+    /// Changes were appended; there may be more.
     Some,
-    /// Nothing; the waker will be called.
+    /// None; the waker will be called.
     Nothing,
-    /// The watch is over.
+    /// The watch has ended.
     Ended,
-    /// The same, and the watcher is to be told why.
+    /// The watch has ended with an error.
     Failed(ApiError),
 }
 
 impl ResourceCache {
-    /// The cache of the objects whose keys start with a prefix of so many bytes, which keeps
-    /// changes for as long as `history` says.
+    /// The cache of the objects whose keys have a prefix of `prefix_len` bytes. It keeps changes
+    /// for `history`.
     pub(super) fn new(
         prefix_len: usize,
         history: Duration,
@@ -118,8 +116,9 @@ impl ResourceCache {
         }
     }
 
-    /// A watcher of everything, and the objects at its place: behind the changes up to `after`, or
-    /// behind the newest when that is gone, lies ahead, or is more than `changes_max` changes ago.
+    /// A watcher of everything, and the objects at its position: after the changes up to `after`,
+    /// or after the newest change if `after` was dropped, is in the future, or is more than
+    /// `changes_max` changes ago.
     pub(super) fn begin_back(&self, after: u64, changes_max: usize) -> Begin {
         let (mut begin, later) = {
             let mut state = self.state.lock();
@@ -144,11 +143,11 @@ impl ResourceCache {
     pub(crate) fn newest(&self) -> u64 {
         self.state.lock().newest
     }
-    /// The keys of values that could not be made out.
+    /// The keys of values that could not be decrypted.
     pub(super) fn all_sealed(&self) -> BTreeSet<Bytes> {
         self.state.lock().sealed.clone()
     }
-    /// The objects now, and the revision of the newest change among them.
+    /// The present objects, and the revision of the newest change among them.
     pub(crate) fn snapshot(&self) -> (Index, u64) {
         let state = self.state.lock();
         (state.index.clone(), state.newest)
@@ -159,22 +158,22 @@ impl ResourceCache {
         self.state.lock().index.get(key).cloned()
     }
 
-    /// The first key in `[start, end)` (empty: no end) whose value could not be made out: nothing
-    /// is listed or watched there.
+    /// The first key in `[start, end)` (empty: no end) whose value could not be decrypted. Lists
+    /// and watches of the range fail.
     pub(crate) fn sealed(&self, start: &Bytes, end: &Bytes) -> Option<Bytes> {
         let state = self.state.lock();
         let first = state.sealed.range::<Bytes, _>(start..).next()?;
         (end.is_empty() || first < end).then(|| first.clone())
     }
 
-    /// A new watcher, placed behind the newest change.
+    /// A new watcher that starts after the newest change.
     pub(crate) fn begin(&self, interest: &Interest) -> Begin {
         let mut state = self.state.lock();
         let end = state.window.end();
         state.begin(interest, end)
     }
-    /// A new watcher, placed behind the changes up to `after`; the oldest revision to ask for when
-    /// that is gone.
+    /// A new watcher that starts after the changes up to `after`. The error is the oldest possible
+    /// revision, if `after` was dropped.
     pub(crate) fn begin_after(&self, interest: &Interest, after: u64) -> Result<Begin, u64> {
         let mut state = self.state.lock();
         if after < state.window.oldest() {
@@ -183,9 +182,9 @@ impl ResourceCache {
         let next = state.window.after(after);
         Ok(state.begin(interest, next))
     }
-    /// Takes what is behind a watcher's position, [`TAKE_MAX`] at most, or leaves a waker.
+    /// Takes changes after a watcher's position, at most [`TAKE_MAX`], or registers a waker.
     ///
-    /// What it takes may concern the watcher; what it leaves out does not.
+    /// Changes that it takes may concern the watcher; those that it skips do not.
     pub(crate) fn take(
         &self,
         watcher: &mut Watcher,
@@ -194,12 +193,12 @@ impl ResourceCache {
     ) -> Taken {
         self.state.lock().take(watcher, out, waker)
     }
-    /// Forgets a watcher.
+    /// Removes a watcher.
     pub(crate) fn end(&self, watcher: &Watcher) {
-        self.state.lock().fanout.leave(watcher.id, &watcher.seat);
+        self.state.lock().fanout.leave(watcher.id, &watcher.placement);
     }
 
-    /// Takes changes in, in order.
+    /// Applies changes in order.
     pub(super) fn apply(&self, changes: Vec<setpoint_store::Change>) {
         let now = Instant::now();
         let mut woken = Woken::new();
@@ -211,7 +210,7 @@ impl ResourceCache {
         }
         wake(woken);
     }
-    /// Takes converted objects in, in order: `(revision, key, the object now)`.
+    /// Applies converted objects in order: `(revision, key, the object now)`.
     pub(super) fn apply_converted(&self, changes: Vec<(u64, Bytes, Option<Arc<Item>>)>) {
         let now = Instant::now();
         let mut woken = Woken::new();
@@ -228,8 +227,8 @@ impl ResourceCache {
         }
         wake(woken);
     }
-    /// Replaces everything: the window starts over, and every watch ends. `sealed` are the keys of
-    /// values that could not be made out.
+    /// Replaces all contents: the window starts over, and every watch ends. `sealed` are the keys
+    /// of values that could not be decrypted.
     pub(super) fn fill(&self, revision: u64, index: Index, sealed: BTreeSet<Bytes>) {
         let (old, woken) = {
             let mut state = self.state.lock();
@@ -242,11 +241,11 @@ impl ResourceCache {
         drop(old);
         wake(woken);
     }
-    /// Lets go of the history that is too old.
+    /// Drops history that is too old.
     pub(super) fn trim(&self, now: Instant) {
         self.state.lock().window.trim(now);
     }
-    /// Ends every watch with a failure, behind what it has still to be told.
+    /// Ends every watch with an error, after its remaining changes.
     pub(super) fn fail(&self, error: ApiError) {
         let woken = {
             let mut state = self.state.lock();
@@ -256,8 +255,7 @@ impl ResourceCache {
         };
         wake(woken);
     }
-    /// Ends every watch, and forgets encodings: nobody asks for those of rows that are no longer
-    /// served.
+    /// Ends every watch, and drops encoded events: rows that are no longer served do not need them.
     pub(super) fn close_watches(&self) {
         let woken = {
             let mut state = self.state.lock();
@@ -284,8 +282,9 @@ fn wake(woken: Woken) {
 impl State {
     fn begin(&mut self, interest: &Interest, next: u64) -> Begin {
         self.n_watchers += 1;
-        let seat = self.fanout.join(interest, self.window.end());
-        let watcher = Watcher { id: WatcherId(self.n_watchers), next, epoch: self.epoch, seat };
+        let placement = self.fanout.join(interest, self.window.end());
+        let watcher =
+            Watcher { id: WatcherId(self.n_watchers), next, epoch: self.epoch, placement };
         Begin { watcher, index: self.index.clone(), newest: self.newest }
     }
 
@@ -298,33 +297,33 @@ impl State {
         if watcher.next < self.begun_at {
             return Taken::Ended;
         }
-        // Watches that are to end see what came before that.
+        // Watches that must end get the earlier changes first.
         let is_closed = watcher.epoch != self.epoch;
         let end = if is_closed { self.closed_at } else { self.window.end() };
-        let since = self.fanout.since(&watcher.seat);
+        let since = self.fanout.since(&watcher.placement);
         let is_in_front = watcher.next < since.min(end);
-        if !is_in_front && self.fanout.gone(&watcher.seat) > watcher.next {
+        if !is_in_front && self.fanout.gone(&watcher.placement) > watcher.next {
             return Taken::Ended;
         }
         for n_taken in 0..TAKE_MAX {
             let next = match is_in_front {
                 true => Some(watcher.next).filter(|next| *next < since),
-                false => self.fanout.next(&watcher.seat, watcher.next),
+                false => self.fanout.next(&watcher.placement, watcher.next),
             };
             let Some(next) = next.filter(|next| *next < end) else {
                 if n_taken > 0 {
                     break;
                 }
-                // Nothing up to there concerns it.
+                // No change up to there concerns it.
                 watcher.next = watcher.next.max(end);
                 if is_closed || self.is_stopped {
                     let failure = self.failure.clone().filter(|_| is_closed);
                     return failure.map_or(Taken::Ended, Taken::Failed);
                 }
-                self.fanout.wait(watcher.id, &watcher.seat, waker, end, self.window.first());
+                self.fanout.wait(watcher.id, &watcher.placement, waker, end, self.window.first());
                 return Taken::Nothing;
             };
-            // It has left the window: too slow.
+            // The change has left the window: the watcher is too slow.
             let Some(change) = self.window.get(next) else { return Taken::Ended };
             out.push_back(change.clone());
             watcher.next = next + 1;
@@ -354,7 +353,7 @@ impl State {
         }
         self.push(now, item, before, woken);
     }
-    /// Adds the change to the newest revision to the window.
+    /// Adds the change at the newest revision to the window.
     fn push(
         &mut self,
         now: Instant,
@@ -368,7 +367,8 @@ impl State {
         self.window.push(now, change);
     }
 
-    /// A change that no watcher can be told: its history starts behind it, and watchers begin anew.
+    /// A change that cannot be delivered to watchers: history starts after it, and watchers
+    /// restart.
     fn take_sealed(&mut self, now: Option<Arc<Item>>, before: Option<Arc<Item>>) -> Woken {
         if let Some(before) = before {
             self.sealed.remove(&before.key);
@@ -376,7 +376,7 @@ impl State {
         self.sealed.extend(now.map(|item| item.key.clone()));
         self.restart()
     }
-    /// What was is no longer told: whoever has not yet taken it ends.
+    /// Drops the history: watchers that have not taken all of it end.
     fn restart(&mut self) -> Woken {
         self.window.restart(self.newest);
         self.begun_at = self.window.first();

@@ -1,5 +1,5 @@
-//! One served version of a resource whose conversion may wait: an index and a window of converted
-//! objects.
+//! A view: one served version of a resource whose conversion may wait, as an index and a window of
+//! converted objects.
 //!
 //! # Theory
 //!
@@ -8,29 +8,29 @@
 //!                                                      converts in batches      LIST, WATCH
 //! ```
 //!
-//! - A view begins with the first reader of its version, and goes when nobody has read it for
-//!   [`IDLE_PERIOD`]. It is one task, which the watch cache's own run owns. Watchers of the stored
-//!   version, and of other resources, do not know of it.
-//! - The window of the stored objects is the queue in front of it: while a batch is being
-//!   converted, it holds that batch and a place in the window, and nothing else. One that falls out
-//!   of the window is filled anew.
-//! - Readers see what they would see of the stored objects: the same changes, in the same order, at
-//!   the same revisions.
-//! - Memory: one converted copy of the objects, [`VIEW_BYTES_MAX`] unless the registry's owner says
-//!   otherwise; a window of its own with the bounds of every window; and one batch. A view that
-//!   would take more is over: those who read it get the error, and who asks next begins a new one.
+//! - A view starts with the first reader of its version, and ends after [`IDLE_PERIOD`] without
+//!   readers. It is one task, owned by the watch cache's `run`. Watchers of the stored version, and
+//!   of other resources, are not affected.
+//! - The window of the stored objects is its input queue. While a batch is converted, the view
+//!   holds only that batch and a position in the window. If its position leaves the window, it is
+//!   filled again.
+//! - Readers see the same changes as readers of the stored objects, in the same order and at the
+//!   same revisions.
+//! - Memory: one converted copy of the objects, by default at most [`VIEW_BYTES_MAX`]; a window of
+//!   its own with the limits of every window; and one batch. A view that would need more ends: its
+//!   readers get the error, and the next reader starts a new one.
 //!
-//! | a view is | because                                      | readers                       | goes on to           |
+//! | a view is | because                                      | readers                       | changes to           |
 //! |-----------|----------------------------------------------|-------------------------------|----------------------|
-//! | filling   | somebody reads it                            | wait                          | following, dormant   |
+//! | filling   | it has a reader                              | wait                          | following, dormant   |
 //! | following | every stored object is converted             | read                          | dormant              |
-//! | dormant   | a conversion failed: everybody was told      | wake it                       | filling or following |
-//! | dormant   | the stored objects' own watches ended        | wake it                       | filling              |
-//! | over      | idle, its row is gone, or the server stopped | watches end; lists convert alone |                   |
-//! | over      | it is too large: everybody was told          | get the error                 |                      |
+//! | dormant   | a conversion failed: its readers got the error | wake it                     | filling or following |
+//! | dormant   | the watches of the stored objects ended      | wake it                       | filling              |
+//! | ended     | idle, its row was replaced, or the server stopped | watches end; lists convert on their own |      |
+//! | ended     | it is too large                              | get the error                 |                      |
 //!
-//! What was converted is kept over a failure. So a converter that fails for a while is asked again
-//! for what is missing only, and watches go on where they were.
+//! Converted objects survive a failure. After a converter has failed for a while, only missing
+//! objects are converted, and watches continue.
 use super::resource::{Begin, ResourceCache, Taken, Watcher};
 use super::{Change, Index, Item, Shared};
 use crate::catalog::Resource;
@@ -38,7 +38,7 @@ use crate::conversion::{
     BATCH_BYTES_MAX, BATCH_OBJECTS_MAX, BATCHES_MAX, Converter, Lookup, ObjectVersion,
 };
 use crate::convert;
-use crate::followed::Followed;
+use crate::fifo_watch::FifoWatch;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use setpoint_object::{ApiError, Reason};
@@ -53,68 +53,68 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long a view stays that nobody reads, at least; at most twice as long. Two minutes: clients
-/// that poll more seldom pay with a conversion of everything.
+/// Minimum time that a view stays without readers; the maximum is twice as long. Two minutes:
+/// clients that poll less often pay for a conversion of all objects.
 const IDLE_PERIOD: Duration = Duration::from_secs(120);
-/// How many changes ago a view begins at most, for the sake of a watch that resumes there. Each is
-/// converted again.
+/// Maximum number of earlier changes that a view starts with, so that a watch can resume there.
+/// Each is converted again.
 const REPLAYED_CHANGES_MAX: usize = 1000;
-/// How long a reader waits for a view: less than the minute that a request may take, so that it is
-/// told why.
+/// How long a reader waits for a view: less than the minute that a request may take, so that the
+/// client gets the reason.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(55);
-/// How many bytes of converted objects a view holds at most, unless it is said otherwise.
+/// Default for the maximum bytes of converted objects per view.
 ///
-/// 1 GiB: a quarter of a million objects of 4 KiB in a version that is not the stored one.
+/// 1 GiB: a quarter of a million objects of 4 KiB in a version other than the stored one.
 pub const VIEW_BYTES_MAX: usize = 1 << 30;
-/// Stored bytes that are converted between two looks at the bound.
+/// Stored bytes that are converted between two checks of the limit.
 const CHUNK_BYTES_MAX: usize = BATCHES_MAX * BATCH_BYTES_MAX;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct View {
-    // What it is of.
+    // Input.
     row: Arc<Resource>,
     converter: Arc<Converter>,
     stored: Arc<ResourceCache>,
     bytes_max: usize,
-    // What it has made.
+    // Output.
     served: Arc<ResourceCache>,
-    /// Converted in an attempt to fill it that has not ended well yet.
+    /// Objects converted in an attempt to fill the view that has not succeeded yet.
     filling: Mutex<Index>,
-    /// Bytes of the converted objects that are served.
+    /// Bytes of the converted objects.
     n_bytes: AtomicUsize,
-    // How far it is.
-    progress: Followed<Progress>,
+    // Progress.
+    progress: FifoWatch<Progress>,
     failure: Mutex<Option<ApiError>>,
-    // Who reads it.
+    // Readers.
     readers: Mutex<Readers>,
-    /// Somebody waits for it.
+    /// A reader waits for it.
     wanted: Notify,
-    /// The least revision that somebody wants to watch from; `u64::MAX`: nobody.
+    /// The lowest revision that a reader wants to watch from; `u64::MAX`: none.
     after: AtomicU64,
 }
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    /// Everything up to this revision is in, when it is following.
+    /// Every change up to this revision is in the view while it is following.
     newest: u64,
     is_following: bool,
     n_failures: u64,
     is_over: bool,
-    /// And that is why it is over.
+    /// The view has ended because it is too large.
     is_too_large: bool,
 }
 #[derive(Debug, Default)]
 struct Readers {
     n: usize,
-    /// Since somebody last looked.
-    were_there: bool,
+    /// Whether it had readers since the last check.
+    were_read: bool,
 }
-/// Why a view does not follow the stored objects.
+/// Why a view stopped following the stored objects.
 #[derive(Debug)]
 enum Stopped {
-    /// A conversion failed: whoever asks has it tried again.
+    /// A conversion failed. The next reader triggers a retry.
     Failed(ApiError),
-    /// It would be larger than it may.
+    /// It would exceed its size limit.
     TooLarge(ApiError),
 }
 impl From<ApiError> for Stopped {
@@ -122,25 +122,25 @@ impl From<ApiError> for Stopped {
         Self::Failed(error)
     }
 }
-/// A reader's hold on a view.
+/// A reader of a view; keeps the view alive.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ViewReader {
     view: Arc<View>,
 }
-/// Where a view stands in what it is made of.
+/// The view's position in its input.
 #[derive(Debug)]
 struct Position {
     stored: Arc<ResourceCache>,
     watcher: Watcher,
-    /// Taken and not converted yet: a batch at most.
+    /// Taken and not converted yet: at most a batch.
     taken: VecDeque<Arc<Change>>,
-    /// What they weigh.
+    /// Their size in bytes.
     n_bytes: usize,
 }
 
 impl View {
-    /// One that has still to be run. `prefix_len` and `history` are those of the stored objects'
-    /// cache.
+    /// A view whose task is not started yet. `prefix_len` and `history` are those of the stored
+    /// objects' cache.
     pub(super) fn new(
         row: Arc<Resource>,
         converter: Arc<Converter>,
@@ -157,7 +157,7 @@ impl View {
             served: Arc::new(served),
             filling: Mutex::default(),
             n_bytes: AtomicUsize::new(0),
-            progress: Followed::default(),
+            progress: FifoWatch::default(),
             failure: Mutex::default(),
             readers: Mutex::default(),
             wanted: Notify::new(),
@@ -167,30 +167,30 @@ impl View {
         view.converter.look_into(Arc::downgrade(&lookup));
         view
     }
-    /// The row it is of.
+    /// The row that it serves.
     pub(super) fn row(&self) -> &Arc<Resource> {
         &self.row
     }
-    /// A reader's hold.
-    pub(super) fn read(self: &Arc<Self>) -> Reading {
+    /// Adds a reader.
+    pub(super) fn read(self: &Arc<Self>) -> ViewReader {
         let mut readers = self.readers.lock();
         readers.n += 1;
-        readers.were_there = true;
-        Reading { view: self.clone() }
+        readers.were_read = true;
+        ViewReader { view: self.clone() }
     }
-    /// Whether nobody has read it since this was last asked.
+    /// Whether it had no readers since the last call.
     pub(super) fn is_unread(&self) -> bool {
         let mut readers = self.readers.lock();
-        readers.n == 0 && !std::mem::take(&mut readers.were_there)
+        readers.n == 0 && !std::mem::take(&mut readers.were_read)
     }
-    /// Ends it: its watchers get what is behind them and end, lists go elsewhere, and its task
-    /// ends.
+    /// Ends the view: its watchers get their remaining changes and end, lists convert on their own,
+    /// and its task ends.
     pub(super) fn end(&self) {
         self.progress.change(|progress| progress.is_over = true);
         self.served.stop();
     }
 
-    /// Follows the stored objects until it is over, nobody has read it for a period, or it is too
+    /// Follows the stored objects until it is ended, it had no readers for a period, or it is too
     /// large.
     ///
     /// Dropping the future ends the view.
@@ -198,10 +198,10 @@ impl View {
         let _end = EndOnDrop(self.clone());
         tokio::select! {
             biased;
-            // Cancel safe, all of them: nothing comes after them.
+            // All are cancel safe: nothing comes after them.
             () = self.progress.wait_for(|progress| progress.is_over) => {}
             error = self.work() => {
-                // Whoever comes from here on begins a new one.
+                // Later readers start a new view.
                 shared.forget(&self);
                 *self.failure.lock() = Some(error.clone());
                 self.progress.change(|progress| {
@@ -223,7 +223,7 @@ impl View {
             } => {}
         }
     }
-    /// Returns when it is too large.
+    /// Returns if it is too large.
     async fn work(&self) -> ApiError {
         let mut position = None;
         loop {
@@ -246,7 +246,7 @@ impl View {
             self.wanted.notified().await;
         }
     }
-    /// Returns when the stored objects' watches end.
+    /// Returns when the watches of the stored objects end.
     async fn follow(&self, position: &mut Option<Position>) -> Result<(), Stopped> {
         let position = match position {
             Some(position) => position,
@@ -312,7 +312,7 @@ impl View {
     }
 }
 impl View {
-    /// What it holds once changes are in.
+    /// Its size in bytes with these changes.
     fn n_bytes_with(&self, changes: &[(u64, Bytes, Option<Arc<Item>>)]) -> usize {
         let last: HashMap<&[u8], usize> =
             changes.iter().map(|(_, key, now)| (&**key, now.as_ref().map_or(0, weight))).collect();
@@ -333,11 +333,11 @@ impl View {
         Err(Stopped::TooLarge(ApiError::new(503, Reason::ServiceUnavailable, text)))
     }
 }
-/// What a view holds for an item: nothing when it shares what is stored.
+/// The bytes that an item adds to a view: none if it is shared with the stored objects.
 fn weight(item: &Arc<Item>) -> usize {
     if item.is_converted() { item.value.len() } else { 0 }
 }
-/// How many of some items are converted before the next look at the bound.
+/// The number of items to convert before the next check of the limit.
 fn chunk_of(items: &[Arc<Item>]) -> usize {
     let mut n_bytes = 0;
     let fits = |item: &&Arc<Item>| {
@@ -355,7 +355,7 @@ impl Lookup for View {
         found.map(|item| item.value.clone())
     }
 }
-/// A task that ends, however it does, ends its view.
+/// Ends the view when its task ends, for any reason.
 struct EndOnDrop(Arc<View>);
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
@@ -363,8 +363,8 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Stored items as a row serves them, in the same order. Those that are served as they are stored
-/// are shared.
+/// Stored items as a row serves them, in the same order. Items that are served as stored are
+/// shared.
 ///
 /// # Errors
 ///
@@ -393,22 +393,22 @@ pub(crate) async fn serve(
     Ok(made.collect())
 }
 
-impl Reading {
+impl ViewReader {
     /// The converted objects.
     pub(crate) fn cache(&self) -> &Arc<ResourceCache> {
         &self.view.served
     }
-    /// Waits until it holds everything that the stored objects' cache holds now. `false`: the view
-    /// is over.
+    /// Waits until the view has every change that the stored objects' cache has now. `false`: the
+    /// view has ended.
     ///
     /// # Errors
     ///
-    /// What the conversion failed with; 503 when the view is too large; 504 after a minute.
+    /// The error of the conversion; 503 if the view is too large; 504 after a minute.
     pub(crate) async fn wait(&self) -> Result<bool, ApiError> {
         self.wait_from(u64::MAX).await
     }
-    /// The same, for a watch of what comes after a revision: a view that has still to be filled
-    /// begins there if it can.
+    /// The same, for a watch from a revision: a view that is not filled yet starts there if
+    /// possible.
     pub(crate) async fn wait_from(&self, after: u64) -> Result<bool, ApiError> {
         let view = &*self.view;
         let (newest, start) = (view.stored.newest(), view.progress.get());
@@ -431,24 +431,23 @@ impl Reading {
         }
         Ok(!now.is_over)
     }
-    /// Up to which revision everything is in the view, when everything up to `reached` is in the
-    /// stored objects' cache.
+    /// The revision up to which every change is in the view, given that every change up to
+    /// `reached` is in the stored objects' cache.
     pub(crate) fn reached(&self, reached: u64) -> u64 {
-        // In this order: what is stored after the look at it is not promised.
+        // The order matters: changes that are stored after this read are not promised.
         let newest = self.view.stored.newest();
         let served = self.view.served.newest();
         if served >= newest { reached } else { reached.min(served) }
     }
 }
-impl Drop for Reading {
+impl Drop for ViewReader {
     fn drop(&mut self) {
         self.view.readers.lock().n -= 1;
     }
 }
 
 impl Position {
-    /// Waits until there is something to convert, and takes a batch of it. `false`: there will be
-    /// nothing more.
+    /// Waits for changes to convert, and takes a batch of them. `false`: there will be no more.
     async fn take(&mut self) -> bool {
         poll_fn(|cx| {
             loop {

@@ -1,40 +1,40 @@
-//! The changes of one resource that watchers may still ask for.
+//! The recent changes of one resource, for watchers.
 //!
 //! # Theory
 //!
-//! Changes come in at the end with the next sequence number and go out at the start. One goes out
-//! when
+//! Changes are appended with the next sequence number and dropped at the start. A change is dropped
+//! if
 //!
 //! - there are more than [`WINDOW_CHANGES_MAX`], or
-//! - together they weigh more than [`WINDOW_BYTES_MAX`]: the states that are no longer current, and
-//!   the events made; or
+//! - all changes take more than [`WINDOW_BYTES_MAX`]: states that are no longer current, and
+//!   encoded events; or
 //! - it is older than the window's period, unless it is among the newest [`WINDOW_CHANGES_MIN`].
 //!
-//! The events made of a change go some seconds after it came, when those who follow have them.
+//! The encoded events of a change are dropped some seconds later, when the watchers that keep up
+//! have them.
 //!
-//! The period is [`HISTORY_PERIOD`](crate::HISTORY_PERIOD) unless the registry's owner says
-//! otherwise. It is that of the store's history, so that a client that comes back sooner goes on
-//! where it was; kube-apiserver keeps 75 s at least. A window holds it wherever that fits into its
-//! changes and bytes, and a resource that changes rarely still holds its last hundred changes.
+//! The period is by default [`HISTORY_PERIOD`](crate::HISTORY_PERIOD), the same as that of the
+//! store's history, so that a client that returns within it continues where it stopped.
+//! kube-apiserver keeps at least 75 s. A window covers its period if the limits allow. A resource
+//! that changes rarely keeps its last hundred changes for longer.
 use super::{Change, Meter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many changes a window holds at most: as many as kube-apiserver's watch cache keeps of one
-/// resource.
+/// Maximum number of changes in a window: as in kube-apiserver's watch cache of one resource.
 pub(crate) const WINDOW_CHANGES_MAX: usize = 102_400;
-/// How many changes a window keeps however old they are, as kube-apiserver's smallest watch cache.
+/// Number of changes that a window keeps whatever their age, as kube-apiserver's smallest watch
+/// cache.
 pub(crate) const WINDOW_CHANGES_MIN: usize = 100;
-/// How many bytes a window keeps in memory at most, beyond the present state.
+/// Maximum memory of a window beyond the present state, in bytes.
 ///
-/// 64 MiB hold 75 s of 200 changes a second of objects of 2 KiB, with one event made of each.
+/// 64 MiB hold 75 s of 200 changes a second of objects of 2 KiB, with one encoded event each.
 pub(crate) const WINDOW_BYTES_MAX: usize = 64 << 20;
-/// How long the events made of a change are kept for the next watcher; one that comes later has
-/// them made anew.
+/// How long the encoded events of a change are cached. Later watchers encode them again.
 ///
-/// Watchers that are not slow are told within milliseconds.
+/// Watchers that keep up get them within milliseconds.
 const EVENTS_PERIOD: Duration = Duration::from_secs(10);
 
 /// See the module.
@@ -45,13 +45,13 @@ pub(super) struct Window {
     changes: VecDeque<(Instant, Arc<Change>)>,
     /// The sequence number of the first change.
     first: u64,
-    /// Every change after this revision is here.
+    /// Every change after this revision is in the window.
     oldest: u64,
-    /// What the states before weigh.
+    /// The size of the previous states, in bytes.
     n_bytes: usize,
-    /// What the events weigh.
+    /// Counts the bytes of the events.
     meter: Meter,
-    /// The events of the changes before this sequence number were forgotten.
+    /// The events of the changes before this sequence number were dropped.
     forgotten: u64,
 }
 impl Window {
@@ -63,15 +63,15 @@ impl Window {
     pub(super) fn first(&self) -> u64 {
         self.first
     }
-    /// The sequence number behind the last change.
+    /// The sequence number after the last change.
     pub(super) fn end(&self) -> u64 {
         self.first + self.changes.len() as u64
     }
-    /// Every change after this revision is here.
+    /// Every change after this revision is in the window.
     pub(super) fn oldest(&self) -> u64 {
         self.oldest
     }
-    /// Where the events made of its changes are counted.
+    /// Counts the bytes of the events made from its changes.
     pub(super) fn meter(&self) -> Meter {
         self.meter.clone()
     }
@@ -95,7 +95,7 @@ impl Window {
         self.changes.push_back((now, change));
         self.trim(now);
     }
-    /// Lets go of what is over the bounds, and of events whose time is over.
+    /// Drops changes that exceed the limits, and encoded events that are too old.
     pub(super) fn trim(&mut self, now: Instant) {
         self.forgotten = self.forgotten.max(self.first);
         while let Some((_, change)) = self
@@ -110,7 +110,7 @@ impl Window {
                 && now.saturating_duration_since(*since) > self.period;
             let is_over = self.changes.len() > WINDOW_CHANGES_MAX
                 || self.n_bytes > WINDOW_BYTES_MAX
-                // Events may be held by whoever is sending them, too: those do not empty the
+                // Watchers may still hold events that they are sending; those must not empty the
                 // window.
                 || self.changes.len() > WINDOW_CHANGES_MIN
                     && self.n_bytes + self.meter.bytes() > WINDOW_BYTES_MAX;
@@ -123,9 +123,9 @@ impl Window {
             self.changes.pop_front();
         }
     }
-    /// Starts over: everything up to a revision is history that is not kept.
+    /// Starts over: history up to a revision is dropped.
     pub(super) fn restart(&mut self, revision: u64) {
-        // One more, so that places at the end of the old window are before the new one.
+        // One more, so that positions at the end of the old window are before the new one.
         self.first = self.end() + 1;
         self.changes.clear();
         self.n_bytes = 0;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn states_and_events_count_as_long_as_they_are_there() {
+    async fn states_and_events_count_while_they_exist() {
         let pods = bootstrap::catalog().get("", "v1", "pods").unwrap().clone();
         let mut window = Window::new(0, HISTORY_PERIOD);
         let n_fit = WINDOW_BYTES_MAX / (64 << 10);
@@ -174,7 +174,7 @@ mod tests {
         window.trim(Instant::now());
         assert!((n_kept * 4 / 10..=n_kept * 6 / 10).contains(&window.changes.len()));
         assert!(window.n_bytes + window.meter.bytes() <= WINDOW_BYTES_MAX);
-        // Soon nobody needs the events any more; the history stays.
+        // Soon the events are not needed any more; the history stays.
         let (n_kept, n_bytes) = (window.changes.len(), window.n_bytes);
         tokio::time::advance(EVENTS_PERIOD + Duration::from_secs(1)).await;
         window.trim(Instant::now());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_go_when_their_time_is_over_but_for_the_newest() {
+    async fn old_changes_are_dropped_except_the_newest() {
         let mut window = Window::new(0, Duration::from_secs(10));
         let push = |window: &mut Window, revision: u64| {
             let change = Arc::new(Change::new(revision, None, None, window.meter()));

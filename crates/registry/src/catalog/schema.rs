@@ -1,4 +1,4 @@
-//! The schema of a row, and the definition that a custom one comes from.
+//! The schema of a row, and the definition that a custom schema comes from.
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -13,8 +13,8 @@ use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// The schema of a row; cheap to clone. That of a custom resource is compiled when it is used
-/// first, and freed with the last row that has it.
+/// The schema of a row; cheap to clone. The schema of a custom resource is compiled on first use,
+/// and freed with the last row that has it.
 #[derive(Debug, Clone)]
 pub struct Schema(Arc<Lazy>);
 #[derive(Debug)]
@@ -24,12 +24,12 @@ struct Lazy {
     /// The definition and the version's name.
     source: Option<(Arc<DefinitionSource>, Box<str>)>,
 }
-/// What a schema is written in. Both mean types, and differ in what they say of objects.
+/// The language of a schema. Both define types; they differ in their rules for objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Language {
-    /// The types of the built-in kinds: what is of another type is refused, and rules are code.
+    /// The types of the built-in kinds: values of another type are refused; validation is code.
     GoTypes,
-    /// `openAPIV3Schema`: what is not declared is pruned, and rules are part of it.
+    /// `openAPIV3Schema`: undeclared fields are pruned; validation rules are part of it.
     OpenApi,
 }
 impl Schema {
@@ -39,30 +39,31 @@ impl Schema {
         let language = Language::OpenApi;
         Self(Arc::new(Lazy { compiled: OnceLock::new(), language, source }))
     }
-    /// The schema of a kind that is compiled in and has an `openAPIV3Schema`.
+    /// The schema of a compiled-in kind that has an `openAPIV3Schema`.
     pub(crate) fn open_api(schema: TypeSchema) -> Self {
         let (compiled, language) = (OnceLock::from(schema), Language::OpenApi);
         Self(Arc::new(Lazy { compiled, language, source: None }))
     }
 }
 impl Schema {
-    /// Whether it is not compiled yet, and that takes long.
+    /// Whether it is not compiled yet and compilation takes long.
     pub(crate) fn compiles_slowly(&self) -> bool {
         let source = self.0.source.as_ref().filter(|_| self.0.compiled.get().is_none());
         source.is_some_and(|(source, _)| source.bytes.lock().len() > INLINE_BYTES_MAX)
     }
-    /// Whether making or validating an object of this type may take long, however small it is.
+    /// Whether defaulting or validating an object of this type may take long, even for a small
+    /// object.
     pub(crate) fn is_costly(&self) -> bool {
         let has_rules = self.0.language == Language::OpenApi;
         has_rules && (self.compiles_slowly() || self.has_costly_validation())
     }
 }
 impl Schema {
-    /// Holds a tree to the type: canonical scalars, unknown fields noted and dropped.
+    /// Converts a tree to the type: makes scalars canonical, drops unknown fields and reports them.
     ///
     /// # Errors
     ///
-    /// A value is of another type.
+    /// A value has another type.
     pub(crate) fn conform(
         &self,
         kind: &str,
@@ -74,11 +75,11 @@ impl Schema {
             Language::OpenApi => decode::conform_custom(self, value, problems),
         }
     }
-    /// Fills the defaults that it declares.
+    /// Fills in the declared defaults.
     ///
     /// # Errors
     ///
-    /// 413: the defaults of items multiply beyond bounds.
+    /// 413: the defaults of items exceed the size limit.
     pub(crate) fn fill_defaults(&self, value: &mut Value) -> Result<(), ApiError> {
         match self.0.language {
             Language::GoTypes => default::declared(self, value),
@@ -90,8 +91,8 @@ impl Schema {
         }
         Ok(())
     }
-    /// What its rules say against an object, and warnings. Those of built-in kinds are in their
-    /// rooms.
+    /// Validates an object with the schema's rules: errors, and warnings. Built-in kinds are validated
+    /// by their kind modules.
     pub(crate) fn validate(
         &self,
         object: &Value,
@@ -106,14 +107,14 @@ impl Schema {
             }
         }
     }
-    /// Drops what it does not declare of an object that was of another version.
+    /// Drops undeclared fields from an object that was written in another version.
     pub(crate) fn prune(&self, object: &mut Value) {
         if self.0.language == Language::OpenApi {
             prune::prune(self, object);
         }
     }
 }
-/// Of a built-in type.
+/// The schema of a built-in type.
 impl From<TypeSchema> for Schema {
     fn from(schema: TypeSchema) -> Self {
         let (compiled, language) = (OnceLock::from(schema), Language::GoTypes);
@@ -132,8 +133,7 @@ impl Deref for Schema {
     }
 }
 
-/// The schemas of a definition as they were written: its stored bytes, read whenever one of them is
-/// asked for.
+/// The schemas of a definition as they were written: its stored bytes, parsed on each access.
 #[derive(Debug)]
 pub(crate) struct DefinitionSource {
     uid: Box<str>,
@@ -141,11 +141,11 @@ pub(crate) struct DefinitionSource {
     bytes: Mutex<Bytes>,
 }
 impl DefinitionSource {
-    /// Of the stored bytes of a definition.
+    /// From the stored bytes of a definition.
     pub(crate) fn new(uid: &str, generation: i64, bytes: Bytes) -> Self {
         Self { uid: uid.into(), generation, bytes: Mutex::new(bytes) }
     }
-    /// Of a kind that is compiled in, with this schema of its one version.
+    /// From the schema of the one version of a compiled-in kind.
     pub(crate) fn compiled(version: &str, schema: &Value) -> Self {
         let versions = json!([{"name": version, "schema": {"openAPIV3Schema": schema}}]);
         let bytes = Bytes::from(json!({"spec": {"versions": versions}}).to_string());
@@ -154,7 +154,7 @@ impl DefinitionSource {
         let uid: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         Self::new(&uid, 0, bytes)
     }
-    /// Takes newer bytes of the same generation, so that the older ones are freed.
+    /// Stores newer bytes of the same generation, so that the older ones are freed.
     pub(crate) fn renew(&self, bytes: Bytes) {
         *self.bytes.lock() = bytes;
     }
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_are_read_from_the_definition_when_they_are_asked_for() {
+    fn schemas_are_read_from_the_definition_on_demand() {
         let text = r#"{"spec":{"versions":[{"name":"v1"},{"name":"v2","schema":{"openAPIV3Schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}]}}"#;
         let source = Arc::new(DefinitionSource::new("u", 3, Bytes::from_static(text.as_bytes())));
         assert_eq!(source.identity(), "u/3");

@@ -1,22 +1,22 @@
-//! What an answer of a conversion is held to (spec: crd §10).
-use super::converter::To;
+//! Checks the answer of a conversion (spec: crd §10).
+use super::converter::Target;
 use crate::kind::{validate_annotations, validate_labels};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::field;
 use setpoint_object::meta::ObjectExt as _;
 
-/// Objects checked before other tasks get their turn: about a millisecond.
+/// Objects that are checked before yielding: about a millisecond.
 const SLICE_OBJECTS: usize = 32;
 
-/// The converted objects, with the metadata of what they were made of, but for labels and
+/// Checks the converted objects and restores their metadata from the originals, except labels and
 /// annotations.
 ///
 /// # Errors
 ///
-/// What a client reads behind `conversion webhook for …, Kind=… `.
+/// The text that a client sees after `conversion webhook for …, Kind=… `.
 pub(super) async fn answer(
-    to: &To<'_>,
+    target: &Target<'_>,
     sent: &[Bytes],
     came: Vec<Bytes>,
 ) -> Result<Vec<Value>, String> {
@@ -25,7 +25,7 @@ pub(super) async fn answer(
     }
     let mut objects = Vec::with_capacity(came.len());
     for (idx, (sent, came)) in sent.iter().zip(came).enumerate() {
-        objects.push(object(to, sent, &came).map_err(|fault| fault.at(idx))?);
+        objects.push(object(target, sent, &came).map_err(|fault| fault.at(idx))?);
         if idx % SLICE_OBJECTS == SLICE_OBJECTS - 1 {
             tokio::task::yield_now().await;
         }
@@ -33,10 +33,10 @@ pub(super) async fn answer(
     Ok(objects)
 }
 
-/// What is wrong with one object.
+/// What is wrong with an object.
 #[derive(Debug)]
 enum Fault {
-    /// It is of another type.
+    /// It has another type.
     Type(String),
     /// It is another object.
     Object(String),
@@ -52,14 +52,14 @@ impl Fault {
     }
 }
 
-fn object(to: &To<'_>, sent: &[u8], came: &[u8]) -> Result<Value, Fault> {
+fn object(target: &Target<'_>, sent: &[u8], came: &[u8]) -> Result<Value, Fault> {
     let undecodable = |error: serde_json::Error| Fault::Type(error.to_string());
     let mut came: Value = serde_json::from_slice(came).map_err(undecodable)?;
     let mut sent: Value = serde_json::from_slice(sent).map_err(undecodable)?;
     let text = |object: &Value, name: &str| object[name].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&came, "apiVersion"), text(&came, "kind"));
-    if version != to.api_version {
-        let expected = &to.api_version;
+    if version != target.api_version {
+        let expected = &target.api_version;
         return Err(Fault::Type(format!(
             "invalid groupVersion (expected {expected}, received {version})"
         )));
@@ -81,24 +81,24 @@ fn object(to: &To<'_>, sent: &[u8], came: &[u8]) -> Result<Value, Fault> {
             return Err(Fault::Metadata("invalid metadata in converted object".to_owned()));
         }
     };
-    let kept = match sent.get_mut("metadata").map(Value::take) {
-        Some(Value::Object(kept)) => kept,
+    let original = match sent.get_mut("metadata").map(Value::take) {
+        Some(Value::Object(original)) => original,
         _ => Map::new(),
     };
-    came["metadata"] = Value::Object(merged(kept, metadata)?);
-    setpoint_schema::prune::prune(to.schema, &mut came);
+    came["metadata"] = Value::Object(merge_metadata(original, metadata)?);
+    setpoint_schema::prune::prune(target.schema, &mut came);
     Ok(came)
 }
 
-/// The metadata there was, with the labels and annotations of what came.
-fn merged(
-    mut kept: Map<String, Value>,
+/// The original metadata with the labels and annotations of the answer.
+fn merge_metadata(
+    mut merged: Map<String, Value>,
     mut came: Map<String, Value>,
 ) -> Result<Map<String, Value>, Fault> {
     let mut errors = field::Errors::new();
     for member in ["labels", "annotations"] {
         let Some(now) = came.remove(member).filter(|now| !now.is_null()) else {
-            kept.remove(member);
+            merged.remove(member);
             continue;
         };
         let Some(entries) = now.as_object() else {
@@ -109,7 +109,7 @@ fn merged(
                 "metadata.{member}[{key}] must be a string in converted object"
             )));
         }
-        if kept.get(member) == Some(&now) {
+        if merged.get(member) == Some(&now) {
             continue;
         }
         let path = field::Path::new("metadata").child(member);
@@ -117,7 +117,7 @@ fn merged(
             "labels" => validate_labels(Some(&now), &path, &mut errors),
             _ => validate_annotations(Some(&now), &path, &mut errors),
         }
-        kept.insert(member.to_owned(), now);
+        merged.insert(member.to_owned(), now);
     }
-    if errors.is_empty() { Ok(kept) } else { Err(Fault::Metadata(field::aggregate(&errors))) }
+    if errors.is_empty() { Ok(merged) } else { Err(Fault::Metadata(field::aggregate(&errors))) }
 }

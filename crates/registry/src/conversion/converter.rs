@@ -1,5 +1,5 @@
-//! Makes one served version of the objects of a definition.
-use super::known::{Found, Known, Lookup, Name};
+//! Converts the objects of a definition to one served version.
+use super::single_flight::{Found, Lookup, Name, SingleFlight};
 use super::{
     BATCH_BYTES_MAX, BATCH_OBJECTS_MAX, BATCHES_MAX, CALL_TIMEOUT, CALLS_MAX, Conversion,
     ConversionError, ConversionRequest, check,
@@ -16,10 +16,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use tokio::sync::Semaphore;
 
-/// Objects looked up before other tasks get their turn: about a millisecond.
+/// Objects that are looked up before yielding: about a millisecond.
 const SLICE_OBJECTS: usize = 512;
 
-/// An object as it became at a revision.
+/// An object at a revision.
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectVersion {
     /// Its key in the store.
@@ -29,38 +29,42 @@ pub(crate) struct ObjectVersion {
     pub(crate) value: Bytes,
 }
 
-/// What objects are converted to.
+/// The target of a conversion.
 #[derive(Debug)]
-pub(super) struct To<'a> {
+pub(super) struct Target<'a> {
     pub(super) kind: GroupKind,
     pub(super) api_version: String,
     pub(super) schema: &'a TypeSchema,
 }
 
-/// Makes one version of the objects of one definition. See the theory of [`super`].
+/// Converts the objects of one definition to one version. See the theory of [`super`].
 #[derive(Debug)]
 pub(crate) struct Converter {
     conversion: Arc<dyn Conversion>,
-    /// Calls that may still begin.
+    /// Limits concurrent calls.
     calls: Semaphore,
-    known: Known,
+    single_flight: SingleFlight,
 }
 impl Converter {
     pub(super) fn new(conversion: Arc<dyn Conversion>) -> Self {
-        Self { conversion, calls: Semaphore::new(CALLS_MAX), known: Known::default() }
+        Self {
+            conversion,
+            calls: Semaphore::new(CALLS_MAX),
+            single_flight: SingleFlight::default(),
+        }
     }
-    /// Where else converted objects are kept: nothing that is found there is converted again.
+    /// Adds another cache of converted objects: those in it are not converted again.
     pub(crate) fn look_into(&self, elsewhere: Weak<dyn Lookup>) {
-        self.known.look_into(elsewhere);
+        self.single_flight.look_into(elsewhere);
     }
 
     /// Stored objects as a row serves them, without resourceVersion, in the same order.
     ///
     /// # Errors
     ///
-    /// The `Status` for whoever asked for this version.
+    /// The `Status` for the request that needs this version.
     ///
-    /// Dropping the future leaves what was not finished to the next who asks.
+    /// If the future is dropped, the next request converts the unfinished objects.
     pub(crate) async fn serve(
         &self,
         row: &Resource,
@@ -70,11 +74,11 @@ impl Converter {
         let mut batches: Vec<Vec<usize>> = Vec::new();
         let mut n_bytes = 0;
         for (idx, object) in objects.iter().enumerate() {
-            let known = match convert::is_version(&object.value, row) {
+            let converted = match convert::is_version(&object.value, row) {
                 true => Some(convert::refreshed(row, &object.value, object.revision)?),
-                false => self.known.get(&object.key, object.revision),
+                false => self.single_flight.get(&object.key, object.revision),
             };
-            if known.is_none() {
+            if converted.is_none() {
                 n_bytes += object.value.len();
                 match batches.last_mut() {
                     Some(batch)
@@ -88,7 +92,7 @@ impl Converter {
                     }
                 }
             }
-            served.push(known);
+            served.push(converted);
             if idx % SLICE_OBJECTS == SLICE_OBJECTS - 1 {
                 tokio::task::yield_now().await;
             }
@@ -104,7 +108,7 @@ impl Converter {
         Ok(served.into_iter().flatten().collect())
     }
 
-    /// The same of one object.
+    /// The same for one object.
     ///
     /// # Errors
     ///
@@ -117,7 +121,7 @@ impl Converter {
         let served = self.serve(row, &[object]).await?.pop();
         served.ok_or_else(nothing)
     }
-    /// An object as a row serves it that is at no revision: nothing is remembered of it.
+    /// An object without a revision, as a row serves it. The result is not cached.
     ///
     /// # Errors
     ///
@@ -127,13 +131,13 @@ impl Converter {
             return Ok(object.clone());
         }
         let api_version = row.group_version().to_string();
-        let to = To { kind: row.group_kind(), api_version, schema: &row.schema };
-        let shown = self.call(&to, vec![object.clone()]).await?.pop();
+        let target = Target { kind: row.group_kind(), api_version, schema: &row.schema };
+        let shown = self.call(&target, vec![object.clone()]).await?.pop();
         shown.map(|shown| encode::to_bytes(&shown)).ok_or_else(nothing)
     }
 
-    /// One batch of objects of other versions: converts those that nobody is converting, and waits
-    /// for the others.
+    /// One batch of objects of other versions: converts those that are not being converted, and
+    /// waits for the others.
     async fn batch(
         &self,
         row: &Resource,
@@ -141,7 +145,7 @@ impl Converter {
         batch: &[usize],
     ) -> Result<Vec<Bytes>, ApiError> {
         let api_version = row.group_version().to_string();
-        let to = To { kind: row.group_kind(), api_version, schema: &row.schema };
+        let target = Target { kind: row.group_kind(), api_version, schema: &row.schema };
         let mut served: Vec<Option<Bytes>> = vec![None; batch.len()];
         loop {
             let missing: Vec<usize> = (0..batch.len()).filter(|n| served[*n].is_none()).collect();
@@ -152,13 +156,13 @@ impl Converter {
                 let object = &objects[batch[n]];
                 (object.key.clone(), object.revision)
             };
-            let (found, claim) = self.known.claim(missing.iter().map(|n| name(*n)));
+            let (found, claim) = self.single_flight.claim(missing.iter().map(|n| name(*n)));
             let (mut mine, mut flights) = (Vec::new(), Vec::new());
             for (n, found) in missing.into_iter().zip(found) {
                 match found {
-                    Found::Here(object) => served[n] = Some(object),
-                    Found::Mine => mine.push(n),
-                    Found::Coming(flight) => flights.push(flight),
+                    Found::Converted(object) => served[n] = Some(object),
+                    Found::Claimed => mine.push(n),
+                    Found::InFlight(flight) => flights.push(flight),
                 }
             }
             if !mine.is_empty() {
@@ -168,7 +172,7 @@ impl Converter {
                     .map(|object| convert::refreshed(row, &object.value, object.revision))
                     .collect();
                 let answer = match sent {
-                    Ok(sent) => self.call(&to, sent).await,
+                    Ok(sent) => self.call(&target, sent).await,
                     Err(error) => Err(error),
                 };
                 match answer {
@@ -177,7 +181,7 @@ impl Converter {
                             served[*n] = Some(encode::to_bytes(&tree));
                         }
                         let here = |n: &usize| served[*n].clone().map(|object| (name(*n), object));
-                        claim.land(mine.iter().filter_map(here));
+                        claim.complete(mine.iter().filter_map(here));
                     }
                     Err(error) => {
                         claim.fail(&error);
@@ -191,7 +195,7 @@ impl Converter {
         }
     }
 
-    /// A tree in the version that is stored; nothing is remembered of it.
+    /// A tree in the storage version. The result is not cached.
     ///
     /// # Errors
     ///
@@ -200,24 +204,23 @@ impl Converter {
         let mut version = row.group_version();
         version.version = row.storage_version.clone();
         let schema = row.stored.as_ref().map_or(&row.schema, |stored| &stored.schema);
-        let to = To { kind: row.group_kind(), api_version: version.to_string(), schema };
-        let mut answer = self.call(&to, vec![encode::to_bytes(tree)]).await?;
+        let target = Target { kind: row.group_kind(), api_version: version.to_string(), schema };
+        let mut answer = self.call(&target, vec![encode::to_bytes(tree)]).await?;
         answer.pop().ok_or_else(nothing)
     }
 
-    async fn call(&self, to: &To<'_>, sent: Vec<Bytes>) -> Result<Vec<Value>, ApiError> {
+    async fn call(&self, target: &Target<'_>, sent: Vec<Bytes>) -> Result<Vec<Value>, ApiError> {
         let failed = |first: Option<&Bytes>, text: String| {
             let skim = first.and_then(|first| Skim::of(first).ok()).unwrap_or_default();
-            let (version, kind) = (skim.api_version, &to.kind.kind);
+            let (version, kind) = (skim.api_version, &target.kind.kind);
             // As the reference's: without a reason.
             ApiError::unclassified(format!("conversion webhook for {version}, Kind={kind} {text}"))
         };
         let permit = self.calls.acquire().await;
         let objects = sent.clone();
-        let (kind, api_version) = (to.kind.clone(), to.api_version.clone());
+        let (kind, api_version) = (target.kind.clone(), target.api_version.clone());
         let request = ConversionRequest { kind, api_version, objects };
-        // Somebody else's code: a panic of it is an answer like another. Nothing of ours is left
-        // half done by it.
+        // Code of the embedder: a panic counts as an error. No state of ours is left half done.
         let conversion = async { self.conversion.convert(request).await };
         let answer = AssertUnwindSafe(conversion).catch_unwind();
         let came = match tokio::time::timeout(CALL_TIMEOUT, answer).await {
@@ -227,11 +230,11 @@ impl Converter {
         };
         drop(permit);
         let came = came.map_err(|error| failed(sent.first(), format!("failed: {error}")))?;
-        check::answer(to, &sent, came).await.map_err(|text| failed(sent.first(), text))
+        check::answer(target, &sent, came).await.map_err(|text| failed(sent.first(), text))
     }
 }
 
-/// As many objects come as went: [`check`] has seen to it.
+/// Cannot happen: [`check`] has compared the number of objects.
 fn nothing() -> ApiError {
     ApiError::internal("a conversion without an object")
 }

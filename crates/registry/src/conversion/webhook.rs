@@ -1,4 +1,4 @@
-//! What a definition says about its conversion.
+//! The conversion of a definition.
 use super::{Conversion, ConversionProvider, Converter};
 use crate::catalog::Resource;
 use parking_lot::Mutex;
@@ -13,13 +13,13 @@ pub(crate) struct Webhook {
     spec: Value,
     /// Objects may be stored in more than one version.
     is_mixed: bool,
-    /// Found when an object is first converted.
+    /// Created when an object is first converted.
     conversion: OnceLock<Option<Arc<dyn Conversion>>>,
-    /// By served version; they are few.
+    /// By served version; there are few.
     converters: Mutex<Vec<(Arc<str>, Arc<Converter>)>>,
 }
 impl Webhook {
-    /// Of a definition; `None` for other strategies.
+    /// From a definition; `None` for other strategies.
     pub(crate) fn of(definition: &Value) -> Option<Arc<Self>> {
         let spec = &definition["spec"]["conversion"];
         if spec["strategy"] != "Webhook" {
@@ -30,8 +30,8 @@ impl Webhook {
         let (conversion, converters) = (OnceLock::new(), Mutex::default());
         Some(Arc::new(Self { spec: spec.clone(), is_mixed, conversion, converters }))
     }
-    /// What makes a row's version of stored objects. `None`: they are of that version, or nobody
-    /// can make it.
+    /// The converter from stored objects to a row's version. `None`: they have that version, or
+    /// there is no converter.
     pub(crate) fn served(
         &self,
         provider: &dyn ConversionProvider,
@@ -40,14 +40,14 @@ impl Webhook {
         let is_stored = row.gvk.version == row.storage_version && !self.is_mixed;
         if is_stored { None } else { self.converter(provider, &row.group_kind(), &row.gvk.version) }
     }
-    /// What makes a version of objects.
+    /// The converter to a version.
     pub(crate) fn converter(
         &self,
         provider: &dyn ConversionProvider,
         kind: &GroupKind,
         version: &Arc<str>,
     ) -> Option<Arc<Converter>> {
-        // The provider is somebody else's code: it is asked outside the lock.
+        // The provider is code of the embedder: it is called outside the lock.
         let conversion = self.conversion.get_or_init(|| provider.conversion(kind, &self.spec));
         let conversion = conversion.clone()?;
         let mut converters = self.converters.lock();

@@ -1,4 +1,4 @@
-//! The objects of a definition that is being deleted go before it does.
+//! Deletes the objects of a terminating definition before the definition is removed.
 use super::fence::{self, State};
 use super::{Definition, RETRY_PERIOD, loopback, row, update};
 use crate::attributes::Target;
@@ -18,25 +18,23 @@ use setpoint_store::{At, RangeRequest, Revision};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait for objects that finalizers hold before looking again, when nothing is heard of
-/// them.
+/// Maximum pause before the next check for objects with finalizers.
 ///
 /// Five seconds, as Kubernetes' finalizer controller polls.
 const POLL_PERIOD: Duration = Duration::from_secs(5);
-/// How long other servers are given to hear of a deletion: a second, against the milliseconds that
-/// a change takes to reach them.
+/// How long to wait until other servers have seen a deletion: a second; a change takes milliseconds
+/// to reach them.
 const NEWS_PERIOD: Duration = Duration::from_secs(1);
-/// Objects read at once.
+/// Objects per read.
 const PAGE_OBJECTS_MAX: usize = 500;
 
-/// Whether a definition waits for its objects to go.
+/// Whether a definition is terminating and its objects must be deleted.
 pub(super) fn is_due(definition: &Value) -> bool {
     !definition.deletion_timestamp().is_empty()
         && definition.finalizers().contains(&CLEANUP_FINALIZER)
 }
 
-/// Removes the objects, then the finalizer. Returns when the definition waits no more; tries for
-/// ever until then.
+/// Removes the objects, then the finalizer. Retries until the definition is no longer waiting.
 pub(super) async fn run(registry: &Registry, name: &str, uid: &str) {
     loop {
         match attempt(registry, name, uid).await {
@@ -46,7 +44,7 @@ pub(super) async fn run(registry: &Registry, name: &str, uid: &str) {
                 tracing::warn!(%error, %name, "remove the objects of a custom resource definition");
                 let message = format!("could not delete instances: {error}");
                 let failed = condition("True", "InstanceDeletionFailed", &message);
-                // The condition is for people to read; without it the next attempt is as good.
+                // The condition is informational: its write may fail.
                 _ = change(registry, name, uid, Some(failed), false).await;
                 tokio::time::sleep(RETRY_PERIOD).await;
             }
@@ -58,7 +56,7 @@ fn condition(status: &str, reason: &str, message: &str) -> Value {
     json!({"type": "Terminating", "status": status, "reason": reason, "message": message})
 }
 
-/// One turn; `true` when there is nothing left to do.
+/// One attempt; `true` if nothing is left to do.
 async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, ApiError> {
     let Some((definition, at)) = due(registry, name, uid).await? else { return Ok(true) };
     if !condition_is_true(&definition.object, "Established") {
@@ -66,8 +64,8 @@ async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, Api
         change(registry, name, uid, Some(never), true).await?;
         return Ok(true);
     }
-    // Written before creates are refused: no object comes in behind it. A schema that has changed
-    // just now moves it once more.
+    // Written before creates are refused, so that no object is created after it. A schema change at
+    // the same time moves the fence once more.
     let state = State::of(&definition);
     let fence =
         fence::establish(&*registry.inner.store, name, &state).await.map_err(store_error)?;
@@ -80,8 +78,7 @@ async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, Api
     change(registry, name, uid, Some(busy), false).await?;
     let mut seen = delete_all(registry, row, at).await?;
     if seen.is_none() && registry.inner.is_shared {
-        // Another server that has yet to hear of the deletion may have taken an object in
-        // meanwhile.
+        // Another server that has not seen the deletion may have created an object in the meantime.
         tokio::time::sleep(NEWS_PERIOD).await;
         seen = left(registry, row).await?;
     }
@@ -94,12 +91,12 @@ async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, Api
     Ok(true)
 }
 
-/// Deletes every object there was at a revision, as anyone's DELETE does. `None` when none is left,
-/// else the revision at which some were.
+/// Deletes every object that existed at a revision, with ordinary DELETE requests. `None` if none
+/// is left; otherwise the revision at which some existed.
 ///
-/// At that revision the definition waited for its objects to go, so all of them were its own.
-/// Another server may have finished since, and objects of a new definition of the same name may lie
-/// there: those have other uids, and are left alone.
+/// At that revision the definition was terminating, so all of them were its own. Another server may
+/// have finished since, and objects of a new definition of the same name may exist under the same
+/// keys: those have other uids, and are not deleted.
 async fn delete_all(
     registry: &Registry,
     row: &Arc<Resource>,
@@ -139,7 +136,7 @@ async fn delete_all(
     left(registry, row).await
 }
 
-/// The revision at which there is an object, if there is one now.
+/// The revision at which an object exists, if one exists now.
 async fn left(registry: &Registry, row: &Resource) -> Result<Option<Revision>, ApiError> {
     let prefix = Bytes::from(row.storage_prefix.as_bytes().to_vec());
     let request = RangeRequest { limit: 1, ..RangeRequest::prefix(prefix) };
@@ -152,13 +149,12 @@ async fn wait(registry: &Registry, row: &Resource, after: Revision) -> Result<()
     let prefix = Bytes::from(row.storage_prefix.as_bytes().to_vec());
     let mut feed = registry.inner.store.changes(prefix, after).await.map_err(store_error)?;
     let changed = async { while feed.next().await.is_ok_and(|batch| batch.changes.is_empty()) {} };
-    // Elapsed or not: look again.
+    // Check again in either case.
     _ = tokio::time::timeout(POLL_PERIOD, changed).await;
     Ok(())
 }
 
-/// The definition if it still is the one that waits for its objects to go, and a revision at which
-/// it did.
+/// The definition if it is still the terminating one, and a revision at which it was.
 async fn due(
     registry: &Registry,
     name: &str,
@@ -172,8 +168,7 @@ async fn due(
     Ok(is_it.then_some((definition, found.revision)))
 }
 
-/// Sets a condition and, with `release`, takes the finalizer away; tries again when somebody else
-/// was faster.
+/// Sets a condition and, with `release`, removes the finalizer. Retries after a conflict.
 async fn change(
     registry: &Registry,
     name: &str,

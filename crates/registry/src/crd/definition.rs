@@ -1,5 +1,5 @@
-//! A stored definition: its bytes, and a small tree of what its names, conditions and rows are made
-//! of.
+//! A stored definition: its bytes, and a small tree of the parts that determine its names,
+//! conditions and rows.
 use crate::catalog::DefinitionSource;
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -10,35 +10,35 @@ use setpoint_store::{Revision, is_sealed};
 use std::fmt;
 use std::sync::Arc;
 
-/// The annotation that conditions are made of. No other is looked at.
+/// The annotation that conditions depend on. No other is read.
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
-/// A definition as it is stored, or will be in a moment.
+/// A definition as it is stored, or is about to be.
 #[derive(Debug, Clone)]
 pub(super) struct Definition {
-    /// The object without schemas, field ownership and most annotations, which are by far the most
-    /// of it.
+    /// The object without schemas, field ownership and most annotations, which are most of its
+    /// size.
     pub(super) object: Value,
     /// As stored; shared with the watch cache.
     pub(super) bytes: Bytes,
-    /// Changed last at.
+    /// The revision of its last change.
     pub(super) modified: Revision,
-    /// Created at: who came first takes a name.
+    /// The revision of its creation: the oldest definition gets a name.
     pub(super) created: Revision,
 }
 impl Definition {
-    /// Reads stored bytes.
+    /// Parses stored bytes.
     ///
     /// # Errors
     ///
-    /// They are encrypted with an unknown key, or no JSON.
+    /// They are encrypted with an unknown key, or are not JSON.
     pub(super) fn read(
         bytes: Bytes,
         modified: Revision,
         created: Revision,
     ) -> Result<Self, ApiError> {
         if is_sealed(&bytes) {
-            // Says so.
+            // Returns the error.
             crate::stored::tree(&bytes)?;
         }
         let mut input = serde_json::Deserializer::from_slice(&bytes);
@@ -47,7 +47,7 @@ impl Definition {
         })?;
         Ok(Self { object, bytes, modified, created })
     }
-    /// Steps with every change of the spec.
+    /// Increases with every change of the spec.
     pub(super) fn generation(&self) -> i64 {
         self.object["metadata"]["generation"].as_i64().unwrap_or(0)
     }
@@ -55,13 +55,13 @@ impl Definition {
     pub(super) fn is_terminating(&self) -> bool {
         !self.object.deletion_timestamp().is_empty()
     }
-    /// Where its schemas are read from.
+    /// The source of its schemas.
     pub(super) fn source(&self) -> Arc<DefinitionSource> {
         Arc::new(DefinitionSource::new(self.object.uid(), self.generation(), self.bytes.clone()))
     }
 }
 
-/// What part of a definition is read, which says what of it is left out.
+/// A part of a definition, which determines the members that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Root,
@@ -70,7 +70,7 @@ enum Part {
     Other,
 }
 impl Part {
-    /// The part that a member is; `None`: it is left out.
+    /// The part for a member; `None`: it is skipped.
     fn member(self, name: &str) -> Option<Self> {
         match (self, name) {
             (Self::Root, "metadata") => Some(Self::Metadata),

@@ -1,10 +1,10 @@
-//! Fences: per definition a key of the store that every write of its objects compares (see
+//! Fences: for each definition a store key that every write of its objects compares (see
 //! [`Fence`]).
 //!
-//! A fence is written whenever rows of another schema, or rows that refuse creates, take the place
-//! of a definition's rows, and before those are served. Its value says which state of the
-//! definition it stands for, so that several servers over one store agree on it, and so that a
-//! server that starts again knows since when the schema is in force.
+//! A fence is written whenever a definition's rows are replaced by rows with another schema, or by
+//! rows that refuse creates, and before those are served. Its value names the state of the
+//! definition, so that several servers over one store agree on it, and so that a restarted server
+//! knows since when the schema applies.
 //!
 //! ```text
 //! /registry/apiextensions.k8s.io/schema.fences/foos.ex.io
@@ -21,25 +21,25 @@ use setpoint_store::{
 };
 use std::collections::BTreeMap;
 
-/// Where the fences are.
+/// The key prefix of fences.
 pub(super) const PREFIX: &str = keys::SCHEMA_FENCES;
-/// How often a fence is looked at anew when others write it at the same time.
+/// How often a fence is read again when others write it at the same time.
 ///
-/// Each turn that is lost is one that another server has won; there are as many turns as servers, a
+/// Each failed attempt is a success of another server; there are as many attempts as servers, a
 /// handful.
 const ATTEMPTS_MAX: usize = 16;
 
-/// The state of a definition that a fence stands for.
+/// The state of a definition that a fence names.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct State {
     uid: String,
     generation: i64,
     terminating: bool,
-    /// The revision at which the definition came into this state, or a later one: newer states win.
+    /// The revision at which the definition got this state, or a later one: newer states win.
     definition: u64,
 }
 impl State {
-    /// Of a definition as it is.
+    /// The present state of a definition.
     pub(super) fn of(definition: &Definition) -> Self {
         Self {
             uid: definition.object.uid().to_owned(),
@@ -48,7 +48,7 @@ impl State {
             definition: definition.modified.0,
         }
     }
-    /// Whether two states are served by the same rows.
+    /// Whether the same rows serve both states.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (&self.uid, self.generation, self.terminating)
             == (&other.uid, other.generation, other.terminating)
@@ -57,7 +57,7 @@ impl State {
     pub(super) fn is_same_object(&self, other: &Self) -> bool {
         self.uid == other.uid
     }
-    /// Whether objects are held to the same schemas in both.
+    /// Whether both have the same schemas.
     pub(super) fn is_same_schema(&self, other: &Self) -> bool {
         self.is_same_object(other) && self.generation == other.generation
     }
@@ -66,19 +66,19 @@ impl State {
 fn key(name: &str) -> Bytes {
     format!("{PREFIX}{name}").into()
 }
-/// What a fence stands for. `None` for one of another history, copied into this store: it would
-/// have been written before the definition it was written for.
+/// The state that a fence names. `None` for a fence of another history that was copied into this
+/// store: its revision is lower than the definition's.
 fn state(kv: &KeyValue) -> Option<State> {
     let state: State = serde_json::from_slice(&kv.value).ok()?;
     (state.definition <= kv.modified.0).then_some(state)
 }
 
-/// The fence of a definition in this state, written if it is not there. `None`: the store knows a
+/// The fence of a definition in this state, written if it does not exist. `None`: the store has a
 /// newer state.
 ///
 /// # Errors
 ///
-/// The store cannot serve, or others keep writing the fence.
+/// The store is unavailable, or others keep writing the fence.
 pub(super) async fn establish(
     store: &dyn Store,
     name: &str,
@@ -88,7 +88,8 @@ pub(super) async fn establish(
     let value = Bytes::from(serde_json::to_vec(wanted).unwrap_or_default());
     for _ in 0..ATTEMPTS_MAX {
         let compares = match store.get(&key, At::Latest).await {
-            // It was encrypted with a key that is gone, and says nothing that is not known.
+            // It was encrypted with a key that is no longer available, and contains nothing that is
+            // not known.
             Err(StoreError::Unreadable { .. }) => Vec::new(),
             found => match found?.value {
                 None => vec![Compare::Absent(key.clone())],
@@ -109,22 +110,22 @@ pub(super) async fn establish(
     Err(StoreError::Unavailable(format!("the fence of {name} is written by others")))
 }
 
-/// Removes the fence of a definition that is gone, if it has not been written since.
+/// Removes the fence of a deleted definition, unless it has been written since.
 ///
 /// # Errors
 ///
-/// The store cannot serve.
+/// The store is unavailable.
 pub(super) async fn remove(store: &dyn Store, fence: Fence) -> Result<(), StoreError> {
     let txn = Txn { compares: vec![fence.compare()], ops: vec![Op::Delete(fence.key)], ttl: None };
     store.commit(txn).await.map(|_| ())
 }
 
-/// Removes what definitions that are gone have left behind: fences that were there at `revision`,
-/// when `names` were all the definitions there were.
+/// Removes the fences of deleted definitions: those that existed at `revision`, when `names` were
+/// all definitions.
 ///
 /// # Errors
 ///
-/// The store cannot serve.
+/// The store is unavailable.
 pub(super) async fn sweep<T>(
     store: &dyn Store,
     names: &BTreeMap<String, T>,
@@ -174,13 +175,13 @@ mod tests {
         assert_eq!(same, first);
         let second = establish(&store, "foos", &state(2, false, 4)).await.unwrap().unwrap();
         assert!(second.revision > first.revision);
-        // Who is behind gets none, and takes nothing back.
+        // An outdated server gets no fence, and does not reset it.
         assert_eq!(establish(&store, "foos", &state(1, false, 3)).await.unwrap(), None);
         let again = establish(&store, "foos", &state(2, false, 9)).await.unwrap();
         assert_eq!(again, Some(second.clone()));
         let ending = establish(&store, "foos", &state(2, true, 5)).await.unwrap().unwrap();
         assert!(ending.revision > second.revision);
-        // What was written since stays.
+        // A fence that was written since stays.
         remove(&store, second).await.unwrap();
         let again = establish(&store, "foos", &state(2, true, 9)).await.unwrap();
         assert_eq!(again, Some(ending.clone()));

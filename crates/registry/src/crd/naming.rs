@@ -1,4 +1,4 @@
-//! Which names a definition gets, and its conditions: a pure function of all definitions.
+//! The names and conditions of definitions: a pure function of all definitions.
 use super::Definition;
 use crate::kind::set_condition;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use setpoint_object::time::Timestamp;
 use setpoint_schema::crd::{Approval, approval_of, ca_bundle_valid, condition_is_true};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The accepted names of every group, and who waits for one.
+/// The accepted names of every group, and the definitions that wait for one.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     groups: BTreeMap<String, Group>,
@@ -15,13 +15,13 @@ pub(super) struct Names {
 #[derive(Debug, Default)]
 struct Group {
     used: Used,
-    /// Definitions that did not get all they asked for: when they were created, and their names.
+    /// Definitions that did not get all their names: creation revision and name.
     waiting: BTreeSet<(u64, String)>,
-    /// A name has become free since those who wait were looked at last.
+    /// A name was released since the waiting definitions were last checked.
     has_released: bool,
 }
-/// Names in use and by how many: resources (plural, singular, short) and kinds (kind, list kind) do
-/// not mix.
+/// Names in use, with the number of their users. Resources (plural, singular, short) and kinds
+/// (kind, list kind) are separate.
 #[derive(Debug, Default)]
 struct Used {
     resources: BTreeMap<String, usize>,
@@ -29,24 +29,24 @@ struct Used {
 }
 
 impl Names {
-    /// Notes the names a definition has.
+    /// Adds the names of a definition.
     pub(super) fn take(&mut self, definition: &Value) {
         let group = self.groups.entry(group(definition).to_owned()).or_default();
         group.take(&definition["status"]["acceptedNames"]);
     }
-    /// Forgets a definition, whose names are free now.
+    /// Removes a definition and releases its names.
     pub(super) fn release(&mut self, definition: &Definition) {
         let object = &definition.object;
         let Some(group) = self.groups.get_mut(group(object)) else { return };
         group.release(&object["status"]["acceptedNames"]);
         group.waiting.remove(&(definition.created.0, object.name().to_owned()));
     }
-    /// Gives the definitions that were touched the status they should have, and those that wait for
-    /// a name that has become free; the names of those whose status changed.
+    /// Sets the status of the touched definitions, and of those that wait for a released name.
+    /// Returns the names of the definitions whose status changed.
     ///
-    /// Who was created first takes a name; the others take what is free, and are looked at again
-    /// when a name of their group is released. Costs a look at the names of those definitions, not
-    /// at all there are.
+    /// The oldest definition gets a name. The others get the free ones, and are checked again when
+    /// a name of their group is released. The cost depends on the names of those definitions, not
+    /// on the number of all definitions.
     pub(super) fn settle(
         &mut self,
         definitions: &mut BTreeMap<String, Definition>,
@@ -68,7 +68,7 @@ impl Names {
             let Some(definition) = definitions.get_mut(&name) else { continue };
             let object = &mut definition.object;
             let group = self.groups.entry(group(object).to_owned()).or_default();
-            // A definition on its way out keeps the names it has.
+            // A terminating definition keeps its names.
             if !object.deletion_timestamp().is_empty() {
                 group.waiting.remove(&(created, name));
                 continue;
@@ -127,7 +127,7 @@ fn group(definition: &Value) -> &str {
     definition["spec"]["group"].as_str().unwrap_or("")
 }
 
-/// The status a definition should have.
+/// The status that a definition should have.
 fn status(definition: &Value, used: &Used, now: Timestamp) -> Value {
     let (accepted, conflict) = names(definition, used);
     let mut shell = json!({"status": definition["status"]});
@@ -139,7 +139,7 @@ fn status(definition: &Value, used: &Used, now: Timestamp) -> Value {
     shell["status"].take()
 }
 
-/// Sets the conditions in `shell`, which holds the new status.
+/// Sets the conditions in `shell`, which has the new status.
 fn conditions(
     definition: &Value,
     shell: &mut Value,
@@ -150,7 +150,7 @@ fn conditions(
         let condition = json!({"type": ty, "status": status, "reason": reason, "message": message});
         let list = shell["status"]["conditions"].as_array();
         let present = list.into_iter().flatten().find(|c| c["type"] == ty);
-        // A condition that says the same already keeps what else it has.
+        // An equal condition keeps its other members.
         let same = present.is_some_and(|c| {
             ["status", "reason", "message"].iter().all(|part| c[*part] == condition[*part])
         });
@@ -202,7 +202,7 @@ fn conditions(
     }
 }
 
-/// The names it has from now on, and the last conflict: (reason, message).
+/// The accepted names, and the last conflict: (reason, message).
 fn names(definition: &Value, used: &Used) -> (Map<String, Value>, Option<(&'static str, String)>) {
     let wanted = &definition["spec"]["names"];
     let held = &definition["status"]["acceptedNames"];
@@ -230,7 +230,7 @@ fn names(definition: &Value, used: &Used) -> (Map<String, Value>, Option<(&'stat
                     .collect(),
             }
         };
-        // A short name that is its own already does not clash with itself.
+        // A short name that it has already does not conflict with itself.
         let own = texts(&held[field]);
         let clashes: Vec<String> = texts(&wanted[field])
             .into_iter()

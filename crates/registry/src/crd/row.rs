@@ -1,4 +1,4 @@
-//! A definition's versions as rows.
+//! The versions of a definition as rows.
 use crate::catalog::{
     DefinitionSource, Fence, Resource, ScalePaths, Schema, SelectableField, Stored, SubresourceRow,
     storage_version_hash,
@@ -74,7 +74,7 @@ pub(super) fn stored(
     }
 }
 
-/// Where the objects of a definition are stored.
+/// The key prefix of a definition's objects.
 pub(super) fn storage_prefix(definition: &Value) -> Arc<str> {
     let spec = &definition["spec"];
     keys::custom_prefix(text(spec, "group"), text(&spec["names"], "plural")).into()
@@ -99,7 +99,7 @@ fn row(
     stored: Stored,
 ) -> Resource {
     let spec = &definition["spec"];
-    // What is accepted is served: a name that clashes stays out, and the others keep working.
+    // Only accepted names are served: the others keep working if one clashes.
     let names = &definition["status"]["acceptedNames"];
     let group = text(spec, "group");
     let kind = text(names, "kind");
@@ -115,7 +115,7 @@ fn row(
         short_names: words(&names["shortNames"]),
         categories: words(&names["categories"]),
         subresources: subresources(&gvk, &version["subresources"]),
-        // One schema for both uses: a version's own nodes may be many.
+        // One schema for both uses, because a version's schema may be large.
         schema: match version["storage"] == true {
             true => stored.schema.clone(),
             false => Schema::of_definition(source.clone(), &gvk.version),
@@ -175,7 +175,8 @@ fn selectable(fields: &Value) -> Vec<SelectableField> {
     paths.map(|path| SelectableField::new(path.strip_prefix('.').unwrap_or(path))).collect()
 }
 
-/// The warning of a deprecated version, with a hint to the first newer one that is not.
+/// The warning of a deprecated version, with a hint to the first newer version that is not
+/// deprecated.
 fn deprecation(definition: &Value, version: &Value, kind: &str) -> Option<String> {
     if version["deprecated"] != true {
         return None;
@@ -195,8 +196,8 @@ fn deprecation(definition: &Value, version: &Value, kind: &str) -> Option<String
     Some(format!("{group}/{name} {kind} is deprecated{}", hint.unwrap_or_default()))
 }
 
-/// Orders versions as Kubernetes prefers them: `v2, v1, v1beta1, v3alpha1`, then what looks like no
-/// version, by name.
+/// Orders versions by Kubernetes' preference: `v2, v1, v1beta1, v3alpha1`, then other names in
+/// alphabetical order.
 pub fn compare_versions(a: &str, b: &str) -> Ordering {
     match (parse_version(a), parse_version(b)) {
         (Some(a), Some(b)) => b.cmp(&a),
@@ -206,7 +207,7 @@ pub fn compare_versions(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// (stability, major, minor): larger is preferred.
+/// (stability, major, minor): larger values are preferred.
 fn parse_version(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();

@@ -1,4 +1,4 @@
-//! What is served of the definitions, and the catalog made of it.
+//! The served rows of definitions, and the catalog made from them.
 use super::fence::{self, State};
 use super::{Definition, row};
 use crate::catalog::{Catalog, DefinitionSource, Fence, Group, Resource};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The rows of one definition and what they were made of.
+/// The rows of one definition and their inputs.
 #[derive(Debug)]
 pub(super) struct Served {
     state: State,
@@ -19,42 +19,42 @@ pub(super) struct Served {
     /// See [`crate::catalog::Stored::since`].
     since: u64,
     fence: Fence,
-    /// Somebody else has written the fence since.
+    /// Another server has written the fence since.
     is_overtaken: bool,
     source: Arc<DefinitionSource>,
     retired: Arc<AtomicBool>,
     rows: Vec<Arc<Resource>>,
 }
 impl Served {
-    /// Notes that the fence was written, or removed (`None`), at a revision.
+    /// Records that the fence was written, or removed (`None`), at a revision.
     pub(super) fn note_fence(&mut self, written: Option<u64>) {
         self.is_overtaken = written != Some(self.fence.revision.0);
     }
 }
 
-/// What updates of the served definitions did since the catalog was last sent.
+/// The changes of the served definitions since the last catalog was sent.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// The catalog is another one.
+    /// The catalog has changed.
     pub(super) any: bool,
-    /// Storage prefixes of what is served differently from now on: watchers start over.
+    /// Storage prefixes of resources that are served differently from now on: watches restart.
     pub(super) closed: Vec<Arc<str>>,
-    /// Storage prefixes of what is served no more.
+    /// Storage prefixes of resources that are no longer served.
     pub(super) gone: Vec<Arc<str>>,
-    /// Fences of definitions that are gone.
+    /// Fences of deleted definitions.
     pub(super) fences: Vec<Fence>,
 }
 
-/// Whether a definition is served. Once established it is, whatever becomes of its names.
+/// Whether a definition is served. Once established it is, whatever happens to its names.
 fn is_served(definition: &Value) -> bool {
     condition_is_true(definition, "Established")
 }
 
-/// Brings the served rows of one definition in line with it; unchanged ones are kept.
+/// Updates the served rows of one definition; unchanged ones are reused.
 ///
 /// # Errors
 ///
-/// The store cannot serve. Nothing has changed then.
+/// The store is unavailable. Nothing has changed then.
 pub(super) async fn update(
     served: &mut BTreeMap<String, Served>,
     name: &str,
@@ -75,22 +75,22 @@ pub(super) async fn update(
     let names = &definition.object["status"]["acceptedNames"];
     let known = served.get(name);
     if let Some(known) = known.filter(|known| known.state.is_same(&state)) {
-        // The same schemas, and the older bytes can go.
+        // The same schemas; the older bytes can be freed.
         known.source.renew(definition.bytes.clone());
         if known.names == *names && !known.is_overtaken {
             return Ok(());
         }
     }
-    // Before the rows are served: what was prepared with others cannot be committed any more.
+    // Before the rows are served, so that writes that were prepared with other rows cannot be
+    // committed any more.
     let Some(fence) = fence::establish(&*inner.store, name, &state).await? else {
-        // The store knows a newer state of the definition. It is on its way here.
+        // The store has a newer state of the definition, which will come through the feed.
         return Ok(());
     };
     let same_schema = known.filter(|known| known.state.is_same_schema(&state));
     let is_another = known.is_some_and(|known| !known.state.is_same_object(&state));
     let since = match same_schema {
-        // Others that know nothing of fences may write, too: none of its objects is believed to be
-        // as the schema says.
+        // Writers without fences may exist: none of its objects is assumed to match the schema.
         _ if inner.is_shared => u64::MAX,
         Some(known) if !known.is_overtaken => known.since,
         _ => fence.revision.0,
@@ -117,8 +117,7 @@ pub(super) async fn update(
     Ok(())
 }
 
-/// The rows that are compiled in and those of the definitions. A row that is compiled in is never
-/// replaced.
+/// The compiled-in rows and those of the definitions. Compiled-in rows are never replaced.
 pub(super) fn catalog(
     compiled: &Catalog,
     generation: u64,

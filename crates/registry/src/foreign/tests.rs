@@ -11,13 +11,13 @@ use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
 use setpoint_store::{Compare, MemoryStore, Op, is_sealed};
 use std::task::Poll;
 
-/// One object of each of many kinds, all members filled at random: as JSON and in protobuf, both
+/// One object of each of many kinds, with all members set at random: as JSON and in protobuf, both
 /// written by Go's encoders.
 const REFERENCE: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../schema/tests/data/protobuf.jsonl"));
 const KEY: &str = "/registry/configmaps/default/a";
 
-/// A ConfigMap at rest.
+/// A ConfigMap in its stored form.
 fn config_map(n: &str) -> Bytes {
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -29,7 +29,7 @@ fn config_map(n: &str) -> Bytes {
 fn packed(json: &[u8]) -> Bytes {
     protobuf::object(json).unwrap().into()
 }
-/// In its envelope, but of a kind that nobody knows.
+/// In a valid envelope, but of an unknown kind.
 fn unknown() -> Bytes {
     Bytes::from_static(b"k8s\0\x0a\x0f\x0a\x05x.y/z\x12\x06Strange\x12\0")
 }
@@ -44,7 +44,7 @@ async fn commit(store: &dyn Store, key: &str, value: Option<Bytes>) -> Revision 
 }
 
 #[test]
-fn what_go_wrote_is_read_as_this_registry_would_have_written_it() {
+fn values_that_go_encoded_are_read_in_canonical_form() {
     for line in REFERENCE.lines() {
         let case: Value = serde_json::from_str(line).unwrap();
         let mut value = Bytes::from(STANDARD.decode(case["protobuf"].as_str().unwrap()).unwrap());
@@ -69,17 +69,17 @@ async fn every_way_to_a_value_reads_it() {
     commit(&store, KEY, Some(config_map("3"))).await;
     commit(&*inner, KEY, Some(packed(&config_map("4")))).await;
     commit(&store, KEY, None).await;
-    let mut told = Vec::new();
-    while told.len() < 4 {
+    let mut changes = Vec::new();
+    while changes.len() < 4 {
         for change in feed.next().await.unwrap().changes {
-            told.push((change.value, change.previous.unwrap().value));
+            changes.push((change.value, change.previous.unwrap().value));
         }
     }
     let step = |now: &str, before: &str| (Some(config_map(now)), config_map(before));
     let expected =
         [step("2", "1"), step("3", "2"), step("4", "3"), (None, config_map("4"))].to_vec();
-    assert_eq!(told, expected);
-    // Older states are read as well, and what a commit finds.
+    assert_eq!(changes, expected);
+    // Older states are converted too, and so is the state that a commit returns.
     let range = store.range(all(At::Exactly(before))).await.unwrap().value;
     assert_eq!(range.entries[0].value, config_map("1"));
     commit(&*inner, KEY, Some(packed(&config_map("5")))).await;
@@ -90,14 +90,14 @@ async fn every_way_to_a_value_reads_it() {
         }
         done => panic!("{done:?}"),
     }
-    // What this registry writes is JSON.
+    // This registry writes JSON.
     commit(&store, KEY, Some(config_map("6"))).await;
     let stored = inner.get(KEY.as_bytes(), At::Latest).await.unwrap().value.unwrap();
     assert_eq!(stored.value, config_map("6"));
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_said_to_be_and_stands_in_nobodys_way() {
+async fn an_unreadable_value_fails_its_own_get_only() {
     let inner = Arc::new(MemoryStore::default());
     let store = ForeignStore::new(inner.clone());
     let after = commit(&*inner, KEY, Some(packed(&config_map("1")))).await;
@@ -113,15 +113,15 @@ async fn what_cannot_be_read_is_said_to_be_and_stands_in_nobodys_way() {
     let sealed: Vec<bool> = range.entries.iter().map(|entry| is_sealed(&entry.value)).collect();
     assert_eq!(sealed, [false, true, true]);
     let mut feed = store.changes("/".into(), after).await.unwrap();
-    let mut told = Vec::new();
-    while told.len() < bad.len() {
-        told.extend(feed.next().await.unwrap().changes);
+    let mut changes = Vec::new();
+    while changes.len() < bad.len() {
+        changes.extend(feed.next().await.unwrap().changes);
     }
-    assert!(told.iter().all(|change| is_sealed(change.value.as_ref().unwrap())));
+    assert!(changes.iter().all(|change| is_sealed(change.value.as_ref().unwrap())));
 }
 
 #[tokio::test]
-async fn a_range_of_many_lets_others_have_their_turn() {
+async fn a_range_of_many_values_yields() {
     let inner = Arc::new(MemoryStore::default());
     for n in 0..4 * READ_AT_ONCE {
         let key = format!("/registry/configmaps/default/{n:04}");
@@ -142,7 +142,7 @@ async fn a_range_of_many_lets_others_have_their_turn() {
     }
 }
 
-/// Any value of a type; nothing of it is what protobuf cannot tell from its absence.
+/// Any value of a type, without values that protobuf cannot distinguish from absence.
 fn any_value(ty: &Type, depth: usize, rng: &mut SmallRng) -> Value {
     match ty {
         Type::Str => Value::from(["x", "a b", "\u{e9}\"\\\n", "0"].choose(rng).copied()),
@@ -181,7 +181,7 @@ fn any_defined(definition: &'static Definition, depth: usize, rng: &mut SmallRng
     }
 }
 fn any_object(definition: &'static Definition, depth: usize, rng: &mut SmallRng) -> Value {
-    // Recursive types end somewhere.
+    // Ends the recursion of recursive types.
     let part = if depth < 4 { 0.6 } else { 0.5_f64.powi(i32::try_from(depth).unwrap() - 2) };
     let fields = definition.fields.iter().filter(|field| !field.protobuf.is_empty());
     let chosen: Vec<&Field> = fields.filter(|_| rng.random_bool(part)).collect();
@@ -204,7 +204,7 @@ fn all_that_is_stored_can_be_read() {
 
 proptest! {
     #[test]
-    fn any_object_of_any_kind_is_read_as_it_was_written(at in any::<prop::sample::Index>(), seed in any::<u64>()) {
+    fn any_object_of_any_kind_round_trips(at in any::<prop::sample::Index>(), seed in any::<u64>()) {
         let rows: Vec<_> =
             setpoint_facts::RESOURCES.iter().filter(|row| row.serves("create")).collect();
         let row = at.get(&rows);
@@ -229,7 +229,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(raw in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn no_input_causes_a_panic(raw in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut value = Bytes::from([protobuf::MAGIC, &raw].concat());
         let _ = read(&mut value);
         read_many(&mut value);

@@ -1,4 +1,4 @@
-//! Who somebody is: requests that are answered and not stored.
+//! Authentication reviews: requests that are answered and not stored.
 
 use crate::kind::Kind;
 

@@ -1,4 +1,4 @@
-//! Who may do what: requests that are answered and not stored.
+//! Authorization reviews: requests that are answered and not stored.
 
 use crate::kind::Kind;
 

@@ -1,19 +1,19 @@
-//! Reading members, and the faults that many kinds share.
+//! Accessors for members, and errors that many kinds share.
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
 
-/// The list of a member, empty when absent.
+/// The list in a member, empty if missing.
 pub fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The text of a member, empty when absent.
+/// The text in a member, empty if missing.
 pub fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Reports a value that is none of a list.
+/// Reports a value that is not in a list.
 pub fn one_of(
     value: &Value,
     name: &str,
@@ -29,7 +29,7 @@ pub fn one_of(
     }
 }
 
-/// Reports a number below zero.
+/// Reports a negative number.
 pub fn not_negative(value: &Value, name: &str, path: &field::Path, errors: &mut field::Errors) {
     if let Some(number) = value.get(name).and_then(Value::as_i64).filter(|n| *n < 0) {
         errors.push(field::Error::invalid(
@@ -40,7 +40,7 @@ pub fn not_negative(value: &Value, name: &str, path: &field::Path, errors: &mut 
     }
 }
 
-/// A port is 1 to 65535.
+/// Reports a port outside 1 to 65535.
 pub fn validate_port_number(number: i64, path: field::Path, errors: &mut field::Errors) {
     if !(1..=65_535).contains(&number) {
         errors.push(field::Error::invalid(
@@ -51,7 +51,7 @@ pub fn validate_port_number(number: i64, path: field::Path, errors: &mut field::
     }
 }
 
-/// The parts of a `LabelSelector`.
+/// Validates a `LabelSelector`.
 pub fn validate_label_selector(selector: &Value, path: &field::Path, errors: &mut field::Errors) {
     validate_labels(selector.get("matchLabels"), &path.child("matchLabels"), errors);
     for (i, expression) in list(selector, "matchExpressions").iter().enumerate() {
@@ -85,10 +85,10 @@ pub fn validate_label_selector(selector: &Value, path: &field::Path, errors: &mu
     }
 }
 
-/// The most bytes that keys and values of one object's annotations may have together: 256 KiB, as
+/// Maximum total bytes of keys and values of one object's annotations: 256 KiB, as
 /// `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 262_144;
-/// Validates labels, here or in a pod template.
+/// Validates labels of an object or a pod template.
 pub fn validate_labels(labels: Option<&Value>, path: &field::Path, errors: &mut field::Errors) {
     for (key, value) in members(labels) {
         for message in name::qualified_name(key) {
@@ -99,7 +99,7 @@ pub fn validate_labels(labels: Option<&Value>, path: &field::Path, errors: &mut 
         }
     }
 }
-/// Validates annotations, here or in a pod template.
+/// Validates annotations of an object or a pod template.
 pub fn validate_annotations(
     annotations: Option<&Value>,
     path: &field::Path,
@@ -119,8 +119,8 @@ pub fn validate_annotations(
 fn members(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
     value.and_then(Value::as_object).into_iter().flatten()
 }
-/// Sets a condition of an object's status by its type; the transition time moves with its status
-/// only.
+/// Sets a condition of an object's status by its type. The transition time changes only with the
+/// condition's status.
 pub fn set_condition(object: &mut Value, mut condition: Value, now: Timestamp) {
     if !object["status"].is_object() {
         object["status"] = json!({});

@@ -6,9 +6,9 @@ use setpoint_object::Scope;
 
 /// A kind that an embedder compiles in: a row with its own rules, and how it is served.
 ///
-/// It is served, discovered, published in OpenAPI, listed as a Table, watched, patched and applied
-/// as a custom resource is. What a definition cannot say, its [`Kind`] does in code: defaults,
-/// validation against the stored object, immutable parts, cells.
+/// It is served like a custom resource: discovery, OpenAPI, Tables, watch, patch and apply. Its
+/// [`Kind`] can do in code what a definition cannot express: defaults, validation against the
+/// stored object, immutable parts, cells.
 ///
 /// ```
 /// use serde_json::json;
@@ -33,14 +33,14 @@ pub struct CompiledKind {
     pub(crate) headings: Vec<ColumnDefinition>,
 }
 impl CompiledKind {
-    /// A kind served in one version under a plural name. `schema` is a structural OpenAPI v3
-    /// schema, as a definition's `openAPIV3Schema`: fields that it does not declare are pruned.
-    /// Namespaced unless [`scope`](Self::scope) says otherwise.
+    /// A kind that is served in one version under a plural name. `schema` is a structural OpenAPI
+    /// v3 schema, as a definition's `openAPIV3Schema`: fields that it does not declare are pruned.
+    /// Namespaced by default; see [`scope`](Self::scope).
     ///
     /// # Panics
     ///
-    /// The group has no dot, or the plural is no lower-case DNS label: their keys would be those of
-    /// another resource.
+    /// The group has no dot, or the plural is not a lower-case DNS label: its keys could be those
+    /// of another resource.
     pub fn new(kind: &'static Kind, version: &str, resource: &str, schema: Value) -> Self {
         let group = kind.group;
         assert!(group.contains('.'), "the group {group:?} of a compiled-in kind needs a dot");

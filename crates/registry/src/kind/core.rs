@@ -25,6 +25,6 @@ pub(super) static SERVICE_ACCOUNT: Kind = Kind {
     ..Kind::plain("", "ServiceAccount")
 };
 
-/// Binding: it is not stored, it places a pod.
+/// Binding: not stored; it assigns a pod to a node.
 pub(super) static BINDING: Kind =
     Kind { actions: &[("", Action::Bind)], ..Kind::plain("", "Binding") };

@@ -1,15 +1,15 @@
-//! What ConfigMaps and Secrets share: maps of data, bounded, perhaps immutable.
+//! Shared by ConfigMaps and Secrets: maps of data with a size limit, optionally immutable.
 use serde_json::{Map, Value};
 use setpoint_object::field;
 
-/// The most data a ConfigMap or Secret holds, in bytes: 1 MiB, as Kubernetes' `MaxSecretSize`.
+/// Maximum data of a ConfigMap or Secret in bytes: 1 MiB, as Kubernetes' `MaxSecretSize`.
 pub(super) const DATA_BYTES_MAX: usize = 1_048_576;
 
 pub(super) fn map<'a>(object: &'a Value, name: &str) -> Option<&'a Map<String, Value>> {
     object.get(name).and_then(Value::as_object)
 }
 
-/// Bytes of a base64 text, without decoding it.
+/// The decoded length of a base64 text.
 pub(super) fn decoded_len(text: &str) -> usize {
     text.trim_end_matches('=').len() * 3 / 4
 }

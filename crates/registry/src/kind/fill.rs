@@ -1,18 +1,18 @@
-//! Filling what is absent.
+//! Helpers for defaults.
 use super::Members;
 use serde_json::{Map, Value};
 
-/// What defaulting does to an object. Members of an unexpected type are left alone.
+/// Sets defaults in an object. Members of an unexpected type are not changed.
 pub trait Fill {
-    /// Sets a member that is absent or null (a pointer that Go always encodes).
+    /// Sets a member that is missing or null (a pointer that Go always encodes).
     fn absent(&mut self, name: &str, value: impl Into<Value>);
     /// A member that is an object.
     fn object(&mut self, name: &str) -> Option<&mut Members>;
-    /// A member that is an object, created empty when absent; `None` when it is something else.
+    /// A member that is an object, created empty if missing; `None` if it has another type.
     fn object_or_new(&mut self, name: &str) -> Option<&mut Members>;
     /// The objects in a member that is a list.
     fn each(&mut self, name: &str) -> impl Iterator<Item = &mut Members>;
-    /// A member that is a string, empty otherwise.
+    /// A string member; empty if it is missing or has another type.
     fn text(&self, name: &str) -> &str;
 }
 

@@ -1,8 +1,8 @@
-//! Addresses of a load balancer, of Services and Ingresses.
+//! Load balancer addresses of Services and Ingresses.
 use crate::table::cell;
 use serde_json::Value;
 
-/// Addresses of the load balancer, sorted, once each.
+/// Addresses of the load balancer, sorted, without duplicates.
 pub(super) fn load_balancer(object: &Value) -> Vec<String> {
     let mut all: Vec<String> = cell::list(object, "status.loadBalancer.ingress")
         .iter()

@@ -16,8 +16,8 @@ pub(super) fn spec(pod: &mut Members) {
     pod.absent("securityContext", json!({}));
     pod.absent("terminationGracePeriodSeconds", 30);
     pod.absent("schedulerName", "default-scheduler");
-    // `serviceAccount` is the older name of `serviceAccountName`: both are shown, the newer one
-    // decides.
+    // `serviceAccount` is the older name of `serviceAccountName`. Both are set; the newer one takes
+    // precedence.
     if let Some(name) = pod.get("serviceAccountName").cloned() {
         pod.insert("serviceAccount".to_owned(), name);
     } else if let Some(name) = pod.get("serviceAccount").cloned() {
@@ -75,7 +75,7 @@ pub(super) fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-/// A resource that is limited but not requested is requested at its limit.
+/// A resource with a limit and no request is requested at its limit.
 pub(super) fn requests_from_limits(container: &mut Members) {
     let Some(resources) = container.object("resources") else { return };
     let Some(Value::Object(limits)) = resources.get("limits").cloned() else { return };
@@ -86,7 +86,7 @@ pub(super) fn requests_from_limits(container: &mut Members) {
     }
 }
 
-/// On the host's network a container's port is the host's.
+/// With host networking, a container's port is the host's port.
 pub(super) fn host_ports(container: &mut Members) {
     for port in container.each("ports") {
         if let Some(number) = port.get("containerPort").cloned() {
@@ -95,7 +95,7 @@ pub(super) fn host_ports(container: &mut Members) {
     }
 }
 
-/// `0644`, as JSON writes it.
+/// `0644` in decimal, as in JSON.
 const MODE: i32 = 0o644;
 
 /// An hour, the lifetime of projected service account tokens.

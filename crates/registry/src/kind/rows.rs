@@ -1,4 +1,4 @@
-//! The one list of built-in kinds.
+//! The list of built-in kinds.
 use super::*;
 
 /// Every built-in kind, by module.

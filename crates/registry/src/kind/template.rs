@@ -1,4 +1,4 @@
-//! Pods and pod templates: what they must say.
+//! Validation of pods and pod templates.
 use crate::kind::{
     list, not_negative, one_of, text, validate_annotations, validate_labels, validate_port_number,
 };
@@ -6,7 +6,7 @@ use serde_json::Value;
 use setpoint_object::{field, name};
 use std::collections::{BTreeMap, HashSet};
 
-/// Labels of a template. The API's path to them leaves out `metadata`.
+/// Validates the labels of a template. The API's path to them omits `metadata`.
 pub(super) fn validate_template_labels(
     template: &Value,
     path: &field::Path,
@@ -14,7 +14,7 @@ pub(super) fn validate_template_labels(
 ) {
     validate_labels(template["metadata"].get("labels"), &path.child("labels"), errors);
 }
-/// A template of a workload.
+/// Validates a workload's template.
 pub(super) fn validate_template(template: &Value, path: &field::Path, errors: &mut field::Errors) {
     validate_template_labels(template, path, errors);
     let annotations = template["metadata"].get("annotations");
@@ -66,7 +66,7 @@ pub(super) fn validate_spec(spec: &Value, path: &field::Path, errors: &mut field
     }
 }
 
-/// The name of a volume or a container: a label that no other has.
+/// Validates the name of a volume or a container: a unique label.
 fn validate_name<'a>(
     item: &'a Value,
     names: &mut HashSet<&'a str>,
@@ -84,7 +84,7 @@ fn validate_name<'a>(
         errors.push(field::Error::duplicate(path, &name.into()));
     }
 }
-/// The names that mounts may use.
+/// Validates volumes and returns the names that mounts may use.
 fn validate_volumes<'a>(
     volumes: &'a [Value],
     path: &field::Path,
@@ -172,7 +172,8 @@ fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut field::Error
     }
 }
 
-/// `BestEffort`, `Burstable` or `Guaranteed`, from the cpu and memory that containers ask for.
+/// `BestEffort`, `Burstable` or `Guaranteed`, from the cpu and memory requests and limits of the
+/// containers.
 pub(super) fn qos_class(pod: &Value) -> &'static str {
     let spec = &pod["spec"];
     let mut requests: BTreeMap<(usize, &str), &str> = BTreeMap::new();
@@ -193,7 +194,7 @@ pub(super) fn qos_class(pod: &Value) -> &'static str {
         return "BestEffort";
     }
     let is_limited = limits.len() == 2 * containers.len();
-    // A limit without a request is the request, too.
+    // A limit without a request is also the request.
     let is_reserved = requests.iter().all(|(key, amount)| limits.get(key) == Some(amount));
     if is_limited && is_reserved { "Guaranteed" } else { "Burstable" }
 }

@@ -1,4 +1,4 @@
-//! Defaults that kinds fill in code.
+//! Defaults that kinds set in code.
 use super::fill_defaults;
 use serde_json::{Value, json};
 use setpoint_schema::{builtin, decode};
@@ -46,7 +46,7 @@ fn zero_of_a_plain_field_counts_as_absent() {
 }
 
 #[test]
-fn a_pod_on_the_host_network_takes_host_ports() {
+fn host_network_sets_the_host_ports_of_a_pod() {
     let container = json!({"name": "c", "ports": [{"containerPort": 80}]});
     let pod =
         stored("", "v1", "Pod", json!({"spec": {"hostNetwork": true, "containers": [container]}}));
@@ -100,7 +100,7 @@ fn definitions_get_names_and_conversion() {
 }
 
 #[test]
-fn autoscalers_of_v1_aim_at_the_processor_unless_told_otherwise() {
+fn autoscalers_of_v1_target_cpu_by_default() {
     let scaler = |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {"maxReplicas": 1, "scaleTargetRef": {"kind": "A", "name": "b"}}});
     let plain = stored("autoscaling", "v1", "HorizontalPodAutoscaler", scaler(json!({})));
     assert_eq!(plain["spec"]["targetCPUUtilizationPercentage"], 80);

@@ -1,8 +1,8 @@
-//! What volumes, claims and their classes show.
+//! Cells of volumes, claims and their classes.
 use crate::table::cell;
 use serde_json::Value;
 
-/// The annotation that names a volume's or claim's class since before there was a field.
+/// The annotation with a volume's or claim's class from before there was a field.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
@@ -17,7 +17,7 @@ pub(super) fn class_name(object: &Value) -> Value {
     class.into()
 }
 
-/// `RWO,ROX,RWX,RWOP`: those given, in this order.
+/// `RWO,ROX,RWX,RWOP`: those that are set, in this order.
 pub(super) fn access_modes(modes: &[Value]) -> String {
     let short = [
         ("ReadWriteOnce", "RWO"),
@@ -33,7 +33,7 @@ pub(super) fn phase(object: &Value) -> &str {
     if cell::deleting(object) { "Terminating" } else { cell::text(object, "status.phase") }
 }
 
-/// The name, marked when an annotation makes the class the default.
+/// The name, marked if an annotation makes the class the default.
 pub(super) fn class_title(object: &Value, annotations: &[&str]) -> Value {
     let default = annotations.iter().any(|key| annotation(object, key) == "true");
     let name = cell::text(object, "metadata.name");

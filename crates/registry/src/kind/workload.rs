@@ -1,4 +1,4 @@
-//! What keeps pods running: a selector and a template that fit each other.
+//! Workloads: a selector and a template that match.
 use crate::kind::template::validate_template;
 use crate::kind::{list, not_negative, text, validate_label_selector};
 use crate::table::cell;
@@ -7,14 +7,13 @@ use setpoint_object::field;
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
 
-/// How many old revisions a workload keeps.
+/// Old revisions that a workload keeps.
 pub(super) const REVISIONS: i32 = 10;
 
-/// Where their containers are.
+/// The path of their containers.
 pub(super) const TEMPLATE_CONTAINERS: &str = "spec.template.spec.containers";
 
-/// The first cells of Deployment and StatefulSet: the name, and how many replicas of how many are
-/// ready.
+/// The first cells of Deployment and StatefulSet: name, and ready replicas of all replicas.
 pub(super) fn name_and_ready(object: &Value) -> [Value; 2] {
     let [ready, wanted] =
         ["status.readyReplicas", "spec.replicas"].map(|path| cell::int(object, path));
@@ -29,10 +28,10 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut field::
     }
 }
 
-/// What is asked of the template: (template, path, errors).
+/// Validation of the template: (template, path, errors).
 type ValidateTemplate = fn(&Value, &field::Path, &mut field::Errors);
 
-/// Selector, template and numbers. `noun`: the kind's word in the API's texts.
+/// Validates selector, template and numbers. `noun`: the kind's word in API messages.
 pub(super) fn validate_common(
     object: &Value,
     noun: &str,
@@ -87,7 +86,7 @@ pub(super) fn mismatch(template: &field::Path, labels: &Value) -> field::Error {
     )
 }
 
-/// Workloads that keep running restart always, and have no deadline.
+/// Workloads that run indefinitely always restart and have no deadline.
 pub(super) fn validate_always(
     template: &Value,
     path: &field::Path,
@@ -103,7 +102,7 @@ pub(super) fn validate_always(
         ));
     }
     if template["spec"].get("activeDeadlineSeconds").is_some() {
-        // Deployments answer with the word of what they make.
+        // The message for Deployments names the ReplicaSet.
         let kind = if kind == "Deployment" { "ReplicaSet" } else { kind };
         errors.push(field::Error::forbidden(
             path.child("spec.activeDeadlineSeconds"),
@@ -122,7 +121,7 @@ pub(super) fn validate_selector_kept(object: &Value, old: &Value, errors: &mut f
     }
 }
 
-/// The cells of what keeps a number of pods.
+/// The cells of a workload with replicas.
 pub(super) fn replicas(object: &Value, now: Timestamp, selector: String) -> Vec<Value> {
     let [names, images] = cell::containers(object, TEMPLATE_CONTAINERS);
     vec![

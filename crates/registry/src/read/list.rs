@@ -1,4 +1,4 @@
-//! One LIST.
+//! LIST.
 use super::options::ListAt;
 use super::token::Token;
 use super::{Listed, Scope};
@@ -15,20 +15,19 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Keys read at once when a selector leaves open how many a page takes.
+/// Keys per read if a selector leaves open how many keys fill a page.
 const CHUNK_MAX: usize = 1000;
 
-/// What is done before others have their turn, in nanoseconds as measured, about: one millisecond.
+/// Work before the list yields, in nanoseconds by measurement: about one millisecond.
 const SLICE_COST: usize = 1_000_000;
-/// What it costs to look at one object, a selector for labels included.
+/// Cost of one object, including a label selector, in nanoseconds.
 const LOOK_COST: usize = 500;
-/// What a byte costs of an object that is converted.
+/// Cost of one byte of an object that is converted, in nanoseconds.
 const CONVERSION_COST: usize = 20;
-/// Objects that are counted before others have their turn: they are passed over in some nanoseconds
-/// each.
+/// Objects that are counted before the list yields: each takes some nanoseconds.
 const COUNT_SLICE: usize = 16_384;
 
-/// What an expired continue token is answered with.
+/// The message for an expired continue token.
 const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 pub(super) struct List<'a> {
@@ -40,13 +39,13 @@ pub(super) struct List<'a> {
     token: &'a str,
     resource_version: &'a str,
 }
-/// Some items in key order.
+/// Items in key order.
 #[derive(Debug, Default)]
 struct Page {
     objects: Vec<Listed>,
-    /// The key of the last one, when more follow.
+    /// The key of the last item if more follow.
     last: Option<Bytes>,
-    /// How many follow, where that is known.
+    /// How many follow, if known.
     remaining: Option<usize>,
 }
 
@@ -66,7 +65,7 @@ impl<'a> List<'a> {
     pub(super) async fn run(mut self) -> Result<super::List, ApiError> {
         let cache = &self.inner.cache;
         match self.at {
-            ListAt::Continue => self.go_on().await,
+            ListAt::Continue => self.continued_page().await,
             ListAt::Exactly(revision) => {
                 let (start, _) = self.scope.range();
                 let exactly = At::Exactly(Revision(revision));
@@ -102,8 +101,8 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The page that a token asks for.
-    async fn go_on(&self) -> Result<super::List, ApiError> {
+    /// The page of a continue token.
+    async fn continued_page(&self) -> Result<super::List, ApiError> {
         let token = Token::decode(self.token)?;
         if !matches!(self.resource_version, "" | "0") {
             let text = "specifying resource version is not allowed when using continue";
@@ -141,10 +140,10 @@ impl<'a> List<'a> {
         }
     }
 
-    /// A page of the cache's present.
+    /// A page of the cache's present state.
     async fn cached_page(&self) -> Result<super::List, ApiError> {
         let cache = &self.inner.cache;
-        // Read before the snapshot: everything up to there is in it.
+        // Read before the snapshot, so that the snapshot contains everything up to it.
         let reached = cache.reached().revision;
         let resource = cache.resource(&self.scope.resource.storage_prefix);
         let begun = Instant::now();
@@ -152,9 +151,9 @@ impl<'a> List<'a> {
             Some(view) => match view.wait().await {
                 Ok(true) => Some(view),
                 Err(error) if self.scope.is_whole_resource() => return Err(error),
-                // Its own objects would wait as long again, for the same converter.
+                // The row's own objects would wait just as long for the same converter.
                 Err(error) if begun.elapsed() >= CALL_TIMEOUT => return Err(error),
-                // Objects outside the scope are no concern of this list.
+                // Objects outside the scope do not affect this list.
                 Ok(false) | Err(_) => None,
             },
             None => None,
@@ -173,7 +172,7 @@ impl<'a> List<'a> {
         };
         Ok(self.answer(reached.max(newest), page))
     }
-    /// The same of objects that have still to be converted.
+    /// The same for objects that are not converted yet.
     async fn converted_page_of(&self, index: &Index) -> Result<Page, ApiError> {
         let (start, end) = self.scope.range();
         let items: Vec<_> = index.range(Bound::Included(&start), upper(&end)).cloned().collect();
@@ -190,7 +189,8 @@ impl<'a> List<'a> {
         }
         Ok(page)
     }
-    /// Stored items as they are served, where their conversion may wait; else as they are.
+    /// Stored items as they are served if they need a conversion that may wait; otherwise
+    /// unchanged.
     async fn served(&self, items: Vec<Arc<Item>>) -> Result<Vec<Arc<Item>>, ApiError> {
         match self.inner.served(&self.scope.resource) {
             Some(converter) => serve(&converter, &self.scope.resource, &items).await,
@@ -217,8 +217,8 @@ impl<'a> List<'a> {
         }
         Ok(page)
     }
-    /// Adds what is selected until the page is full; then gives the key of its last item. Others
-    /// have their turn in between.
+    /// Adds selected objects until the page is full, then returns the key of its last item. Yields
+    /// in between.
     async fn fill<'i>(
         &self,
         page: &mut Page,
@@ -243,7 +243,7 @@ impl<'a> List<'a> {
         Ok(None)
     }
 
-    /// A page of the store, from a key on. The inner error is an object that cannot be served.
+    /// A page of the store, starting at a key. The inner error is an object that cannot be served.
     async fn stored_page(
         &self,
         mut start: Bytes,
@@ -263,7 +263,7 @@ impl<'a> List<'a> {
                 At::Exactly(revision) => revision,
                 At::Latest => snapshot.revision,
             };
-            // Later chunks look at the revision of the first.
+            // Later chunks read at the revision of the first.
             at = At::Exactly(revision);
             let (count, n_read) = (snapshot.value.count, snapshot.value.entries.len());
             let mut entries = snapshot.value.entries.iter();
@@ -294,7 +294,7 @@ impl<'a> List<'a> {
         }
     }
 }
-/// The upper bound of a range whose end may be open.
+/// The upper bound of a range that may be unbounded.
 fn upper(end: &Bytes) -> Bound<&[u8]> {
     if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) }
 }

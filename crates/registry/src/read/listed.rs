@@ -6,8 +6,7 @@ use bytes::Bytes;
 use setpoint_object::{ApiError, encode};
 use std::sync::Arc;
 
-/// One object of a list. It is written out where it is needed: until then it shares the bytes as
-/// they are stored.
+/// One object of a list. It shares the stored bytes until it is written out.
 #[derive(Debug, Clone)]
 pub struct Listed(Shown);
 #[derive(Debug, Clone)]
@@ -15,7 +14,7 @@ enum Shown {
     /// As stored, without its resourceVersion.
     Stored(Arc<Item>),
     /// Converted, at this revision.
-    Made(Bytes, u64),
+    Converted(Bytes, u64),
 }
 impl Listed {
     /// A stored object as a row lists it.
@@ -25,43 +24,43 @@ impl Listed {
             return Ok(Self(Shown::Stored(item.clone())));
         }
         let bytes = convert::serve(resource, &item.value, item.revision)?;
-        Ok(Self(Shown::Made(bytes, item.revision)))
+        Ok(Self(Shown::Converted(bytes, item.revision)))
     }
-    /// Appends the object as served: canonical JSON. Nothing is kept of it.
+    /// Appends the object as served: canonical JSON. Does not cache the result.
     pub fn push_to(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Shown::Stored(item) => item.push_spliced(out),
-            Shown::Made(bytes, _) => out.extend_from_slice(bytes),
+            Shown::Converted(bytes, _) => out.extend_from_slice(bytes),
         }
     }
     /// Appends the object as an item of a list of a built-in kind: without `apiVersion` and `kind`,
-    /// which the list tells.
+    /// which the list states.
     pub fn push_item_to(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Shown::Stored(item) => item.push_list_item(out),
-            // Its resourceVersion is exchanged for itself.
-            Shown::Made(bytes, revision) => encode::push_list_item(out, bytes, *revision),
+            // Replaces the resourceVersion with the same value.
+            Shown::Converted(bytes, revision) => encode::push_list_item(out, bytes, *revision),
         }
     }
-    /// The object as served, for whoever keeps it: shared by those in this process who do.
+    /// The object as served, for callers that store it. Shared by all such callers in this process.
     pub fn bytes(&self) -> Bytes {
         match &self.0 {
             Shown::Stored(item) => item.spliced(),
-            Shown::Made(bytes, _) => bytes.clone(),
+            Shown::Converted(bytes, _) => bytes.clone(),
         }
     }
-    /// How many bytes were made for it alone.
+    /// Bytes allocated for this object alone.
     pub(crate) fn bytes_made(&self) -> usize {
         match &self.0 {
             Shown::Stored(_) => 0,
-            Shown::Made(bytes, _) => bytes.len(),
+            Shown::Converted(bytes, _) => bytes.len(),
         }
     }
-    /// How many bytes [`Listed::push_to`] appends at most.
+    /// Maximum number of bytes that [`Listed::push_to`] appends.
     pub fn room(&self) -> usize {
         match &self.0 {
             Shown::Stored(item) => item.value.len() + encode::RESOURCE_VERSION_BYTES,
-            Shown::Made(bytes, _) => bytes.len(),
+            Shown::Converted(bytes, _) => bytes.len(),
         }
     }
 }
@@ -72,8 +71,8 @@ pub struct List {
     pub revision: u64,
     /// In key order.
     pub items: Vec<Listed>,
-    /// Names the next page; empty on the last.
+    /// The token of the next page; empty on the last.
     pub continue_token: String,
-    /// Objects after this page, where that is known.
+    /// Number of objects after this page, if known.
     pub remaining: Option<i64>,
 }

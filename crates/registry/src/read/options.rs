@@ -1,15 +1,15 @@
-//! Which combinations of list and watch options there are (spec: api-server §6, §7).
+//! Valid combinations of list and watch options (spec: api-server §6, §7).
 use crate::request::{ListOptions, VersionMatch};
 use setpoint_object::field::{Error, Errors, Path, quote};
 use setpoint_object::meta::parse_resource_version;
 use setpoint_object::{ApiError, GroupKind};
 
-/// How fresh the state must be that a watch starts with.
+/// Required freshness of the initial state of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fresh {
-    /// Whatever there is.
+    /// Any state.
     Any,
-    /// As the store is now.
+    /// The store's present state.
     Newest,
     /// Not older than this.
     AtLeast(u64),
@@ -17,11 +17,11 @@ pub(crate) enum Fresh {
 /// Where a watch starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchStart {
-    /// With the objects there are as ADDED events.
+    /// Starts with the existing objects as ADDED events.
     Initial(Fresh),
-    /// With the first change after this revision.
+    /// Starts with the first change after this revision.
     After(u64),
-    /// With the first change from now on.
+    /// Starts with the first change from now on.
     Now(Fresh),
 }
 impl WatchStart {
@@ -61,22 +61,22 @@ impl WatchStart {
     }
 }
 
-/// Which state a list shows.
+/// The state that a list returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ListAt {
-    /// As the store is now.
+    /// The store's present state.
     Newest,
-    /// Whatever there is; the limit does not count.
+    /// Any state; the limit is ignored.
     Any,
-    /// Not older than this.
+    /// Not older than this revision.
     AtLeast(u64),
-    /// Exactly this.
+    /// Exactly this revision.
     Exactly(u64),
-    /// Where a page before this one ended.
+    /// Continues where the previous page ended.
     Continue,
 }
 impl ListAt {
-    /// Checks the options of a list, the continue token's content aside.
+    /// Checks the options of a list, except the content of the continue token.
     pub(super) fn of(options: &ListOptions) -> Result<Self, ApiError> {
         let mut errors = Errors::new();
         let mut forbid =
@@ -119,7 +119,7 @@ impl ListAt {
     }
 }
 
-/// A resourceVersion of a read; empty is 0. The fault is the text of the API.
+/// Parses the resourceVersion of a read; empty is 0. The error is the API's message.
 pub(super) fn parse_revision(text: &str) -> Result<u64, String> {
     if text.is_empty() {
         return Ok(0);

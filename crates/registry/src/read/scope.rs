@@ -1,4 +1,4 @@
-//! Which objects a list or watch is about: a range of keys, and selectors.
+//! The objects that a list or watch covers: a range of keys, and selectors.
 use crate::attributes::Target;
 use crate::cache::{Field, Interest, Item, Term};
 use crate::catalog::Resource;
@@ -12,15 +12,15 @@ use setpoint_store::prefix_end;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Which objects a list or watch is about.
+/// The objects that a list or watch covers.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
     pub(crate) resource: Arc<Resource>,
-    /// What every key starts with: the resource's prefix, and the namespace's.
+    /// The common prefix of the keys: the resource's prefix and the namespace.
     pub(crate) prefix: Bytes,
     labels: Selector,
     fields: Vec<FieldTerm>,
-    /// The one key there can be, when the selectors name the object.
+    /// The only possible key, if the selectors name the object.
     only: Option<Bytes>,
 }
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ struct FieldTerm {
     value: String,
     negated: bool,
 }
-/// What a field label names.
+/// The field that a label refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FieldLabel {
     Name,
@@ -56,15 +56,15 @@ impl Scope {
         let only = only_key(&resource, namespace, &options.fields);
         Ok(Self { resource, prefix, labels: options.labels.clone(), fields, only })
     }
-    /// Whether it takes every object under its prefix.
+    /// Whether it covers every object under its prefix.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_empty()
     }
-    /// Whether every object of the resource is under its prefix.
+    /// Whether its prefix is that of the whole resource.
     pub(crate) fn is_whole_resource(&self) -> bool {
         self.only.is_none() && self.prefix.len() == self.resource.storage_prefix.len()
     }
-    /// The keys from the first to the first beyond.
+    /// The key range: first key, and first key beyond.
     pub(crate) fn range(&self) -> (Bytes, Bytes) {
         match &self.only {
             Some(key) => (key.clone(), [key, &b"\0"[..]].concat().into()),
@@ -78,7 +78,7 @@ impl Scope {
             None => key.starts_with(&self.prefix),
         }
     }
-    /// Whether an object under its prefix is selected.
+    /// Whether it selects an object under its prefix.
     pub(crate) fn selects(&self, item: &Item) -> Result<bool, ApiError> {
         if !self.labels.is_everything() {
             let labels = item.labels();
@@ -93,7 +93,7 @@ impl Scope {
         }
         let (namespace, name) = self.resource.names(&item.key);
         for term in &self.fields {
-            // Fields are those of the version that is served; names need no look at the object.
+            // Reads fields in the served version. Names come from the key, not from the object.
             let value = match &term.label {
                 FieldLabel::Name => Cow::Borrowed(name),
                 FieldLabel::Namespace => Cow::Borrowed(namespace),
@@ -105,7 +105,7 @@ impl Scope {
         }
         Ok(true)
     }
-    /// By what a change is known to concern nobody with this scope.
+    /// The interest that the cache uses to skip changes outside this scope.
     pub(crate) fn interest(&self) -> Interest {
         let mut interest = Interest { only: self.only.clone(), ..Interest::default() };
         let namespace = self.prefix.get(self.resource.storage_prefix.len()..).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Scope {
             let value = Box::from(term.value.as_str());
             match &term.label {
                 FieldLabel::Name => interest.terms.push(Term::Name(value)),
-                // The namespace of what is in none is empty.
+                // The namespace of a cluster-scoped object is empty.
                 FieldLabel::Namespace if value.is_empty() => {}
                 FieldLabel::Namespace if interest.namespace.is_some() => {}
                 FieldLabel::Namespace => interest.namespace = Some(value),
@@ -135,7 +135,7 @@ impl Scope {
         interest
     }
 }
-/// The key that a selector for `metadata.name` leaves, where the namespace is known.
+/// The key that a `metadata.name` selector leaves, if the namespace is known.
 fn only_key(resource: &Resource, namespace: &str, fields: &FieldSelector) -> Option<Bytes> {
     let name = fields.requires_name().filter(|name| !name.is_empty() && !name.contains('/'))?;
     if resource.scope.is_namespaced() && namespace.is_empty() {
@@ -144,7 +144,7 @@ fn only_key(resource: &Resource, namespace: &str, fields: &FieldSelector) -> Opt
     Some(resource.key(namespace, name))
 }
 
-/// What a field label names.
+/// The field that a label refers to.
 fn field_label(resource: &Resource, label: &str) -> Result<FieldLabel, ApiError> {
     match label {
         "metadata.name" => return Ok(FieldLabel::Name),

@@ -3,7 +3,7 @@ use crate::testing::{Bench, config_map, options, take};
 use serde_json::json;
 use setpoint_store::{Op, Revision};
 
-/// Five ConfigMaps at revisions 2 to 6, odd ones labelled.
+/// Five ConfigMaps at revisions 2 to 6; the odd ones have a label.
 async fn bench() -> Bench {
     let bench = Bench::new().await;
     for (idx, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
@@ -60,7 +60,7 @@ async fn pages_show_one_revision() {
     let last = list(options(&format!("limit=2 continue={}", second.continue_token))).await.unwrap();
     assert_eq!((last.revision, last.items.len(), last.remaining), (6, 1, None));
     assert_eq!(last.continue_token, "");
-    // Compacted: the answer carries a token that goes on with the newest state.
+    // Compacted: the answer has a token that continues with the newest state.
     bench.store.compact(Revision(7)).await.unwrap();
     let expired = list(options(&format!("limit=2 continue={token}"))).await.unwrap_err();
     assert_eq!(expired.code(), 410);
@@ -71,7 +71,7 @@ async fn pages_show_one_revision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_that_cannot_be_are_refused() {
+async fn invalid_options_are_refused() {
     let bench = bench().await;
     let invalid = |text: &str| format!(r#"ListOptions.meta.k8s.io "" is invalid: {text}"#);
     for (text, code, message) in [
@@ -88,7 +88,7 @@ async fn options_that_cannot_be_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_past_is_gone_and_the_future_is_waited_for() {
+async fn compacted_revisions_are_gone_and_future_ones_are_waited_for() {
     let bench = bench().await;
     bench.store.compact(Revision(4)).await.unwrap();
     let gone = "The resourceVersion for the provided list is too old.".to_owned();
@@ -116,7 +116,7 @@ async fn a_list_before_the_cache_is_filled_reads_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn get_reads_the_present() {
+async fn get_reads_the_present_state() {
     let bench = bench().await;
     let get = async |name: &str, rv: &str| {
         let request = bench.request(Verb::Get, &format!("v1/configmaps/default/{name}"));
@@ -142,10 +142,10 @@ async fn get_reads_the_present() {
     }
 }
 
-/// A value that no key of the encryption configuration opens: reads that would show it fail, all
-/// others go on.
+/// A value that no key of the encryption configuration decrypts: reads that would return it fail,
+/// all others work.
 #[tokio::test(start_paused = true)]
-async fn a_sealed_value_fails_only_what_would_show_it() {
+async fn a_sealed_value_fails_only_reads_that_would_return_it() {
     let bench = bench().await;
     let mut live = bench.watch("v1/configmaps/default", options("rv=6")).await.unwrap();
     let sealed = || "k8s:enc:aesgcm:v1:k:xyz".into();
@@ -157,12 +157,12 @@ async fn a_sealed_value_fails_only_what_would_show_it() {
     assert_eq!(error(&bench, "limit=50 fields=metadata.name=s").await, (500, text.to_owned()));
     assert_eq!(error(&bench, "rv=0").await.0, 500);
     let mut all = bench.watch("v1/configmaps", options("initial bookmarks fresh")).await.unwrap();
-    let told = take(&mut all).await;
-    assert!(told.contains("/other/s\": the value cannot be decrypted"), "{told}");
+    let items = take(&mut all).await;
+    assert!(items.contains("/other/s\": the value cannot be decrypted"), "{items}");
     let request = bench.request(Verb::Get, "v1/configmaps/other/s");
     let error = bench.registry.get(&request, "").await.unwrap_err();
     assert_eq!(error.to_string(), text);
-    // Another namespace and another resource are listed and watched; but watches begin anew.
+    // Lists and watches of another namespace and another resource work, but watches restart.
     let page = "a@2=1 b@3=1 c@4=1 d@5=1 e@6=1 · at 7";
     assert_eq!(bench.list("v1/configmaps/default", options("")).await.unwrap(), page);
     assert_eq!(bench.list("v1/secrets", options("")).await.unwrap(), " · at 7");
@@ -173,7 +173,7 @@ async fn a_sealed_value_fails_only_what_would_show_it() {
     bench.put("configmaps/default/f", &config_map("f", json!({}), "1")).await;
     bench.settle().await;
     assert_eq!(take(&mut live).await, "+f@8=1");
-    // Written anew, it is an object like the others.
+    // After it is written again, it is an object like the others.
     bench.put("configmaps/other/s", &config_map("s", json!({}), "2")).await;
     bench.settle().await;
     assert_eq!(take(&mut live).await, "end");

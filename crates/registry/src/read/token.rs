@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use setpoint_object::ApiError;
 use setpoint_object::field::quote;
 
-/// The form of the token, as it says itself.
+/// The version that the token states.
 const VERSION: &str = "meta.k8s.io/v1";
-/// The revision of a token that goes on with the newest state.
+/// The revision in a token that continues with the newest state.
 const NEWEST: i64 = -1;
 
-/// A place in a list.
+/// A position in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
-    /// The revision that the pages show; `None`: whatever is newest.
+    /// The revision of the pages; `None`: the newest.
     pub(super) revision: Option<u64>,
-    /// The first key of the next page, behind the list's prefix.
+    /// The first key of the next page, relative to the list's prefix.
     pub(super) start: String,
 }
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,14 +29,14 @@ struct Wire {
 }
 
 impl Token {
-    /// The opaque text.
+    /// Encodes the opaque text.
     pub(super) fn encode(&self) -> String {
         let rv = self.revision.map_or(NEWEST, |revision| i64::try_from(revision).unwrap_or(NEWEST));
         let wire = Wire { v: VERSION.to_owned(), rv, start: self.start.clone() };
-        // Strings and a number always encode.
+        // Encoding strings and a number cannot fail.
         BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
     }
-    /// Reads the opaque text.
+    /// Decodes the opaque text.
     pub(super) fn decode(text: &str) -> Result<Self, ApiError> {
         let fault = |why: String| {
             ApiError::bad_request(format!(
@@ -63,8 +63,8 @@ impl Token {
         if wire.start.is_empty() {
             return Err(fault("encoded start key empty (version meta.k8s.io/v1)".to_owned()));
         }
-        // A token comes from outside: what is no clean path below the list's own prefix does not
-        // become a key.
+        // Tokens are untrusted: a start that is not a clean path below the list's own prefix must
+        // not become a key.
         let rest = wire.start.strip_prefix('/').unwrap_or(&wire.start);
         if rest.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(fault(wire.start));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn an_invalid_token_is_refused() {
         let encode = |json: &str| BASE64_URL_SAFE_NO_PAD.encode(json);
         for (token, why) in [
             ("?".to_owned(), "illegal base64 data at input byte 0"),

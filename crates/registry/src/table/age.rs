@@ -2,9 +2,9 @@
 
 use setpoint_object::time::Timestamp;
 
-/// An age for a moment that is not known.
+/// The age of an unknown time.
 pub(crate) const UNKNOWN: &str = "<unknown>";
-/// An age of a moment that lies ahead, or of text that is no time.
+/// The age of a time in the future, or of invalid text.
 pub(crate) const INVALID: &str = "<invalid>";
 
 const MINUTE: i64 = 60;
@@ -12,10 +12,10 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// Whole seconds as people say them, with two units where the first is small: up to two minutes in
-/// seconds, up to ten minutes `2m30s`, up to three hours in minutes, up to eight hours `3h20m`, up
-/// to two days in hours, up to eight days `2d4h`, up to two years in days, up to eight years
-/// `6y325d`, then years. More than a second below zero is `<invalid>`.
+/// Whole seconds in short form, with two units if the first is small: up to two minutes in seconds,
+/// up to ten minutes `2m30s`, up to three hours in minutes, up to eight hours `3h20m`, up to two
+/// days in hours, up to eight days `2d4h`, up to two years in days, up to eight years `6y325d`,
+/// then years. More than a second below zero is `<invalid>`.
 pub fn human_duration(seconds: i64) -> String {
     let two = |first: i64, first_unit: &str, second: i64, second_unit: &str| match second {
         0 => format!("{first}{first_unit}"),
@@ -36,8 +36,8 @@ pub fn human_duration(seconds: i64) -> String {
     }
 }
 
-/// The age of a moment written in RFC 3339: `<unknown>` when the text is empty, `<invalid>` when it
-/// is no time or lies ahead.
+/// The age of an RFC 3339 time: `<unknown>` if the text is empty, `<invalid>` if it is not a time
+/// or is in the future.
 pub fn age_of(text: &str, now: Timestamp) -> String {
     if text.is_empty() {
         return UNKNOWN.to_owned();
@@ -48,7 +48,7 @@ pub fn age_of(text: &str, now: Timestamp) -> String {
     }
 }
 
-/// Whole seconds from one moment to another, negative when the second is earlier.
+/// Whole seconds between two times, negative if the second is earlier.
 pub(crate) fn seconds_between(from: Timestamp, to: Timestamp) -> i64 {
     let seconds =
         |a: Timestamp, b: Timestamp| i64::try_from(b.since(a).as_secs()).unwrap_or(i64::MAX);

@@ -1,33 +1,34 @@
-//! Cells: reading an object's tree, where absent members read as empty, and what many kinds show.
+//! Cells: accessors for an object's tree, which treat missing members as empty, and cells that many
+//! kinds share.
 
 use super::age;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
 use std::borrow::Cow;
 
-/// What stands where there is nothing to show.
+/// The text for an empty value.
 pub const NONE: &str = "<none>";
-/// What stands for an option that was not set.
+/// The text for an option that is not set.
 pub const UNSET: &str = "<unset>";
 static NULL: Value = Value::Null;
 
-/// The member at a dotted path of plain names; null when any part is absent.
+/// The member at a dotted path of plain names; null if any part is missing.
 pub fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(value, |value, name| value.get(name).unwrap_or(&NULL))
 }
-/// A string at a path, empty when absent.
+/// A string at a path, empty if missing.
 pub fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     at(value, path).as_str().unwrap_or_default()
 }
-/// A string at a path, or what stands for nothing.
+/// A string at a path, or `or` if it is missing or empty.
 pub fn text_or<'a>(value: &'a Value, path: &str, or: &'a str) -> &'a str {
     Some(text(value, path)).filter(|text| !text.is_empty()).unwrap_or(or)
 }
-/// A number at a path, 0 when absent.
+/// A number at a path, 0 if missing.
 pub fn int(value: &Value, path: &str) -> i64 {
     at(value, path).as_i64().unwrap_or(0)
 }
-/// A list at a path, empty when absent.
+/// A list at a path, empty if missing.
 pub fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     at(value, path).as_array().map(Vec::as_slice).unwrap_or_default()
 }
@@ -35,7 +36,7 @@ pub fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
 pub fn strings<'a>(value: &'a Value, path: &str) -> Vec<&'a str> {
     list(value, path).iter().filter_map(Value::as_str).collect()
 }
-/// How many members a list or map has.
+/// Number of members of a list or map.
 pub fn len(value: &Value, path: &str) -> i64 {
     let len = match at(value, path) {
         Value::Array(items) => items.len(),
@@ -44,11 +45,11 @@ pub fn len(value: &Value, path: &str) -> i64 {
     };
     i64::try_from(len).unwrap_or(i64::MAX)
 }
-/// Whether a path leads to something.
+/// Whether a path leads to a value.
 pub fn has(value: &Value, path: &str) -> bool {
     !at(value, path).is_null()
 }
-/// A quantity, int-or-string or other scalar as text; empty when absent.
+/// A quantity, int-or-string or other scalar as text; empty if missing.
 pub fn scalar<'a>(value: &'a Value, path: &str) -> Cow<'a, str> {
     match at(value, path) {
         Value::String(text) => text.as_str().into(),
@@ -65,7 +66,7 @@ pub fn name(object: &Value) -> Value {
 pub fn age(object: &Value, now: Timestamp) -> Value {
     age::age_of(text(object, "metadata.creationTimestamp"), now).into()
 }
-/// The cells of kinds that show nothing else.
+/// The cells of kinds with a name and an age only.
 pub fn name_and_age(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), age(object, now)]
 }
@@ -73,11 +74,11 @@ pub fn name_and_age(object: &Value, now: Timestamp) -> Vec<Value> {
 pub fn deleting(object: &Value) -> bool {
     has(object, "metadata.deletionTimestamp")
 }
-/// The condition of a type, in the list at a path.
+/// The condition of a type in the list at a path.
 pub fn condition<'a>(object: &'a Value, path: &str, ty: &str) -> Option<&'a Value> {
     list(object, path).iter().find(|condition| text(condition, "type") == ty)
 }
-/// Whether the object's status has a condition of this type that is true.
+/// Whether the object's status has this condition with status `True`.
 pub fn condition_is_true(object: &Value, ty: &str) -> bool {
     condition(object, "status.conditions", ty).is_some_and(|found| text(found, "status") == "True")
 }
@@ -102,7 +103,7 @@ pub fn labels(value: &Value, path: &str) -> String {
     pairs.sort_unstable();
     pairs.join(",")
 }
-/// A label selector in its text form, by key, or `<none>` when it selects everything or nothing.
+/// A label selector in its text form, by key, or `<none>` if it selects everything or nothing.
 pub fn selector(value: &Value, path: &str) -> String {
     let selector = at(value, path);
     let mut parts: Vec<(&str, String)> = Vec::new();
@@ -131,7 +132,7 @@ pub fn selector(value: &Value, path: &str) -> String {
     parts.sort_by(|a, b| a.0.cmp(b.0));
     parts.into_iter().map(|(_, part)| part).collect::<Vec<_>>().join(",")
 }
-/// At most `max` entries, then how many more there are; `empty` when there are none.
+/// At most `max` entries, then the number of further ones; `empty` if there are none.
 pub fn some_of(entries: &[String], max: usize, separator: &str, empty: &str) -> String {
     match entries.len() {
         0 => empty.to_owned(),

@@ -9,7 +9,7 @@ use setpoint_object::time::Timestamp;
 
 const AGE_PATH: &str = ".metadata.creationTimestamp";
 
-/// Name, then the declared columns; without any, the age.
+/// Name, then the declared columns; if there are none, the age.
 pub(super) fn columns(columns: &Value) -> Columns {
     let mut definitions = vec![ColumnDefinition::new("Name", "string", "name")];
     let mut paths = Vec::new();
@@ -46,7 +46,7 @@ fn describe(path: &str) -> String {
     format!("Custom resource definition column (in JSONPath format): {path}")
 }
 
-/// The name, then what each path reaches first, as its column's type.
+/// The name, then the first value of each path, as its column's type.
 pub(super) fn row(
     definitions: &[ColumnDefinition],
     paths: &[Option<JsonPath>],
@@ -62,7 +62,7 @@ pub(super) fn row(
     cells
 }
 
-/// A value as a column shows it; null when it does not fit the column's type.
+/// A value as a column shows it; null if it does not fit the column's type.
 fn as_type(ty: &str, value: &Value, now: Timestamp) -> Value {
     match (ty, value) {
         ("string", Value::String(_)) => value.clone(),

@@ -123,7 +123,7 @@ fn pods() {
 }
 
 #[test]
-fn pods_that_initialise() {
+fn pods_that_initialize() {
     let spec = json!({"containers": [{"name": "a"}], "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]});
     check(
         "",

@@ -1,4 +1,4 @@
-//! When bookmarks are due, and what they look like.
+//! The timer and the form of bookmarks.
 use super::{Event, EventKind};
 use crate::catalog::Resource;
 use rand::Rng;
@@ -10,17 +10,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// How long a watch without a time-out of its own lasts at least; the rng adds up to as much again.
+/// Minimum duration of a watch without a timeout of its own; a random part of up to the same length
+/// is added.
 ///
 /// Thirty minutes, as kube-apiserver's `--min-request-timeout`.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1800);
-/// How often a bookmark comes; the rng adds up to a quarter. One minute, as kube-apiserver does.
+/// Period of bookmarks; a random part of up to a quarter is added. One minute, as in
+/// kube-apiserver.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// How long before its end a watch gets a last bookmark, so that a client resumes from a fresh
 /// revision.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// The one timer of a stream: its end, and its bookmarks before.
+/// The timer of a stream: its end, and the bookmarks before.
 #[derive(Debug)]
 pub(super) struct Timer {
     sleep: Pin<Box<Sleep>>,
@@ -28,7 +30,7 @@ pub(super) struct Timer {
     deadline: Instant,
     /// `None`: no bookmarks.
     period: Option<Duration>,
-    /// A bookmark may come once everything before it is delivered.
+    /// A bookmark may be sent once everything before it is delivered.
     pub(super) is_bookmark_due: bool,
 }
 impl Timer {
@@ -37,8 +39,8 @@ impl Timer {
         allow_bookmarks: bool,
         rng: &mut impl Rng,
     ) -> Self {
-        // Both are drawn whatever the options, so that one watcher's options do not move the next
-        // one's times.
+        // Both are drawn whatever the options, so that one watcher's options do not change the
+        // times of the next watcher.
         let random_timeout = TIMEOUT_MIN + rng.random_range(Duration::ZERO..TIMEOUT_MIN);
         let period = BOOKMARK_PERIOD + rng.random_range(Duration::ZERO..BOOKMARK_PERIOD / 4);
         let now = Instant::now();
@@ -54,7 +56,7 @@ impl Timer {
         timer.set(now);
         timer
     }
-    /// Sets the timer to what comes next.
+    /// Sets the timer to the next event.
     fn set(&mut self, now: Instant) {
         let last = self.deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
         let next = self.period.map(|period| now + period);
@@ -64,7 +66,7 @@ impl Timer {
         };
         self.sleep.as_mut().reset(next.min(self.deadline));
     }
-    /// Whether the stream is over. Wakes the task when that, or a bookmark, is due.
+    /// Whether the stream has timed out. Wakes the task when that, or a bookmark, is due.
     pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         while let Poll::Ready(()) = self.sleep.as_mut().poll(cx) {
             let now = Instant::now();

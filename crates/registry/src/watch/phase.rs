@@ -1,6 +1,6 @@
-//! What a stream is doing.
-use crate::cache::{Index, Item, Reached, Reading, wait_fresh};
-use crate::followed::Followed;
+//! The phases of a stream.
+use crate::cache::{Index, Item, Reached, ViewReader, wait_fresh};
+use crate::fifo_watch::FifoWatch;
 use futures::future::BoxFuture;
 use setpoint_object::ApiError;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ pub(super) enum Phase {
     /// Until it may begin; `false`: never.
     Starting(BoxFuture<'static, Result<bool, ApiError>>),
     Initial {
-        /// The state that is given out.
+        /// The snapshot that is being sent.
         index: Index,
         /// The last object looked at.
         after: Option<Arc<Item>>,
@@ -18,7 +18,7 @@ pub(super) enum Phase {
         revision: u64,
     },
     Live,
-    /// One last item to give.
+    /// The last item is an error.
     Failed(ApiError),
     Ended,
 }
@@ -34,13 +34,12 @@ impl std::fmt::Debug for Phase {
     }
 }
 impl Phase {
-    /// Waits until the cache holds everything up to a revision, and then a view of it, if the
-    /// stream is of one. One that watches what comes `after` a revision has the view begin there if
-    /// it can.
+    /// Waits until the cache has every change up to a revision, and then until its view has, if the
+    /// stream reads a view. For a watch from `after`, the view starts there if possible.
     pub(super) fn starting(
         revision: u64,
-        reached: Arc<Followed<Reached>>,
-        view: Option<Arc<Reading>>,
+        reached: Arc<FifoWatch<Reached>>,
+        view: Option<Arc<ViewReader>>,
         after: Option<u64>,
     ) -> Self {
         Self::Starting(Box::pin(async move {

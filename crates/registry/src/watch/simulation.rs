@@ -1,5 +1,5 @@
-//! Random histories: writers, watchers that join anywhere, feeds that break. Every watcher must see
-//! exactly what happened.
+//! Random histories: writers, watchers that join at any time, feeds that break. Every watcher must
+//! see exactly what happened.
 use super::{EventKind, WatchStream};
 use crate::testing::{Bench, options};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One step of a history. Numbers choose among what there is.
+/// One step of a history. Numbers select among what exists.
 #[derive(Debug, Clone)]
 enum Step {
     Put {
@@ -29,13 +29,13 @@ enum Step {
     },
     /// A watcher that lists first, or starts at a revision.
     Join {
-        what: What,
+        selection: Selection,
         from: Option<prop::sample::Index>,
     },
     Leave {
         watcher: prop::sample::Index,
     },
-    /// A watcher takes what there is.
+    /// A watcher takes all its events.
     Drain {
         watcher: prop::sample::Index,
     },
@@ -43,43 +43,44 @@ enum Step {
     Close,
     /// The feed breaks; the cache is filled anew.
     Break,
-    /// Time for bookmarks.
+    /// Time passes for bookmarks.
     Minute,
 }
-/// What a watcher selects. Objects with an even name are in one namespace, the others in another.
+/// Selection a watcher selects. Objects with an even name are in one namespace, the others in
+/// another.
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum Selection {
     All,
     Namespace,
     On,
     OnInNamespace,
     Off,
-    /// Whatever the label says, found by it.
+    /// Any value of the label, but indexed by it.
     OnOrOff,
     NotOn,
     Name(u8),
-    /// The one object, in its namespace.
+    /// One object, in its namespace.
     One(u8),
     NotName(u8),
 }
-fn what() -> impl Strategy<Value = What> {
+fn selection() -> impl Strategy<Value = Selection> {
     prop_oneof![
-        Just(What::All),
-        Just(What::Namespace),
-        Just(What::On),
-        Just(What::OnInNamespace),
-        Just(What::Off),
-        Just(What::OnOrOff),
-        Just(What::NotOn),
-        (0..5u8).prop_map(What::Name),
-        (0..5u8).prop_map(What::One),
-        (0..5u8).prop_map(What::NotName),
+        Just(Selection::All),
+        Just(Selection::Namespace),
+        Just(Selection::On),
+        Just(Selection::OnInNamespace),
+        Just(Selection::Off),
+        Just(Selection::OnOrOff),
+        Just(Selection::NotOn),
+        (0..5u8).prop_map(Selection::Name),
+        (0..5u8).prop_map(Selection::One),
+        (0..5u8).prop_map(Selection::NotName),
     ]
 }
 fn namespace(name: u8) -> &'static str {
     if name.is_multiple_of(2) { "d" } else { "e" }
 }
-impl What {
+impl Selection {
     fn path(self) -> String {
         match self {
             Self::Namespace | Self::OnInNamespace => "v1/configmaps/d".to_owned(),
@@ -116,8 +117,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..5u8).prop_map(|name| Step::Delete { name }),
         2 => proptest::collection::btree_map(0..5u8, any::<bool>(), 1..4)
             .prop_map(|names| Step::Together { names: names.into_iter().collect() }),
-        4 => (what(), any::<Option<prop::sample::Index>>())
-            .prop_map(|(what, from)| Step::Join { what, from }),
+        4 => (selection(), any::<Option<prop::sample::Index>>())
+            .prop_map(|(selection, from)| Step::Join { selection, from }),
         1 => any::<prop::sample::Index>().prop_map(|watcher| Step::Leave { watcher }),
         6 => any::<prop::sample::Index>().prop_map(|watcher| Step::Drain { watcher }),
         1 => Just(Step::Close),
@@ -126,7 +127,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What happened to one object: its label before and after.
+/// A change of one object: its label before and after.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     revision: u64,
@@ -137,8 +138,9 @@ struct Entry {
 type Seen = (EventKind, u8, u64);
 impl Entry {
     /// The event that a watcher gets.
-    fn event(&self, what: What) -> Option<Seen> {
-        let is_in = |label: Option<bool>| label.is_some_and(|label| what.selects(self.name, label));
+    fn event(&self, selection: Selection) -> Option<Seen> {
+        let is_in =
+            |label: Option<bool>| label.is_some_and(|label| selection.selects(self.name, label));
         let kind = match (is_in(self.before), is_in(self.after)) {
             (false, true) => EventKind::Added,
             (true, true) => EventKind::Modified,
@@ -150,12 +152,12 @@ impl Entry {
 }
 
 struct Watcher {
-    what: What,
+    selection: Selection,
     stream: Option<WatchStream>,
-    /// Initial events are still to come.
+    /// Initial events are not complete yet.
     is_initial: bool,
     state: BTreeMap<u8, u64>,
-    /// Events up to this place of the log have been seen.
+    /// Events up to this position of the log have been seen.
     log_at: usize,
     /// The last revision seen, where the client resumes.
     revision: u64,
@@ -206,39 +208,45 @@ impl World {
             }
         }
     }
-    /// The place in the log behind everything up to a revision.
+    /// The position in the log after everything up to a revision.
     fn log_at(&self, revision: u64) -> usize {
         self.log.partition_point(|entry| entry.revision <= revision)
     }
-    async fn open(&self, what: What, from: Option<u64>) -> Option<WatchStream> {
-        let selector = what.options();
+    async fn open(&self, selection: Selection, from: Option<u64>) -> Option<WatchStream> {
+        let selector = selection.options();
         let text = match from {
             Some(revision) => format!("rv={revision} bookmarks {selector}"),
             None => format!("initial fresh bookmarks {selector}"),
         };
-        match self.bench.watch(&what.path(), options(&text)).await {
+        match self.bench.watch(&selection.path(), options(&text)).await {
             Ok(stream) => Some(stream),
-            // The cache is being filled: the client comes again.
+            // The cache is being filled: the client retries.
             Err(error) => {
                 assert_eq!(error.code(), 429);
                 None
             }
         }
     }
-    fn join(&mut self, what: What, from: Option<u64>) {
+    fn join(&mut self, selection: Selection, from: Option<u64>) {
         let (is_initial, revision) = (from.is_none(), from.unwrap_or(0));
         let log_at = self.log_at(revision);
-        let mut watcher =
-            Watcher { what, stream: None, is_initial, state: BTreeMap::new(), log_at, revision };
+        let mut watcher = Watcher {
+            selection,
+            stream: None,
+            is_initial,
+            state: BTreeMap::new(),
+            log_at,
+            revision,
+        };
         if from.is_some() {
-            watcher.state = self.state_at(what, log_at);
+            watcher.state = self.state_at(selection, log_at);
         }
         self.watchers.push(watcher);
     }
     /// The revisions of the selected objects after the first entries of the log.
-    fn state_at(&self, what: What, log_at: usize) -> BTreeMap<u8, u64> {
+    fn state_at(&self, selection: Selection, log_at: usize) -> BTreeMap<u8, u64> {
         let mut state = BTreeMap::new();
-        for (kind, name, revision) in self.log[..log_at].iter().filter_map(|e| e.event(what)) {
+        for (kind, name, revision) in self.log[..log_at].iter().filter_map(|e| e.event(selection)) {
             match kind {
                 EventKind::Deleted => state.remove(&name),
                 _ => state.insert(name, revision),
@@ -247,7 +255,7 @@ impl World {
         state
     }
 
-    /// Takes what a watcher's stream has, and opens it again where it ended.
+    /// Takes all events of a watcher's stream, and reopens it if it ended.
     async fn drain(&mut self, idx: usize) {
         let mut n_idle = 0;
         while n_idle < 4 {
@@ -255,7 +263,7 @@ impl World {
             if watcher.stream.is_none() {
                 let from = (!watcher.is_initial).then_some(watcher.revision);
                 watcher.log_at = self.log_at(watcher.revision);
-                watcher.stream = self.open(watcher.what, from).await;
+                watcher.stream = self.open(watcher.selection, from).await;
             }
             let next = match &mut watcher.stream {
                 None => None,
@@ -273,7 +281,7 @@ impl World {
                     }
                 }
                 Some(Some(Err(error))) => {
-                    // Too old, or not as fresh as asked in time: the client starts over.
+                    // Too old, or not as fresh as requested in time: the client starts over.
                     assert!(matches!(error.code(), 410 | 504), "{error}");
                     watcher.stream = None;
                     watcher.is_initial = true;
@@ -299,12 +307,12 @@ impl World {
             if watcher.is_initial {
                 watcher.is_initial = false;
                 watcher.log_at = log_at;
-                let state = self.state_at(watcher.what, log_at);
+                let state = self.state_at(watcher.selection, log_at);
                 assert_eq!(watcher.state, state, "the initial state is the state at its bookmark");
             }
             let missed = self.log[watcher.log_at.min(log_at)..log_at]
                 .iter()
-                .find_map(|e| e.event(watcher.what));
+                .find_map(|e| e.event(watcher.selection));
             assert_eq!(missed, None, "nothing before a bookmark is left out");
             watcher.log_at = watcher.log_at.max(log_at);
             watcher.revision = event.revision;
@@ -319,7 +327,7 @@ impl World {
         let expected = loop {
             let entry = self.log.get(watcher.log_at).expect("no event without a change");
             watcher.log_at += 1;
-            if let Some(expected) = entry.event(watcher.what) {
+            if let Some(expected) = entry.event(watcher.selection) {
                 break expected;
             }
         };
@@ -344,11 +352,11 @@ impl World {
                     let names: Vec<_> = names.into_iter().map(|(n, l)| (n, Some(l))).collect();
                     self.write(&names, true).await;
                 }
-                Step::Join { what, from } => {
+                Step::Join { selection, from } => {
                     let newest = self.store.inner().clone();
                     let newest = setpoint_store::Store::revision(&newest).await.unwrap().0;
                     let from = from.map(|index| 1 + index.index(newest as usize) as u64);
-                    self.join(what, from);
+                    self.join(selection, from);
                 }
                 Step::Leave { watcher } if n_watchers > 0 => {
                     self.watchers.swap_remove(watcher.index(n_watchers));
@@ -369,7 +377,7 @@ impl World {
                 Step::Minute => tokio::time::advance(Duration::from_secs(80)).await,
             }
         }
-        // Quiet at last: everyone catches up.
+        // No more writes: every watcher catches up.
         tokio::time::advance(Duration::from_secs(5)).await;
         self.bench.settle().await;
         for idx in 0..self.watchers.len() {
@@ -378,7 +386,7 @@ impl World {
             }
             let watcher = &self.watchers[idx];
             assert!(!watcher.is_initial && watcher.stream.is_some());
-            let state = self.state_at(watcher.what, self.log.len());
+            let state = self.state_at(watcher.selection, self.log.len());
             assert_eq!(watcher.state, state, "the folded events are the store's state");
         }
     }
@@ -387,7 +395,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
-    fn every_watcher_sees_exactly_what_happened(steps in proptest::collection::vec(step(), 1..60)) {
+    fn every_watcher_sees_exactly_the_changes(steps in proptest::collection::vec(step(), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)

@@ -1,9 +1,9 @@
-//! The stream itself.
+//! The watch stream.
 use super::bookmark::{self, Timer};
 use super::phase::Phase;
 use super::{Event, EventKind};
-use crate::cache::{Change, Reached, Reading, ResourceCache, Taken, Watcher, event_of};
-use crate::followed::Followed;
+use crate::cache::{Change, Reached, ResourceCache, Taken, ViewReader, Watcher, event_of};
+use crate::fifo_watch::FifoWatch;
 use crate::read::{Fresh, Scope, WatchStart};
 use crate::request::ListOptions;
 use crate::shared::Inner;
@@ -15,40 +15,40 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// How many objects or changes one poll looks at before it lets others run.
+/// Maximum number of objects or changes per poll before the stream yields.
 const LOOKS_MAX: usize = 1024;
 
-/// A stream of events. Ends when the watch times out, the server stops or the watcher is too slow;
-/// an `Err` is the ERROR event and the last item.
+/// A stream of events. Ends when the watch times out, the server stops or the watcher is too slow.
+/// An `Err` is the ERROR event and the last item.
 ///
-/// It does nothing unless polled, and costs nothing but its place until then. Dropping it ends the
+/// It works only when polled, and an idle stream costs only its position. Dropping it ends the
 /// watch.
 #[derive(Debug)]
 #[must_use = "a stream does nothing unless polled"]
 pub struct WatchStream {
-    // What it watches.
+    // Scope.
     scope: Scope,
-    /// `None`: every object first; else the changes after this revision.
+    /// `None`: every object first; otherwise the changes after this revision.
     after: Option<u64>,
     allow_bookmarks: bool,
     cache: Arc<ResourceCache>,
-    reached: Arc<Followed<Reached>>,
-    /// Held when `cache` is a view's.
-    view: Option<Arc<Reading>>,
-    // Where it stands.
+    reached: Arc<FifoWatch<Reached>>,
+    /// Held if `cache` is a view's.
+    view: Option<Arc<ViewReader>>,
+    // Position.
     phase: Phase,
     timer: Timer,
     watcher: Option<Watcher>,
-    /// Taken from the window and not looked at yet: [`crate::cache::TAKE_MAX`] at most.
+    /// Taken from the window and not looked at yet: at most [`crate::cache::TAKE_MAX`].
     taken: VecDeque<Arc<Change>>,
-    /// Everything up to here has been given out, or is not selected.
+    /// Everything up to this revision has been sent, or is not selected.
     seen: u64,
 }
 type Item = Result<Arc<Event>, ApiError>;
 
 impl WatchStream {
-    /// A stream that takes its place now, or as soon as the cache is as fresh as was asked: no
-    /// change that happens after this returns is missed, whenever it is polled.
+    /// A stream that takes its position now, or as soon as the cache is as fresh as requested. No
+    /// change after this returns is missed, whenever the stream is polled.
     pub(crate) async fn start(
         inner: &Inner,
         scope: Scope,
@@ -89,8 +89,7 @@ impl WatchStream {
             reached,
         };
         let is_fresh = stream.reached.get().revision >= revision;
-        // A place in what is to come is taken at once, but for views, which may have to be filled
-        // first.
+        // Takes the position at once, except in views, which may have to be filled first.
         if stream.view.is_some() || stream.after.is_none() && !is_fresh {
             let revision = if stream.after.is_some() { 0 } else { revision };
             let (reached, view) = (stream.reached.clone(), stream.view.clone());
@@ -101,9 +100,9 @@ impl WatchStream {
         Ok(stream)
     }
 
-    /// Takes a place in the cache, which is fresh enough.
+    /// Takes a position in the cache, which is fresh enough.
     fn begin(&mut self) -> Result<(), ApiError> {
-        // Read before the place is taken: everything up to there is in the state it starts with.
+        // Read before the position is taken: every change up to it is in the initial state.
         let reached = self.reached_revision();
         let interest = self.scope.interest();
         let begin = match self.after {
@@ -119,7 +118,7 @@ impl WatchStream {
             return Err(crate::stored::unreadable(&key, "the value cannot be decrypted"));
         }
         self.seen = self.after.unwrap_or(revision);
-        // The watches of this row have ended already: who watches starts over, with the row that is
+        // The watches of this row have ended already: the client starts over, with the row that is
         // served now.
         if self.scope.resource.is_retired() {
             self.phase = Phase::Ended;
@@ -132,7 +131,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// The next object of the snapshot, or the bookmark behind them. `None`: look again.
+    /// The next object of the snapshot, or the bookmark after them. `None`: call again.
     fn next_initial(&mut self) -> Result<Option<Arc<Event>>, ApiError> {
         let Phase::Initial { index, after, revision } = &mut self.phase else { return Ok(None) };
         let (start, end) = self.scope.range();
@@ -159,9 +158,9 @@ impl WatchStream {
         Ok(self.allow_bookmarks.then(|| bookmark::event(&self.scope.resource, revision, true)))
     }
 
-    /// What a change means to this watcher.
+    /// The event of a change for this watcher, if any.
     fn event_of(&self, change: &Change) -> Result<Option<Arc<Event>>, ApiError> {
-        // A watcher may have asked for changes that were still to come.
+        // A watcher may start at a future revision.
         let is_early = self.after.is_some_and(|after| change.revision <= after);
         if is_early || !self.scope.has_key(change.key()) {
             return Ok(None);
@@ -182,8 +181,8 @@ impl WatchStream {
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         for _ in 0..LOOKS_MAX {
             let Some(change) = self.taken.pop_front() else {
-                // Read before the look into the window: what is up to there and not in it is not
-                // there.
+                // Read before the window: a change up to it that is not in the window does not
+                // exist.
                 let reached = self.reached_revision();
                 let Some(watcher) = &mut self.watcher else { return Poll::Ready(None) };
                 match self.cache.take(watcher, &mut self.taken, cx.waker()) {
@@ -206,7 +205,7 @@ impl WatchStream {
         cx.waker().wake_by_ref();
         Poll::Pending
     }
-    /// Up to where everything is in the cache that is watched.
+    /// The revision up to which the watched cache has every change.
     fn reached_revision(&self) -> u64 {
         let reached = self.reached.get().revision;
         self.view.as_ref().map_or(reached, |view| view.reached(reached))
@@ -226,7 +225,7 @@ impl WatchStream {
                     Poll::Ready(Ok(false)) => return Poll::Ready(None),
                     Poll::Ready(answer) => match answer.and_then(|_| self.begin()) {
                         Ok(()) => {}
-                        // A cache that stopped meanwhile ends the stream, no more.
+                        // If the cache stopped in the meantime, the stream just ends.
                         Err(_) if self.reached.get().is_stopped => return Poll::Ready(None),
                         Err(error) => return Poll::Ready(Some(Err(error))),
                     },

@@ -3,7 +3,7 @@ use serde_json::json;
 use setpoint_store::{Op, Revision};
 use std::time::Duration;
 
-/// Three ConfigMaps at revisions 2, 3 and 4; `c` is labelled otherwise.
+/// Three ConfigMaps at revisions 2, 3 and 4; `c` has another label.
 async fn bench() -> Bench {
     let bench = Bench::new().await;
     for (name, app) in [("a", "x"), ("b", "x"), ("c", "y")] {
@@ -18,7 +18,7 @@ async fn change(bench: &Bench, name: &str, app: &str, value: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_without_a_version_starts_with_what_there_is() {
+async fn a_watch_without_a_version_starts_with_the_existing_objects() {
     let bench = bench().await;
     bench.settle().await;
     let mut all = bench.watch("v1/configmaps", options("")).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_watch_from_a_version_gets_the_changes_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_over_a_restart_as_far_as_history_is_kept() {
+async fn a_watch_continues_over_a_restart_as_far_as_history_goes_back() {
     let first = bench().await;
     change(&first, "a", "x", "2").await;
     first.delete("configmaps/default/b").await;
@@ -63,7 +63,7 @@ async fn a_watch_goes_on_over_a_restart_as_far_as_history_is_kept() {
         first.store.compact(Revision(kept_from)).await.unwrap();
         let bench = Bench::idle_replaying(first.store.clone(), replayed).run();
         bench.inner().cache.wait_until(6).await;
-        // The present is what it is, however it was reached.
+        // The present state does not depend on how it was reached.
         let mut all = bench.watch("v1/configmaps", options("")).await.unwrap();
         assert_eq!(take(&mut all).await, "+a@5=2 +c@4=1");
         let changes = ["+b@3=1", "+c@4=1", "~a@5=2", "-b@6=1"];
@@ -75,14 +75,14 @@ async fn a_watch_goes_on_over_a_restart_as_far_as_history_is_kept() {
         if begun > 1 {
             let before = options(&format!("rv={}", begun - 1));
             let mut refused = bench.watch("v1/configmaps", before).await.unwrap();
-            let told = take(&mut refused).await;
-            assert!(told.starts_with("error: too old resource version"), "{told}");
+            let event = take(&mut refused).await;
+            assert!(event.starts_with("error: too old resource version"), "{event}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_selector_sees_objects_come_and_go() {
+async fn a_watch_with_a_selector_sees_objects_start_and_stop_matching() {
     let bench = bench().await;
     let mut labels = bench.watch("v1/configmaps", options("labels=app=x")).await.unwrap();
     let mut name = bench
@@ -97,7 +97,8 @@ async fn a_selector_sees_objects_come_and_go() {
     change(&bench, "a", "y", "3").await;
     bench.delete("configmaps/default/a").await;
     bench.delete("configmaps/default/c").await;
-    // Leaving shows the state before with the new revision; what never was selected is never seen.
+    // An object that stops matching is sent in its previous state with the new revision. Objects
+    // that never matched are not sent.
     assert_eq!(take(&mut labels).await, "-a@5=1 +c@6=2 ~c@7=3 -c@10=3");
     assert_eq!(take(&mut name).await, "~c@6=2 ~c@7=3 -c@10=3");
 }
@@ -124,14 +125,14 @@ async fn a_start_before_the_window_is_an_error_event() {
     bench.settle().await;
     let mut stream = bench.watch("v1/configmaps", options("rv=1")).await.unwrap();
     assert_eq!(take(&mut stream).await, "+a@2=1 +b@3=1 +c@4=1");
-    // Another control plane over the same store starts with the present.
+    // Another control plane over the same store starts with the present state.
     let later = Bench::over(bench.store.clone()).await;
     let mut stream = later.watch("v1/configmaps", options("rv=3")).await.unwrap();
     assert_eq!(take(&mut stream).await, "error: too old resource version: 3 (4) end");
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_that_cannot_be_are_refused_before_the_stream() {
+async fn invalid_options_are_refused_before_the_stream() {
     let bench = Bench::new().await;
     for (text, code, message) in [
         (
@@ -171,7 +172,7 @@ async fn options_that_cannot_be_are_refused_before_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_events_of_the_future_fail_after_three_seconds() {
+async fn initial_events_at_a_future_revision_fail_after_three_seconds() {
     let bench = bench().await;
     let mut stream = bench.watch("v1/configmaps", options("initial fresh rv=9")).await.unwrap();
     assert_eq!(take(&mut stream).await, "");
@@ -216,7 +217,7 @@ async fn a_watch_without_a_timeout_ends_within_the_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_end_politely_when_told() {
+async fn watches_end_cleanly_when_the_server_stops() {
     let mut bench = bench().await;
     let mut maps = bench.watch("v1/configmaps", options("")).await.unwrap();
     let mut pods = bench.watch("v1/pods", options("")).await.unwrap();
@@ -247,14 +248,14 @@ async fn a_watcher_slower_than_the_window_is_ended_and_skips_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_that_nothing_concerns_is_never_too_slow() {
+async fn a_watcher_without_changes_is_never_too_slow() {
     let bench = bench().await;
     bench.settle().await;
     let watch = |text| bench.watch("v1/configmaps", options(text));
     let mut idle = watch("rv=4 labels=app=z bookmarks").await.unwrap();
     let mut slow = watch("rv=4 fields=metadata.name=c").await.unwrap();
     assert_eq!((take(&mut idle).await.as_str(), take(&mut slow).await.as_str()), ("", ""));
-    // The window moves on over what concerns one of them, and over much that concerns neither.
+    // The window moves past changes that concern one of them, and many that concern neither.
     change(&bench, "c", "y", "2").await;
     let big: bytes::Bytes = vec![b' '; 1 << 20].into();
     for _ in 0..70 {
@@ -271,7 +272,7 @@ async fn a_watcher_that_nothing_concerns_is_never_too_slow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_is_kept_for_minutes_and_of_what_rarely_changes_for_longer() {
+async fn history_is_kept_for_minutes_and_for_longer_for_resources_that_rarely_change() {
     let bench = bench().await;
     bench.settle().await;
     for n in 0..150 {
@@ -280,8 +281,8 @@ async fn history_is_kept_for_minutes_and_of_what_rarely_changes_for_longer() {
     bench.settle().await;
     let resumes = async |revision: u64| {
         let text = format!("rv={revision}");
-        let told = take(&mut bench.watch("v1/configmaps", options(&text)).await.unwrap()).await;
-        !told.starts_with("error: too old resource version")
+        let event = take(&mut bench.watch("v1/configmaps", options(&text)).await.unwrap()).await;
+        !event.starts_with("error: too old resource version")
     };
     assert!(resumes(4).await);
     tokio::time::advance(Duration::from_secs(299)).await;
@@ -289,7 +290,7 @@ async fn history_is_kept_for_minutes_and_of_what_rarely_changes_for_longer() {
     bench.settle().await;
     assert!(resumes(4).await);
     tokio::time::advance(Duration::from_secs(40)).await;
-    // Another resource moves the store: that is when old history goes.
+    // A write to another resource moves the store, which drops old history.
     bench.put("secrets/default/s", &json!({"metadata": {"name": "s"}})).await;
     bench.settle().await;
     assert!(!resumes(54).await);
@@ -314,7 +315,7 @@ async fn both_event_groups_watch_one_storage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_encoding_goes_to_every_watcher() {
+async fn an_event_is_encoded_once_for_every_watcher() {
     use futures::StreamExt as _;
     let bench = bench().await;
     let mut streams = Vec::new();

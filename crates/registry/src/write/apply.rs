@@ -1,4 +1,4 @@
-//! Server-side apply: what a manager wants, merged with what is there (spec: patch §5).
+//! Server-side apply: merges a manager's configuration with the stored object (spec: patch §5).
 use super::body::APPLY_FORMAT;
 use super::update::Changed;
 use super::{Write, metadata};
@@ -8,16 +8,16 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupKind, GroupVersion, Reason, field};
 use setpoint_schema::{apply, decode};
 
-/// How often an apply that finds its object now absent, now present, starts over.
-const TURNS_MAX: usize = 4;
+/// How often an apply starts over when its object is created or deleted in the meantime.
+const ATTEMPTS_MAX: usize = 4;
 
 impl Write<'_> {
     /// Apply of an object: an update, or the creation of an absent one.
     pub(super) async fn apply(&self, body: &Body) -> Result<Written, ApiError> {
         let config = self.applied(body)?;
         let mut result = Err(self.not_found());
-        for turn in 0..TURNS_MAX {
-            let exists = match turn {
+        for attempt in 0..ATTEMPTS_MAX {
+            let exists = match attempt {
                 0 => self.exists().await?,
                 _ => self.inner.live(&self.key(&self.target.name)).await?.is_some(),
             };
@@ -35,7 +35,7 @@ impl Write<'_> {
         }
         result
     }
-    /// The configuration of an apply body, checked but not completed.
+    /// The configuration in an apply body, checked but without defaults.
     fn applied(&self, body: &Body) -> Result<Value, ApiError> {
         let config = self.parse_apply(body)?;
         let text = |member: &str| config.get(member).and_then(Value::as_str).unwrap_or_default();
@@ -65,7 +65,8 @@ impl Write<'_> {
             let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
             return Err(ApiError::invalid(&kind, "", &[error]));
         }
-        // JSON is the common case and the cheaper one; what is odd in it is told in YAML's words.
+        // JSON is the common case and cheaper. Errors are reported in the words of the YAML
+        // decoder.
         let quick = body
             .bytes
             .starts_with(b"{")
@@ -132,9 +133,9 @@ impl Write<'_> {
         self.change(&mut |stored, revision| {
             let mut object = write.merge(Some(stored), config)?;
             write.complete(&mut object, config)?;
-            // Of the configuration's own system metadata these two are preconditions. Without one
-            // it is what is there that is merged with, also for kinds whose updates must say what
-            // they change.
+            // Of the configuration's system metadata, these two are preconditions. Without a
+            // resourceVersion, the configuration is merged with the present object, even for kinds
+            // whose updates require one.
             let version = match config.resource_version() {
                 "" => revision.to_string(),
                 asked => asked.to_owned(),
@@ -152,15 +153,14 @@ impl Write<'_> {
         let force = self.options.force.unwrap_or(false);
         self.with_manager(|typing, manager| apply::apply(typing, live, config, manager, force))
     }
-    /// Makes a merged object canonical and fills its defaults.
+    /// Makes a merged object canonical and fills in its defaults.
     fn complete(&self, object: &mut Value, config: &Value) -> Result<(), ApiError> {
         let mut problems = Vec::new();
-        self.hold_to_type(object, &mut problems)
-            .map_err(|e| super::patch::undecodable(config, &e))?;
+        self.conform(object, &mut problems).map_err(|e| super::patch::undecodable(config, &e))?;
         self.default(object)?;
-        // A configuration need not name what the URL names, unless it is all that there is.
-        metadata::settle_name(self.target, object)?;
-        metadata::settle_namespace(self.target, object)?;
+        // A configuration may omit the names in the URL, unless it creates the object.
+        metadata::check_body_name(self.target, object)?;
+        metadata::set_namespace(self.target, object)?;
         metadata::deduplicate_owners(self.attributes, object);
         Ok(())
     }

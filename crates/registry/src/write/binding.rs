@@ -23,7 +23,7 @@ impl Write<'_> {
         } else if binding.name() != name {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
-        super::metadata::settle_namespace(self.target, &mut binding.clone())?;
+        super::metadata::set_namespace(self.target, &mut binding.clone())?;
         if binding["target"]["name"].as_str().unwrap_or_default().is_empty() {
             return Err(ApiError::unclassified("target.name: Required value"));
         }
@@ -51,7 +51,7 @@ impl Write<'_> {
             .await?;
         Ok(success())
     }
-    /// The newest state of a pod of the target's namespace.
+    /// The present state of a pod in the target's namespace.
     pub(super) async fn stored_target(
         &self,
     ) -> Result<(Value, setpoint_store::KeyValue), ApiError> {

@@ -1,5 +1,5 @@
-//! From a request body to a complete tree of the endpoint's kind: decoded, held to its type,
-//! defaulted (spec: api-server §5.2).
+//! Decodes a request body into a complete tree of the endpoint's kind, with types checked and
+//! defaults filled in (spec: api-server §5.2).
 use super::Write;
 use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, Format};
@@ -9,16 +9,16 @@ use setpoint_schema::node::TypeSchema;
 use setpoint_schema::{builtin, decode};
 use std::fmt::Write as _;
 
-/// How much of a body without a leading `{` an error shows, in bytes.
+/// Maximum bytes that an error shows of a body without a leading `{`.
 const EXCERPT_BYTES_MAX: usize = 30;
 
 impl Write<'_> {
-    /// Decodes a body of the resource's own kind, defaults included.
+    /// Decodes a body of the resource's own kind and fills in defaults.
     pub(super) fn decode(&self, body: &Body) -> Result<Value, ApiError> {
         let gvk = &self.resource.gvk;
         let (mut value, mut problems) = self.parse(gvk, body)?;
-        self.settle_kind(gvk, &mut value, body)?;
-        self.hold_to_type(&mut value, &mut problems)
+        self.check_kind(gvk, &mut value, body)?;
+        self.conform(&mut value, &mut problems)
             .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &e))?;
         if !self.resource.custom {
             order_problems(&self.resource.schema, body, &mut problems);
@@ -83,7 +83,7 @@ impl Write<'_> {
         )))
     }
     /// Checks `apiVersion` and `kind` against the endpoint, or fills them in where that is allowed.
-    fn settle_kind(
+    fn check_kind(
         &self,
         gvk: &GroupVersionKind,
         value: &mut Value,
@@ -105,7 +105,7 @@ impl Write<'_> {
                     )));
                 }
             }
-            // A foreign kind of the right group version is found out by validation.
+            // Validation refuses another kind of the right group version.
             return if version == expected.to_string() {
                 Ok(())
             } else {
@@ -144,8 +144,9 @@ impl Write<'_> {
             unconvertible(&found, gvk)
         })
     }
-    /// Holds a tree to the schema: types, canonical scalars, unknown fields (noted and dropped).
-    pub(super) fn hold_to_type(
+    /// Converts a tree to the schema: checks types, makes scalars canonical, drops unknown fields
+    /// and reports them.
+    pub(super) fn conform(
         &self,
         value: &mut Value,
         problems: &mut Vec<String>,
@@ -153,10 +154,10 @@ impl Write<'_> {
         let Resource { schema, gvk, .. } = self.resource;
         schema.conform(&gvk.kind, value, problems).map_err(|error| error.to_string())
     }
-    /// Fills the defaults of the endpoint's version.
+    /// Fills in the defaults of the endpoint's version.
     ///
     /// # Errors
-    /// 413: the defaults of a custom resource's items multiply beyond bounds.
+    /// 413: the defaults of a custom resource's items exceed the size limit.
     pub(super) fn default(&self, value: &mut Value) -> Result<(), ApiError> {
         self.resource.schema.fill_defaults(value)?;
         if let Some(members) = value.as_object_mut() {
@@ -164,7 +165,7 @@ impl Write<'_> {
         }
         Ok(())
     }
-    /// Refuses, warns of or forgets what was odd about a body.
+    /// Refuses, warns of or ignores unknown and repeated fields, by `fieldValidation`.
     pub(super) fn report(
         &self,
         gvk: &GroupVersionKind,
@@ -182,8 +183,8 @@ impl Write<'_> {
     }
 }
 
-/// Brings the problems of a JSON body of a built-in kind into document order, in which the
-/// reference reports them. YAML becomes JSON with sorted members first, there as here.
+/// Sorts the problems of a JSON body of a built-in kind in document order, as the reference reports
+/// them. YAML is converted to JSON with sorted members first, in both servers.
 fn order_problems(schema: &TypeSchema, body: &Body, problems: &mut Vec<String>) {
     if body.format == Format::Json && !problems.is_empty() {
         *problems = decode::field_problems(schema, &body.bytes);
@@ -236,7 +237,7 @@ fn cannot_be_handled(
         gvk.kind, gvk.version
     ))
 }
-/// The word Go's decoder has for a JSON value.
+/// The name of a JSON type in Go's decoder.
 fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -247,7 +248,8 @@ fn json_type(value: &Value) -> &'static str {
         Value::Object(_) => "object",
     }
 }
-/// The body as an error shows it: text that starts as an object, else its first bytes in hex.
+/// The body as an error shows it: as text if it starts like an object, otherwise its first bytes in
+/// hex.
 fn excerpt(body: &[u8]) -> String {
     if body.is_empty() {
         return "<empty>".to_owned();

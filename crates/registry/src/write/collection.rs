@@ -1,16 +1,15 @@
-//! DELETE of a collection: a list, then each object by itself (spec: api-server §5.5).
-use super::ask::{self, Delete};
+//! DELETE of a collection: a list, then a delete of each object (spec: api-server §5.5).
+use super::execute::{self, Delete};
 use crate::attributes::{Attributes, Target};
 use crate::read::List;
 use crate::request::*;
 use crate::shared::Registry;
 use setpoint_object::{ApiError, Reason, Skim};
 
-/// How many objects are listed at a time when the request sets no limit: as kube-apiserver's
-/// `deleteCollection` pages.
+/// Objects per list if the request sets no limit: as kube-apiserver's `deleteCollection` pages.
 const PAGE_OBJECTS_MAX: i64 = 10_000;
 
-/// Deletes what matches. Stops at the first error that is not "not found".
+/// Deletes the matching objects. Stops at the first error other than "not found".
 pub(super) async fn delete(
     registry: &Registry,
     attributes: &Attributes,
@@ -38,7 +37,7 @@ pub(super) async fn delete(
                 subresource: None,
             };
             let delete = Delete(options.clone());
-            match ask::run(registry, attributes, &one, &write_options, delete).await {
+            match execute::run(registry, attributes, &one, &write_options, delete).await {
                 Err(error) if error.reason() != Reason::NotFound => return Err(error),
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! Subresources that need somebody else: a node agent or an aggregated server.
+//! Subresources that another server must answer: a node agent or an aggregated server.
 use super::Write;
 use crate::admission::Operation;
 use crate::connect::{is_connected, no_agent};
@@ -7,11 +7,11 @@ use serde_json::Value;
 use setpoint_object::ApiError;
 
 impl Write<'_> {
-    /// Whether the target is a stream to somewhere else, whatever the method.
+    /// Whether the target is a stream to another server, whatever the method.
     pub(super) fn is_connect(&self) -> bool {
         is_connected(self.resource, self.target)
     }
-    /// Answers what cannot be done here (spec: api-server §5.6).
+    /// The answer for requests that need another server (spec: api-server §5.6).
     pub(super) async fn connect(&self) -> Result<Written, ApiError> {
         if self.options.dry_run {
             return Err(ApiError::bad_request("dryRun is not supported"));

@@ -15,20 +15,20 @@ use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason, encode, field};
 
 impl Write<'_> {
-    /// Decodes and creates.
+    /// Decodes and creates an object.
     pub(super) async fn create(&self, body: &Body) -> Result<Written, ApiError> {
         if !self.resource.serves(&Verb::Create) {
             return Err(ApiError::method_not_allowed());
         }
         let mut object = self.decode(body)?;
         metadata::clear_system(&mut object);
-        metadata::settle_namespace(self.target, &mut object)?;
+        metadata::set_namespace(self.target, &mut object)?;
         metadata::deduplicate_owners(self.attributes, &mut object);
         self.own(None, &mut object);
         self.create_owned(object, true).await
     }
-    /// Creates an object whose managedFields are settled. `spare`: managedFields may be dropped
-    /// when it is too large.
+    /// Creates an object whose managedFields are set. `spare`: managedFields may be dropped if the
+    /// object is too large.
     pub(super) async fn create_owned(
         &self,
         mut object: Value,
@@ -47,7 +47,7 @@ impl Write<'_> {
         };
         let mut review = self.review(Operation::Create, &name, None);
         self.inner.admission.mutate(&review, &mut object).await?;
-        metadata::settle_namespace(self.target, &mut object)?;
+        metadata::set_namespace(self.target, &mut object)?;
         self.check_grant(&object, None).await?;
         if !object.name().is_empty() || object.meta_str("generateName").is_empty() {
             return self.create_named(object, &mut review, spare).await;
@@ -73,11 +73,12 @@ impl Write<'_> {
         review: &mut Review<'_>,
         spare: bool,
     ) -> Result<Written, ApiError> {
-        // Only a Service takes what somebody else may take as well, and is drawn something else
-        // for.
+        // Only a Service takes numbers that others may take too, and can be given others instead.
         if !self.is_service() {
             let written = self.attempt_create(object, review, spare).await?;
-            return written.ok_or_else(|| ApiError::internal("a new object lost a race to nobody"));
+            return written.ok_or_else(|| {
+                ApiError::internal("the commit of a new object failed without a conflict")
+            });
         }
         for _ in 0..RACE_ATTEMPTS_MAX {
             if let Some(written) = self.attempt_create(object.clone(), review, spare).await? {
@@ -86,7 +87,7 @@ impl Write<'_> {
         }
         Err(ApiError::stale(&self.resource.group_resource(), object.name()))
     }
-    /// One attempt; `None`: somebody else has just taken what was to be this object's.
+    /// One attempt; `None`: a concurrent request took an address or port of this object.
     async fn attempt_create(
         &self,
         mut object: Value,
@@ -95,7 +96,7 @@ impl Write<'_> {
     ) -> Result<Option<Written>, ApiError> {
         object.set_meta("uid", self.inner.uid().into());
         object.set_meta("creationTimestamp", self.now.rfc3339().into());
-        // What is no number is not looked at.
+        // Ignores a resourceVersion that is not a number.
         let has_version =
             parse_resource_version(object.resource_version()).is_ok_and(|version| version != 0);
         object.set_meta("resourceVersion", Value::Null);
@@ -169,7 +170,7 @@ impl Write<'_> {
         }
         error
     }
-    /// Settles what a new object starts with.
+    /// Sets the initial metadata and status of a new object.
     fn prepare_create(&self, object: &mut Value) {
         if self.resource.tracks_generation {
             object.set_meta("generation", 1.into());
@@ -191,7 +192,7 @@ impl Write<'_> {
         }
         (self.resource.kind.validate)(object, None, errors);
     }
-    /// Holds an object to its schema.
+    /// Validates an object against its schema.
     pub(super) fn validate_schema(
         &self,
         object: &Value,
@@ -202,7 +203,7 @@ impl Write<'_> {
         errors.extend(found);
         warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
     }
-    /// Custom resources: the kind of the body.
+    /// Custom resources: validates the kind in the body.
     pub(super) fn validate_kind(&self, object: &Value, errors: &mut field::Errors) {
         let kind = object.get("kind").unwrap_or(&Value::Null);
         if kind.as_str() != Some(&*self.resource.gvk.kind) {
@@ -217,7 +218,7 @@ impl Write<'_> {
     pub(super) fn invalid(&self, object: &Value, errors: &[field::Error]) -> ApiError {
         ApiError::invalid(&self.resource.group_kind(), object.name(), errors)
     }
-    /// What admission is told about this request.
+    /// The review that admission plugins get for this request.
     pub(super) fn review<'r>(
         &'r self,
         operation: Operation,
@@ -242,7 +243,7 @@ impl Write<'_> {
         Context { now: self.now, user: &identity.user, groups: &identity.groups }
     }
 }
-/// `status` as a new object has it, whatever the client sent.
+/// Sets `status` of a new object, whatever the client sent.
 fn set_initial_status(object: &mut Value, rule: StatusRule) {
     let Some(members) = object.as_object_mut() else { return };
     match serde_json::from_str(rule.initial) {
@@ -254,7 +255,7 @@ fn set_initial_status(object: &mut Value, rule: StatusRule) {
         }
     }
 }
-/// The 409 of a `generateName` whose every suffix was taken.
+/// The 409 for a `generateName` whose generated names were all taken.
 fn exhausted(mut error: ApiError) -> ApiError {
     error.0.message.push_str(", the server was not able to generate a unique name for the object");
     let details = error.0.details.get_or_insert_with(Details::default);

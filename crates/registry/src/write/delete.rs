@@ -13,19 +13,19 @@ use setpoint_object::{ApiError, GroupResource, encode};
 use setpoint_store::{KeyValue, Revision};
 use std::time::Duration;
 
-/// How often a delete that loses races looks again.
+/// How often a delete retries after a conflict.
 const RACE_ATTEMPTS_MAX: usize = 64;
 
-/// What a delete does to an object as it is now.
+/// The effect of a delete on the present object.
 #[derive(Debug)]
 enum Step {
-    /// Nothing: it is going already.
+    /// Nothing: its deletion is pending.
     Pending,
-    /// It is marked, and stays until finalizers or grace are over.
+    /// Marked as deleted; it stays until its finalizers are removed or its grace period ends.
     Mark(Value),
-    /// It is marked with no grace and goes at once.
+    /// Marked with a grace period of zero and removed at once.
     MarkAndRemove(Value),
-    /// It goes.
+    /// Removed.
     Remove,
 }
 
@@ -55,7 +55,7 @@ impl Write<'_> {
         warn: bool,
     ) -> Result<Result<Deleted, Option<KeyValue>>, ApiError> {
         let mut object = tree(&found.value)?;
-        // What is written back is as the present schema says.
+        // The object is written back under the present schema.
         crate::convert::refresh(self.resource, &mut object, found.modified.0);
         self.check_preconditions(&object, found.modified, options)?;
         let review = self.review(Operation::Delete, &self.target.name, Some(&object));
@@ -103,13 +103,13 @@ impl Write<'_> {
             return Ok(Ok(Deleted::Object { object, remains: true }));
         }
         if !self.options.dry_run {
-            let claims = self.given_back(&object).await?;
+            let claims = self.released_claims(&object).await?;
             match self.remove(found.key.clone(), revision, &claims).await? {
                 Outcome::Done(done) => {
                     revision = done;
-                    self.removed(&object);
+                    self.release_numbers(&object);
                 }
-                // Somebody else removed it between the two commits: gone is what was asked for.
+                // A concurrent request removed it between the two commits. The result is the same.
                 Outcome::Lost(None) if revision != found.modified => {}
                 Outcome::Lost(newer) => return Ok(Err(newer)),
             }
@@ -120,14 +120,14 @@ impl Write<'_> {
         }
         Ok(Ok(Deleted::Gone { uid: object.uid().to_owned() }))
     }
-    /// Holds the uid and the resourceVersion that a delete asks for against the stored object's.
+    /// Checks the preconditions of a delete (uid and resourceVersion) against the stored object.
     pub(super) fn check_preconditions(
         &self,
         object: &Value,
         revision: Revision,
         options: &DeleteOptions,
     ) -> Result<(), ApiError> {
-        // The kind stands where others put the resource.
+        // Kubernetes puts the kind where other errors have the resource.
         let kind = GroupResource {
             group: self.resource.gvk.group.clone(),
             resource: self.resource.gvk.kind.clone(),
@@ -161,16 +161,16 @@ impl Write<'_> {
             self.attributes.warn(warning);
         }
     }
-    /// What happens to the object, as a function of its present state alone.
+    /// The effect on the object, computed from its present state alone.
     fn step(&self, object: &Value, options: &DeleteOptions) -> Step {
-        if let Some(first) = self.resource.kind.first_delete {
+        if let Some(begin_termination) = self.resource.kind.begin_termination {
             if object.deletion_timestamp().is_empty() {
                 let mut marked = object.clone();
                 marked.set_meta("deletionTimestamp", self.now.rfc3339().into());
                 if let Some(finalizers) = self.finalizers(object, options) {
                     marked.set_meta("finalizers", finalizers.into());
                 }
-                first(&self.context(), &mut marked);
+                begin_termination(&self.context(), &mut marked);
                 return Step::Mark(marked);
             }
             if self.resource.kind.finalizers_in_spec
@@ -220,7 +220,8 @@ impl Write<'_> {
         marked.set_meta("deletionGracePeriodSeconds", 0.into());
         Step::Mark(marked)
     }
-    /// Finalizers with the garbage collector's ones as the options ask; `None` when they stay.
+    /// The finalizers with those of the garbage collector as the options require; `None` if
+    /// unchanged.
     fn finalizers(&self, object: &Value, options: &DeleteOptions) -> Option<Vec<String>> {
         if !self.resource.kind.propagates {
             return None;
@@ -252,7 +253,7 @@ impl Write<'_> {
         let others = present.into_iter().filter(|f| !is_collectors(f));
         Some(others.chain(own).map(str::to_owned).collect())
     }
-    /// When the object goes, for the kinds that are given time.
+    /// The graceful deletion of an object, for kinds that support it.
     fn grace(&self, object: &Value, options: &DeleteOptions) -> Grace {
         if !self.resource.kind.graceful {
             return Grace::None;
@@ -286,11 +287,11 @@ impl Write<'_> {
 }
 #[derive(Debug)]
 enum Grace {
-    /// The kind, or the object, has none.
+    /// The kind or the object has no graceful deletion.
     None,
-    /// It is going already, no later than asked.
+    /// Deletion is pending and does not end later than requested.
     Pending,
-    /// It goes then.
+    /// The deletion time and grace period.
     Until { at: Timestamp, seconds: i64 },
 }
 fn duration(seconds: i64) -> Duration {

@@ -1,4 +1,4 @@
-//! `pods/eviction`: a delete that asks disruption budgets first (spec: api-server §5.6).
+//! `pods/eviction`: a delete that checks disruption budgets first (spec: api-server §5.6).
 use super::Write;
 use super::binding::success;
 use super::persist::Outcome;
@@ -17,7 +17,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind, Reason, Scope, encode, keys};
 use setpoint_store::{KeyValue, RangeRequest};
 
-/// How often a budget that moves under the request is read again: as kube-apiserver's
+/// How often a budget that changes during the request is read again: as kube-apiserver's
 /// `EvictionsRetry` steps.
 const ATTEMPTS_MAX: usize = 20;
 
@@ -31,7 +31,7 @@ impl Write<'_> {
             ));
         }
         let options = delete_options(&eviction["deleteOptions"], self.options.dry_run);
-        // The body may ask for a dry run by itself.
+        // The body may request a dry run too.
         let write_options = WriteOptions { dry_run: options.dry_run, ..self.options.clone() };
         let write = Write { options: &write_options, ..*self };
         for _ in 0..ATTEMPTS_MAX {
@@ -41,11 +41,11 @@ impl Write<'_> {
         }
         Err(ApiError::stale(&self.resource.group_resource(), &self.target.name))
     }
-    /// One attempt. `None`: the pod has changed, perhaps so that a budget guards it now.
+    /// One attempt. `None`: the pod has changed; a budget may cover it now.
     async fn attempt_eviction(&self, asked: &DeleteOptions) -> Result<Option<Written>, ApiError> {
         let (pod, found) = self.stored_target().await?;
         self.check_preconditions(&pod, found.modified, asked)?;
-        // What is decided by this state of the pod holds for this state only.
+        // The decision holds for this state of the pod only.
         let pinned = || {
             let version = asked.resource_version.clone();
             let version = version.unwrap_or_else(|| found.modified.to_string());
@@ -75,8 +75,8 @@ impl Write<'_> {
         }
         self.mark_and_delete(asked.clone()).await.map(Some)
     }
-    /// Notes in the pod's status why it goes, and deletes it. The update that notes it looks at the
-    /// preconditions, too: they hold for the state that it changes.
+    /// Adds the disruption condition to the pod's status and deletes the pod. The status update
+    /// checks the preconditions, because they hold for the state before it.
     async fn mark_and_delete(&self, mut options: DeleteOptions) -> Result<Written, ApiError> {
         if !options.dry_run {
             let marked = Target { subresource: Some(Subresource::Status), ..self.target.clone() };

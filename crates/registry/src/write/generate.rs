@@ -1,11 +1,11 @@
-//! Uids and generated names, from the registry's seeded rng.
+//! Uids and generated names, from the registry's seeded random number generator.
 use crate::shared::Inner;
 use rand::Rng;
 use setpoint_object::name::{GENERATE_NAME_BASE_MAX, GENERATED_ALPHABET};
 
 /// How many names are tried for a `generateName` before the answer is 409.
 ///
-/// Eight, as kube-apiserver does: a ninth collision means the base is crowded.
+/// Eight, as in kube-apiserver. Eight collisions in a row mean that the base is crowded.
 pub(super) const GENERATE_ATTEMPTS_MAX: usize = 8;
 /// Random characters at the end of a generated name.
 const SUFFIX_CHARACTERS: usize = 5;

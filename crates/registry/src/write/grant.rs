@@ -1,11 +1,10 @@
-//! What a request does besides, and needs a right of its own for: creating by PUT or apply,
-//! granting rights.
+//! Authorization of a request's further actions: creating by PUT or apply, granting rights.
 //!
-//! | write                                      | asks for                                    |
+//! | write                                      | requires                                    |
 //! |--------------------------------------------|---------------------------------------------|
 //! | PUT or apply of an absent object           | `create` of the object                      |
-//! | a Role or ClusterRole gets other rules     | `escalate` of the role                      |
-//! | a binding gets another role or subjects    | `bind` of the role that it refers to        |
+//! | a change of a Role's or ClusterRole's rules | `escalate` of the role                     |
+//! | a change of a binding's role or subjects   | `bind` of the role that it refers to        |
 use super::Write;
 use crate::attributes::{Requested, Target};
 use crate::verb::Verb;
@@ -17,11 +16,11 @@ use setpoint_object::meta::ObjectExt;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 impl Write<'_> {
-    /// Whether the user may create the target by another verb.
+    /// Checks that the user may create the target by another verb.
     pub(super) async fn may_create(&self) -> Result<(), ApiError> {
         self.may(Verb::Create, self.target.clone()).await
     }
-    /// Whether the user may grant what a role or a binding grants.
+    /// Checks that the user may grant the rights of a role or a binding.
     pub(super) async fn check_grant(
         &self,
         new: &Value,
@@ -42,7 +41,7 @@ impl Write<'_> {
                 let text = |member: &str| new["roleRef"][member].as_str().unwrap_or_default();
                 let catalog = self.inner.catalog.borrow().clone();
                 let mut rows = catalog.group_version(RBAC, &self.resource.gvk.version);
-                // A reference to anything else is refused by validation.
+                // Validation refuses a reference to any other kind.
                 let row = rows.find(|row| *row.gvk.kind == *text("kind"));
                 let Some(row) = row else { return Ok(()) };
                 let namespace = self.target.namespace.clone();

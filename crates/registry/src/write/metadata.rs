@@ -1,4 +1,4 @@
-//! What the API does to `metadata` whatever the kind (spec: api-server §5.3, §5.4, §12).
+//! The rules for `metadata` that apply to every kind (spec: api-server §5.3, §5.4, §12).
 use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
 use crate::kind::{self, NameRule, validate_annotations, validate_labels};
@@ -8,18 +8,18 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, encode, field, name};
 use std::collections::HashSet;
 
-/// Uids of repeated owners that a warning names: a header has no room for more.
+/// Maximum number of repeated owners' uids in a warning: a header has no room for more.
 const UIDS_SHOWN_MAX: usize = 64;
-/// Controllers too many that are reported: each report shows all owners.
+/// Maximum number of reported extra controllers: each report shows all owners.
 const CONTROLLERS_SHOWN_MAX: usize = 4;
 /// Finalizers without a domain that Kubernetes itself uses.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
-/// Keeps an object until its dependents have been let go.
+/// Finalizer: keeps an object until its dependents have been orphaned.
 pub(crate) const ORPHAN: &str = "orphan";
-/// Keeps an object until its dependents are gone.
+/// Finalizer: keeps an object until its dependents are deleted.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// Takes away what a client may not set on a new object.
+/// Removes fields that a client may not set on a new object.
 pub(super) fn clear_system(object: &mut Value) {
     let meta = object.meta_mut();
     for name in
@@ -28,8 +28,8 @@ pub(super) fn clear_system(object: &mut Value) {
         meta.remove(name);
     }
 }
-/// Gives an object the namespace of the request, or none.
-pub(super) fn settle_namespace(target: &Target, object: &mut Value) -> Result<(), ApiError> {
+/// Sets the namespace of the request, or removes it for cluster scope.
+pub(super) fn set_namespace(target: &Target, object: &mut Value) -> Result<(), ApiError> {
     check_namespace(target, object)?;
     if !target.resource.scope.is_namespaced() {
         object.set_meta("namespace", Value::Null);
@@ -38,7 +38,7 @@ pub(super) fn settle_namespace(target: &Target, object: &mut Value) -> Result<()
     }
     Ok(())
 }
-/// Holds the namespace in a body, if it names one, against the URL's.
+/// Checks the namespace in a body, if it has one, against the URL.
 pub(super) fn check_namespace(target: &Target, object: &Value) -> Result<(), ApiError> {
     if !target.resource.scope.is_namespaced()
         || object.namespace().is_empty()
@@ -50,8 +50,8 @@ pub(super) fn check_namespace(target: &Target, object: &Value) -> Result<(), Api
         "the namespace of the provided object does not match the namespace sent on the request",
     ))
 }
-/// Holds the name in a body against the URL's.
-pub(super) fn settle_name(target: &Target, object: &Value) -> Result<(), ApiError> {
+/// Checks the name in a body against the URL.
+pub(super) fn check_body_name(target: &Target, object: &Value) -> Result<(), ApiError> {
     match object.name() {
         "" => Err(ApiError::bad_request(format!(
             "the name of the object ({} based on URL) was undeterminable: name must be provided",
@@ -64,7 +64,7 @@ pub(super) fn settle_name(target: &Target, object: &Value) -> Result<(), ApiErro
         ))),
     }
 }
-/// Removes owner references that repeat all members of an earlier one, with a warning.
+/// Removes owner references that are equal to an earlier one, with a warning.
 pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
     let Some(owners) = object
         .get_mut("metadata")
@@ -75,7 +75,7 @@ pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
         return;
     };
     let mut uids: Vec<String> = Vec::new();
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut unique: Vec<Value> = Vec::with_capacity(owners.len());
     let mut seen: HashSet<Bytes> = HashSet::with_capacity(owners.len());
     for owner in owners.drain(..) {
         if !seen.insert(encode::to_bytes(&owner)) {
@@ -84,10 +84,10 @@ pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
                 uids.push(uid.to_owned());
             }
         } else {
-            kept.push(owner);
+            unique.push(owner);
         }
     }
-    *owners = kept;
+    *owners = unique;
     if !uids.is_empty() {
         attributes.warn(format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
@@ -95,7 +95,7 @@ pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
         ));
     }
 }
-/// Warns of finalizers, new ones only, that may clash with someone else's (custom resources).
+/// Warns of new finalizers that may clash with those of others (custom resources).
 pub(super) fn warn_of_finalizers(attributes: &Attributes, object: &Value, old: Option<&Value>) {
     let known: HashSet<&str> =
         old.map(ObjectExt::finalizers).unwrap_or_default().into_iter().collect();
@@ -126,7 +126,7 @@ impl NameRule {
             Self::Segment => name::path_segment(name),
         }
     }
-    /// A name that is still without its suffix may end in a dash.
+    /// A base name without its suffix may end in a dash.
     fn check_base(self, base: &str) -> Vec<String> {
         match base.strip_suffix('-') {
             Some(rest) if !rest.is_empty() && self != Self::Segment => {
@@ -317,7 +317,7 @@ fn validate_owners(object: &Value, path: &field::Path, errors: &mut field::Error
         }
     }
 }
-/// Restores, before an update is validated, what a client may leave out or may not touch.
+/// Before an update is validated, restores fields that a client may omit or may not change.
 pub(super) fn restore(resource: &Resource, new: &mut Value, old: &Value) {
     let old = old.meta();
     let stored = |member: &str| old.and_then(|m| m.get(member)).filter(|v| !v.is_null());
@@ -339,7 +339,7 @@ pub(super) fn restore(resource: &Resource, new: &mut Value, old: &Value) {
         meta.remove("namespace");
     }
 }
-/// Sets a member to its stored value, absence included.
+/// Sets a member to its stored value, or removes it if it is not stored.
 pub(super) fn put_back(members: &mut Map<String, Value>, name: &str, stored: Option<&Value>) {
     match stored {
         None => {

@@ -1,15 +1,15 @@
-//! Which manager owns which field after a write (spec: patch §5).
+//! Field ownership after a write (spec: patch §5).
 use super::Write;
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_schema::apply::{self, Manager, Typing};
 use std::collections::BTreeSet;
 
-/// The longest default manager name, in bytes: what `fieldManager` may have.
+/// Maximum length of a default manager name, in bytes: as for `fieldManager`.
 const MANAGER_BYTES_MAX: usize = 128;
 
 impl Write<'_> {
-    /// The manager's name: as given, else the user agent up to its first `/`.
+    /// The manager's name: `fieldManager`, or else the user agent up to its first `/`.
     pub(super) fn manager(&self) -> String {
         if !self.options.field_manager.is_empty() {
             return self.options.field_manager.clone();
@@ -23,7 +23,7 @@ impl Write<'_> {
         name.truncate(end);
         if name.is_empty() { "unknown".to_owned() } else { name }
     }
-    /// Top-level members this endpoint resets, so that nobody owns them through it.
+    /// Top-level members that this endpoint resets, so that they are not owned through it.
     fn reset(&self) -> BTreeSet<&'static str> {
         match self.target.subresource.as_ref() {
             Some(Subresource::Status) => {
@@ -37,7 +37,7 @@ impl Write<'_> {
             }
         }
     }
-    /// Runs `f` with the typing and manager of this request.
+    /// Calls `f` with the typing and manager of this request.
     pub(super) fn with_manager<T>(&self, f: impl FnOnce(&Typing<'_>, &Manager<'_>) -> T) -> T {
         let (name, reset) = (self.manager(), self.reset());
         let api_version = self.resource.group_version().to_string();
@@ -57,7 +57,7 @@ impl Write<'_> {
             },
         )
     }
-    /// Records who changed what between `old` and `new`.
+    /// Updates managedFields with the changes between `old` and `new`.
     pub(super) fn own(&self, old: Option<&Value>, new: &mut Value) {
         self.with_manager(|typing, manager| apply::update(typing, old, new, manager));
     }

@@ -1,5 +1,4 @@
-//! PATCH: the change is made of the stored object as the request's version shows it (spec: patch
-//! §1).
+//! PATCH: changes the stored object in the request's version (spec: patch §1).
 use super::update::Changed;
 use super::{Write, metadata};
 use crate::request::{Body, FieldValidation, PatchType, Written};
@@ -37,7 +36,7 @@ impl Write<'_> {
         })
         .await
     }
-    /// The stored object with a patch applied, held to its type.
+    /// Applies a patch to the stored object and converts the result to its type.
     fn patched(
         &self,
         kind: PatchType,
@@ -78,7 +77,7 @@ impl Write<'_> {
             }
         }
         let refuse = |object: &Value, error: &str| match kind {
-            // Here it is the patch that is shown.
+            // For this patch type, errors show the patch.
             PatchType::StrategicMerge => {
                 let sent = serde_json::from_slice(&body.bytes).unwrap_or_default();
                 patch::undecodable(&patch::go_value(&sent), error)
@@ -86,11 +85,11 @@ impl Write<'_> {
             _ => undecodable(object, error),
         };
         let n_in_patch = problems.len();
-        if let Err(error) = self.hold_to_type(&mut object, &mut problems) {
+        if let Err(error) = self.conform(&mut object, &mut problems) {
             return Err(refuse(&object, &error));
         }
         if kind == PatchType::StrategicMerge {
-            // The reference's converter sorts what it reports.
+            // The reference's converter sorts the problems that it reports.
             problems[n_in_patch..].sort_unstable();
         }
         if self.options.field_validation == FieldValidation::Strict && !problems.is_empty() {
@@ -100,11 +99,11 @@ impl Write<'_> {
         Ok(object)
     }
     fn settle_patched(&self, object: &mut Value) -> Result<(), ApiError> {
-        metadata::settle_name(self.target, object)?;
-        metadata::settle_namespace(self.target, object)
+        metadata::check_body_name(self.target, object)?;
+        metadata::set_namespace(self.target, object)
     }
 }
-/// 422: what a patch made is no object of the kind.
+/// 422: the result of a patch is not an object of the kind.
 pub(super) fn undecodable(object: &Value, error: &str) -> ApiError {
     patch::undecodable(&String::from_utf8_lossy(&encode::to_bytes(object)), error)
 }

@@ -1,5 +1,5 @@
-//! Encoded objects into the store: keys, compare-and-commit, size limits, and what the store's
-//! errors are to a client.
+//! Commits encoded objects to the store: keys, compare-and-commit, size limits, and the API errors
+//! for the store's errors.
 use super::Write;
 use crate::allocate::Claims;
 use crate::attributes::Target;
@@ -12,51 +12,51 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, encode};
 use setpoint_store::{Committed, Compare, KeyValue, Op, Revision, StoreError, Txn};
 
-/// The refusal of a write whose definition has changed meanwhile. It is made again here
-/// ([`super::repeat`]); if that takes too long, clients try it again by themselves.
+/// The refusal of a write whose definition has changed in the meantime. [`super::retry`] retries
+/// it; if that takes too long, clients retry it.
 fn superseded() -> ApiError {
     let text = "the definition of the resource has changed while it was written, please try again";
     ApiError::too_many_requests(text, 1)
 }
 
-/// How a commit ended.
+/// The outcome of a commit.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Done, at this revision.
+    /// Committed at this revision.
     Done(Revision),
-    /// The key, or a claim, had moved on: the key's present state.
+    /// The key or a claim has changed: the key's present state.
     Lost(Option<KeyValue>),
 }
 
-/// How the commit of a new object ended.
+/// The outcome of the commit of a new object.
 #[derive(Debug)]
 pub(super) enum Created {
-    /// Done, at this revision.
+    /// Committed at this revision.
     Done(Revision),
     /// The key has an object.
     Exists(KeyValue),
-    /// A claim had moved on.
+    /// A claim has changed.
     Claimed,
-    /// A precondition did not hold: what it was taken from decides again.
+    /// A precondition failed: the caller must decide again from the present state.
     Moved,
 }
 
-/// An answer made of stored bytes.
+/// An answer made from stored bytes.
 pub(super) fn served(stored: &[u8], revision: Revision) -> Object {
     Object { bytes: encode::with_resource_version(stored, revision.0) }
 }
 
 impl Write<'_> {
-    /// The key of the target, under another name when it was generated.
+    /// The key of the target with the given name, which may be a generated one.
     pub(super) fn key(&self, name: &str) -> Bytes {
         self.resource.key(&self.target.namespace, name)
     }
-    /// Puts `object` if the key still is as `expected` (`None`: absent), and does with `claims`
-    /// what they say in the same revision. When it is the claims that have changed, the present
-    /// state of the key is as expected. Returns the bytes that were stored.
+    /// Stores `object` if the key is unchanged since `expected` (`None`: absent), and updates
+    /// `claims` in the same revision. If only the claims have changed, returns the key's state as
+    /// expected. Returns the stored bytes.
     ///
-    /// An object over the store's limit is tried once more without its managedFields (`spare`), as
-    /// the API does except for apply.
+    /// If an object exceeds the store's size limit, retries once without its managedFields
+    /// (`spare`), as the API does except for apply.
     pub(super) async fn put(
         &self,
         key: Bytes,
@@ -69,7 +69,7 @@ impl Write<'_> {
         let put = self.put_if(key, expected, encoded, object, spare, (claims, &[]));
         put.await.map(|(committed, bytes)| (outcome(committed), bytes))
     }
-    /// Puts a new object if its key is absent and the preconditions hold; otherwise as
+    /// Stores a new object if its key is absent and the preconditions hold; otherwise as
     /// [`Write::put`].
     pub(super) async fn put_new(
         &self,
@@ -123,7 +123,7 @@ impl Write<'_> {
             (None, _) => Err(superseded()),
         }
     }
-    /// `None`: the row the object was prepared with is served no more.
+    /// `None`: the row that the object was prepared with is no longer served.
     async fn commit(
         &self,
         key: Bytes,
@@ -153,7 +153,7 @@ impl Write<'_> {
         }
         Ok(Some(committed))
     }
-    /// Removes a key that still is as `expected`, and does with `claims` what they say.
+    /// Removes a key that is unchanged since `expected`, and updates `claims`.
     pub(super) async fn remove(
         &self,
         key: Bytes,
@@ -168,7 +168,7 @@ impl Write<'_> {
         let txn = with(claims, txn);
         Ok(outcome(self.commit_txn(txn).await.map_err(store_error)?))
     }
-    /// Commits, and takes note of whom a change comes from.
+    /// Commits, and records the origin of the change.
     async fn commit_txn(&self, txn: Txn) -> Result<Committed, StoreError> {
         self.at_fence.commit();
         let committed = self.inner.store.commit(txn).await?;
@@ -191,7 +191,7 @@ fn with(claims: &Claims, mut txn: Txn) -> Txn {
     txn.ops.extend_from_slice(&claims.ops);
     txn
 }
-/// Whether a compare holds for the state that was found.
+/// Whether a compare holds for the returned state.
 fn holds(compare: &Compare, found: &Option<KeyValue>) -> bool {
     match (compare, found) {
         (Compare::Absent(_), found) => found.is_none(),

@@ -1,5 +1,5 @@
-//! Writes of the `scale` subresource: a parent made of an `autoscaling/v1 Scale` (spec: api-server
-//! §5.6, crd §7).
+//! Writes of the `scale` subresource: a parent made from an `autoscaling/v1 Scale` (spec:
+//! api-server §5.6, crd §7).
 use super::update::Changed;
 use super::{Write, metadata};
 use crate::request::{Body, Object, PatchType, Written};
@@ -25,8 +25,8 @@ impl Write<'_> {
     pub(super) async fn replace_scale(&self, body: &Body) -> Result<Written, ApiError> {
         paths(self.resource)?;
         let scale = self.decode_as(&scale_kind(), body)?;
-        metadata::settle_name(self.target, &scale)?;
-        metadata::settle_namespace(self.target, &mut scale.clone())?;
+        metadata::check_body_name(self.target, &scale)?;
+        metadata::set_namespace(self.target, &mut scale.clone())?;
         let write = *self;
         let written = self
             .change(&mut |stored, _| {
@@ -47,7 +47,7 @@ impl Write<'_> {
         let schema = scale_schema()?;
         if kind == PatchType::Apply {
             let config = self.parse_apply(body)?;
-            metadata::settle_name(self.target, &config)?;
+            metadata::check_body_name(self.target, &config)?;
             let written =
                 self.change(&mut |stored, _| write.scale_applied(stored, &config)).await?;
             return self.scale_answer(written);
@@ -72,21 +72,21 @@ impl Write<'_> {
                 decode::conform(&schema, "Scale", &mut scale, &mut problems)
                     .map_err(|e| super::patch::undecodable(&scale, &e.to_string()))?;
                 write.report(&scale_kind(), &problems)?;
-                metadata::settle_name(write.target, &scale)?;
+                metadata::check_body_name(write.target, &scale)?;
                 write.scaled(stored, scale)
             })
             .await?;
         self.scale_answer(written)
     }
-    /// The Scale of a stored object; a custom resource may be without the replicas that a write is
-    /// to set.
+    /// The Scale of a stored object. A custom resource may lack the replicas field that a write is
+    /// about to set.
     fn present_scale(&self, stored: &Value) -> Result<Value, ApiError> {
         match scale_of(self.resource, stored) {
             Err(_) if self.resource.custom => Ok(scale_with(stored, 0)),
             result => result,
         }
     }
-    /// The parent with the replicas of a Scale, whose resourceVersion is a precondition.
+    /// The parent with the replicas of a Scale. The Scale's resourceVersion is a precondition.
     fn scaled(&self, stored: &Value, mut scale: Value) -> Result<Changed, ApiError> {
         let version = scale.resource_version().to_owned();
         self.with_scale(stored, &version, |typing, manager, present| {
@@ -95,15 +95,15 @@ impl Write<'_> {
             Ok(scale)
         })
     }
-    /// The parent with the replicas that a manager wants.
+    /// The parent with the replicas of an apply configuration.
     fn scale_applied(&self, stored: &Value, config: &Value) -> Result<Changed, ApiError> {
         let force = self.options.force.unwrap_or(false);
         self.with_scale(stored, config.resource_version(), |typing, manager, present| {
             apply::apply(typing, Some(present), config, manager, force)
         })
     }
-    /// Makes a new Scale of the present one and a new parent of that. Ownership is settled on the
-    /// Scale, a kind of its own, and translated (spec: patch §5.6).
+    /// Makes a new Scale from the present one, and a new parent from that. Ownership is tracked on
+    /// the Scale, a kind of its own, and translated (spec: patch §5.6).
     fn with_scale(
         &self,
         stored: &Value,
@@ -162,7 +162,7 @@ impl Write<'_> {
         let scale = scale_of(self.resource, &object)?;
         Ok(Written { object: Object { bytes: encode::to_bytes(&scale) }, created: written.created })
     }
-    /// Custom resources: the replicas that the definition names.
+    /// Custom resources: validates the replicas field that the definition names.
     pub(super) fn validate_scale(&self, object: &Value, errors: &mut field::Errors) {
         let Ok(paths) = paths(self.resource) else { return };
         let Some(value) = at(object, &paths.spec_replicas) else { return };

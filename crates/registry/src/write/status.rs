@@ -1,11 +1,11 @@
-//! Writes through `/status`: only `status` and, depending on the kind, some metadata are taken.
+//! Writes through `/status`: they change only `status` and, depending on the kind, some metadata.
 use super::Write;
 use super::metadata::put_back;
 use crate::kind::StatusMeta;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 
-/// Puts back everything that is not for this endpoint.
+/// Restores everything that this endpoint does not write.
 pub(super) fn prepare(write: &Write<'_>, new: &mut Value, old: &Value) {
     let meta = write.resource.status.map_or(StatusMeta::All, |rule| rule.meta);
     match meta {
@@ -25,15 +25,15 @@ pub(super) fn prepare(write: &Write<'_>, new: &mut Value, old: &Value) {
         }
     }
     let Some(members) = new.as_object_mut() else { return };
-    members.retain(|name, _| is_kept(name) || old.get(name).is_some());
+    members.retain(|name, _| is_writable(name) || old.get(name).is_some());
     for (name, value) in old.as_object().into_iter().flatten() {
-        if !is_kept(name) {
+        if !is_writable(name) {
             put_back(members, name, Some(value));
         }
     }
     (write.resource.kind.prepare_status)(&write.context(), new, old);
 }
-fn is_kept(name: &str) -> bool {
+fn is_writable(name: &str) -> bool {
     matches!(name, "status" | "metadata" | "apiVersion" | "kind")
 }
 fn put_back_meta(new: &mut Value, old: &Value, name: &str) {

@@ -1,9 +1,9 @@
-//! PUT, and the loop that every change of a stored object runs in.
+//! PUT, and the retry loop of every change of a stored object.
 use super::metadata::{integer, put_back};
 use super::persist::Outcome;
 use super::{Write, metadata, status};
 use crate::admission::Operation;
-use crate::allocate::{Claims, Held, Reservation};
+use crate::allocate::{Claims, Reservation, ServiceNumbers};
 use crate::request::{Body, Written};
 use crate::shared::Inner;
 use crate::stored::{store_error, tree};
@@ -14,30 +14,30 @@ use setpoint_object::{ApiError, GroupKind, Reason, encode, field};
 use setpoint_schema::{apply, diff};
 use setpoint_store::{KeyValue, Revision};
 
-/// How often a write that may lose races is tried before its client is told to try again.
+/// How often a write retries after conflicts before its client gets an error.
 pub(super) const RACE_ATTEMPTS_MAX: usize = 64;
 
-/// By how many bytes most changes make an object longer, at most.
+/// Most changes make an object longer by at most this many bytes.
 const CHANGE_BYTES: usize = 256;
 
-/// What a change made of the stored object.
+/// The result of a change of the stored object.
 #[derive(Debug)]
 pub(super) struct Changed {
     /// The new object, in the request's version.
     pub(super) object: Value,
-    /// Its managedFields are settled (apply).
+    /// Its managedFields are set already (apply).
     pub(super) owned: bool,
 }
-/// A change that can be made again of a newer stored object: `(stored object in the request's
+/// A change that can be repeated with a newer stored object: `(stored object in the request's
 /// version, its revision)`.
 pub(super) type Change<'a> = dyn FnMut(&Value, Revision) -> Result<Changed, ApiError> + Send + 'a;
 
-/// Why one turn of the loop failed.
+/// Why one attempt failed.
 #[derive(Debug)]
 enum Failed {
-    /// Nothing was sent to the store.
+    /// Before anything was sent to the store.
     Before(ApiError),
-    /// The store was told to commit, and may have.
+    /// After the commit was sent; it may have succeeded.
     Commit(ApiError),
 }
 impl From<ApiError> for Failed {
@@ -60,9 +60,9 @@ impl Write<'_> {
             return self.replace_scale(body).await;
         }
         let object = self.decode(body)?;
-        metadata::settle_name(self.target, &object)?;
+        metadata::check_body_name(self.target, &object)?;
         let mut object = object;
-        metadata::settle_namespace(self.target, &mut object)?;
+        metadata::set_namespace(self.target, &mut object)?;
         metadata::deduplicate_owners(self.attributes, &mut object);
         let creates = self.target.subresource.is_none() && self.resource.kind.create_on_update;
         if creates && !self.exists().await? {
@@ -72,7 +72,7 @@ impl Write<'_> {
         let write = *self;
         let again = move || {
             let mut object = write.decode(body)?;
-            metadata::settle_namespace(write.target, &mut object)?;
+            metadata::set_namespace(write.target, &mut object)?;
             metadata::deduplicate_owners(write.attributes, &mut object);
             Ok::<_, ApiError>(object)
         };
@@ -88,14 +88,14 @@ impl Write<'_> {
             })
             .await;
         match changed {
-            // It has gone since it was seen.
+            // It was deleted after the check.
             Err(error) if creates && error.reason() == Reason::NotFound => {
                 self.create_by_update(again()?).await
             }
             changed => changed,
         }
     }
-    /// Whether the target is there. That it was a moment ago is enough: who changes it looks again.
+    /// Whether the target exists. The answer may be outdated: the write checks again.
     pub(super) async fn exists(&self) -> Result<bool, ApiError> {
         let key = self.key(&self.target.name);
         let is_recent = self.inner.recent(&self.resource.storage_prefix, &key).is_some();
@@ -110,7 +110,7 @@ impl Write<'_> {
         self.own(None, &mut object);
         self.create_owned(object, true).await
     }
-    /// The uid of a PUT is a precondition.
+    /// The uid in a PUT body is a precondition.
     pub(super) fn check_uid(&self, wanted: &str, stored: &str) -> Result<(), ApiError> {
         if wanted.is_empty() || wanted == stored {
             return Ok(());
@@ -125,11 +125,11 @@ impl Write<'_> {
             ),
         ))
     }
-    /// Makes a change of the stored object until it is stored, refused, or nothing changes.
+    /// Repeats a change of the stored object until it is stored, refused, or changes nothing.
     ///
-    /// Begins with what the watch cache has, so that most changes read nothing from the store. If
-    /// that was behind, the commit loses, and goes on with what won; if it seems that the change is
-    /// refused or changes nothing, the store is asked.
+    /// Starts with the cached state, so that most changes read nothing from the store. If the cache
+    /// was behind, the commit fails and the loop continues with the present state. If the change
+    /// seems to be refused or to change nothing, the loop reads the store first.
     pub(super) async fn change(&self, change: &mut Change<'_>) -> Result<Written, ApiError> {
         let key = self.key(&self.target.name);
         let recent = match self.options.dry_run {
@@ -159,8 +159,8 @@ impl Write<'_> {
         }
         Err(ApiError::stale(&self.resource.group_resource(), &self.target.name))
     }
-    /// One turn of the loop; the inner `Err` is what won the race. `None`: nothing changes of a
-    /// state that `is_live` says may be behind.
+    /// One attempt. The inner `Err` is the newer state that it conflicted with. `None`: the change
+    /// has no effect, but the state may be outdated (`is_live` is false).
     async fn attempt(
         &self,
         found: &KeyValue,
@@ -174,7 +174,8 @@ impl Write<'_> {
             false => None,
         };
         if !self.is_storage_version(&stored) {
-            // Written before the storage version changed: it is compared with in today's.
+            // Written before the storage version changed: compares it in the present storage
+            // version.
             stored = match shown {
                 Some(_) => self.stored_tree(stored).await?,
                 None => self.served_tree(stored, Some(found)).await?,
@@ -238,12 +239,12 @@ impl Write<'_> {
             (Outcome::Lost(newer), _) => Ok(Err(newer)),
         }
     }
-    /// Whether an object is to be written although nothing changes: its stored form is out of date
-    /// (a retired key).
+    /// Whether an unchanged object must be rewritten because its stored form is out of date (a
+    /// retired key).
     async fn rewrite_due(&self, found: &KeyValue) -> Result<bool, ApiError> {
         self.inner.store.rewrite_due(&found.key).await.map_err(crate::stored::store_error)
     }
-    /// An object that was only waiting for its finalizers goes with the last of them.
+    /// Removes an object whose deletion was waiting for its last finalizer.
     async fn finish(
         &self,
         found: &KeyValue,
@@ -252,26 +253,27 @@ impl Write<'_> {
     ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
         let object = self.preview(&encode::to_bytes(new), found.modified).await?;
         if !self.options.dry_run {
-            let claims = self.given_back(stored).await?;
+            let claims = self.released_claims(stored).await?;
             match self.remove(found.key.clone(), found.modified, &claims).await? {
-                Outcome::Done(_) => self.removed(stored),
+                Outcome::Done(_) => self.release_numbers(stored),
                 Outcome::Lost(newer) => return Ok(Err(newer)),
             }
         }
         Ok(Ok(Written { object, created: false }))
     }
-    /// What becomes of the claims of an object that is about to be removed.
-    pub(super) async fn given_back(&self, object: &Value) -> Result<Claims, ApiError> {
+    /// The claims that the removal of an object releases.
+    pub(super) async fn released_claims(&self, object: &Value) -> Result<Claims, ApiError> {
         if !self.is_service() {
             return Ok(Claims::default());
         }
-        let claims = Claims::given_back(&*self.inner.store, &Held::of(object), object).await;
+        let claims =
+            Claims::releasing(&*self.inner.store, &ServiceNumbers::of(object), object).await;
         claims.map_err(store_error)
     }
-    /// Lets go of what a removed object held beside itself.
-    pub(super) fn removed(&self, object: &Value) {
+    /// Releases the addresses and ports of a removed object.
+    pub(super) fn release_numbers(&self, object: &Value) {
         if self.is_service() {
-            self.inner.allocator.forget(&Held::of(object));
+            self.inner.allocator.forget(&ServiceNumbers::of(object));
         }
     }
     fn is_finished(&self, new: &Value) -> bool {
@@ -281,7 +283,7 @@ impl Write<'_> {
             && !(self.resource.kind.finalizers_in_spec
                 && new["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()))
     }
-    /// Holds the resourceVersion of a body against the stored one.
+    /// Checks the resourceVersion in a body against the stored one.
     fn check_version(&self, object: &Value, stored: Revision) -> Result<(), ApiError> {
         let wanted = match object.resource_version() {
             "" => 0,
@@ -295,7 +297,7 @@ impl Write<'_> {
             {
                 return Ok(());
             }
-            // The resource stands where others put the kind.
+            // Kubernetes puts the resource where other errors have the kind.
             let kind = GroupKind {
                 group: self.resource.gvk.group.clone(),
                 kind: self.resource.resource.clone(),
@@ -312,8 +314,7 @@ impl Write<'_> {
         }
         Ok(())
     }
-    /// Settles what a changed object may not change: status here or spec there, system metadata,
-    /// generation.
+    /// Restores fields that an update may not change: status or spec, system metadata, generation.
     fn prepare_update(&self, new: &mut Value, old: &Value) {
         metadata::restore(self.resource, new, old);
         let rule = self.resource.status;
@@ -329,7 +330,7 @@ impl Write<'_> {
             }
             Some(Subresource::Status) => status::prepare(self, new, old),
             Some(Subresource::Scale) => self.step_generation(new, old, rule.is_some()),
-            // Other subresources made `new` of `old` themselves.
+            // Other subresources made `new` from `old` themselves.
             Some(subresource) => {
                 if let Some(part) = self.resource.kind.part(subresource.as_str()) {
                     (part.prepare)(&self.context(), new, Some(old));
@@ -354,7 +355,7 @@ impl Write<'_> {
         }
     }
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut field::Errors) {
-        // Kubernetes checks metadata of an update twice and reports both.
+        // Kubernetes checks the metadata of an update twice and reports both.
         metadata::validate_update(self.resource, new, old, errors);
         if errors.is_empty() && self.resource.custom {
             self.validate_kind(new, errors);
@@ -383,7 +384,7 @@ impl Write<'_> {
     pub(super) fn is_service(&self) -> bool {
         self.resource.kind.takes_numbers
     }
-    /// Gives a Service its addresses and ports.
+    /// Allocates addresses and ports for a Service.
     pub(super) async fn allocate(
         &self,
         new: &mut Value,
@@ -394,10 +395,10 @@ impl Write<'_> {
             return Ok(None);
         }
         let Inner { allocator, store, rng, .. } = self.inner;
-        crate::allocate::give(allocator, &**store, rng, new, old, errors).await.map(Some)
+        crate::allocate::allocate(allocator, &**store, rng, new, old, errors).await.map(Some)
     }
-    /// Of a whole object sent to a subresource, takes the part that is its own and the rest from
-    /// the stored one.
+    /// From an object sent to a subresource, takes the subresource's own part; the rest comes from
+    /// the stored object.
     pub(super) fn merge_subresource(&self, object: &mut Value, stored: &Value) {
         let Some(part) = self.resource.kind.part(self.target.subresource_name()) else { return };
         let mut merged = stored.clone();

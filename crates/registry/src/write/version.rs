@@ -1,4 +1,4 @@
-//! The version a request speaks and the version an object is stored in.
+//! Conversion between the request's version and the storage version.
 use super::Write;
 use crate::conversion::ObjectVersion;
 use crate::convert;
@@ -10,20 +10,20 @@ use setpoint_object::{ApiError, encode};
 use setpoint_store::{KeyValue, Revision};
 
 impl Write<'_> {
-    /// Whether requests and storage speak different versions.
+    /// Whether the request's version differs from the storage version.
     pub(super) fn converts(&self) -> bool {
         self.resource.gvk.version != self.resource.storage_version
             || self.resource.gvk.group != self.resource.storage_group
     }
-    /// Whether a stored object is of the version that is stored now. Built-in kinds have one for
-    /// good.
+    /// Whether a stored object has the present storage version. That of built-in kinds never
+    /// changes.
     pub(super) fn is_storage_version(&self, stored: &Value) -> bool {
         let mut now = self.resource.group_version();
         now.version = self.resource.storage_version.clone();
         !self.resource.custom || stored["apiVersion"] == *now.to_string()
     }
-    /// A stored tree in the request's version; the store may still hold one of an earlier storage
-    /// version. `at` is where and since when it is stored as it is.
+    /// A stored tree in the request's version; it may have an earlier storage version. `at` is its
+    /// key and revision if it is stored as it is.
     pub(super) async fn served_tree(
         &self,
         stored: Value,
@@ -41,7 +41,7 @@ impl Write<'_> {
         };
         tree(&served)
     }
-    /// A tree of the request's version as it is stored.
+    /// A tree of the request's version in the storage version.
     pub(super) async fn stored_tree(&self, served: Value) -> Result<Value, ApiError> {
         if !self.converts() {
             return Ok(served);
@@ -54,7 +54,7 @@ impl Write<'_> {
         let storage = catalog.get(group, version, &self.resource.resource);
         convert::to_stored(self.resource, storage.map(|row| &**row), served)
     }
-    /// The answer for bytes that are in the store at `revision`.
+    /// The answer for bytes that are stored at `revision`.
     pub(super) async fn answer(
         &self,
         key: &Bytes,
@@ -70,7 +70,7 @@ impl Write<'_> {
         let served = converter.serve_one(self.resource, object).await?;
         Ok(Object { bytes: encode::with_resource_version(&served, revision.0) })
     }
-    /// The answer for bytes that are not in the store, shown with a revision.
+    /// The answer for bytes that are not stored, with the given revision.
     pub(super) async fn preview(
         &self,
         bytes: &Bytes,

@@ -28,7 +28,7 @@ async fn an_apply_creates_then_does_nothing_then_removes_what_it_drops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_are_told_and_forced() {
+async fn conflicts_are_reported_and_can_be_forced() {
     let server = Server::start().await;
     server.create(MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await.unwrap();
     let error = server.apply(MAP, "m", config(json!({"k": "w"}))).await.unwrap_err();
@@ -148,7 +148,7 @@ async fn only_an_apply_that_creates_needs_the_name_in_its_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn create_does_not_look_at_a_version_that_is_no_number() {
+async fn create_ignores_a_resource_version_that_is_not_a_number() {
     let server = Server::start().await;
     let maps = "/api/v1/namespaces/default/configmaps";
     let object = |name: &str, version: &str| {

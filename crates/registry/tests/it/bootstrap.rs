@@ -1,4 +1,4 @@
-//! What a fresh control plane holds.
+//! The objects of a fresh control plane.
 use crate::server::Server;
 use serde_json::{Value, json};
 use setpoint_store::{Op, RangeRequest, Store, Txn};
@@ -55,17 +55,18 @@ async fn everything(server: &Server) -> Vec<(String, Value)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_up_objects_are_what_the_write_path_makes() {
+async fn start_up_objects_equal_those_of_the_write_path() {
     let mut server = Server::start().await;
     let stored = everything(&server).await;
-    // Gone without a DELETE, and everything that knew of them with them.
+    // Removed without a DELETE, together with their claims.
     let ops = stored.iter().map(|(key, _)| Op::Delete(key.clone().into())).collect();
     server.store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
     server.user_agent = "kube-apiserver/v1.36".to_owned();
     for (path, object) in sent() {
         let mut object = object;
         if object["spec"]["clusterIP"].is_string() {
-            // The address is still held: this control plane never saw its Service go.
+            // The address is still in use in this control plane, which has not seen the removal of
+            // its Service.
             object["spec"]["clusterIP"] = "10.0.0.2".into();
         }
         server.create(path, object).await.unwrap();

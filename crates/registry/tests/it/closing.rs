@@ -1,5 +1,4 @@
-//! A namespace that is being deleted takes nothing new, whatever is under way when the delete
-//! comes.
+//! A terminating namespace accepts no new objects, whatever is in progress when the delete comes.
 use crate::slow::SlowStore;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -13,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 const CREATES: usize = 12;
 
-/// Creates ConfigMaps in a namespace while it is deleted. How many were created, and how many
-/// refused because it is going.
+/// Creates ConfigMaps in a namespace while it is deleted. Returns how many were created, and how
+/// many were refused because the namespace is terminating.
 async fn race(store: impl Store + 'static, seed: u64) -> (usize, usize) {
     let store = Arc::new(SlowStore::new(store, seed));
     let clock = Clock::starting_at(Timestamp::from_secs(1_795_158_000));
@@ -83,7 +82,7 @@ fn version(object: &[u8]) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_created_behind_the_delete_of_its_namespace() {
+async fn nothing_is_created_after_the_delete_of_its_namespace() {
     let (mut n_created, mut n_refused) = (0, 0);
     for seed in 0..60 {
         let counts = race(MemoryStore::default(), seed).await;
@@ -94,7 +93,7 @@ async fn nothing_is_created_behind_the_delete_of_its_namespace() {
 }
 
 #[tokio::test]
-async fn nothing_is_created_behind_the_delete_of_its_namespace_on_disk() {
+async fn nothing_is_created_after_the_delete_of_its_namespace_on_disk() {
     for seed in 0..6 {
         let folder = tempfile::tempdir().unwrap();
         let store = DiskStore::open(folder.path().join("data"), DiskOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Conversion that may wait: a converter in the place of a webhook, which takes 20 ms for a batch.
+//! Conversion that may wait: a converter in place of a webhook, which takes 20 ms per batch.
 use crate::definitions::DEFINITIONS;
 use crate::server::{Server, refused};
 use bytes::Bytes;
@@ -24,7 +24,7 @@ const V1: &str = "/apis/ex.io/v1/namespaces/default/foos";
 const V2: &str = "/apis/ex.io/v2/namespaces/default/foos";
 const BATCH_PERIOD: Duration = Duration::from_millis(20);
 
-/// What a v1 calls `size`, a v2 calls `length`; and a v2 has a label that says so.
+/// The field `size` of v1 is `length` in v2, and v2 has a label with its value.
 #[derive(Debug, Default)]
 struct Converter {
     state: Arc<Mutex<State>>,
@@ -38,7 +38,7 @@ struct State {
     failure: Option<&'static str>,
     /// Never answers.
     is_stuck: bool,
-    /// What it does to an answer besides.
+    /// Changes its answers in this way.
     spoil: Option<fn(&mut Value)>,
 }
 impl ConversionProvider for Converter {
@@ -126,7 +126,7 @@ fn definition(color: bool) -> Value {
         },
     })
 }
-/// A server that serves `foos`, and what its converter has done.
+/// A server that serves `foos`, and the state of its converter.
 async fn serving() -> (Server, Arc<Mutex<State>>) {
     serving_with(|builder| builder).await
 }
@@ -148,7 +148,7 @@ fn foo(version: &str, name: &str, size: i64) -> Value {
     json!({"apiVersion": format!("ex.io/{version}"), "kind": "Foo",
         "metadata": {"name": name, "namespace": "default"}, "spec": {field: size}})
 }
-/// Writes stored objects past the write path, 1,000 at a time.
+/// Writes stored objects without the write path, 1,000 at a time.
 async fn store(server: &Server, foos: impl Iterator<Item = (String, i64)>) {
     let foos: Vec<_> = foos.collect();
     for foos in foos.chunks(1000) {
@@ -232,7 +232,7 @@ async fn a_thousand_watchers_and_a_list_of_ten_thousand_convert_each_object_vers
     }
     let map = json!({"metadata": {"name": "other", "namespace": "default"}});
     server.create("/api/v1/namespaces/default/configmaps", map).await.unwrap();
-    // Who watches what is stored, or something else, waits for no converter.
+    // Watches of the stored version, or of another resource, do not wait for the converter.
     for n in 1..=UPDATES {
         assert_eq!(next(&mut as_stored).await, format!("~00000(v1)={n}"));
     }
@@ -243,11 +243,11 @@ async fn a_thousand_watchers_and_a_list_of_ten_thousand_convert_each_object_vers
             assert_eq!(next(watcher).await, format!("~00000={n}"));
         }
     }
-    // What came while the first batch was being converted is the second.
+    // Changes that came during the first batch are the second.
     assert!(started.elapsed() <= 3 * BATCH_PERIOD, "{:?}", started.elapsed());
     state.lock().assert_once();
     assert_eq!(state.lock().n_converted(), OBJECTS + UPDATES as usize);
-    // The object's last state comes of what is kept.
+    // The object's last state is made from cached objects.
     let delete = Txn {
         ops: vec![Op::Delete("/registry/ex.io/foos/default/00000".into())],
         ..Txn::default()
@@ -259,7 +259,7 @@ async fn a_thousand_watchers_and_a_list_of_ten_thousand_convert_each_object_vers
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_are_converted_to_storage_and_back_and_known_to_readers() {
+async fn writes_are_converted_to_storage_and_back_and_cached_for_readers() {
     let (server, state) = serving().await;
     let mut watcher = watch(&server, V2, &ListOptions::default()).await;
     let created = server.create(V2, foo("v2", "a", 1)).await.unwrap();
@@ -275,7 +275,7 @@ async fn writes_are_converted_to_storage_and_back_and_known_to_readers() {
     );
     assert_eq!(stored["metadata"]["uid"], created["metadata"]["uid"]);
     assert_eq!(next(&mut watcher).await, "+a=1");
-    // To storage, and the answer: the watcher's event and a GET are the same.
+    // To the storage version, and the answer: the watcher's event and a GET use the same.
     assert_eq!(state.lock().n_converted(), 2);
     let path = format!("{V2}/a");
     assert_eq!(server.get(&path).await.unwrap(), created);
@@ -293,7 +293,7 @@ async fn writes_are_converted_to_storage_and_back_and_known_to_readers() {
     assert_eq!(replaced["spec"], json!({"length": 3}));
     assert_eq!(next(&mut watcher).await, "~a=3");
     assert_eq!(state.lock().n_converted(), 6);
-    // Nothing is stored, and nothing remembered, of a dry run.
+    // A dry run stores and caches nothing.
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let kind = setpoint_registry::PatchType::Merge;
     let shown = server.patch_with(&path, kind, json!({"spec": {"length": 9}}), &dry).await.unwrap();
@@ -305,7 +305,7 @@ async fn writes_are_converted_to_storage_and_back_and_known_to_readers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn selectors_and_pages_are_of_the_version_asked_for() {
+async fn selectors_and_pages_use_the_requested_version() {
     let (server, state) = serving().await;
     store(&server, (0..10).map(|n| (format!("foo-{n}"), n % 3))).await;
     let fields = |text: &str| ListOptions {
@@ -319,7 +319,7 @@ async fn selectors_and_pages_are_of_the_version_asked_for() {
     let ones = "foo-1=1 foo-4=1 foo-7=1";
     let (listed, revision) = list(&server, V2, &fields("spec.length=1")).await.unwrap();
     assert_eq!(listed, ones);
-    // A label that only the conversion gives.
+    // A label that only the conversion sets.
     assert_eq!(list(&server, V2, &labels("length=1")).await.unwrap().0, ones);
     let mut by_field = watch(
         &server,
@@ -354,7 +354,7 @@ async fn selectors_and_pages_are_of_the_version_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_ends_those_who_asked_for_that_version_and_nobody_else() {
+async fn a_failed_conversion_ends_watches_of_that_version_only() {
     let (server, state) = serving().await;
     store(&server, (0..3).map(|n| (format!("foo-{n}"), n))).await;
     let (_, revision) = list(&server, V2, &ListOptions::default()).await.unwrap();
@@ -377,7 +377,7 @@ async fn a_failure_ends_those_who_asked_for_that_version_and_nobody_else() {
         "status": "Failure", "message": failure[4..], "code": 500});
     assert_eq!(told, status);
     assert_eq!(refused(server.create(V2, foo("v2", "new", 1)).await), failure.replace("v1", "v2"));
-    // What was converted before is still there, and so is the stored version.
+    // Objects that were converted before are still served, and so is the stored version.
     assert_eq!(server.get(&format!("{V2}/foo-1")).await.unwrap()["spec"], json!({"length": 1}));
     assert_eq!(server.get(&format!("{V1}/foo-0")).await.unwrap()["spec"], json!({"size": 7}));
     let only = ListOptions {
@@ -385,7 +385,8 @@ async fn a_failure_ends_those_who_asked_for_that_version_and_nobody_else() {
         ..ListOptions::default()
     };
     assert_eq!(list(&server, V2, &only).await.unwrap().0, "foo-1=1");
-    // Once it works again, a client goes on where it was, and only what is missing is converted.
+    // Once the converter works again, a client continues where it was, and only missing objects are
+    // converted.
     state.lock().failure = None;
     let mut again = watch(&server, V2, &from).await;
     assert_eq!(next(&mut again).await, "~foo-0=7");
@@ -398,7 +399,7 @@ async fn a_failure_ends_those_who_asked_for_that_version_and_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_converter_that_never_answers_is_given_up() {
+async fn a_converter_that_never_answers_times_out() {
     let (server, state) = serving().await;
     store(&server, [("a".to_owned(), 1)].into_iter()).await;
     state.lock().is_stuck = true;
@@ -408,7 +409,7 @@ async fn a_converter_that_never_answers_is_given_up() {
     assert_eq!(error, "500 conversion webhook for ex.io/v1, Kind=Foo failed: no answer after 30 s");
     assert_eq!(started.elapsed(), CALL_TIMEOUT);
     assert_eq!(server.get(&format!("{V1}/a")).await.unwrap()["spec"], json!({"size": 1}));
-    // A namespace waits no longer than everything, or than one object.
+    // A list of a namespace waits no longer than a list of everything, or a get.
     let started = Instant::now();
     let of_namespace = list(&server, V2, &ListOptions::default()).await.unwrap_err();
     assert_eq!((&of_namespace, started.elapsed()), (&error, CALL_TIMEOUT));
@@ -418,7 +419,7 @@ async fn a_converter_that_never_answers_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_takes_too_many_bytes_ends_with_those_who_read_it() {
+async fn a_view_over_its_size_limit_ends_with_an_error_for_its_readers() {
     let (server, state) = serving_with(|builder| builder.view_bytes_max(2000)).await;
     let everywhere = "/apis/ex.io/v2/foos";
     let all = ListOptions::default();
@@ -428,7 +429,7 @@ async fn a_version_that_takes_too_many_bytes_ends_with_those_who_read_it() {
     assert_eq!(found, "a0=0 a1=1 a2=2");
     let mut stream = watch(&server, everywhere, &watching_from(revision)).await;
     let mut stored = watch(&server, "/apis/ex.io/v1/foos", &watching_from(revision)).await;
-    // Changes of what is there take no more than before.
+    // Changes of existing objects take no more memory than before.
     for n in 0..40 {
         store(&server, [("a1".to_owned(), 10 + n)].into_iter()).await;
         assert_eq!(next(&mut stream).await, format!("~a1={}", 10 + n));
@@ -442,11 +443,11 @@ async fn a_version_that_takes_too_many_bytes_ends_with_those_who_read_it() {
     next_stored(&mut stored).await;
     assert_eq!(list(&server, everywhere, &all).await.unwrap_err(), refusal);
     assert_eq!(list(&server, everywhere, &all).await.unwrap_err(), refusal);
-    // One object, and what a page of one namespace holds, is made for whoever asks.
+    // A get, or a page of one namespace, converts on its own.
     assert_eq!(server.get(&format!("{V2}/b07")).await.unwrap()["spec"], json!({"length": 7}));
     let page = ListOptions { limit: 2, ..ListOptions::default() };
     assert_eq!(list(&server, V2, &page).await.unwrap().0, "a0=0 a1=49");
-    // Once it is small enough, it begins anew.
+    // Once it is small enough, a new view starts.
     for n in 0..20 {
         server.delete(&format!("{V1}/b{n:02}")).await.unwrap();
     }
@@ -459,7 +460,7 @@ async fn next_stored(stream: &mut WatchStream) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_goes_away_leaves_the_object_to_the_next() {
+async fn when_a_converting_request_is_dropped_the_next_one_takes_over() {
     let (server, state) = serving().await;
     store(&server, [("a".to_owned(), 1)].into_iter()).await;
     let path = format!("{V2}/a");
@@ -485,7 +486,7 @@ async fn a_request_that_goes_away_leaves_the_object_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_that_changes_meanwhile_ends_watches_and_lets_lists_finish() {
+async fn a_definition_that_changes_during_a_list_ends_watches_and_lets_the_list_finish() {
     let (server, state) = serving().await;
     store(&server, (0..3).map(|n| (format!("foo-{n}"), n))).await;
     let mut watcher = watch(&server, V2, &ListOptions::default()).await;
@@ -507,7 +508,7 @@ async fn a_definition_that_changes_meanwhile_ends_watches_and_lets_lists_finish(
             event => seen.push(event),
         }
     }
-    // It may have been served before the change came, but it was not told of a failure.
+    // It may have been served before the change came, but it did not get an error.
     assert!(seen.is_empty() || seen == ["+foo-0=0", "+foo-1=1", "+foo-2=2"], "{seen:?}");
     let (listed, _) = list(&server, V2, &ListOptions::default()).await.unwrap();
     assert_eq!(listed, "foo-0=0 foo-1=1 foo-2=2");
@@ -559,7 +560,7 @@ async fn an_answer_may_change_no_metadata_but_labels_and_annotations() {
         state.lock().spoil = Some(spoil);
         assert_eq!(refused(server.get(&format!("{V2}/a")).await), format!("{prefix} {text}"));
     }
-    // Other metadata is what it was; fields that the version does not declare go.
+    // Other metadata is restored; fields that the version does not declare are dropped.
     state.lock().spoil = Some(|object| {
         object["metadata"]["finalizers"] = json!(["ex.io/mine"]);
         object["metadata"]["generation"] = 99.into();
@@ -577,7 +578,7 @@ async fn an_answer_may_change_no_metadata_but_labels_and_annotations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_that_nobody_reads_goes() {
+async fn a_view_without_readers_ends() {
     let (server, state) = serving().await;
     store(&server, (0..3).map(|n| (format!("foo-{n}"), n))).await;
     list(&server, V2, &ListOptions::default()).await.unwrap();
@@ -586,7 +587,7 @@ async fn a_view_that_nobody_reads_goes() {
     store(&server, [("foo-0".to_owned(), 7)].into_iter()).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(state.lock().n_calls, n_before, "nobody asked for it");
-    // Objects of before are remembered for a while, the new one is converted when it is asked for.
+    // Earlier objects are cached for a while; the new one is converted on request.
     let (listed, _) = list(&server, V2, &ListOptions::default()).await.unwrap();
     assert_eq!(listed, "foo-0=7 foo-1=1 foo-2=2");
     state.lock().assert_once();

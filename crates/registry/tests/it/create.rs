@@ -27,7 +27,7 @@ async fn an_object_gets_its_system_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_are_generated_and_kept_apart() {
+async fn generated_names_are_unique() {
     let server = Server::start().await;
     let base = "x".repeat(60);
     let sent = json!({"metadata": {"generateName": base}});
@@ -122,7 +122,7 @@ async fn refusals_of_a_create() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_are_kept_once_and_one_controls() {
+async fn repeated_owners_are_removed_and_only_one_may_be_the_controller() {
     let server = Server::start().await;
     let owner = |kind: &str, controller: bool| json!({"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": controller});
     let sent = json!({"metadata": {"name": "a", "ownerReferences": [owner("A", false), owner("A", false)]}});
@@ -159,7 +159,7 @@ async fn unknown_fields_are_dropped_warned_of_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_looks_real_and_leaves_nothing() {
+async fn a_dry_run_answers_like_a_create_and_stores_nothing() {
     let server = Server::start().await;
     let before = server.revision().await;
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };

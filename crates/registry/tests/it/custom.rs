@@ -1,4 +1,4 @@
-//! Custom resources: what their schema makes of a write (spec: crd §4, §5, §7).
+//! Custom resources: the effect of their schema on a write (spec: crd §4, §5, §7).
 use crate::definitions::{define, definition};
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ async fn unknown_fields_are_pruned_with_a_warning_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn malformed_metadata_is_refused_in_gos_words() {
+async fn malformed_metadata_is_refused_with_gos_messages() {
     let server = server().await;
     let mut sent = big(json!({"i": 1}));
     sent["metadata"]["labels"] = json!({"a": 1});
@@ -154,7 +154,7 @@ async fn an_update_needs_a_resource_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn apply_owns_what_the_schema_knows() {
+async fn apply_owns_the_fields_that_the_schema_declares() {
     let server = server().await;
     let applied =
         server.apply(BIG, "one", big(json!({"i": 1, "m": [{"k": "x", "v": 1}]}))).await.unwrap();
@@ -167,7 +167,7 @@ async fn apply_owns_what_the_schema_knows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_may_not_change_what_the_object_is() {
+async fn a_patch_must_not_change_the_identity_of_the_object() {
     let server = server().await;
     server.create(BIGS, big(json!({"i": 1}))).await.unwrap();
     for (patch, refusal) in [

@@ -102,7 +102,7 @@ async fn refusals_of_a_custom_resource() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn applied_fields_are_removed_with_their_claim() {
+async fn applied_fields_are_removed_when_the_applier_drops_them() {
     let server = server().await;
     let full = foo(json!({"size": 1, "color": "blue"}));
     server.apply(FOO, "m", full).await.unwrap();
@@ -113,7 +113,7 @@ async fn applied_fields_are_removed_with_their_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn odd_finalizers_are_warned_of_once() {
+async fn unqualified_finalizers_are_warned_of_once() {
     let server = server().await;
     let mut sent = foo(json!({"size": 1}));
     sent["metadata"]["finalizers"] = json!(["x"]);
@@ -129,7 +129,7 @@ async fn odd_finalizers_are_warned_of_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_on_its_way_out_takes_nothing_new() {
+async fn a_terminating_definition_accepts_no_new_objects() {
     let server = server().await;
     let mut held = foo(json!({"size": 1}));
     held["metadata"]["finalizers"] = json!(["ex.io/f"]);

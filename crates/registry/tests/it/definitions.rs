@@ -6,7 +6,7 @@ use setpoint_registry::{EventKind, ListOptions, Verb, WatchStream};
 
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
-/// How often a state that is on its way is looked for.
+/// Maximum number of polls for a state.
 const LOOKS_MAX: usize = 10_000;
 
 /// A definition of a namespaced kind with one version.
@@ -28,7 +28,7 @@ fn spec() -> Value {
     json!({"spec": {"type": "object", "properties": {"color": {"type": "string"}, "n": {"type": "integer", "default": 3}}}})
 }
 
-/// Looks at an object until `wanted` holds.
+/// Polls an object until `wanted` holds.
 async fn eventually(server: &Server, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let mut seen = Value::Null;
     for _ in 0..LOOKS_MAX {
@@ -58,7 +58,7 @@ async fn watch(server: &Server, path: &str) -> WatchStream {
     server.registry.watch(&request, &ListOptions::default()).await.unwrap()
 }
 
-/// What is left of a stream, as `ADDED name`.
+/// The remaining events of a stream, as `ADDED name`.
 async fn drain(mut stream: WatchStream) -> Vec<String> {
     let mut seen = Vec::new();
     while let Some(event) = stream.next().await {
@@ -104,7 +104,7 @@ async fn a_new_definition_is_established_and_its_first_object_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_catalog_serves_a_definition_before_its_status_says_so() {
+async fn the_catalog_serves_a_definition_before_its_status_is_established() {
     let server = Server::start().await;
     let mut stream = watch(&server, DEFINITIONS).await;
     server.create(DEFINITIONS, definition("foos", "Foo", spec())).await.unwrap();
@@ -138,7 +138,7 @@ async fn a_taken_kind_waits_until_it_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_takes_the_objects_and_then_the_definition() {
+async fn deletion_removes_the_objects_and_then_the_definition() {
     let server = Server::start().await;
     define(&server, definition("foos", "Foo", spec())).await;
     let foo = |name: &str| json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": name}, "spec": {}});
@@ -159,14 +159,14 @@ async fn deletion_takes_the_objects_and_then_the_definition() {
     eventually(&server, &path, Value::is_null).await;
     let mut catalogs = server.registry.catalog_changes();
     catalogs.wait_for(|catalog| catalog.group("ex.io").is_none()).await.unwrap();
-    // A definition of the same name finds nothing of the old one's.
+    // A definition of the same name does not see the old one's objects.
     define(&server, definition("foos", "Foo", spec())).await;
     assert_eq!(refused(server.get(&format!("{FOOS}/a")).await), r#"404 foos.ex.io "a" not found"#);
     server.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_of_an_object_holds_the_definition() {
+async fn a_finalizer_of_an_object_delays_the_removal_of_its_definition() {
     let server = Server::start().await;
     define(&server, definition("foos", "Foo", spec())).await;
     let mut foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a", "finalizers": ["ex.io/hold"]}, "spec": {}});
@@ -190,7 +190,7 @@ async fn a_finalizer_of_an_object_holds_the_definition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_that_was_never_served_goes_at_once() {
+async fn a_definition_that_was_never_served_is_removed_at_once() {
     let server = Server::start().await;
     define(&server, definition("foos", "Foo", spec())).await;
     server.create(DEFINITIONS, definition("bars", "Foo", spec())).await.unwrap();
@@ -254,7 +254,7 @@ async fn stored_objects_are_read_by_the_present_schema_and_stay_as_they_are() {
         .unwrap();
     let listed: Value = serde_json::from_slice(&listed.items[0].bytes()).unwrap();
     assert_eq!(listed, read);
-    // A PUT of what GET showed is a write: it settles what is stored.
+    // A PUT of the result of a GET is a write: it updates the stored object.
     let written = server.update(&path, read.clone()).await.unwrap();
     assert_ne!(written["metadata"]["resourceVersion"], read["metadata"]["resourceVersion"]);
     assert_eq!(written["spec"], read["spec"]);
@@ -264,7 +264,7 @@ async fn stored_objects_are_read_by_the_present_schema_and_stay_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn versions_that_a_webhook_would_make_are_refused_and_the_stored_one_is_served() {
+async fn without_a_converter_only_the_stored_version_is_served() {
     let server = Server::start().await;
     let mut many = definition("foos", "Foo", spec());
     let schema = many["spec"]["versions"][0]["schema"].clone();
@@ -365,7 +365,7 @@ async fn lost_races_and_crowds_end_established_and_end_removed() {
     for name in &names {
         let kind = name.to_uppercase();
         server.create(DEFINITIONS, definition(name, &kind, spec())).await.unwrap();
-        // Somebody else writes while the status is on its way.
+        // Another client writes before the status is written.
         for turn in 0..3 {
             let path = format!("{DEFINITIONS}/{name}.ex.io");
             let labels = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
@@ -409,7 +409,7 @@ async fn objects_of_cluster_scope_are_served_and_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_goes_on_after_a_restart() {
+async fn the_removal_of_a_definition_continues_after_a_restart() {
     let server = Server::start().await;
     define(&server, definition("foos", "Foo", spec())).await;
     let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a", "finalizers": ["ex.io/hold"]}, "spec": {}});

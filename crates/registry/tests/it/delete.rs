@@ -27,7 +27,7 @@ fn propagation(policy: PropagationPolicy) -> DeleteOptions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_without_ties_goes_at_once() {
+async fn an_object_without_finalizers_is_removed_at_once() {
     let (server, _) = with_map().await;
     assert_eq!(server.delete(MAP).await.unwrap(), None, "a Success Status");
     assert_eq!(refused(server.delete(MAP).await), r#"404 configmaps "a" not found"#);
@@ -73,7 +73,7 @@ async fn propagation_puts_finalizers_at_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_orphan_by_default_and_say_so() {
+async fn jobs_orphan_by_default_with_a_warning() {
     let server = Server::start().await;
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let job = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}}}});
@@ -90,7 +90,7 @@ async fn jobs_orphan_by_default_and_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_without_a_node_goes_at_once_and_is_returned() {
+async fn a_pod_without_a_node_is_removed_at_once_and_returned() {
     let (server, _) = with_pod("").await;
     let last = server.delete(POD).await.unwrap().unwrap();
     assert_eq!(last["metadata"]["deletionGracePeriodSeconds"], 0);
@@ -99,7 +99,7 @@ async fn a_pod_without_a_node_goes_at_once_and_is_returned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_on_a_node_gets_its_grace_which_only_shrinks() {
+async fn a_pod_on_a_node_gets_a_grace_period_that_can_only_be_shortened() {
     let (server, _) = with_pod("n").await;
     let grace =
         |seconds| DeleteOptions { grace_period_seconds: Some(seconds), ..DeleteOptions::default() };
@@ -119,7 +119,7 @@ async fn a_pod_on_a_node_gets_its_grace_which_only_shrinks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_goes_when_it_is_finalized() {
+async fn a_namespace_is_removed_when_it_is_finalized() {
     let server = Server::start().await;
     let (all, path) = ("/api/v1/namespaces", "/api/v1/namespaces/n");
     let created =
@@ -157,7 +157,7 @@ async fn a_namespace_goes_when_it_is_finalized() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_delete_leaves_everything() {
+async fn a_dry_run_delete_changes_nothing() {
     let (server, stored) = with_map().await;
     let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
     assert_eq!(server.delete_with(MAP, &dry).await.unwrap(), None);
@@ -167,7 +167,7 @@ async fn a_dry_delete_leaves_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collection_is_answered_as_it_was() {
+async fn a_deletecollection_returns_the_objects_as_they_were() {
     let (server, _) = with_map().await;
     server
         .create(MAPS, json!({"metadata": {"name": "b", "finalizers": ["ex.io/f"]}}))

@@ -21,7 +21,7 @@ fn body(value: &Value) -> Body {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_two_services_hold_one_address_whatever_the_store_does() {
+async fn no_two_services_have_the_same_address_whatever_the_store_does() {
     let mut refused = BTreeSet::new();
     for seed in 0..8 {
         let store = Arc::new(FaultStore::new(
@@ -44,7 +44,7 @@ async fn no_two_services_hold_one_address_whatever_the_store_does() {
             let name = format!("s{}", i % 12);
             let wanted = json!({
                 "metadata": {"name": name},
-                // A few that all want the same.
+                // A few that all request the same.
                 "spec": {"type": "NodePort", "clusterIP": format!("10.0.0.{}", 10 + i % 5), "ports": [{"port": 80, "nodePort": 30_000 + i % 5}]},
             });
             let result = match i % 4 {
@@ -87,7 +87,7 @@ async fn no_two_services_hold_one_address_whatever_the_store_does() {
     assert!(refused.contains(&503) && refused.contains(&504), "the faults happened: {refused:?}");
 }
 
-/// One of two servers: what it does to Services that the other one changes, too.
+/// One of two servers: changes Services that the other one changes too.
 async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
     let mut rng = rand::rngs::SmallRng::seed_from_u64(seed);
     let options = WriteOptions::default();
@@ -100,7 +100,7 @@ async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
         };
         let mut spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
         if rng.random() {
-            // A few that all want the same.
+            // A few that all request the same.
             spec["clusterIP"] = format!("10.0.0.{}", rng.random_range(10..14)).into();
         }
         if rng.random() {
@@ -139,7 +139,7 @@ async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_servers_never_give_one_number_twice_and_keep_none_whatever_the_store_does() {
+async fn two_servers_never_allocate_a_number_twice_or_leak_one_whatever_the_store_does() {
     let mut refused = BTreeSet::new();
     for seed in 0..10 {
         let truth = MemoryStore::new(MemoryOptions::default());

@@ -1,12 +1,12 @@
-//! Create requests and what Kubernetes 1.36 stored of them: decoding and defaulting give the same,
-//! except for what is allocated, admitted or set by a strategy.
+//! Create requests and the objects that Kubernetes 1.36 stored: decoding and defaulting give the
+//! same, except for fields that are allocated, set by admission or set by a strategy.
 use serde_json::Value;
 use setpoint_registry::kind;
 use setpoint_schema::{builtin, decode};
 
 const CASES: &str = include_str!("../data/defaults.json");
 
-/// Paths that are not the kinds': (kind or `*`, path prefix).
+/// Paths that are set elsewhere: (kind or `*`, path prefix).
 const ELSEWHERE: &[(&str, &str)] = &[
     // Metadata: generation, namespace from the URL, finalizers from admission.
     ("*", "metadata.generation"),
@@ -37,7 +37,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn decoding_and_defaulting_match_what_kubernetes_stored() {
+fn decoding_and_defaulting_give_the_objects_that_kubernetes_stored() {
     let file: Value = serde_json::from_str(CASES).unwrap();
     let mut differences = Vec::new();
     for case in file["cases"].as_array().unwrap() {
@@ -77,7 +77,7 @@ fn compare(kind: &str, path: &str, ours: &Value, theirs: &Value, differences: &m
                 match (a.get(name), b.get(name)) {
                     (Some(a), Some(b)) => compare(kind, &inner, a, b, differences),
                     (a, b) => {
-                        // An absent member is compared as a marker, so that ELSEWHERE can excuse
+                        // A missing member is compared as a marker, so that ELSEWHERE can exclude
                         // it.
                         let marker = Value::from("(absent)");
                         compare(

@@ -1,4 +1,4 @@
-//! What single kinds demand and keep (spec: api-server §5.4, §5.6, §12.1).
+//! Validation and immutability of single kinds (spec: api-server §5.4, §5.6, §12.1).
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ async fn refusals_on_create() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_counts_generations_and_keeps_its_selector() {
+async fn a_deployment_increments_its_generation_and_its_selector_is_immutable() {
     let server = Server::start().await;
     let path = &format!("{DEPLOYMENTS}/d");
     let mut sent = deployment(json!({"a": "b"}), json!({"a": "b"}));
@@ -174,7 +174,7 @@ async fn a_deployment_counts_generations_and_keeps_its_selector() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_changes_its_images_and_little_else() {
+async fn only_images_and_a_few_other_fields_of_a_pod_are_mutable() {
     let server = Server::start().await;
     let path = &format!("{PODS}/p");
     let sent = named("p", json!({"spec": {"containers": [{"name": "c", "image": "nginx"}]}}));
@@ -236,7 +236,7 @@ async fn immutable_data_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_takes_texts_and_keeps_its_type() {
+async fn a_secret_accepts_string_data_and_its_type_is_immutable() {
     let server = Server::start().await;
     let sent = named("s", json!({"stringData": {"a": "b"}, "data": {"a": "eA==", "c": "eA=="}}));
     let stored = server.create(SECRETS, sent).await.unwrap();
@@ -288,7 +288,7 @@ async fn a_pod_with_a_long_name_is_warned_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_request_is_who_asked_and_is_approved_at_its_own_endpoint() {
+async fn a_certificate_request_records_its_user_and_is_approved_at_its_own_endpoint() {
     let server = Server::start().await;
     let all = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let sent = named(
@@ -314,10 +314,10 @@ async fn a_certificate_request_is_who_asked_and_is_approved_at_its_own_endpoint(
     assert_eq!(signed["status"]["conditions"][0]["type"], "Approved", "the decision stays");
 }
 
-/// Claim templates become volumes of the pods. Of the template only labels and annotations are
-/// looked at, as Kubernetes does.
+/// Claim templates become volumes of the pods. As in Kubernetes, only labels and annotations of the
+/// template are validated.
 #[tokio::test(start_paused = true)]
-async fn a_stateful_set_mounts_what_its_claim_templates_make() {
+async fn a_stateful_set_may_mount_the_volumes_of_its_claim_templates() {
     let server = Server::start().await;
     let path = "/apis/apps/v1/namespaces/default/statefulsets";
     let set = |pod: Value| {

@@ -1,4 +1,4 @@
-//! The registry, through its public door, over the memory store.
+//! The registry through its public API, over the memory store.
 #![expect(clippy::unwrap_used, reason = "a test stops where it is wrong")]
 mod apply;
 mod bootstrap;

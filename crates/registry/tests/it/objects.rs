@@ -1,4 +1,4 @@
-//! Every object and every change of one, for readers in this process.
+//! Every object and every change, for readers in this process.
 use crate::server::Server;
 use serde_json::{Value, json};
 use setpoint_registry::{ListOptions, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, Verb};
@@ -9,7 +9,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 fn map(name: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "default"}})
 }
-/// The next change of a ConfigMap or a Secret, as `+name`; what is no object is told too.
+/// The next change of a ConfigMap or a Secret, as `+name`, or a change without an object.
 async fn next(changes: &mut ObjectChanges) -> String {
     loop {
         let Some(change) = changes.next().await else { return "stopped".to_owned() };
@@ -33,7 +33,7 @@ async fn words(changes: &mut ObjectChanges, n: usize) -> String {
     words.join(" ")
 }
 #[tokio::test(start_paused = true)]
-async fn one_reader_is_told_of_everything_in_order() {
+async fn a_reader_gets_every_change_in_order() {
     let server = Server::start().await;
     server.create(MAPS, map("third")).await.unwrap();
     server.create(MAPS, map("first")).await.unwrap();
@@ -42,7 +42,7 @@ async fn one_reader_is_told_of_everything_in_order() {
     server.registry.list(&request, &ListOptions::default()).await.unwrap();
     let mut changes = server.registry.object_changes();
     assert_eq!(words(&mut changes, 4).await, "resync +first +third synced");
-    // Of several resources, in the order in which it happened.
+    // Of several resources, in the order of revisions.
     let secrets = "/api/v1/namespaces/default/secrets";
     server.create(secrets, map("second")).await.unwrap();
     server
@@ -58,7 +58,7 @@ async fn one_reader_is_told_of_everything_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_falls_behind_starts_over() {
+async fn a_reader_that_falls_behind_resyncs() {
     let server = Server::start().await;
     let mut changes = server.registry.object_changes();
     assert_eq!(words(&mut changes, 2).await, "resync synced");

@@ -1,4 +1,4 @@
-//! Priority classes, as pods get them.
+//! Priority classes and the priority of pods.
 use crate::server::{Server, refused};
 use crate::slow::SlowStore;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn pod(name: &str, class: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_counts_from_its_creation_on_and_is_read_from_the_cache() {
+async fn a_class_applies_once_created_and_is_read_from_the_cache() {
     let store = Arc::new(SlowStore::new(MemoryStore::default(), 3));
     let server = Server::on(store.clone(), Arc::new(MemoryStore::default()), 7).await;
     store.ranges.lock().clear();

@@ -1,4 +1,4 @@
-//! What holds for every kind and every body.
+//! Properties of every kind and every body.
 use crate::server::Server;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn pod_spec() -> Value {
 fn template() -> Value {
     json!({"metadata": {"labels": {"a": "b"}}, "spec": pod_spec()})
 }
-/// Collections and an object of each, as short as it may be.
+/// Collections with a minimal object each.
 fn objects() -> Vec<(&'static str, Value)> {
     let selector = json!({"matchLabels": {"a": "b"}});
     let workload = || json!({"spec": {"selector": selector, "template": template()}});
@@ -129,7 +129,7 @@ fn objects() -> Vec<(&'static str, Value)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_read_can_be_written_back_and_changes_nothing() {
+async fn writing_back_an_object_that_was_read_changes_nothing() {
     let server = Server::start().await;
     for (i, (path, mut object)) in objects().into_iter().enumerate() {
         object["metadata"]["name"] = format!("a{i}").into();
@@ -153,7 +153,7 @@ async fn what_is_read_can_be_written_back_and_changes_nothing() {
     }
 }
 
-/// JSON with the members that writes look at, of any type.
+/// JSON with the members that writes use, of any type.
 fn body() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -203,7 +203,7 @@ fn body() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
-    fn no_body_panics_or_leaves_a_half_written_object(
+    fn no_body_causes_a_panic_or_a_partial_write(
         bodies in vec((0..64_usize, body()), 1..12),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -216,7 +216,7 @@ proptest! {
             let objects = objects();
             for (i, mut sent) in bodies {
                 let path = objects[i % objects.len()].0;
-                // Named, so that some get past the metadata.
+                // With a name, so that some pass the metadata checks.
                 if i % 2 == 0 && let Some(meta) = sent.get_mut("metadata").and_then(Value::as_object_mut) {
                     meta.insert("name".into(), "x".into());
                 }
@@ -243,8 +243,8 @@ proptest! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_list_of_faults_is_answered_in_linear_time() {
-    // Quadratic checks of so many elements would show in how long the suite takes.
+async fn a_long_list_of_errors_takes_linear_time() {
+    // Quadratic checks of so many elements would show in the duration of the test.
     const ELEMENTS: usize = 8_000;
     let server = Server::start().await;
     let maps = "/api/v1/namespaces/default/configmaps";
@@ -262,7 +262,7 @@ async fn a_long_list_of_faults_is_answered_in_linear_time() {
     let containers: Vec<Value> = (0..ELEMENTS).map(|i| json!({"name": format!("C{i}")})).collect();
     let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": containers}});
     let error = server.create("/api/v1/namespaces/default/pods", pod).await.unwrap_err();
-    // As many as a Status shows, and how many more there are.
+    // The causes that a Status shows, and the count of the rest.
     let n_causes = error.0.details.unwrap().causes.len();
     assert!((1_000..2 * ELEMENTS).contains(&n_causes), "{n_causes}");
     let more = format!(" and {} more", 2 * ELEMENTS - n_causes);

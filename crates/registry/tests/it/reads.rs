@@ -1,4 +1,4 @@
-//! How often a write reads from the store.
+//! The number of store reads of a write.
 use crate::server::Server;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
@@ -44,7 +44,7 @@ impl Store for CountedStore {
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {
         async move {
             let committed = self.inner.commit(txn).await;
-            // What follows the store has seen it, as it has between the requests of most clients.
+            // The cache has followed the store, as it has between the requests of most clients.
             tokio::time::sleep(Duration::from_millis(1)).await;
             committed
         }
@@ -91,10 +91,10 @@ async fn a_write_reads_the_store_once_at_most() {
     assert_eq!(reads(), 1, "delete");
 }
 
-/// The watch cache is one write behind: nothing is lost, and nothing is refused that the newest
-/// state allows.
+/// The watch cache is one write behind: nothing is lost, and a write that the newest state allows
+/// is not refused.
 #[tokio::test(start_paused = true)]
-async fn write_from_a_cache_that_is_behind_is_as_one_from_the_store() {
+async fn a_write_from_an_outdated_cache_equals_one_from_the_store() {
     const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
     let first = Server::start().await;
     let slow = first.slow(3).await;

@@ -1,5 +1,5 @@
-//! A change of a schema is a barrier: what was written under an older one is never served as if the
-//! present one had seen it.
+//! A change of a schema is a barrier: an object written under an older schema is never served as if
+//! it were written under the present one.
 use crate::definitions::{DEFINITIONS, define, definition};
 use crate::server::Server;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
 /// Changes of the schema.
 const GENERATIONS: usize = 12;
-/// Objects that are created, and as many that are changed, during each.
+/// Objects that are created, and as many that are changed, during each change.
 const OBJECTS: usize = 24;
 
 /// The schema of a generation: one field of its own, with a default.
@@ -30,7 +30,8 @@ fn foo(name: &str) -> Value {
     json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": name}, "spec": fields})
 }
 
-/// Every object is as the schema of a generation says, listed and read.
+/// Checks that every object matches the schema of a generation, in lists and gets. Returns their
+/// number.
 async fn check(server: &Server, generation: usize) -> usize {
     let name = format!("f{generation}");
     let options = ListOptions::default();
@@ -47,7 +48,8 @@ async fn check(server: &Server, generation: usize) -> usize {
     list.items.len()
 }
 
-/// Writers against changes of the schema, and what is served afterwards, live and after a restart.
+/// Writers race with changes of the schema. Then checks the served objects, live and after a
+/// restart.
 async fn hammer(store: Arc<dyn Store>) {
     let server = Server::on(store.clone(), Arc::new(MemoryStore::default()), 7).await;
     define(&server, definition("foos", "Foo", properties(0))).await;
@@ -105,7 +107,7 @@ async fn nothing_written_under_an_older_schema_is_served_as_new_from_disk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_of_an_older_schema_is_marked_and_shown_deleted_as_the_present_one_says() {
+async fn an_object_of_an_older_schema_is_marked_and_deleted_under_the_present_one() {
     use futures::StreamExt as _;
     let server = Server::start().await;
     define(&server, definition("foos", "Foo", properties(0))).await;
@@ -134,7 +136,7 @@ async fn an_object_of_an_older_schema_is_marked_and_shown_deleted_as_the_present
     server.stop().await;
 }
 
-/// Gives the definition the schema of a generation, and waits until it is served.
+/// Sets the schema of a generation, and waits until it is served.
 async fn change_schema(server: &Server, generation: usize) {
     let mut changed = definition("foos", "Foo", properties(generation));
     let versions = changed["spec"]["versions"].take();
@@ -152,7 +154,7 @@ fn spec_of(written: &Written) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_was_routed_to_an_older_row_is_made_again_with_the_present_one() {
+async fn a_write_with_an_outdated_row_is_retried_with_the_present_one() {
     let server = Server::start().await;
     define(&server, definition("foos", "Foo", properties(0))).await;
     for name in ["put", "patched", "applied"] {
@@ -176,7 +178,7 @@ async fn a_write_that_was_routed_to_an_older_row_is_made_again_with_the_present_
     let now = json!({"f1": 100});
     let created = registry.create(&create, body(&foo("new")), &options).await.unwrap();
     assert_eq!(spec_of(&created), now);
-    // Of what the present schema says, not of what the older one said.
+    // Warnings follow the present schema, not the older one.
     let unknown = (0..GENERATIONS).filter(|n| *n != 1);
     let mut unknown: Vec<String> =
         unknown.map(|n| format!("unknown field \"spec.f{n}\"")).collect();
@@ -205,7 +207,7 @@ async fn a_write_that_was_routed_to_an_older_row_is_made_again_with_the_present_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_resource_is_gone_meanwhile_finds_no_route() {
+async fn a_write_whose_resource_is_no_longer_served_is_a_404() {
     let server = Server::start().await;
     define(&server, definition("foos", "Foo", properties(0))).await;
     let create = server.request(Verb::Create, FOOS);
@@ -220,11 +222,11 @@ async fn a_write_whose_resource_is_gone_meanwhile_finds_no_route() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_behind_a_fence_that_no_row_follows_is_refused_in_the_end() {
+async fn a_write_is_refused_if_no_row_follows_a_moved_fence_in_time() {
     let server = Server::start().await;
     define(&server, definition("foos", "Foo", properties(0))).await;
     server.create(FOOS, foo("old")).await.unwrap();
-    // Another server has served a definition that this one never hears of.
+    // Another server has served a definition that this one never sees.
     let revision = server.revision().await + 1;
     let state =
         json!({"uid": "another", "generation": 9, "terminating": false, "definition": revision});

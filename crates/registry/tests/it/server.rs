@@ -1,4 +1,4 @@
-//! A registry over a memory store, asked by URL as a client would.
+//! A registry over a memory store, addressed by URL as a client would.
 use crate::slow::SlowStore;
 use bytes::Bytes;
 use serde_json::Value;
@@ -14,11 +14,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The registry, its store and the task that keeps it going.
+/// The registry, its store and the worker task.
 pub(crate) struct Server {
     pub(crate) registry: Registry,
     pub(crate) store: Arc<MemoryStore>,
-    /// Who asks.
+    /// The user of the requests.
     pub(crate) identity: Identity,
     pub(crate) user_agent: String,
     warnings: Mutex<Vec<String>>,
@@ -32,27 +32,27 @@ impl Server {
     pub(crate) async fn start() -> Self {
         Self::over(Arc::new(MemoryStore::new(MemoryOptions::default()))).await
     }
-    /// A registry over a store that may hold something already.
+    /// A registry over a store that may contain objects.
     pub(crate) async fn over(store: Arc<MemoryStore>) -> Self {
         Self::over_with(store, 7).await
     }
-    /// Another one over the same store.
+    /// Another registry over the same store.
     pub(crate) async fn joining(other: &Self, seed: u64) -> Self {
         Self::over_with(other.store.clone(), seed).await
     }
     pub(crate) async fn over_with(store: Arc<MemoryStore>, seed: u64) -> Self {
         Self::on(store.clone(), store, seed).await
     }
-    /// Another one over the same store, whose answers take it a while.
+    /// Another registry over the same store, with slow answers.
     pub(crate) async fn slow(&self, seed: u64) -> Self {
         let slow = Arc::new(SlowStore::new(MemoryStore::clone(&self.store), seed));
         Self::on(slow, self.store.clone(), seed).await
     }
-    /// One whose registry sees another store than the tests do.
+    /// A registry that uses another store than the tests do.
     pub(crate) async fn on(seen: Arc<dyn Store>, store: Arc<MemoryStore>, seed: u64) -> Self {
         Self::configured(seen, store, |builder| builder.seed(seed)).await
     }
-    /// One as a builder makes it; without a seed unless it is given one.
+    /// A registry from a builder; without a seed unless one is given.
     pub(crate) async fn configured(
         seen: Arc<dyn Store>,
         store: Arc<MemoryStore>,
@@ -83,7 +83,7 @@ impl Server {
             ended.expect("no panic").expect("a clean end");
         }
     }
-    /// What a path names: `/api/v1/namespaces/default/pods/x/status`.
+    /// The target of a path: `/api/v1/namespaces/default/pods/x/status`.
     pub(crate) fn target(&self, path: &str) -> Target {
         let mut segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         let group = if segments.remove(0) == "api" { "" } else { segments.remove(0) };
@@ -104,7 +104,7 @@ impl Server {
         let subresource = Subresource::of(&segment(2));
         Target { resource: resource.clone(), namespace, name: segment(1), subresource }
     }
-    /// A request on what a path names.
+    /// A request on the target of a path.
     pub(crate) fn request(&self, verb: Verb, path: &str) -> Attributes {
         let requested = Requested::Resource(self.target(path));
         Attributes {
@@ -112,7 +112,7 @@ impl Server {
             ..Attributes::new(self.identity.clone(), verb, requested)
         }
     }
-    /// Keeps a request's warnings for [`Server::warnings`].
+    /// Stores a request's warnings for [`Server::warnings`].
     fn note(&self, request: &Attributes) {
         self.warnings.lock().unwrap().extend(request.warnings());
     }
@@ -176,7 +176,7 @@ impl Server {
     pub(crate) async fn delete(&self, path: &str) -> Result<Option<Value>, ApiError> {
         self.delete_with(path, &DeleteOptions::default()).await
     }
-    /// The object when the answer is one.
+    /// The object, if the answer is one.
     pub(crate) async fn delete_with(
         &self,
         path: &str,
@@ -198,7 +198,7 @@ impl Server {
         let deleted = self.registry.delete_collection(&request, &list, &options).await?;
         Ok(deleted.items.len())
     }
-    /// The store's revision: moves with every write that was one.
+    /// The store's revision: increases with every write that changes something.
     pub(crate) async fn revision(&self) -> u64 {
         self.store.revision().await.expect("a revision").0
     }
@@ -212,7 +212,7 @@ fn written(written: Written) -> Value {
 fn body(object: &Value) -> Body {
     Body { bytes: Bytes::from(object.to_string()), format: Format::Json }
 }
-/// The outcome of a refused request, with its causes' fields.
+/// The message of a refused request, with the fields of its causes.
 pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, ApiError>) -> String {
     let error = result.expect_err("a refusal");
     format!("{} {}", error.code(), error.0.message)

@@ -1,4 +1,4 @@
-//! Services and what they are given (spec: api-server §12.1).
+//! Services and their allocated numbers (spec: api-server §12.1).
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn a_fresh_control_plane_has_the_kubernetes_service() {
         let namespace = server.get(&format!("/api/v1/namespaces/{name}")).await.unwrap();
         assert_eq!(namespace["status"]["phase"], "Active");
     }
-    // A second start finds everything there and in use.
+    // A second start finds everything present and in use.
     let revision = server.revision().await;
     let store = server.store.clone();
     server.stop().await;
@@ -86,7 +86,7 @@ async fn allocations_are_carried_over_released_and_not_owned() {
     let address = created["spec"]["clusterIP"].as_str().unwrap();
     let owned = created["metadata"]["managedFields"].to_string();
     assert!(owned.contains("f:targetPort") && !owned.contains("f:clusterIP\""), "{owned}");
-    // Left out by a PUT, nulled by a patch: both stay.
+    // Omitted in a PUT, null in a patch: both keep the numbers.
     let mut put = service("a", spec);
     put["metadata"]["labels"] = json!({"x": "y"});
     let updated = server.update(&path("a"), put).await.unwrap();
@@ -98,7 +98,7 @@ async fn allocations_are_carried_over_released_and_not_owned() {
         refused(server.patch(&path("a"), other).await),
         r#"422 Service "a" is invalid: spec.clusterIPs[0]: Invalid value: ["10.0.0.51"]: may not change once set"#
     );
-    // A type without addresses lets go of them.
+    // A type without addresses releases them.
     let external =
         json!({"spec": {"type": "ExternalName", "externalName": "x.example.com", "ports": null}});
     let external = server.patch(&path("a"), external).await.unwrap();
@@ -114,7 +114,7 @@ async fn allocations_are_carried_over_released_and_not_owned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_write_gives_back_what_it_took() {
+async fn a_refused_write_releases_its_numbers() {
     let server = Server::start().await;
     let address = json!({"clusterIP": "10.0.0.60", "ports": [{"port": 80}]});
     server.create(ALL, service("a", json!({"ports": [{"port": 80}]}))).await.unwrap();

@@ -1,4 +1,4 @@
-//! Several servers over one store: what only one may have, one has.
+//! Several servers over one store: allocated numbers stay unique.
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
 use setpoint_store::{Op, RangeRequest, Store, Txn};
@@ -10,7 +10,7 @@ fn service(name: &str, spec: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
-/// Who has which number, by what the Services say, and by the claims.
+/// The numbers of each Service, by the Services and by the claims.
 pub(crate) async fn numbers(
     store: &dyn Store,
 ) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
@@ -48,7 +48,7 @@ async fn check(store: &dyn Store) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_another_server_gave_is_refused_and_free_once_it_is_deleted() {
+async fn an_address_that_another_server_allocated_is_refused_until_its_service_is_deleted() {
     let a = Server::start().await;
     let b = Server::joining(&a, 8).await;
     let spec = json!({"type": "NodePort", "clusterIP": "10.0.0.50", "ports": [{"port": 80, "nodePort": 30080}]});
@@ -60,7 +60,7 @@ async fn an_address_that_another_server_gave_is_refused_and_free_once_it_is_dele
     b.delete(&format!("{SERVICES}/one")).await.unwrap();
     check(&*a.store).await;
     a.create(SERVICES, service("two", spec.clone())).await.unwrap();
-    // What b's Service lets go of, a gives away.
+    // A number that b's Service releases, a allocates.
     let external =
         json!({"spec": {"type": "ExternalName", "externalName": "x.example.com", "ports": null}});
     b.patch(&format!("{SERVICES}/two"), external).await.unwrap();
@@ -70,7 +70,7 @@ async fn an_address_that_another_server_gave_is_refused_and_free_once_it_is_dele
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_ports_are_claimed_and_given_back_with_the_service() {
+async fn changed_ports_are_claimed_and_released_with_the_service() {
     let a = Server::start().await;
     let b = Server::joining(&a, 8).await;
     let ports = |ports: &[u16]| {
@@ -89,7 +89,7 @@ async fn changed_ports_are_claimed_and_given_back_with_the_service() {
     a.create(SERVICES, service("two", ports(&[30100]))).await.unwrap();
     let taken = b.create(SERVICES, service("three", ports(&[30102]))).await;
     assert!(refused(taken).ends_with("30102: provided port is already allocated"));
-    // A dry run takes nothing and gives nothing back.
+    // A dry run allocates and releases nothing.
     let revision = a.revision().await;
     let dry = setpoint_registry::WriteOptions { dry_run: true, ..Default::default() };
     b.create_with(SERVICES, service("four", ports(&[30103])), &dry).await.unwrap();
@@ -102,7 +102,7 @@ async fn changed_ports_are_claimed_and_given_back_with_the_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_that_ask_for_one_port_at_once_are_told_apart() {
+async fn two_concurrent_requests_for_one_port_get_one_success() {
     let a = Server::start().await;
     let (a, b) = (a.slow(1).await, a.slow(2).await);
     for i in 0..40 {
@@ -120,7 +120,7 @@ async fn two_that_ask_for_one_port_at_once_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_range_that_is_full_is_known_to_be_by_both_and_drawn_from_again_when_it_is_not() {
+async fn two_servers_agree_when_a_range_is_full_and_use_it_again_when_it_is_not() {
     let a = Server::start().await;
     let b = Server::joining(&a, 8).await;
     let many = |name: &str, n: u16| {
@@ -142,7 +142,7 @@ async fn a_range_that_is_full_is_known_to_be_by_both_and_drawn_from_again_when_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_of_before_there_were_claims_get_theirs_also_when_two_servers_start_at_once() {
+async fn services_without_claims_get_them_even_if_two_servers_start_at_once() {
     let first = Server::start().await;
     for i in 0..120 {
         let spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
@@ -150,11 +150,11 @@ async fn services_of_before_there_were_claims_get_theirs_also_when_two_servers_s
     }
     let store = first.store.clone();
     let expected = check(&*store).await;
-    // What is left to those who ask for a certain number is left alone while others last.
+    // The range for fixed requests is not used while other numbers are free.
     assert!(expected.keys().all(|n| n == "10.0.0.1" || !n.starts_with("10.0.0.")), "{expected:?}");
     assert!(expected.keys().all(|n| n.contains('.') || n.as_str() >= "30086"), "{expected:?}");
     first.stop().await;
-    // As an older version left it, with the claim of a Service that is gone, and one that names
+    // As an older version left it, with the claim of a deleted Service, and a claim that names
     // another.
     let claims = store.range(RangeRequest::prefix("/registry/ranges/")).await.unwrap();
     let mut ops: Vec<Op> =
@@ -167,7 +167,7 @@ async fn services_of_before_there_were_claims_get_theirs_also_when_two_servers_s
     store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
     let (a, b) = tokio::join!(Server::over(store.clone()), Server::over_with(store.clone(), 9));
     assert_eq!(check(&*store).await, expected);
-    // Nothing left to do is nothing written.
+    // If there is nothing to repair, nothing is written.
     let revision = a.revision().await;
     b.stop().await;
     let _c = Server::over(store.clone()).await;
@@ -175,12 +175,12 @@ async fn services_of_before_there_were_claims_get_theirs_also_when_two_servers_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_services_with_one_address_the_older_one_has_it() {
+async fn of_two_services_with_the_same_address_the_older_one_gets_the_claim() {
     let first = Server::start().await;
     let spec = json!({"clusterIP": "10.0.0.70", "ports": [{"port": 80}]});
     let one = first.create(SERVICES, service("older", spec)).await.unwrap();
     let store = first.store.clone();
-    // Another tool wrote this one.
+    // Another program wrote this one.
     let mut two = one.clone();
     two["metadata"]["name"] = "a-younger".into();
     two["metadata"]["uid"] = "another".into();
@@ -196,7 +196,7 @@ async fn of_two_services_with_one_address_the_older_one_has_it() {
         claim["metadata"]["uid"].clone()
     };
     assert_eq!(owner().await, one["metadata"]["uid"]);
-    // Its deletion leaves the claim of the other one alone.
+    // Its deletion does not change the claim of the other one.
     server.delete(&format!("{SERVICES}/a-younger")).await.unwrap();
     assert_eq!(owner().await, one["metadata"]["uid"]);
     check(&*store).await;

@@ -1,5 +1,5 @@
-//! A store whose answers take a few turns, so that what goes on beside a request happens in the
-//! midst of it.
+//! A store whose answers take a few turns of the runtime, so that other tasks run in the middle of
+//! a request.
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
@@ -10,14 +10,14 @@ use setpoint_store::{
     StoreError, Txn,
 };
 
-/// The most turns that a call waits before it, and after it.
+/// Maximum number of yields before a call, and after it.
 const TURNS_MAX: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct SlowStore<S> {
     pub(crate) inner: S,
     rng: Mutex<SmallRng>,
-    /// Where the ranges began that were read.
+    /// The start keys of the ranges that were read.
     pub(crate) ranges: Mutex<Vec<Bytes>>,
 }
 impl<S> SlowStore<S> {

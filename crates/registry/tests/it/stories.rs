@@ -1,5 +1,5 @@
-//! What users see of patches and apply on built-in kinds: bodies in YAML, defaulting in between, as
-//! the API server does it.
+//! Patches and applies on built-in kinds as users see them: bodies in YAML, with defaulting in
+//! between, as in the API server.
 
 use expect_test::{Expect, expect};
 use serde_json::Value;
@@ -145,7 +145,7 @@ fn a_second_identical_apply_leaves_the_object_as_it_is() {
 }
 
 #[test]
-fn an_autoscaler_takes_the_replicas_once_the_applier_lets_go() {
+fn an_autoscaler_owns_the_replicas_once_the_applier_drops_them() {
     let without = WEB.replace("  replicas: 3\n", "");
     let mut deployment = web().update("hpa", |object| object["spec"]["replicas"] = 7.into());
     let refused = deployment.try_apply("gitops", WEB, false).expect_err("hpa owns the replicas");
@@ -175,7 +175,7 @@ spec: {template: {spec: {containers: [{name: proxy, image: 'proxy:1'}]}}}
 }
 
 #[test]
-fn an_environment_variable_goes_with_its_line() {
+fn an_environment_variable_is_removed_when_the_applier_drops_it() {
     let deployment = web().apply("gitops", &WEB.replace(", {name: B, value: '2'}", ""));
     deployment
         .shows("/spec/template/spec/containers/0/env", expect![[r#"[{"name":"A","value":"1"}]"#]]);
@@ -197,7 +197,7 @@ fn an_image_set_by_hand_conflicts_with_the_next_apply_until_forced() {
 }
 
 #[test]
-fn a_label_shared_by_two_appliers_goes_with_the_last() {
+fn a_label_of_two_appliers_is_removed_when_the_last_one_drops_it() {
     let label = "metadata: {name: web, labels: {team: x}}";
     let deployment = web().apply("a", label).apply("b", label).apply("a", "metadata: {name: web}");
     deployment.shows("/metadata/labels", expect![[r#"{"app":"web","team":"x"}"#]]);
@@ -276,7 +276,7 @@ spec:
 ";
 
 #[test]
-fn ports_of_one_number_are_told_apart_by_apply_and_not_by_patches() {
+fn ports_with_the_same_number_are_distinct_for_apply_and_not_for_patches() {
     let service = Stored::new("", "Service").apply("gitops", DNS);
     service.shows(
         "/spec/ports",
@@ -290,7 +290,7 @@ fn ports_of_one_number_are_told_apart_by_apply_and_not_by_patches() {
     );
     applied.shows("/spec/ports/0/targetPort", expect!["53"]);
     applied.shows("/spec/ports/1/targetPort", expect!["5353"]);
-    // The first of that number is taken, whatever its protocol.
+    // The first port with that number is changed, whatever its protocol.
     let patched =
         service.patch("kubectl", "spec: {ports: [{port: 53, protocol: UDP, targetPort: 5353}]}");
     patched.shows(

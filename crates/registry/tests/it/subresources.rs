@@ -26,7 +26,7 @@ async fn with_pod() -> Server {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_changes_replicas_alone() {
+async fn a_scale_changes_replicas_only() {
     let server = with_deployment().await;
     let path = &format!("{DEPLOYMENTS}/d/scale");
     let sent = json!({"metadata": {"name": "d"}, "spec": {"replicas": 5}});
@@ -94,7 +94,7 @@ async fn a_scale_changes_replicas_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_binding_places_a_pod_once() {
+async fn a_binding_assigns_a_pod_once() {
     let server = with_pod().await;
     let binding = |name: &str, node: &str| json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": node}});
     let path = &format!("{POD}/binding");
@@ -122,7 +122,7 @@ async fn a_binding_places_a_pod_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_asks_the_budget() {
+async fn an_eviction_uses_the_budget() {
     let server = with_pod().await;
     server
         .create(
@@ -176,7 +176,7 @@ async fn an_eviction_asks_the_budget() {
     assert!(budget["status"]["disruptedPods"]["p"].is_string());
 }
 
-/// A running pod under a budget that lets one go.
+/// A running pod with a budget that allows one disruption.
 async fn with_guarded_pod() -> Server {
     let server = with_pod().await;
     let binding = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
@@ -190,8 +190,8 @@ async fn with_guarded_pod() -> Server {
     server
 }
 
-/// It was charged and marked before the preconditions were looked at, and whatever the body's own
-/// `dryRun` said.
+/// Once, the budget was charged and the pod marked before the preconditions were checked, and
+/// whatever the body's own `dryRun` was.
 #[tokio::test(start_paused = true)]
 async fn an_eviction_that_must_not_happen_changes_nothing() {
     let server = with_guarded_pod().await;
@@ -214,9 +214,9 @@ async fn an_eviction_that_must_not_happen_changes_nothing() {
     assert_eq!(server.revision().await, before, "nothing was written");
 }
 
-/// Marking the pod moved it on, so that no resourceVersion was ever right.
+/// Once, marking the pod changed its resourceVersion, so that no precondition could hold.
 #[tokio::test(start_paused = true)]
-async fn an_eviction_takes_the_right_resource_version() {
+async fn an_eviction_with_the_present_resource_version_succeeds() {
     let server = with_guarded_pod().await;
     let pod = server.get(POD).await.unwrap();
     let right = json!({"resourceVersion": pod["metadata"]["resourceVersion"], "uid": pod["metadata"]["uid"]});
@@ -228,7 +228,8 @@ async fn an_eviction_takes_the_right_resource_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_not_ready_goes_without_a_charge_where_others_are_healthy() {
+async fn a_pod_that_is_not_ready_is_evicted_without_using_the_budget_if_enough_others_are_healthy()
+{
     let server = with_guarded_pod().await;
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     server.patch(&format!("{POD}/status"), unready).await.unwrap();
@@ -258,7 +259,7 @@ async fn ephemeral_containers_are_only_added() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resize_changes_resources_within_the_class() {
+async fn a_resize_keeps_the_qos_class() {
     let server = with_pod().await;
     let path = &format!("{POD}/resize");
     let grow =

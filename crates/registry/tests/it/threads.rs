@@ -1,5 +1,4 @@
-//! Writes that take long are done on threads that may be held up; the others where they are asked
-//! for.
+//! Long writes run on threads that may block; the others on the serving thread.
 use crate::definitions::{define, definition};
 use crate::server::Server;
 use futures::FutureExt;
@@ -14,7 +13,7 @@ use std::thread::{self, ThreadId};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
 
-/// Notes on which threads the validating half of admission is run, and says so in a warning.
+/// Records the threads that validating admission runs on, and adds a warning.
 #[derive(Debug, Default)]
 struct Witness(Mutex<Vec<ThreadId>>);
 impl Admission for Witness {
@@ -38,7 +37,7 @@ impl Admission for Witness {
     }
 }
 impl Witness {
-    /// Whether what was seen since the last look was done on the caller's thread, and there only.
+    /// Whether all calls since the last check ran on the caller's thread.
     fn saw_here(&self) -> bool {
         let seen = std::mem::take(&mut *self.0.lock().unwrap());
         let here = seen.iter().filter(|id| **id == thread::current().id()).count();
@@ -63,7 +62,7 @@ fn map(name: &str, n_bytes: usize) -> Value {
 }
 
 #[tokio::test]
-async fn a_large_body_or_a_large_stored_object_leaves_the_thread_that_serves() {
+async fn a_write_with_a_large_body_or_a_large_stored_object_runs_on_another_thread() {
     let (server, witness) = server(|builder| builder).await;
     server.create(MAPS, map("small", 100)).await.unwrap();
     assert!(witness.saw_here());
@@ -74,7 +73,7 @@ async fn a_large_body_or_a_large_stored_object_leaves_the_thread_that_serves() {
     server.create(MAPS, map("large", 100 << 10)).await.unwrap();
     assert!(!witness.saw_here());
     assert_eq!(server.warnings(), ["witnessed", "witnessed", "witnessed"]);
-    // It is not the patch that is large.
+    // The stored object is large, not the patch.
     let patched = server.patch(&large, json!({"data": {"more": "1"}})).await.unwrap();
     assert!(!witness.saw_here());
     assert_eq!(patched["data"]["more"], "1");
@@ -100,7 +99,7 @@ async fn a_large_body_or_a_large_stored_object_leaves_the_thread_that_serves() {
 }
 
 #[tokio::test]
-async fn a_costly_type_leaves_it_whatever_the_size() {
+async fn writes_of_a_costly_type_run_on_another_thread_whatever_their_size() {
     let (server, witness) = server(|builder| builder).await;
     let spec = |field: Value| json!({"spec": {"type": "object", "properties": {"a": field}}});
     define(&server, definition("foos", "Foo", spec(json!({"type": "string", "pattern": "^a+$"}))))
@@ -110,7 +109,7 @@ async fn a_costly_type_leaves_it_whatever_the_size() {
     let object = |kind: &str, a: &str| json!({"apiVersion": "ex.io/v1", "kind": kind, "metadata": {"name": "x"}, "spec": {"a": a}});
     server.create(FOOS, object("Foo", "aa")).await.unwrap();
     assert!(!witness.saw_here());
-    // Refusals come from there as well.
+    // Refusals come from those threads too.
     let refused = server.patch(&format!("{FOOS}/x"), json!({"spec": {"a": "b"}})).await;
     assert_eq!(refused.unwrap_err().code(), 422);
     server.create("/apis/ex.io/v1/namespaces/default/bars", object("Bar", "b")).await.unwrap();
@@ -119,7 +118,7 @@ async fn a_costly_type_leaves_it_whatever_the_size() {
 }
 
 #[tokio::test]
-async fn a_large_schema_is_compiled_elsewhere_by_whoever_needs_it_first() {
+async fn a_large_schema_is_compiled_on_another_thread_by_the_first_request_that_needs_it() {
     let (server, witness) = server(|builder| builder).await;
     let fields: serde_json::Map<String, Value> = (0..1500)
         .map(|n| (format!("field{n}"), json!({"type": "string", "description": "x".repeat(40)})))
@@ -137,7 +136,7 @@ async fn a_large_schema_is_compiled_elsewhere_by_whoever_needs_it_first() {
 }
 
 #[tokio::test]
-async fn a_simulation_does_everything_in_one_place() {
+async fn a_registry_with_a_seed_uses_one_thread() {
     let (server, witness) = server(|builder| builder.seed(1)).await;
     server.create(MAPS, map("large", 100 << 10)).await.unwrap();
     assert!(witness.saw_here());
@@ -145,7 +144,7 @@ async fn a_simulation_does_everything_in_one_place() {
 }
 
 #[tokio::test]
-async fn a_deleted_collection_leaves_it_for_its_large_objects_only() {
+async fn a_deletecollection_uses_another_thread_for_large_objects_only() {
     let (server, witness) = server(|builder| builder).await;
     server.create(MAPS, map("large", 100 << 10)).await.unwrap();
     server.create(MAPS, map("small", 100)).await.unwrap();

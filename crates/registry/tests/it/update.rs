@@ -16,7 +16,7 @@ async fn server() -> (Server, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_keeps_what_it_leaves_out_and_moves_the_version() {
+async fn an_update_keeps_omitted_system_fields_and_changes_the_resource_version() {
     let (server, first) = server().await;
     let second = server.update(MAP, map(json!({"k": "w"}))).await.unwrap();
     for member in ["uid", "creationTimestamp", "name", "namespace"] {
@@ -131,7 +131,7 @@ async fn patches_of_three_types() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_finalizer_of_a_deleted_object_takes_it_along() {
+async fn removing_the_last_finalizer_of_a_deleted_object_removes_it() {
     let server = Server::start().await;
     let sent = json!({"metadata": {"name": "a", "finalizers": ["ex.io/f"]}});
     server.create(MAPS, sent).await.unwrap();
@@ -156,7 +156,7 @@ async fn the_last_finalizer_of_a_deleted_object_takes_it_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_patches_all_land() {
+async fn concurrent_patches_all_succeed() {
     let (server, _) = server().await;
     let patches = (0..20).map(|i| {
         let server = &server;
@@ -170,7 +170,7 @@ async fn concurrent_patches_all_land() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_update_answers_with_the_present_version() {
+async fn a_dry_run_update_returns_the_present_version() {
     let (server, stored) = server().await;
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let patch = json!({"data": {"x": "y"}});
@@ -181,10 +181,10 @@ async fn a_dry_update_answers_with_the_present_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_over_the_stores_limit_loses_its_owners_first() {
+async fn an_object_over_the_size_limit_is_stored_without_managed_fields() {
     let server = Server::start().await;
     let pods = "/api/v1/namespaces/default/pods";
-    // Long names are repeated by managedFields, long values are not.
+    // managedFields repeats long names, not long values.
     let pod = |names: usize, value: usize| {
         let env: Vec<Value> = (0..names)
             .map(|i| json!({"name": format!("{i:0>1000}"), "value": "x".repeat(value)}))

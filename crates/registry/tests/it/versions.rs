@@ -1,5 +1,5 @@
-//! One object in several versions: reads and watches convert, writes keep what the stored version
-//! declares.
+//! One object in several versions: reads and watches convert; writes keep the fields that the
+//! stored version declares.
 use crate::server::Server;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ async fn every_version_reads_and_watches_one_object() {
         "spec": {"both": "b", "two": "t"}});
     let path = "/apis/ex.io/v2/namespaces/default/foos";
     server.create(path, foo).await.unwrap();
-    // v1 is stored and knows no `two`: it is lost at the write.
+    // v1 is stored and has no field `two`: the write drops it.
     assert_eq!(next(&mut v1).await, (EventKind::Added, json!(["ex.io/v1", {"both": "b"}])));
     assert_eq!(next(&mut v2).await, (EventKind::Added, json!(["ex.io/v2", {"both": "b"}])));
 
@@ -89,7 +89,7 @@ async fn every_version_reads_and_watches_one_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_schema_ends_watches_and_shows_what_it_declares() {
+async fn a_changed_schema_ends_watches_and_lists_follow_the_new_one() {
     let server = Server::start().await;
     server.create(DEFINITIONS, definition("")).await.unwrap();
     served(&server, "two").await;
@@ -108,7 +108,7 @@ async fn a_changed_schema_ends_watches_and_shows_what_it_declares() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watchers_of_a_removed_kind_see_its_objects_go() {
+async fn watchers_of_a_removed_kind_see_the_deletion_of_its_objects() {
     let server = Server::start().await;
     server.create(DEFINITIONS, definition("")).await.unwrap();
     served(&server, "two").await;

@@ -7,37 +7,37 @@ fn user(name: &str) -> Arc<str> {
     name.into()
 }
 
-/// As many places as a user gets.
-async fn all_of(large: &LargeAnswers, name: &str) -> Vec<Place> {
-    let mut places = Vec::new();
-    for _ in 0..PLACES_PER_USER_MAX {
-        places.push(large.place(&user(name), MIB).await.unwrap());
+/// All permits of a user.
+async fn all_of(large: &LargeAnswers, name: &str) -> Vec<Permit> {
+    let mut permits = Vec::new();
+    for _ in 0..LISTS_PER_USER_MAX {
+        permits.push(large.acquire(&user(name), MIB).await.unwrap());
     }
-    places
+    permits
 }
 
 #[tokio::test(start_paused = true)]
-async fn user_beyond_their_places_waits_a_second_and_is_refused_with_429() {
+async fn a_user_without_a_permit_waits_a_second_and_gets_429() {
     let large = LargeAnswers::default();
     let _held = all_of(&large, "a").await;
     let begun = Instant::now();
-    let refused = large.place(&user("a"), MIB).await.unwrap_err();
+    let refused = large.acquire(&user("a"), MIB).await.unwrap_err();
     assert_eq!((refused.code(), begun.elapsed()), (429, WAIT_MAX));
     assert_eq!(refused.0.details.unwrap().retry_after_seconds, 1);
-    // Others are not touched by it.
-    assert!(large.place(&user("b"), MIB).now_or_never().unwrap().is_ok());
+    // Others are not affected.
+    assert!(large.acquire(&user("b"), MIB).now_or_never().unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn free_place_goes_to_the_user_who_has_the_fewest() {
+async fn a_free_permit_goes_to_the_user_with_the_fewest() {
     let large = LargeAnswers::default();
     let mut held = Vec::new();
     for name in ["a", "b", "c", "d"] {
         held.push(all_of(&large, name).await);
     }
     let (name_a, name_e) = (user("a"), user("e"));
-    let first = large.place(&name_a, MIB);
-    let second = large.place(&name_e, MIB);
+    let first = large.acquire(&name_a, MIB);
+    let second = large.acquire(&name_e, MIB);
     let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
     assert!(first.as_mut().now_or_never().is_none());
     assert!(second.as_mut().now_or_never().is_none());
@@ -48,34 +48,34 @@ async fn free_place_goes_to_the_user_who_has_the_fewest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_who_wait_are_refused_at_once() {
+async fn too_many_waiting_requests_are_refused_at_once() {
     let large = LargeAnswers::default();
     let name = user("a");
     let _held = all_of(&large, "a").await;
     let mut waiting: Vec<_> =
-        (0..WAITING_PER_USER_MAX).map(|_| Box::pin(large.place(&name, MIB))).collect();
+        (0..WAITING_PER_USER_MAX).map(|_| Box::pin(large.acquire(&name, MIB))).collect();
     assert!(waiting.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
-    assert_eq!(large.place(&name, MIB).now_or_never().unwrap().unwrap_err().code(), 429);
-    // Who gives up makes room.
+    assert_eq!(large.acquire(&name, MIB).now_or_never().unwrap().unwrap_err().code(), 429);
+    // A dropped request makes room.
     waiting.pop();
-    assert!(large.place(&name, MIB).now_or_never().is_none());
+    assert!(large.acquire(&name, MIB).now_or_never().is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn bytes_are_bounded_for_a_user_and_in_sum_and_one_answer_is_always_possible() {
+async fn bytes_are_limited_per_user_and_in_total_and_one_answer_is_always_possible() {
     let large = LargeAnswers::default();
-    let huge = large.place(&user("a"), BYTES_MAX * 2).await.unwrap();
-    assert_eq!(large.place(&user("a"), MIB).await.unwrap_err().code(), 429);
-    assert_eq!(large.place(&user("b"), MIB).await.unwrap_err().code(), 429);
+    let huge = large.acquire(&user("a"), BYTES_MAX * 2).await.unwrap();
+    assert_eq!(large.acquire(&user("a"), MIB).await.unwrap_err().code(), 429);
+    assert_eq!(large.acquire(&user("b"), MIB).await.unwrap_err().code(), 429);
     drop(huge);
     let object = Bytes::from(vec![0; MIB]);
     let held: Vec<_> = (0..BYTES_PER_USER_MAX / MIB)
         .map(|_| large.count(&user("a"), object.clone()).unwrap())
         .collect();
     assert_eq!(large.count(&user("a"), object.clone()).unwrap_err().code(), 429);
-    // What was done is answered.
+    // The answer of a completed write is sent.
     drop(large.count_at_once(&user("a"), object.clone()));
-    // A part keeps the whole.
+    // A part keeps the whole counted.
     let part = held[0].slice(..1);
     drop(held);
     assert_eq!(large.0.state.lock().all.bytes, MIB);
@@ -85,18 +85,18 @@ async fn bytes_are_bounded_for_a_user_and_in_sum_and_one_answer_is_always_possib
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_that_nobody_takes_ends_and_gives_its_place_back() {
+async fn a_list_that_is_not_read_ends_and_releases_its_permit() {
     let large = LargeAnswers::default();
-    let place = large.place(&user("a"), MIB).await.unwrap();
+    let permit = large.acquire(&user("a"), MIB).await.unwrap();
     let chunks = futures::stream::repeat_with(|| Ok(vec![0; 1024]));
-    let mut sending = Box::pin(place.send(chunks));
+    let mut sending = Box::pin(permit.send(chunks));
     let chunk = sending.next().await.unwrap().unwrap();
-    let looking = tokio::time::timeout(TAKING_MAX + LOOK_PERIOD * 2, large.end_slow());
-    assert!(looking.await.is_err(), "it goes on looking");
-    assert_eq!(large.0.state.lock().all.places, 0);
+    let checking = tokio::time::timeout(READ_STALL_MAX + CHECK_PERIOD * 2, large.end_slow());
+    assert!(checking.await.is_err(), "it goes on checking");
+    assert_eq!(large.0.state.lock().all.permits, 0);
     assert!(matches!(sending.next().await, Some(Err(BodyError::Slow))));
     assert!(sending.next().await.is_none());
-    // The chunk is still with the transport.
+    // The transport still has the chunk.
     assert_eq!(large.0.state.lock().all.bytes, 1024);
     drop((chunk, sending));
     let state = large.0.state.lock();
@@ -104,12 +104,12 @@ async fn list_that_nobody_takes_ends_and_gives_its_place_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_that_is_taken_a_little_at_a_time_ends_after_a_minute() {
+async fn a_list_that_is_read_slowly_ends_after_a_minute() {
     let large = LargeAnswers::default();
-    let place = large.place(&user("a"), MIB).await.unwrap();
+    let permit = large.acquire(&user("a"), MIB).await.unwrap();
     let chunks = futures::stream::repeat_with(|| Ok(vec![0; 1024]));
-    let mut sending = Box::pin(place.send(chunks));
-    let looking = large.end_slow();
+    let mut sending = Box::pin(permit.send(chunks));
+    let checking = large.end_slow();
     let reading = async {
         let begun = Instant::now();
         while sending.next().await.unwrap().is_ok() {
@@ -118,7 +118,7 @@ async fn list_that_is_taken_a_little_at_a_time_ends_after_a_minute() {
         begun.elapsed()
     };
     tokio::select! {
-        () = looking => unreachable!(),
+        () = checking => unreachable!(),
         took = reading => assert!(took >= SENDING_MAX && took <= SENDING_MAX + Duration::from_secs(15)),
     }
 }

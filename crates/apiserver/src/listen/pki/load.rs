@@ -1,4 +1,4 @@
-//! Certificates that were kept, looked at before they are used again.
+//! Loads stored certificates and checks them.
 
 use super::*;
 use rcgen::PublicKeyData as _;
@@ -7,14 +7,14 @@ use rustls::pki_types::UnixTime;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 
-/// The server's certificate is renewed when fewer days are left: clients that are offline for a
-/// month still find it good.
+/// The server's certificate is renewed if fewer days are left, so that a certificate is valid for
+/// at least a month after a start.
 const RENEW_DAYS: u32 = 30;
 
-/// What a [`Pki`] is made of, each in PEM, to be kept in a file of the name that stands here.
+/// The contents of a [`Pki`], each in PEM, with the names of their files.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PkiFiles {
-    /// `ca.crt`: the CA's certificate. The only part that is no secret and that others need.
+    /// `ca.crt`: the CA's certificate. The only file that is not secret; clients need it.
     pub ca_crt: String,
     /// `ca.key`: the CA's private key.
     pub ca_key: String,
@@ -24,7 +24,7 @@ pub struct PkiFiles {
     pub server_key: String,
     /// `admin.crt`: the administrator's certificate.
     pub admin_crt: String,
-    /// `admin.key`: the administrator's private key, and with it their token.
+    /// `admin.key`: the administrator's private key, which determines their token.
     pub admin_key: String,
 }
 
@@ -36,7 +36,7 @@ impl std::fmt::Debug for PkiFiles {
 }
 
 impl PkiFiles {
-    /// The names that the parts' files are given, with the parts; the CA's certificate first.
+    /// File names and contents; the CA's certificate first.
     pub fn named(&self) -> [(&'static str, &str); 6] {
         [
             ("ca.crt", &self.ca_crt),
@@ -48,14 +48,14 @@ impl PkiFiles {
         ]
     }
 
-    /// The name of the one part that [`Pki::load`] may make anew.
+    /// The name of the only file that [`Pki::load`] may renew.
     pub const SERVER_CRT: &'static str = "apiserver.crt";
 
-    /// Asks for each part by its name.
+    /// Reads each file by its name.
     ///
     /// # Errors
     ///
-    /// The first that `read` gives.
+    /// The first error of `read`.
     pub fn read<E>(mut read: impl FnMut(&'static str) -> Result<String, E>) -> Result<Self, E> {
         Ok(Self {
             ca_crt: read("ca.crt")?,
@@ -68,24 +68,23 @@ impl PkiFiles {
     }
 }
 
-/// What became of certificates that were kept.
+/// The result of loading stored certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loaded {
-    /// They are as they were.
+    /// They are unchanged.
     Same,
-    /// The server's certificate is a new one, for this reason: it is to be kept instead of the old
-    /// one.
+    /// The server's certificate was renewed, for this reason: store it instead of the old one.
     Renewed(String),
 }
 
 impl Pki {
-    /// Takes what was kept, for a server with these further names; makes the server's certificate
-    /// anew if it must be.
+    /// Loads stored certificates, for a server with these further names. Renews the server's
+    /// certificate if necessary.
     ///
     /// # Errors
     ///
-    /// When a part is damaged or does not go with the others, or the CA is over.
+    /// A file is invalid or does not match the others, or the CA has expired.
     pub fn load(
         files: PkiFiles,
         now: Timestamp,
@@ -126,7 +125,7 @@ impl Pki {
         let ca_params = ca_params(now)?;
         let issuer = Issuer::from_params(&ca_params, &ca_key);
         let mut server = server_params(now, names)?;
-        // The key is the same, so what is made of it would be the same number.
+        // The key is the same, so a number derived from it would be the same too.
         server.serial_number = Some(SerialNumber::from(now.0.as_secs()));
         let server = server.signed_by(&server_key, &issuer)?;
         let files = PkiFiles { server_crt: server.pem(), ..files };
@@ -134,7 +133,7 @@ impl Pki {
     }
 }
 
-/// Why a server's certificate is not to be used any more.
+/// Why a server's certificate must be renewed.
 fn stale(
     server: &CertificateDer<'_>,
     key: &KeyPair,
@@ -164,7 +163,7 @@ fn stale(
     names
         .filter(|name| match ServerName::try_from(*name) {
             Ok(server_name) => verify_server_name(&parsed, &server_name).is_err(),
-            // All of them are names: `check_names`.
+            // All of them are names: see `check_names`.
             Err(_) => true,
         })
         .map(|name| format!("it is not for {name}"))
@@ -182,7 +181,7 @@ fn certificate(file: &'static str, pem: &str) -> Result<CertificateDer<'static>,
     Ok(certificate)
 }
 
-/// A private key; with a certificate, it must be that one's.
+/// Parses a private key; checks that it matches the certificate, if given.
 fn key(
     file: &'static str,
     pem: &str,
@@ -197,7 +196,7 @@ fn key(
     }
 }
 
-/// Whether a certificate is for this key: the encoded public key is a part of it.
+/// Whether a certificate is for this key: it contains the encoded public key.
 fn holds_key(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
     let public = key.subject_public_key_info();
     certificate.windows(public.len()).any(|window| window == public)

@@ -21,7 +21,7 @@ fn certificates_make_a_server() {
 }
 
 #[test]
-fn what_was_kept_is_used_again() {
+fn stored_certificates_are_used_again() {
     let made = Pki::generate(NOW, &["example.com".into(), "10.0.0.1".into()]).unwrap();
     let (loaded, what) = load(made.files(), later(300), &["example.com", "10.0.0.1"]).unwrap();
     assert_eq!(what, Loaded::Same);
@@ -31,7 +31,7 @@ fn what_was_kept_is_used_again() {
 }
 
 #[test]
-fn the_servers_certificate_is_made_anew_before_its_end_and_for_other_names() {
+fn the_servers_certificate_is_renewed_before_it_expires_and_for_other_names() {
     let made = Pki::generate(NOW, &[]).unwrap();
     for (at, names, why) in [
         (later(340), &[] as &[&str], "it is good for less than 30 days"),
@@ -44,7 +44,7 @@ fn the_servers_certificate_is_made_anew_before_its_end_and_for_other_names() {
         assert_eq!(loaded.files().ca_crt, made.files().ca_crt);
         assert_eq!(loaded.files().server_key, made.files().server_key, "one file changes");
         assert_ne!(loaded.files().server_crt, made.files().server_crt);
-        // The new one is signed by the same CA, and is good from then on.
+        // The new one is signed by the same CA and valid from then on.
         let (_, what) = load(loaded.files(), at, names).unwrap();
         assert_eq!(what, Loaded::Same);
     }
@@ -56,7 +56,7 @@ fn the_servers_certificate_is_made_anew_before_its_end_and_for_other_names() {
 }
 
 #[test]
-fn what_is_over_or_damaged_is_refused_and_named() {
+fn expired_or_damaged_files_are_refused_by_name() {
     let made = Pki::generate(NOW, &[]).unwrap();
     assert!(matches!(load(made.files(), later(4000), &[]), Err(PkiError::Expired)));
     let other = Pki::generate(NOW, &[]).unwrap();

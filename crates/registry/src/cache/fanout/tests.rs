@@ -25,26 +25,26 @@ fn pod(namespace: &str, name: &str, labels: Value, node: &str) -> Arc<Item> {
     Arc::new(Item::new(key.into(), 1, encode::to_bytes(&tree)))
 }
 
-/// Watchers that wait, each with its scope.
+/// Waiting watchers with their scopes.
 struct Crowd {
     fanout: Fanout,
-    seats: Vec<(Scope, Seat)>,
+    placements: Vec<(Scope, Placement)>,
     n_changes: u64,
 }
 impl Crowd {
     fn new(scopes: Vec<Scope>) -> Self {
         let mut fanout = Fanout::new("/registry/pods/".len());
         let join = |scope: Scope| {
-            let seat = fanout.join(&scope.interest(), 0);
-            (scope, seat)
+            let placement = fanout.join(&scope.interest(), 0);
+            (scope, placement)
         };
-        let seats = scopes.into_iter().map(join).collect();
-        Self { fanout, seats, n_changes: 0 }
+        let placements = scopes.into_iter().map(join).collect();
+        Self { fanout, placements, n_changes: 0 }
     }
-    /// Who is woken by a change.
+    /// The watchers that a change wakes.
     fn change(&mut self, before: Option<Arc<Item>>, now: Option<Arc<Item>>) -> Vec<usize> {
-        for (idx, (_, seat)) in self.seats.iter().enumerate() {
-            self.fanout.wait(WatcherId(idx as u64), seat, Waker::noop(), self.n_changes, 0);
+        for (idx, (_, placement)) in self.placements.iter().enumerate() {
+            self.fanout.wait(WatcherId(idx as u64), placement, Waker::noop(), self.n_changes, 0);
         }
         let change = Change::new(1, now, before, Meter::default());
         let mut woken = Woken::new();
@@ -52,15 +52,15 @@ impl Crowd {
         self.n_changes += 1;
         woken.into_keys().map(|id| id.0 as usize).collect()
     }
-    /// Whose selector the object is in, or was.
+    /// Whether the object matches the watcher's selector, before or after.
     fn concerned(&self, item: &Item, idx: usize) -> bool {
-        let (scope, _) = &self.seats[idx];
+        let (scope, _) = &self.placements[idx];
         scope.has_key(&item.key) && scope.selects(item).unwrap()
     }
 }
 
 #[test]
-fn a_change_wakes_whom_it_may_concern() {
+fn a_change_wakes_the_watchers_that_it_may_concern() {
     let mut crowd = Crowd::new(vec![
         scope("pods", ""),
         scope("pods/a", ""),
@@ -84,18 +84,18 @@ fn a_change_wakes_whom_it_may_concern() {
     assert_eq!(
         crowd.change(Some(old), Some(new.clone())),
         [0, 1, 3, 4, 6, 7, 8, 9, 10, 11, 12],
-        "who leaves is told too"
+        "a watcher whose selector stops matching is woken too"
     );
     assert_eq!(crowd.change(Some(new), None), [0, 1, 6, 7, 8, 9, 11, 12]);
-    for (_, seat) in &crowd.seats {
-        crowd.fanout.leave(WatcherId(0), seat);
+    for (_, placement) in &crowd.placements {
+        crowd.fanout.leave(WatcherId(0), placement);
     }
     assert!(crowd.fanout.buckets.is_empty() && crowd.fanout.fields.is_empty());
     assert_eq!(crowd.fanout.n_by_label, 0);
 }
 
 #[test]
-fn a_watcher_goes_where_the_fewest_are() {
+fn a_watcher_joins_the_bucket_with_the_fewest_watchers() {
     let scopes = (0..1000).map(|n| scope("pods", &format!("labels=app=x,id=i{n}"))).collect();
     let mut crowd = Crowd::new(scopes);
     let woken = crowd.change(None, Some(pod("a", "p", json!({"app": "x", "id": "i7"}), "n")));
@@ -103,7 +103,7 @@ fn a_watcher_goes_where_the_fewest_are() {
 }
 
 #[test]
-fn many_values_are_not_looked_up() {
+fn a_watcher_of_many_values_checks_every_change() {
     let values: Vec<_> = (0..=TERM_VALUES_MAX).map(|n| format!("v{n}")).collect();
     let text = format!("labels=app%in%({})", values.join(","));
     let mut crowd = Crowd::new(vec![scope("pods", &text)]);
@@ -140,7 +140,7 @@ fn state() -> impl Strategy<Value = Option<(Value, String)>> {
 
 proptest! {
     #[test]
-    fn nobody_is_left_out(
+    fn every_watcher_that_a_change_concerns_is_woken(
         watchers in proptest::collection::vec((prop_oneof!["pods", "pods/a", "pods/b"], selector()), 1..12),
         changes in proptest::collection::vec(("[ab]", "[pq]", state(), state()), 1..12),
     ) {

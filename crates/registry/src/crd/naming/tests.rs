@@ -27,7 +27,7 @@ fn all(list: impl IntoIterator<Item = Definition>) -> BTreeMap<String, Definitio
         .collect()
 }
 
-/// Looks at every definition, knowing nothing of earlier looks.
+/// Checks every definition, without state from earlier calls.
 fn settle(definitions: &mut BTreeMap<String, Definition>, now: Timestamp) -> Vec<String> {
     let mut names = Names::default();
     definitions.values().for_each(|definition| names.take(&definition.object));
@@ -35,7 +35,7 @@ fn settle(definitions: &mut BTreeMap<String, Definition>, now: Timestamp) -> Vec
     names.settle(definitions, &touched, now)
 }
 
-/// Settles and shows each definition: its conditions and accepted names.
+/// Settles and prints each definition: its conditions and accepted names.
 fn check(definitions: &mut BTreeMap<String, Definition>, expect: Expect) {
     settle(definitions, Timestamp::default());
     assert_eq!(
@@ -145,7 +145,7 @@ fn a_name_that_is_released_goes_to_who_waits_and_nobody_else_is_looked_at() {
         definitions[name].object["status"]["acceptedNames"]["kind"].clone()
     };
     assert_eq!(accepted(&definitions, "b"), "");
-    // What is not touched keeps the status it has, right or wrong.
+    // A definition that is not touched keeps its status, right or wrong.
     definitions.get_mut("c").unwrap().object["status"]["conditions"] = json!([]);
     names.release(&definitions.remove("a").unwrap());
     assert_eq!(names.settle(&mut definitions, &BTreeSet::new(), now), ["b"]);

@@ -1,5 +1,5 @@
-//! Custom resource definitions: what their writes do to their status; what they may say is the
-//! schema crate's (spec: crd §1, §2).
+//! CustomResourceDefinitions: the effects of writes on their status. Their validation is in the
+//! schema crate (spec: crd §1, §2).
 use crate::kind::{Context, Kind, Members, StatusMeta, set_condition};
 use serde_json::{Value, json};
 use setpoint_object::field;
@@ -10,7 +10,7 @@ use setpoint_schema::crd;
 pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     qualified_finalizers: false,
-    first_delete: Some(mark),
+    begin_termination: Some(begin_termination),
     default,
     prepare,
     prepare_status,
@@ -26,7 +26,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     )
 };
 
-/// Keeps a deleted definition until its objects are gone.
+/// Finalizer: keeps a deleted definition until its objects are deleted.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 fn default(definition: &mut Members, _version: &str) {
@@ -38,7 +38,7 @@ fn storage_version(definition: &Value) -> Option<&str> {
     versions.iter().find(|v| v["storage"] == true)?["name"].as_str()
 }
 
-/// Notes the storage version among those that data may be in.
+/// Adds the storage version to `status.storedVersions`.
 fn prepare(_: &Context<'_>, definition: &mut Value, old: Option<&Value>) {
     let storage = storage_version(definition).map(str::to_owned);
     match old {
@@ -70,19 +70,19 @@ fn note_stored(definition: &mut Value, storage: Option<String>, only_when_empty:
     }
 }
 
-/// `/status` takes any list of stored versions but an empty one.
+/// `/status` accepts any list of stored versions except an empty one.
 fn prepare_status(_: &Context<'_>, definition: &mut Value, _old: &Value) {
     let storage = storage_version(definition).map(str::to_owned);
     note_stored(definition, storage, true);
 }
 
-/// A definition, new or changed.
+/// Validates a new or changed definition.
 fn validate(definition: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     errors.extend(crd::validate_definition(definition, old));
 }
 
-/// The first DELETE: the objects go before the definition does.
-fn mark(context: &Context<'_>, definition: &mut Value) {
+/// The first DELETE: the objects are deleted before the definition.
+fn begin_termination(context: &Context<'_>, definition: &mut Value) {
     let mut finalizers: Vec<String> =
         definition.finalizers().into_iter().map(str::to_owned).collect();
     if !finalizers.iter().any(|f| f == CLEANUP_FINALIZER) {

@@ -46,7 +46,7 @@ fn default(object: &mut Members, _version: &str) {
     pod_default::template(spec);
 }
 
-/// The template generation of old clients.
+/// Maintains the template generation for old clients.
 fn prepare(_: &Context<'_>, object: &mut Value, old: Option<&Value>) {
     let key = "deprecated.daemonset.template.generation";
     let generation = match old {

@@ -78,8 +78,8 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     }
 }
 
-/// Labels and annotations, no more: claim templates become volumes that the containers mount, and
-/// the pods are validated when they are created.
+/// Validates labels and annotations only: claim templates become volumes that the containers mount,
+/// and the pods are validated when they are created.
 fn validate_template(template: &Value, path: &field::Path, errors: &mut field::Errors) {
     validate_template_labels(template, path, errors);
     let annotations = template["metadata"].get("annotations");

@@ -21,15 +21,15 @@ pub(in crate::kind) static KIND: Kind = Kind {
     )
 };
 
-/// Where `autoscaling/v1` keeps metrics it has no field for.
+/// The annotation in which `autoscaling/v1` stores metrics that it has no field for.
 const METRICS_ANNOTATION: &str = "autoscaling.alpha.kubernetes.io/metrics";
 
-/// The processor utilization aimed at when no metric is given, in percent.
+/// The target CPU utilization if no metric is given, in percent.
 const CPU_PERCENT: i32 = 80;
 
 /// HorizontalPodAutoscaler.
 fn default(object: &mut Members, version: &str) {
-    // v1 carries other metrics of a newer version in an annotation.
+    // v1 stores the other metrics of a newer version in an annotation.
     let has_metrics = object
         .get("metadata")
         .and_then(|metadata| metadata.get("annotations"))
@@ -62,7 +62,7 @@ fn rules(behavior: &mut Members, name: &str, window_seconds: Option<i32>, polici
     rules.absent("policies", policies);
 }
 
-/// Autoscalers: bounds and a target.
+/// Validates bounds and target.
 fn validate(autoscaler: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &autoscaler["spec"];

@@ -17,10 +17,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status("batch", "CronJob", StatusMeta::All, "{}")
 };
 
-/// Eleven less than a label, so that the names of their Jobs fit.
+/// Eleven less than a label, so that the names of its Jobs fit.
 const NAME_CHARACTERS_MAX: usize = 52;
 
-/// CronJob. Its job template is defaulted when a Job is made of it, except for the pod.
+/// CronJob. Its job template is defaulted when a Job is created from it, except for the pod.
 fn default(object: &mut Members, _version: &str) {
     let Some(spec) = object.object("spec") else { return };
     spec.absent("concurrencyPolicy", "Allow");
@@ -32,7 +32,7 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// A CronJob, new or changed.
+/// Validates a new or changed CronJob.
 fn validate(cron_job: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &cron_job["spec"];

@@ -27,10 +27,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status("batch", "Job", StatusMeta::All, "{}")
 };
 
-/// Jobs are the one kind whose dependents stay by default and whose users do not expect it.
+/// Jobs are the only kind whose dependents are orphaned by default although users do not expect it.
 const ORPHANS: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
-/// Labels that tie a Job's pods to it.
+/// The label that links a Job's pods to it.
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
@@ -39,7 +39,7 @@ fn unknown_label(_: &GroupVersionKind, label: &str) -> String {
     format!("field label {} not supported for Job", field::quote(label))
 }
 
-/// Job. Its selector and labels carry the uid: the registry makes them.
+/// Job. Its selector and labels contain the uid, so `prepare` makes them.
 fn default(object: &mut Members, _version: &str) {
     let labels = object
         .get("spec")
@@ -73,7 +73,7 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// A Job that leaves its selector to the server gets one that no other Job can match.
+/// Generates a unique selector for a Job without one.
 fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
     if old.is_some() {
         return;
@@ -104,7 +104,7 @@ fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// A Job, new or changed.
+/// Validates a new or changed Job.
 fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &job["spec"];
@@ -132,12 +132,12 @@ fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     ] {
         let (before, after) = (old["spec"].get(member), spec.get(member));
         let may_change = match member {
-            // Indexed jobs grow and shrink when both numbers move together.
+            // An indexed Job can be scaled if both numbers change together.
             "completions" => {
                 text(spec, "completionMode") == "Indexed"
                     && spec["completions"] == spec["parallelism"]
             }
-            // A suspended job that has not started may be placed elsewhere.
+            // The template of a suspended Job that has not started may change its placement.
             "template" => {
                 old["spec"]["suspend"] == true && old["status"].get("startTime").is_none()
             }
@@ -153,7 +153,7 @@ fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     }
 }
 
-/// What Jobs and the templates of CronJobs say.
+/// Validates the common part of Jobs and the templates of CronJobs.
 pub(super) fn validate_spec(spec: &Value, path: &field::Path, errors: &mut field::Errors) {
     for member in [
         "parallelism",

@@ -1,5 +1,5 @@
-//! Certificate signing requests: who asks is what the server knows, and approval has an endpoint of
-//! its own.
+//! CertificateSigningRequests: the server sets the requesting user, and approval has its own
+//! endpoint.
 use crate::kind::{Context, Kind, Part, Selectable, StatusMeta, list, not_supported, text};
 use crate::table::{age, cell};
 use serde_json::Value;
@@ -20,10 +20,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status("certificates.k8s.io", "CertificateSigningRequest", StatusMeta::All, "{}")
 };
 
-/// `certificatesigningrequests/approval`: only the conditions that say yes or no.
+/// `certificatesigningrequests/approval`: changes only the approval conditions.
 const APPROVAL: Part =
     Part { prepare: date, resets: &["spec"], ..Part::new("approval", take_conditions) };
-/// Takes the conditions of a request sent to `approval`.
+/// Copies the conditions of a request to `approval`.
 fn take_conditions(merged: &mut Value, sent: &mut Value) {
     match sent["status"]["conditions"].take() {
         Value::Null => {
@@ -34,7 +34,7 @@ fn take_conditions(merged: &mut Value, sent: &mut Value) {
         conditions => merged["status"]["conditions"] = conditions,
     }
 }
-/// Dates conditions that came without a time.
+/// Sets the time of conditions without one.
 fn date(context: &Context<'_>, new: &mut Value, old: Option<&Value>) {
     let before = old.map_or(&[][..], |old| list(&old["status"], "conditions"));
     let mut known = HashMap::new();
@@ -56,7 +56,7 @@ fn date(context: &Context<'_>, new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Who asks for a certificate is what the server knows, not what the body says.
+/// Sets the requesting user, whatever the body has.
 fn prepare(context: &Context<'_>, request: &mut Value, old: Option<&Value>) {
     match old {
         Some(old) => request["spec"] = old["spec"].clone(),
@@ -72,7 +72,7 @@ fn prepare(context: &Context<'_>, request: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Approval has an endpoint of its own.
+/// Keeps the approval conditions, which have their own endpoint.
 fn prepare_status(_: &Context<'_>, request: &mut Value, old: &Value) {
     let is_decision = |c: &Value| matches!(text(c, "type"), "Approved" | "Denied");
     let mut conditions: Vec<Value> = list(&request["status"], "conditions")
@@ -88,7 +88,7 @@ fn prepare_status(_: &Context<'_>, request: &mut Value, old: &Value) {
     }
 }
 
-/// Certificate requests.
+/// Validates a certificate request.
 fn validate(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if old.is_some() {
         return;

@@ -1,4 +1,4 @@
-//! ComponentStatuses: read from nowhere, listed for old clients.
+//! ComponentStatuses: always an empty list, for old clients.
 use crate::kind::Kind;
 use crate::table::cell;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! ConfigMaps: keys, size, and what `immutable` forbids.
+//! ConfigMaps: keys, size, immutability.
 use crate::kind::Kind;
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
 use crate::table::cell;
@@ -10,7 +10,7 @@ use setpoint_object::{field, name};
 pub(in crate::kind) static KIND: Kind =
     Kind { validate, cells: Some(cells), ..Kind::plain("", "ConfigMap") };
 
-/// Keys, size, and what `immutable` forbids.
+/// Validates keys, size and immutability.
 fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let mut size = 0;
     for (member, other) in [("data", "binaryData"), ("binaryData", "data")] {
@@ -19,7 +19,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             for message in name::config_key(key) {
                 errors.push(field::Error::invalid(path.clone(), &key.as_str().into(), message));
             }
-            // Reported once, where Kubernetes looks for it.
+            // Reported once, at the member where Kubernetes reports it.
             if member == "data" && map(new, other).is_some_and(|o| o.contains_key(key)) {
                 errors.push(field::Error::invalid(
                     path,

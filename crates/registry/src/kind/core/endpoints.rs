@@ -13,7 +13,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::plain("", "Endpoints")
 };
 
-/// How many endpoints, ports or hosts a cell names before it counts the rest.
+/// Maximum number of endpoints, ports or hosts in a cell; the rest is counted.
 const LISTED_MAX: usize = 3;
 
 fn default(object: &mut Members, _version: &str) {

@@ -1,4 +1,4 @@
-//! Events: one object, served by the core group and by `events.k8s.io` under other names.
+//! Events: one object, served by the core group and by `events.k8s.io` with different field names.
 use crate::kind::{Kind, Members, Selectable, not_supported, text};
 use crate::table::{age, cell};
 use serde_json::Value;
@@ -65,7 +65,7 @@ const EVENTS_LABELS: [Selectable; 10] = [
     Selectable::new("type"),
 ];
 
-/// Events live in the namespace of what they are about; cluster-scoped things have theirs in
+/// An Event is in the namespace of the object that it is about; for cluster-scoped objects in
 /// `default`.
 fn validate(event: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if old.is_some() {
@@ -86,7 +86,7 @@ fn validate(event: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     }
 }
 
-/// Names in the core group and in `events.k8s.io`.
+/// Field names in the core group and in `events.k8s.io`.
 const NAMES: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -115,7 +115,7 @@ fn rename(members: &mut Members, from: &str, to: &str) {
     }
 }
 
-/// Where the parts of an event are: the two groups name them differently.
+/// The field names of an event in one of the two groups.
 struct Names {
     object: &'static str,
     message: &'static str,
@@ -190,7 +190,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_event_goes_to_the_other_group_and_back() {
+    fn an_event_converts_to_the_other_group_and_back() {
         let core = json!({"involvedObject": {"kind": "Pod"}, "message": "m", "reason": "r", "count": 3,
             "source": {"component": "c"}, "reportingComponent": "", "eventTime": null, "type": "Normal"});
         let mut event = core.clone();

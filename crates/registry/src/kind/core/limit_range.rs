@@ -6,8 +6,8 @@ use serde_json::Value;
 pub(in crate::kind) static KIND: Kind =
     Kind { create_on_update: true, default, ..Kind::plain("", "LimitRange") };
 
-/// LimitRange: of a container the maximum is the default limit, default limit and minimum the
-/// default request.
+/// LimitRange: for containers, the default limit is the maximum; the default request is the default
+/// limit, or else the minimum.
 fn default(object: &mut Members, _version: &str) {
     let Some(spec) = object.object("spec") else { return };
     for item in spec.each("limits") {

@@ -12,7 +12,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     names: NameRule::Label,
     returns_deleted: true,
     finalizers_in_spec: true,
-    first_delete: Some(mark),
+    begin_termination: Some(begin_termination),
     default,
     prepare,
     parts: &[FINALIZE],
@@ -23,12 +23,12 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status("", "Namespace", StatusMeta::All, r#"{"phase":"Active"}"#)
 };
 
-/// `namespaces/finalize`: whoever empties a namespace takes its finalizers away.
+/// `namespaces/finalize`: the controller that empties a namespace removes its finalizers.
 const FINALIZE: Part = Part::new("finalize", |merged, sent| {
     merged["spec"]["finalizers"] = sent["spec"]["finalizers"].take()
 });
 
-/// A namespace has its name as a label: by default, so that its writer owns it.
+/// The label with the namespace's name. Set as a default, so that the writer owns it.
 fn default(namespace: &mut Members, _version: &str) {
     let name = namespace.object("metadata").map(|meta| meta.text("name").to_owned());
     set_name_label(namespace, name.unwrap_or_default());
@@ -45,7 +45,7 @@ fn set_name_label(namespace: &mut Members, name: String) {
     labels["kubernetes.io/metadata.name"] = name.into();
 }
 
-/// A namespace has its finalizer from the start and its name as a label always.
+/// Sets the finalizer of a new namespace, and always the label with its name.
 fn prepare(_: &Context<'_>, namespace: &mut Value, old: Option<&Value>) {
     let name = namespace.name().to_owned();
     if let Some(members) = namespace.as_object_mut() {
@@ -70,8 +70,8 @@ fn prepare(_: &Context<'_>, namespace: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// The first DELETE of a namespace: its contents go before it does.
-fn mark(_: &Context<'_>, namespace: &mut Value) {
+/// The first DELETE of a namespace: its contents are deleted before it.
+fn begin_termination(_: &Context<'_>, namespace: &mut Value) {
     if !namespace["status"].is_object() {
         namespace["status"] = json!({});
     }

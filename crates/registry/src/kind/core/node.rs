@@ -14,17 +14,17 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status("", "Node", StatusMeta::All, INITIAL)
 };
 
-/// Node information has members that are always written.
+/// Node information has members that are always present.
 const INITIAL: &str = r#"{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"architecture":"","bootID":"","containerRuntimeVersion":"","kernelVersion":"","kubeProxyVersion":"","kubeletVersion":"","machineID":"","operatingSystem":"","osImage":"","systemUUID":""}}"#;
 
-/// What node information that a kubelet has not reported reads as.
+/// The value of node information that a kubelet has not reported.
 const UNKNOWN: &str = "<unknown>";
 
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 
 const ROLE_LABEL: &str = "kubernetes.io/role";
 
-/// Node: all its capacity is allocatable unless it says otherwise.
+/// Node: allocatable is the capacity by default.
 fn default(object: &mut Members, _version: &str) {
     let Some(status) = object.object("status") else { return };
     if let Some(capacity) = status.get("capacity").cloned() {
@@ -63,7 +63,7 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Roles by label, sorted, once each.
+/// Roles from labels, sorted, without duplicates.
 fn roles(object: &Value) -> String {
     let mut roles: Vec<&str> = cell::at(object, "metadata.labels")
         .as_object()

@@ -27,7 +27,7 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// A volume tells when its phase began.
+/// Sets the time of the last phase transition.
 fn prepare(context: &Context<'_>, volume: &mut Value, old: Option<&Value>) {
     if old.is_none() {
         volume["status"]["lastPhaseTransitionTime"] = context.now.rfc3339().into();

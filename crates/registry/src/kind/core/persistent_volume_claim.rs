@@ -1,4 +1,4 @@
-//! Claims: something to claim; nearly nothing may change.
+//! PersistentVolumeClaims: they request storage and are nearly immutable.
 use crate::kind::volume::{access_modes, class_name, phase};
 use crate::kind::{Kind, Members, StatusMeta, list, pod_default};
 use crate::table::cell;
@@ -19,7 +19,7 @@ fn default(claim: &mut Members, _version: &str) {
     pod_default::volume_claim(claim);
 }
 
-/// Claims: something to claim; nearly nothing may change.
+/// Validates a claim; nearly all of it is immutable.
 fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &claim["spec"];
@@ -29,7 +29,7 @@ fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             if let Some(spec) = spec.as_object_mut() {
                 spec.remove("volumeAttributesClassName");
                 spec.remove("resources");
-                // A binder names the volume once.
+                // The volume name may be set once.
                 if old["spec"]["volumeName"].as_str().unwrap_or_default().is_empty() {
                     spec.remove("volumeName");
                 }
@@ -57,7 +57,7 @@ fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     let volume = cell::text(object, "spec.volumeName");
-    // What is bound shows what it got; what is not shows nothing yet.
+    // A bound claim shows its volume's values; an unbound claim shows none.
     let (capacity, modes) = match volume {
         "" => (String::new(), String::new()),
         _ => (

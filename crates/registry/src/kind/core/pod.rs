@@ -1,5 +1,5 @@
-//! Pods: what they must say, what may change, and what became of the containers in one word (spec:
-//! api-server §5.6, §12.1).
+//! Pods: validation, updates, and the status of their containers as one word (spec: api-server
+//! §5.6, §12.1).
 pub(crate) mod actions;
 mod cells;
 mod containers;
@@ -44,7 +44,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
 fn default(object: &mut Members, _version: &str) {
     let Some(pod) = object.object("spec") else { return };
     pod_default::spec(pod);
-    // Only Pods, not templates: these would change a workload that an older client wrote.
+    // Only Pods, not templates: there these defaults would change workloads that older clients
+    // wrote.
     pod.absent("enableServiceLinks", true);
     let host_network = pod.get("hostNetwork") == Some(&Value::Bool(true));
     for list in ["containers", "initContainers"] {
@@ -57,21 +58,21 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// A new pod is pending; what a running one is stays.
+/// A new pod is pending; a running pod keeps its status.
 fn prepare(_: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
     if old.is_none() {
         pod["status"] = json!({"phase": "Pending", "qosClass": template::qos_class(pod)});
     }
 }
 
-/// The class of a pod is not for its agent to change.
+/// The node agent may not change the QoS class.
 fn prepare_status(_: &Context<'_>, pod: &mut Value, old: &Value) {
     if let Some(class) = old["status"].get("qosClass") {
         pod["status"]["qosClass"] = class.clone();
     }
 }
 
-/// A name that is no label makes a strange host name.
+/// Warns of a name that is not a label, because it becomes the host name.
 fn warnings(pod: &Value) -> Vec<String> {
     let messages = name::dns1123_label(pod.name());
     if messages.is_empty() {
@@ -83,7 +84,7 @@ fn warnings(pod: &Value) -> Vec<String> {
     )]
 }
 
-/// A pod, new or changed.
+/// Validates a new or changed pod.
 fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     match old {
         None => {

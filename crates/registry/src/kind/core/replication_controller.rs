@@ -1,4 +1,4 @@
-//! ReplicationControllers: as ReplicaSets, with a plain map for a selector.
+//! ReplicationControllers: like ReplicaSets, with a plain map as the selector.
 use crate::kind::template::validate_template;
 use crate::kind::workload::{mismatch, replicas, validate_always};
 use crate::kind::{
@@ -20,7 +20,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status("", "ReplicationController", StatusMeta::All, r#"{"replicas":0}"#)
 };
 
-/// ReplicationController: labels and selector come from the template.
+/// ReplicationController: labels and selector default to those of the template.
 fn default(object: &mut Members, _version: &str) {
     let labels = object
         .get("spec")

@@ -20,7 +20,7 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
         .collect();
     hard.sort_unstable();
     for resource in hard {
-        // Resource names have dots, which paths take for separators.
+        // Resource names contain dots, so they cannot be part of a path.
         let of = |path: &str| match cell::at(object, path).get(resource) {
             Some(Value::String(amount)) => amount.clone(),
             Some(other) => other.to_string(),

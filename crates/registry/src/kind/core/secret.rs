@@ -1,4 +1,4 @@
-//! Secrets: keys, size, type, and what `immutable` forbids. Values never show.
+//! Secrets: keys, size, type, immutability. Errors never contain values.
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
 use crate::kind::{Context, Fill, Kind, Members, Selectable, not_supported, text};
 use crate::table::cell;
@@ -19,7 +19,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::plain("", "Secret")
 };
 
-/// Secret: `stringData` overwrites `data` and is not kept.
+/// Secret: `stringData` overwrites `data` and is not stored.
 fn default(object: &mut Members, _version: &str) {
     object.absent("type", "Opaque");
     let Some(Value::Object(texts)) = object.remove("stringData") else { return };
@@ -31,7 +31,7 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// `stringData` goes into `data`; the type has a default.
+/// Moves `stringData` into `data`; sets the default type.
 fn prepare(_: &Context<'_>, secret: &mut Value, old: Option<&Value>) {
     let Some(members) = secret.as_object_mut() else { return };
     if let Some(Value::Object(texts)) = members.remove("stringData") {
@@ -47,8 +47,8 @@ fn prepare(_: &Context<'_>, secret: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// What a Secret of a known type must hold: any of the keys for basic authentication, all of them
-/// for the others.
+/// The keys that a Secret of a known type must have: any of them for basic authentication, all of
+/// them for other types.
 fn required_keys(kind: &str) -> &'static [&'static str] {
     match kind {
         "kubernetes.io/dockercfg" => &[".dockercfg"],
@@ -59,7 +59,7 @@ fn required_keys(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Keys, size, type and what `immutable` forbids. Values never show.
+/// Validates keys, size, type and immutability. Errors never contain values.
 fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let data = field::Path::new("data");
     let mut size = 0;

@@ -1,5 +1,5 @@
-//! Services: ports, and what a change of type keeps (spec: api-server §12.1). Addresses and node
-//! ports are given by `allocate`.
+//! Services: ports, and the fields that a change of type keeps (spec: api-server §12.1). `allocate`
+//! allocates addresses and node ports.
 use crate::kind::load_balancer::load_balancer;
 use crate::kind::{
     Context, Fill, Kind, Members, NameRule, Selectable, StatusMeta, list, not_supported, one_of,
@@ -27,7 +27,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status("", "Service", StatusMeta::All, r#"{"loadBalancer":{}}"#)
 };
 
-/// Three hours, as long as a client sticks to an endpoint.
+/// How long a client stays with an endpoint, in seconds: three hours.
 const AFFINITY_SECONDS: i32 = 10_800;
 
 /// Service. Addresses and node ports are allocated by the registry.
@@ -84,7 +84,7 @@ pub(crate) fn has_ports(service: &Value) -> bool {
     matches!(text(&service["spec"], "type"), "NodePort" | "LoadBalancer")
 }
 
-/// Carries over what a client may leave out, and drops what a changed type has no use for.
+/// Restores fields that a client may omit, and removes fields that a changed type does not use.
 fn prepare(_: &Context<'_>, service: &mut Value, old: Option<&Value>) {
     if let Some(old) = old {
         carry_over(service, old);
@@ -141,7 +141,7 @@ fn carry_over(service: &mut Value, old: &Value) {
     if !with_ports {
         return;
     }
-    // Of several with one port and protocol the first counts.
+    // Of several ports with the same number and protocol, the first counts.
     let mut known = HashMap::new();
     for port in list(before, "ports") {
         known.entry((&port["port"], &port["protocol"])).or_insert(port);
@@ -168,7 +168,7 @@ fn copy(spec: &mut Map<String, Value>, before: &Value, member: &str) {
     }
 }
 
-/// Members of the old type that the client sent back unchanged.
+/// Removes members of the old type that the client sent back unchanged.
 fn drop_useless(service: &mut Value, old: &Value) {
     let (external, ports) = (is_external(service), has_ports(service));
     if text(&service["spec"], "type") == text(&old["spec"], "type") {
@@ -215,7 +215,7 @@ pub(crate) fn wants_health_port(spec: &Map<String, Value>) -> bool {
         && spec.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local")
 }
 
-/// A Service, new or changed.
+/// Validates a new or changed Service.
 fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &service["spec"];

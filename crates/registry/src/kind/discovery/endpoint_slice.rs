@@ -1,4 +1,4 @@
-//! Endpoint slices: of one family.
+//! EndpointSlices: all addresses have one family.
 use crate::kind::{Fill, Kind, Members, list, text};
 use crate::table::cell;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::plain("discovery.k8s.io", "EndpointSlice")
 };
 
-/// How many endpoints, ports or hosts a cell names before it counts the rest.
+/// Maximum number of endpoints, ports or hosts in a cell; the rest is counted.
 const LISTED_MAX: usize = 3;
 
 fn default(object: &mut Members, _version: &str) {
@@ -23,7 +23,7 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// Slices: of one family.
+/// Validates a slice: all addresses have one family.
 fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let family = text(slice, "addressType");
     let path = field::Path::new("addressType");

@@ -11,7 +11,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status("flowcontrol.apiserver.k8s.io", "FlowSchema", StatusMeta::Nothing, "{}")
 };
 
-/// FlowSchema. Zero counts as absent.
+/// FlowSchema. Zero counts as missing.
 fn default(object: &mut Members, _version: &str) {
     let Some(spec) = object.object("spec") else { return };
     if spec.get("matchingPrecedence").and_then(Value::as_i64).unwrap_or(0) == 0 {

@@ -26,7 +26,7 @@ fn default(object: &mut Members, _version: &str) {
     limited.absent("nominalConcurrencyShares", 30);
     limited.absent("lendablePercent", 0);
     if let Some(queuing) = limited.object("limitResponse").and_then(|r| r.object("queuing")) {
-        // Zero is absent here: a queue of nothing makes no sense.
+        // Zero counts as missing.
         for (name, value) in [("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)] {
             if queuing.get(name).and_then(Value::as_i64).unwrap_or(0) == 0 {
                 queuing.insert(name.to_owned(), value.into());

@@ -1,4 +1,4 @@
-//! Ingresses: where to, and how paths match.
+//! Ingresses: backends and path matching.
 use crate::kind::load_balancer::load_balancer;
 use crate::kind::{Kind, StatusMeta, list, text};
 use crate::table::cell;
@@ -13,10 +13,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status("networking.k8s.io", "Ingress", StatusMeta::All, r#"{"loadBalancer":{}}"#)
 };
 
-/// How many endpoints, ports or hosts a cell names before it counts the rest.
+/// Maximum number of endpoints, ports or hosts in a cell; the rest is counted.
 const LISTED_MAX: usize = 3;
 
-/// Ingresses: where to, and how paths match.
+/// Validates backends and path matching.
 fn validate(ingress: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &ingress["spec"];

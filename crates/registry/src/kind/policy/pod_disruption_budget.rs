@@ -1,4 +1,4 @@
-//! Disruption budgets: one of two bounds.
+//! PodDisruptionBudgets: exactly one of two bounds.
 pub(crate) mod charge;
 
 use crate::kind::{Kind, StatusMeta, not_negative, validate_label_selector};
@@ -20,7 +20,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     )
 };
 
-/// Budgets: one of two bounds.
+/// Validates a budget: one of two bounds.
 fn validate(budget: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &budget["spec"];

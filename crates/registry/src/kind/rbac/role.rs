@@ -1,4 +1,4 @@
-//! Roles, of a namespace and of the cluster.
+//! Roles and ClusterRoles.
 use crate::kind::{Kind, NameRule, list, text};
 use serde_json::Value;
 use setpoint_object::field;

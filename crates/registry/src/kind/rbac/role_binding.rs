@@ -1,4 +1,4 @@
-//! Bindings of roles, in a namespace and in the cluster.
+//! RoleBindings and ClusterRoleBindings.
 use crate::kind::{Fill, Kind, Members, NameRule, list, text};
 use crate::table::cell;
 use serde_json::Value;

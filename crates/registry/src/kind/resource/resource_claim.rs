@@ -1,4 +1,4 @@
-//! ResourceClaims, and the templates they are made of.
+//! ResourceClaims and ResourceClaimTemplates.
 use crate::kind::{Fill, Kind, Members, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Priority classes: bounded, and not another value tomorrow.
+//! PriorityClasses: bounded and immutable values.
 use crate::kind::{Fill, Kind, Members};
 use crate::table::cell;
 use serde_json::Value;
@@ -18,15 +18,15 @@ fn default(class: &mut Members, _version: &str) {
     class.absent("preemptionPolicy", "PreemptLowerPriority");
 }
 
-/// The highest value of a PriorityClass that is not the system's: one billion, as Kubernetes'
+/// The highest value of a PriorityClass of a user: one billion, as Kubernetes'
 /// `HighestUserDefinablePriority`.
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;
 
-/// The classes that carry the reserved prefix.
+/// The classes with the reserved prefix.
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-/// Priority classes: bounded, and not another value tomorrow.
+/// Validates the value: bounded and immutable.
 fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let value = class["value"].as_i64().unwrap_or(0);
     let name = class.name();

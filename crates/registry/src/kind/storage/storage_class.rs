@@ -1,4 +1,4 @@
-//! Storage classes: who provisions does not change.
+//! StorageClasses: the provisioner is immutable.
 use crate::kind::volume::class_title;
 use crate::kind::{Fill, Kind, Members, text};
 use crate::table::cell;
@@ -26,7 +26,7 @@ fn default(object: &mut Members, _version: &str) {
     object.absent("volumeBindingMode", "Immediate");
 }
 
-/// Storage classes: who provisions does not change.
+/// Validates a storage class: the provisioner is immutable.
 fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if text(class, "provisioner").is_empty() {
         errors.push(field::Error::required(field::Path::new("provisioner"), ""));

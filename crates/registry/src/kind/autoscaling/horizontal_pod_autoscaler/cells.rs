@@ -3,7 +3,7 @@ use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 
-/// Each version shows its own members: `autoscaling/v1` knows one metric, the CPU's utilization.
+/// Each version shows its own members. `autoscaling/v1` has one metric, the CPU utilization.
 pub(super) fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     if cell::text(object, "apiVersion") == "autoscaling/v1" {
         return autoscaler_v1(object, now);
@@ -13,12 +13,12 @@ pub(super) fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     autoscaler_row(object, targets, now)
 }
 
-/// How many metrics a cell names before it counts the rest.
+/// Maximum number of metrics in a cell; the rest is counted.
 const METRICS_MAX: usize = 2;
 
 const UNKNOWN: &str = "<unknown>";
 
-/// autoscaling/v1 knows one metric, the CPU's utilization.
+/// `autoscaling/v1` has one metric, the CPU utilization.
 fn autoscaler_v1(object: &Value, now: Timestamp) -> Vec<Value> {
     let metric = |member: &str, path: &str| match cell::at(object, path) {
         Value::Null => Vec::new(),
@@ -49,7 +49,7 @@ fn autoscaler_row(object: &Value, targets: String, now: Timestamp) -> Vec<Value>
     ]
 }
 
-/// Current and wanted value of each metric; they correspond by place.
+/// Present and target value of each metric; both lists have the same order.
 fn metrics(wanted: &[Value], current: &[Value]) -> String {
     let shown: Vec<String> = wanted
         .iter()

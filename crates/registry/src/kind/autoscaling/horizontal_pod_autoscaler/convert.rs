@@ -1,5 +1,5 @@
-//! HorizontalPodAutoscalers: `autoscaling/v1` has one number for CPU; what else `v2` says travels
-//! in annotations.
+//! HorizontalPodAutoscalers: `autoscaling/v1` has one number for CPU. Other contents of `v2` are
+//! stored in annotations.
 //!
 //! | `v2`                                            | `v1`                                                  |
 //! |-------------------------------------------------|-------------------------------------------------------|
@@ -18,7 +18,7 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// The member under which each type of metric says what it measures.
+/// The metric types and the member that describes the source of each.
 const SOURCES: [(&str, &str); 5] = [
     ("Resource", "resource"),
     ("ContainerResource", "containerResource"),
@@ -27,7 +27,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("External", "external"),
 ];
 
-/// The values of a metric, and how the annotations' names of them end.
+/// The values of a metric, and the suffixes of their names in annotations.
 const VALUES: [(&str, &str); 3] = [
     ("value", "Value"),
     ("averageValue", "AverageValue"),
@@ -62,7 +62,7 @@ fn to_v1(autoscaler: &mut Value) {
         let rest: Vec<_> =
             rest.iter().map(|metric| flatten(metric, "current", "current")).collect();
         annotations.push((CURRENT_METRICS, (!rest.is_empty()).then(|| rest.into())));
-        // A number that `v1` always writes.
+        // `v1` always has this number.
         status.entry("currentReplicas").or_insert_with(|| 0.into());
         let conditions = take_list(status, "conditions");
         annotations.push((CONDITIONS, (!conditions.is_empty()).then(|| conditions.into())));
@@ -100,7 +100,7 @@ fn to_v2(autoscaler: &mut Value) {
             list.push(cpu_metric("current", json!({"averageUtilization": cpu})));
         }
         list.extend(elements(&current).map(|metric| nest(metric, "current", "current")));
-        // A list that `v2` always writes, and a number that it does not.
+        // `v2` always has this list, and not always this number.
         status.insert("currentMetrics".to_owned(), Value::Null);
         insert_list(status, "currentMetrics", list);
         if status.get("currentReplicas") == Some(&0.into()) {
@@ -129,8 +129,7 @@ fn split_cpu(mut metrics: Vec<Value>, side: &str) -> (Option<Value>, Vec<Value>)
         None => (None, metrics),
     }
 }
-/// The name of a value in the annotations; the average of an Object metric is the one without a
-/// prefix.
+/// The name of a value in annotations. The average of an Object metric has no prefix.
 fn flat_name(kind: &str, name: &str, prefix: &str, flat: &str) -> String {
     if kind == "Object" && name == "averageValue" {
         name.to_owned()
@@ -138,7 +137,7 @@ fn flat_name(kind: &str, name: &str, prefix: &str, flat: &str) -> String {
         format!("{prefix}{flat}")
     }
 }
-/// A metric as the annotations of `v1` write it: names and values side by side.
+/// A metric in the form of `v1`'s annotations: names and values side by side.
 fn flatten(metric: &Value, side: &str, prefix: &str) -> Value {
     map_source(metric, |kind, source| {
         if let Some(Value::Object(values)) = source.remove(side) {
@@ -156,7 +155,7 @@ fn flatten(metric: &Value, side: &str, prefix: &str) -> Value {
         rename(source, "describedObject", "target");
     })
 }
-/// The way back.
+/// The reverse of [`flatten`].
 fn nest(metric: &Value, side: &str, prefix: &str) -> Value {
     map_source(metric, |kind, source| {
         rename(source, "target", "describedObject");
@@ -222,7 +221,7 @@ fn annotations_mut(autoscaler: &mut Value) -> &mut Map<String, Value> {
         _ => unreachable!("it was made an object above"),
     }
 }
-/// Takes an annotation's JSON out; text that is none stays where it is.
+/// Removes an annotation and returns its JSON. Text that is not JSON stays.
 fn take_annotation(autoscaler: &mut Value, name: &str) -> Option<Value> {
     autoscaler.meta()?.get("annotations")?;
     let annotations = annotations_mut(autoscaler);
@@ -239,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_v1_cannot_say_survives_it() {
+    fn fields_that_v1_lacks_survive_a_round_trip() {
         let v2 = json!({
             "metadata": {"name": "a"},
             "spec": {"maxReplicas": 3, "behavior": {"scaleUp": {"stabilizationWindowSeconds": 0}}, "metrics": [

@@ -1,13 +1,14 @@
-//! What acts on a pod: a binding places it, an eviction notes why it goes (spec: api-server §5.6).
+//! Actions on pods: a binding assigns it to a node, an eviction adds a condition (spec: api-server
+//! §5.6).
 use crate::kind::set_condition;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 
-/// The pod on the node that a binding names, with the binding's annotations.
+/// The pod assigned to the node of a binding, with the binding's annotations.
 ///
 /// # Errors
-/// Why it cannot be placed there.
+/// Why it cannot be assigned.
 pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Value, String> {
     let name = pod.name();
     if !pod.deletion_timestamp().is_empty() {
@@ -29,7 +30,7 @@ pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Valu
     Ok(placed)
 }
 
-/// Whether its end disrupts nothing: it has ended, or is ending already.
+/// Whether its eviction disrupts nothing: it has ended, or is terminating.
 pub(crate) fn is_over(pod: &Value) -> bool {
     let phase = pod["status"]["phase"].as_str();
     !pod.deletion_timestamp().is_empty() || matches!(phase, Some("Succeeded" | "Failed"))

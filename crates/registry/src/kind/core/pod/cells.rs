@@ -1,4 +1,4 @@
-//! What became of the containers in one word.
+//! The cells of a pod: the status of its containers as one word.
 use crate::table::{age, cell};
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -32,7 +32,7 @@ pub(super) fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// What the containers' statuses amount to.
+/// Counts from the containers' statuses.
 #[derive(Default)]
 struct Tally {
     restarts: i64,
@@ -64,7 +64,7 @@ fn readiness_gates(object: &Value) -> String {
     format!("{passed}/{}", gates.len())
 }
 
-/// The status word and the tally of ready containers and restarts.
+/// The status word and the counts of ready containers and restarts.
 fn reason(object: &Value) -> (String, Tally) {
     let status = cell::at(object, "status");
     let phase = cell::text(status, "phase");
@@ -76,7 +76,7 @@ fn reason(object: &Value) -> (String, Tally) {
     if gated {
         reason = "SchedulingGated".to_owned();
     }
-    // Restarts of ordinary init containers count only while the Pod initialises; those of sidecars
+    // Restarts of ordinary init containers count only while the Pod initializes; those of sidecars
     // always.
     let mut initialising = Tally::default();
     let mut tally = Tally::default();
@@ -101,7 +101,8 @@ fn reason(object: &Value) -> (String, Tally) {
     (reason, tally)
 }
 
-/// Tallies init containers in order up to the first that is not done; says what that one waits for.
+/// Counts init containers in order up to the first that is not done. Returns the reason why that
+/// one waits.
 fn init_containers(object: &Value, all: &mut Tally, sidecars: &mut Tally) -> Option<String> {
     let specs = cell::list(object, "spec.initContainers");
     for (place, status) in cell::list(object, "status.initContainerStatuses").iter().enumerate() {
@@ -133,7 +134,7 @@ fn init_containers(object: &Value, all: &mut Tally, sidecars: &mut Tally) -> Opt
     None
 }
 
-/// How a container ended: its reason, else its signal, else its exit code.
+/// How a container ended: its reason, otherwise its signal, otherwise its exit code.
 fn ended(terminated: &Value) -> String {
     match (cell::text(terminated, "reason"), cell::int(terminated, "signal")) {
         ("", 0) => format!("ExitCode:{}", cell::int(terminated, "exitCode")),
@@ -142,7 +143,7 @@ fn ended(terminated: &Value) -> String {
     }
 }
 
-/// Tallies the containers; the first one's reason wins.
+/// Counts the containers; the first one's reason is used.
 fn containers(object: &Value, reason: &mut String, tally: &mut Tally) {
     let mut some_running = false;
     for status in cell::list(object, "status.containerStatuses").iter().rev() {

@@ -1,5 +1,5 @@
-//! `pods/ephemeralcontainers` and `pods/resize`: parts of a pod that may change while it runs
-//! (spec: api-server §5.6).
+//! `pods/ephemeralcontainers` and `pods/resize`: parts of a running pod that may change (spec:
+//! api-server §5.6).
 use crate::kind::template::qos_class;
 use crate::kind::{Part, list};
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ fn validate_ephemeral(new: &Value, old: Option<&Value>, errors: &mut field::Erro
         }
     }
 }
-/// A resize keeps the pod's class.
+/// A resize must keep the pod's QoS class.
 fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let Some(old) = old else { return };
     let (before, after) = (qos_class(old), qos_class(new));

@@ -1,11 +1,11 @@
-//! What may change of a pod that exists: nearly nothing (spec: api-server §5.6).
+//! Updates of a pod: nearly all of it is immutable (spec: api-server §5.6).
 use crate::kind::{list, text};
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::{encode, field};
 use std::collections::HashSet;
 
-/// The sentence of a refused change; a diff follows it.
+/// The message for a refused change; a diff follows.
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Validates an update of the main endpoint.

@@ -1,14 +1,14 @@
-//! What an eviction costs a budget (spec: api-server §5.6).
+//! The effect of an eviction on a budget (spec: api-server §5.6).
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::status::{Cause, Details};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason};
 
-/// Pods that are recorded as going, at most, in one budget: as kube-apiserver's
+/// Maximum number of disrupted pods that are recorded in one budget: as kube-apiserver's
 /// `MaxDisruptedPodSize`.
 const DISRUPTED_PODS_MAX: usize = 2000;
-/// Takes one disruption, or says why not.
+/// Takes one disruption from the budget, or returns why not.
 pub(crate) fn charge(budget: &mut Value, pod: &str, now: Timestamp) -> Result<(), ApiError> {
     let name = budget.name().to_owned();
     let status = &budget["status"];
@@ -37,15 +37,15 @@ pub(crate) fn charge(budget: &mut Value, pod: &str, now: Timestamp) -> Result<()
     budget["status"]["disruptedPods"][pod] = now.rfc3339().into();
     Ok(())
 }
-/// Whether a budget lets pods go that are not ready, without being charged: it says always, or
-/// enough others are healthy.
+/// Whether pods that are not ready may be evicted without using the budget: its policy is always,
+/// or enough other pods are healthy.
 pub(crate) fn spares_unready(budget: &Value) -> bool {
     let number = |member: &str| budget["status"][member].as_i64().unwrap_or(0);
     let (current, desired) = (number("currentHealthy"), number("desiredHealthy"));
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
         || current >= desired && desired > 0
 }
-/// 429: the budget's numbers are not of this moment.
+/// 429: the budget's status is out of date.
 pub(crate) fn in_progress(budget: &str) -> ApiError {
     let message = format!("The disruption budget {budget} is still being processed by the server.");
     refusal(message, 10)

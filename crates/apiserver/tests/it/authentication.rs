@@ -1,14 +1,14 @@
-//! Who gets in.
+//! Authentication and authorization.
 
 use crate::harness::{Server, finish, request};
 
 crate::cases! {
-    strangers_are_401
-    health_is_for_everyone
-    token_of_the_administrator_gets_in
+    unknown_users_get_401
+    health_endpoints_need_no_credentials
+    the_administrators_token_is_accepted
 }
 
-async fn strangers_are_401(server: Server) {
+async fn unknown_users_get_401(server: Server) {
     let mut wrong = request("GET", "/api/v1/nodes", "");
     wrong.headers_mut().insert("authorization", "Bearer wrong".parse().unwrap());
     for stranger in [request("GET", "/api/v1/nodes", ""), request("GET", "/nope", ""), wrong] {
@@ -19,7 +19,7 @@ async fn strangers_are_401(server: Server) {
     }
 }
 
-async fn health_is_for_everyone(server: Server) {
+async fn health_endpoints_need_no_credentials(server: Server) {
     server.get("/api").await;
     let answer = finish(server.open_as(request("GET", "/readyz", ""), false).await).await;
     assert_eq!(answer.code, 200);
@@ -28,7 +28,7 @@ async fn health_is_for_everyone(server: Server) {
     assert_eq!(finish(server.open_as(wrong, false).await).await.code, 401, "but not with a lie");
 }
 
-async fn token_of_the_administrator_gets_in(server: Server) {
+async fn the_administrators_token_is_accepted(server: Server) {
     let Some(token) = server.token() else { return };
     let mut get = request("GET", "/api/v1/nodes", "");
     get.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());

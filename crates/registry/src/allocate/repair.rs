@@ -1,10 +1,10 @@
-//! Brings claims in line with the Services there are, at start.
+//! Repairs claims at start, so that they match the stored Services.
 //!
-//! Services that were stored before there were claims, or that somebody else wrote, get theirs;
-//! claims whose Service is gone go. Where two Services have one number, the older one has it. Each
-//! transaction compares the Services and claims it was made of, so that it does nothing wrong while
-//! other servers serve, or do the same.
-use super::{Held, Number, claims};
+//! Adds claims for Services that were stored before there were claims, or that other programs
+//! wrote. Removes claims whose Service is deleted. If two Services have the same number, the older
+//! one gets the claim. Each transaction compares the Services and claims that it was computed from,
+//! so it is safe while other servers serve, or repair too.
+use super::{Number, ServiceNumbers, claims};
 use crate::stored::{store_error, tree};
 use bytes::Bytes;
 use serde_json::Value;
@@ -15,38 +15,38 @@ use setpoint_store::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many claims one transaction changes.
+/// Claims per transaction.
 ///
-/// 50: each compares two keys, and etcd takes 128 operations and as many compares in one
+/// 50: each compares two keys, and etcd allows 128 operations and as many compares per transaction
 /// (`--max-txn-ops`).
 const BATCH_CLAIMS_MAX: usize = 50;
-/// How often it is tried while others change what it looks at.
+/// How often the repair retries while other writers change its inputs.
 const ROUNDS_MAX: usize = 64;
 
-/// A Service as it is stored.
+/// A stored Service.
 struct Service {
     key: Bytes,
     modified: Revision,
     object: Value,
 }
-/// One claim to be changed.
+/// A claim to change.
 struct Fix<'a> {
     claim: Bytes,
-    /// Changed last at; absent without.
+    /// The claim's revision; `None`: it does not exist.
     found: Option<Revision>,
-    /// The Service that is to have it; nobody without.
+    /// The Service to claim it for; `None`: remove the claim.
     service: Option<&'a Service>,
 }
 
 impl super::Allocator {
-    /// Brings the claims in line and learns them.
+    /// Repairs the claims and loads them.
     ///
     /// # Errors
-    /// The store's; 503 when others never stopped changing what was looked at.
-    pub(crate) async fn bring_up(&self, store: &dyn Store) -> Result<(), ApiError> {
+    /// Errors of the store; 503 if other writers kept changing the inputs.
+    pub(crate) async fn repair(&self, store: &dyn Store) -> Result<(), ApiError> {
         for _ in 0..ROUNDS_MAX {
             if round(store).await.map_err(store_error)? {
-                return self.learn(store).await.map_err(store_error);
+                return self.reload(store).await.map_err(store_error);
             }
         }
         let text = "Services change faster than their addresses can be looked through";
@@ -54,7 +54,7 @@ impl super::Allocator {
     }
 }
 
-/// One look at everything; whether nothing is left to do.
+/// One round over all Services and claims. Returns whether no repair is left.
 async fn round(store: &dyn Store) -> Result<bool, StoreError> {
     let range =
         store.range(RangeRequest::prefix(Bytes::from_static(keys::SERVICES.as_bytes()))).await?;
@@ -71,7 +71,7 @@ async fn round(store: &dyn Store) -> Result<bool, StoreError> {
     Ok(is_done)
 }
 
-/// One that cannot be read has no numbers that anybody could know.
+/// Numbers of an unreadable Service are unknown.
 fn service(entry: KeyValue) -> Option<Service> {
     match tree(&entry.value) {
         Ok(object) => Some(Service { key: entry.key, modified: entry.modified, object }),
@@ -82,12 +82,12 @@ fn service(entry: KeyValue) -> Option<Service> {
     }
 }
 
-/// What has to change, given the Services in the order of their creation and the claims of the same
+/// The necessary changes, given the Services in order of creation and the claims at the same
 /// revision.
 fn plan<'a>(services: &'a [Service], present: impl Iterator<Item = &'a KeyValue>) -> Vec<Fix<'a>> {
     let mut owners: BTreeMap<Number, &Service> = BTreeMap::new();
     for service in services {
-        for number in Held::of(&service.object).0 {
+        for number in ServiceNumbers::of(&service.object).0 {
             let owner = owners.entry(number).or_insert(service);
             if owner.key != service.key {
                 tracing::warn!(
@@ -109,7 +109,7 @@ fn plan<'a>(services: &'a [Service], present: impl Iterator<Item = &'a KeyValue>
             fixes.push(Fix { claim, found, service: Some(service) });
         }
     }
-    // Whoever took such a number now would have had to find it without a claim.
+    // No Service can take such a number while the claim exists.
     let leaked = present.into_values();
     fixes.extend(leaked.map(|claim| Fix {
         claim: claim.key.clone(),

@@ -1,11 +1,11 @@
-//! What is asked of a write, and where it is done.
+//! Write requests, and the thread that each runs on.
 //!
-//! Most writes are done where they are asked for. One that may take more than a few milliseconds of
-//! computing is done on a thread that may be held up ([`crate::threads`]): a large body, a type
-//! whose validation is costly or that is yet to be compiled, a large stored object. The last is
-//! seen once the object is there, before anything is made of it; the write then begins anew there.
+//! Most writes run on the serving thread. A write that may compute for more than a few milliseconds
+//! runs on a thread that may block ([`crate::threads`]): a large body, a type that is costly to
+//! validate or not compiled yet, a large stored object. A large stored object is detected when it
+//! has been read, before any work on it; the write then starts over on the other thread.
 use super::Write;
-use super::repeat::Turns;
+use super::retry::Attempts;
 use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
 use crate::kind::Action;
@@ -16,15 +16,17 @@ use setpoint_schema::INLINE_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One request to write.
-pub(super) trait Ask: Clone + Send + Sync + 'static {
-    /// What it is answered with.
-    type Answer: Send + 'static;
-    /// The bytes of its body.
+/// One write request.
+pub(super) trait WriteRequest: Clone + Send + Sync + 'static {
+    /// Its result.
+    type Output: Send + 'static;
+    /// The size of its body in bytes.
     fn n_bytes(&self) -> usize;
-    /// One turn of it.
-    fn turn(&self, write: Write<'_>)
-    -> impl Future<Output = Result<Self::Answer, ApiError>> + Send;
+    /// One attempt.
+    fn attempt(
+        &self,
+        write: Write<'_>,
+    ) -> impl Future<Output = Result<Self::Output, ApiError>> + Send;
 }
 
 /// POST to a collection, or to a connect-like subresource.
@@ -40,15 +42,15 @@ pub(super) struct Patch(pub(super) PatchType, pub(super) Body);
 #[derive(Debug, Clone)]
 pub(super) struct Delete(pub(super) DeleteOptions);
 
-impl Ask for Create {
-    type Answer = Written;
+impl WriteRequest for Create {
+    type Output = Written;
     fn n_bytes(&self) -> usize {
         self.0.bytes.len()
     }
-    async fn turn(&self, write: Write<'_>) -> Result<Written, ApiError> {
+    async fn attempt(&self, write: Write<'_>) -> Result<Written, ApiError> {
         let target = write.target;
         let action = write.resource.kind.action(target.subresource_name());
-        // What an action has done by then must not be done again: it goes on where it is.
+        // Subresource actions must not run twice, so the write stays on this thread.
         let acting = Write { inline: None, ..write };
         match (action, &target.subresource) {
             (Some(Action::Bind), _) => acting.bind(&self.0).await,
@@ -58,36 +60,36 @@ impl Ask for Create {
         }
     }
 }
-impl Ask for Update {
-    type Answer = Written;
+impl WriteRequest for Update {
+    type Output = Written;
     fn n_bytes(&self) -> usize {
         self.0.bytes.len()
     }
-    async fn turn(&self, write: Write<'_>) -> Result<Written, ApiError> {
+    async fn attempt(&self, write: Write<'_>) -> Result<Written, ApiError> {
         match write.is_connect() {
             true => write.connect().await,
             false => write.replace(&self.0).await,
         }
     }
 }
-impl Ask for Patch {
-    type Answer = Written;
+impl WriteRequest for Patch {
+    type Output = Written;
     fn n_bytes(&self) -> usize {
         self.1.bytes.len()
     }
-    async fn turn(&self, write: Write<'_>) -> Result<Written, ApiError> {
+    async fn attempt(&self, write: Write<'_>) -> Result<Written, ApiError> {
         match write.is_connect() {
             true => write.connect().await,
             false => write.patch(self.0, &self.1).await,
         }
     }
 }
-impl Ask for Delete {
-    type Answer = Deleted;
+impl WriteRequest for Delete {
+    type Output = Deleted;
     fn n_bytes(&self) -> usize {
         0
     }
-    async fn turn(&self, write: Write<'_>) -> Result<Deleted, ApiError> {
+    async fn attempt(&self, write: Write<'_>) -> Result<Deleted, ApiError> {
         if write.is_connect() {
             let written = write.connect().await?;
             return Ok(Deleted::Object { object: written.object, remains: true });
@@ -96,47 +98,49 @@ impl Ask for Delete {
     }
 }
 
-/// How far a write may go where it is asked for.
+/// The limits of a write on the serving thread.
 #[derive(Debug)]
 pub(super) struct Inline {
-    /// Of its body.
+    /// Size of its body.
     n_bytes: usize,
     is_passed: AtomicBool,
 }
 impl Write<'_> {
-    /// Ends a turn before anything is made of a stored object that is too large for it.
+    /// Ends an attempt before any work on a stored object that is too large for this thread.
     pub(super) fn check_inline(&self, stored: &[u8]) -> Result<(), ApiError> {
         let Some(inline) = self.inline else { return Ok(()) };
         if inline.n_bytes + stored.len() <= INLINE_BYTES_MAX {
             return Ok(());
         }
         inline.is_passed.store(true, Ordering::Relaxed);
-        Err(ApiError::internal("the stored object is large: the write begins anew"))
+        Err(ApiError::internal(
+            "the stored object is large: the write starts over on another thread",
+        ))
     }
 }
 
-/// Does what is asked.
+/// Runs the request.
 ///
 /// # Errors
 ///
 /// Those of the request.
-pub(super) async fn run<A: Ask>(
+pub(super) async fn run<R: WriteRequest>(
     registry: &Registry,
     attributes: &Attributes,
     target: &Target,
     options: &WriteOptions,
-    ask: A,
-) -> Result<A::Answer, ApiError> {
-    let n_bytes = ask.n_bytes();
+    request: R,
+) -> Result<R::Output, ApiError> {
+    let n_bytes = request.n_bytes();
     let threads = &registry.inner.threads;
     if !threads.are_used() {
-        return Turns::new(registry, attributes, target, options, None).run(&ask).await;
+        return Attempts::new(registry, attributes, target, options, None).run(&request).await;
     }
     if n_bytes <= INLINE_BYTES_MAX && !is_costly(&target.resource) {
         let n_warnings = attributes.n_warnings();
         let inline = Inline { n_bytes, is_passed: AtomicBool::new(false) };
-        let turns = Turns::new(registry, attributes, target, options, Some(&inline));
-        let outcome = turns.run(&ask).await;
+        let attempts = Attempts::new(registry, attributes, target, options, Some(&inline));
+        let outcome = attempts.run(&request).await;
         if !inline.is_passed.load(Ordering::Relaxed) {
             return outcome;
         }
@@ -146,7 +150,7 @@ pub(super) async fn run<A: Ask>(
     let there = {
         let (registry, attributes) = (registry.clone(), noted.clone());
         let (target, options) = (target.clone(), options.clone());
-        async move { Turns::new(&registry, &attributes, &target, &options, None).run(&ask).await }
+        async move { Attempts::new(&registry, &attributes, &target, &options, None).run(&request).await }
     };
     let outcome = threads.run(there).await;
     attributes.take_notes(&noted);

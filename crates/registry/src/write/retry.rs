@@ -1,16 +1,16 @@
-//! Writes whose row is replaced under them: made again with the row that is served now.
+//! Retries writes whose row is replaced in the meantime, with the row that is served now.
 //!
 //! # Theory
 //!
 //! Every commit of a custom object compares its row's fence ([`Fence`]). A commit that is refused
 //! because the fence has moved has changed nothing. The write then waits until the catalog serves a
-//! row for the new fence, and is made again from its body on: decoded, defaulted and validated
-//! under the new schema. What the first turn warned of is forgotten.
+//! row for the new fence, and starts over from its body: it is decoded, defaulted and validated
+//! under the new schema. Warnings of the earlier attempt are dropped.
 //!
-//! Only the last commit of a turn counts. A commit whose outcome is unknown is no refusal, so it is
-//! never made again.
+//! Only the last commit of an attempt counts. A commit with an unknown outcome is not a refusal, so
+//! it is never retried.
 use super::Write;
-use super::ask::{Ask, Inline};
+use super::execute::{Inline, WriteRequest};
 use crate::attributes::{Attributes, Target};
 use crate::catalog::{Catalog, Fence, Resource};
 use crate::request::WriteOptions;
@@ -23,26 +23,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a write follows its definition from the first refusal on, before its client is told to
-/// try again.
+/// How long a write follows its definition after the first refusal, before its client gets an error
+/// that asks it to retry.
 ///
 /// Ten seconds: a new row follows its fence within milliseconds, on another server of the same
-/// store within the delay of its feed. Well inside the minute that a request may take.
+/// store within the delay of its feed. Well within the minute that a request may take.
 pub(super) const FOLLOW_MAX: Duration = Duration::from_secs(10);
 
-/// What the last commit of a write met at its fence.
+/// The fence result of a write's last commit.
 #[derive(Debug, Default)]
 pub(super) struct AtFence(Mutex<Option<Moved>>);
-/// A fence that had moved: where it stands now, `None` when it is gone.
+/// A fence that has moved: its present revision, `None` if it was removed.
 #[derive(Debug, Clone, Copy)]
 struct Moved(Option<Revision>);
 
 impl AtFence {
-    /// A commit is sent: nothing is known of it.
+    /// A commit is sent: its outcome is unknown.
     pub(super) fn commit(&self) {
         *self.0.lock() = None;
     }
-    /// The commit was refused, and nothing was written: the fence stands elsewhere.
+    /// The commit was refused and wrote nothing: the fence has moved.
     pub(super) fn moved(&self, to: Option<Revision>) {
         *self.0.lock() = Some(Moved(to));
     }
@@ -51,22 +51,22 @@ impl AtFence {
     }
 }
 
-/// One write and its turns.
+/// One write and its attempts.
 #[derive(Debug)]
-pub(super) struct Turns<'a> {
+pub(super) struct Attempts<'a> {
     registry: &'a Registry,
     attributes: &'a Attributes,
     options: &'a WriteOptions,
     inline: Option<&'a Inline>,
-    /// With the row that the present turn is made with.
+    /// With the row of the present attempt.
     target: Cow<'a, Target>,
     at_fence: AtFence,
-    /// Since when rows are replaced under it.
+    /// When its row was first replaced.
     first_moved: Option<Instant>,
-    /// Warnings of those before.
+    /// Number of warnings before the first attempt.
     n_warnings: usize,
 }
-impl<'a> Turns<'a> {
+impl<'a> Attempts<'a> {
     pub(super) fn new(
         registry: &'a Registry,
         attributes: &'a Attributes,
@@ -85,7 +85,7 @@ impl<'a> Turns<'a> {
             n_warnings: attributes.n_warnings(),
         }
     }
-    /// The present turn.
+    /// The present attempt.
     fn write(&self) -> Write<'_> {
         Write {
             inner: &self.registry.inner,
@@ -98,18 +98,18 @@ impl<'a> Turns<'a> {
             now: self.registry.inner.clock.now(),
         }
     }
-    /// Takes turns until one counts.
-    pub(super) async fn run<A: Ask>(mut self, ask: &A) -> Result<A::Answer, ApiError> {
+    /// Retries until an attempt is final.
+    pub(super) async fn run<R: WriteRequest>(mut self, request: &R) -> Result<R::Output, ApiError> {
         loop {
-            let outcome = ask.turn(self.write()).await;
+            let outcome = request.attempt(self.write()).await;
             if let Some(outcome) = self.settle(outcome).await {
                 return outcome;
             }
         }
     }
-    /// The outcome of the present turn, or `None` once the next one can be made.
+    /// The outcome of the present attempt, or `None` once the next one can start.
     ///
-    /// Dropping it loses nothing: nothing was written.
+    /// Dropping the future has no effect: nothing was written.
     async fn settle<T>(&mut self, outcome: Result<T, ApiError>) -> Option<Result<T, ApiError>> {
         let Some(moved) = self.at_fence.take().filter(|_| outcome.is_err()) else {
             return Some(outcome);
@@ -124,14 +124,14 @@ impl<'a> Turns<'a> {
         let mut catalogs = self.registry.catalog_changes();
         let follows = catalogs.wait_for(|catalog| {
             let stored = row(catalog, &self.target).and_then(|row| row.stored.as_ref());
-            stored.is_none_or(|stored| is_behind(&stored.fence, fence, moved))
+            stored.is_none_or(|stored| is_at_or_after(&stored.fence, fence, moved))
         });
         // Cancel safe: waiting takes nothing.
         let found = match tokio::time::timeout_at(until, follows).await {
             Ok(Ok(catalog)) => row(&catalog, &self.target).cloned(),
             Ok(Err(_)) | Err(_) => return Some(outcome),
         };
-        // It is served no more.
+        // The resource is no longer served.
         let Some(resource) = found else { return Some(Err(ApiError::no_route())) };
         self.target.to_mut().resource = resource;
         self.attributes.forget_warnings(self.n_warnings);
@@ -144,7 +144,7 @@ fn row<'c>(catalog: &'c Catalog, target: &Target) -> Option<&'c Arc<Resource>> {
     catalog.get(&row.gvk.group, &row.gvk.version, &row.resource)
 }
 /// Whether a row's fence is the one that a write met, or a later one.
-fn is_behind(fence: &Fence, met: &Fence, moved: Moved) -> bool {
+fn is_at_or_after(fence: &Fence, met: &Fence, moved: Moved) -> bool {
     match moved.0 {
         Some(revision) => fence.revision >= revision,
         None => fence.revision != met.revision,
