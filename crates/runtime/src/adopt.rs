@@ -1,25 +1,24 @@
-//! Who controls what, by labels: adopting what matches and nobody controls, and releasing what
-//! matches no more.
+//! Adopts and releases children by labels: adopts matching objects without a controller, and
+//! releases objects that no longer match.
 //!
 //! # Theory
 //!
-//! As ReplicaSet, Job and StatefulSet do it (their `ControllerRefManager`): an owner selects its
-//! children by labels, and marks those it controls by a controller reference with its uid. For each
+//! As ReplicaSet, Job and StatefulSet do (`ControllerRefManager`): an owner selects its children by
+//! labels, and marks those it controls with a controller reference that has its uid. For each
 //! candidate:
 //!
 //! | controlled by | labels match | owner is being deleted | what is done                                       | is the owner's |
 //! |---------------|--------------|------------------------|----------------------------------------------------|----------------|
 //! | another       |              |                        | nothing                                            | no             |
 //! | the owner     | yes          |                        | nothing                                            | yes            |
-//! | the owner     | no           | no                     | *released*: the reference is taken off             | no             |
-//! | the owner     | no           | yes                    | nothing: the garbage collector sees to it          | no             |
-//! | nobody        | yes          | no                     | *adopted*: the reference is put on, unless the candidate is being deleted | yes |
-//! | nobody        | otherwise    |                        | nothing                                            | no             |
+//! | the owner     | no           | no                     | *released*: the reference is removed               | no             |
+//! | the owner     | no           | yes                    | nothing: the garbage collector handles it          | no             |
+//! | none          | yes          | no                     | *adopted*: the reference is added, unless the candidate is being deleted | yes |
+//! | none          | otherwise    |                        | nothing                                            | no             |
 //!
-//! What is read from a cache may be old. So before the first adoption the owner is read from the
-//! server: one that was deleted, or made anew under another uid, adopts nothing. And each patch
-//! tests the candidate's uid, so that an object that was made anew under the same name is not
-//! touched.
+//! Objects from a cache may be outdated. So before the first adoption the owner is read from the
+//! server: one that is being deleted, or has another uid, adopts nothing. Each patch tests the
+//! candidate's uid, so that a new object with the same name is not changed.
 
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ use crate::{
     request::Request,
 };
 
-/// An owner that claims children by their labels. See the module's theory.
+/// An owner that claims children by labels. See the module's theory.
 #[derive(Debug)]
 #[must_use = "nothing is claimed before `claim`"]
 pub struct Claim<'a, O: Resource> {
@@ -46,16 +45,16 @@ pub struct Claim<'a, O: Resource> {
     selector: &'a Selector,
 }
 
-/// What an owner has in the end.
+/// The result of a claim.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Claimed<K> {
-    /// The owner's children, in the order of the candidates; those that were adopted as the server
-    /// then has them.
+    /// The owner's children, in the order of the candidates; adopted ones as returned by the
+    /// server.
     pub children: Vec<Arc<K>>,
-    /// Those of them that were adopted now.
+    /// The newly adopted children.
     pub adopted: Vec<Request>,
-    /// Those that were released now.
+    /// The released objects.
     pub released: Vec<Request>,
 }
 
@@ -63,7 +62,7 @@ pub struct Claimed<K> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// The owner was deleted, or made anew, since it was read: it adopts nothing.
+    /// The owner was deleted or recreated since it was read: it adopts nothing.
     #[error(
         "{owner} is not the object that was read any more, or is being deleted: it adopts nothing"
     )]
@@ -79,7 +78,7 @@ pub enum ClaimError {
     Patch(Vec<(Request, ClientError)>),
 }
 
-/// What is to be done with a candidate.
+/// What to do with a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Keep,
@@ -89,7 +88,7 @@ enum Verdict {
 }
 
 impl<'a, O: Cacheable> Claim<'a, O> {
-    /// What an owner claims: the objects in its namespace whose labels match.
+    /// Claims for an owner: objects in its namespace whose labels match.
     ///
     /// # Errors
     ///
@@ -103,13 +102,12 @@ impl<'a, O: Cacheable> Claim<'a, O> {
         Ok(Self { owners, owner, reference, selector })
     }
 
-    /// Claims what it can of the candidates: usually all objects of the owner's namespace that the
-    /// cache has.
+    /// Claims the matching candidates: usually all objects of the owner's namespace in the cache.
     ///
     /// # Errors
     ///
-    /// See [`ClaimError`]; what was done stays done. A candidate that is gone, or was made anew, is
-    /// no error.
+    /// See [`ClaimError`]; earlier changes stay. A candidate that is gone or was recreated is no
+    /// error.
     pub async fn claim<K: Cacheable>(
         &self,
         api: &Api<K>,
@@ -142,7 +140,7 @@ impl<'a, O: Cacheable> Claim<'a, O> {
                     let Some(patch) = release(&*candidate, &self.reference.uid) else { continue };
                     match api.json_patch(&key, &patch).await {
                         Ok(_) => claimed.released.push(key),
-                        // It was made anew, or somebody else has released it.
+                        // It was recreated, or released concurrently.
                         Err(error) if error.is_not_found() || error.is_invalid() => {}
                         Err(error) => failures.push((key, error)),
                     }
@@ -177,7 +175,7 @@ impl<'a, O: Cacheable> Claim<'a, O> {
         }
     }
 
-    /// The owner as the server has it must be the one that was read, and be there to stay.
+    /// Checks that the owner on the server is the one that was read, and not being deleted.
     async fn check_owner(&self) -> Result<(), ClaimError> {
         let key = key_of(self.owner);
         match self.owners.get_live(&key).await? {
@@ -192,8 +190,8 @@ impl<'a, O: Cacheable> Claim<'a, O> {
     }
 }
 
-/// The JSON patch that puts a reference on the object that was read. That another controller came
-/// meanwhile the server finds: there can be only one.
+/// The JSON patch that adds a reference to the object that was read. If another controller was set
+/// meanwhile, the server refuses: there can be only one.
 fn adoption<K: Resource>(candidate: &K, reference: &OwnerReference) -> Value {
     let meta = candidate.meta();
     let references = meta.owner_references.as_deref().unwrap_or_default();
@@ -202,7 +200,7 @@ fn adoption<K: Resource>(candidate: &K, reference: &OwnerReference) -> Value {
     reference.block_owner_deletion = Some(true);
     let test = json!({"op": "test", "path": "/metadata/uid", "value": meta.uid});
     match references.iter().position(|existing| existing.uid == reference.uid) {
-        // It is an owner already, and becomes the one that controls.
+        // It is an owner already, and becomes the controller.
         Some(at) => {
             let path = format!("/metadata/ownerReferences/{at}");
             json!([
@@ -223,7 +221,7 @@ fn adoption<K: Resource>(candidate: &K, reference: &OwnerReference) -> Value {
     }
 }
 
-/// The JSON patch that takes the owner's reference off the object that was read.
+/// The JSON patch that removes the owner's reference from the object that was read.
 fn release<K: Resource>(candidate: &K, owner_uid: &str) -> Option<Value> {
     let meta = candidate.meta();
     let references = meta.owner_references.as_deref().unwrap_or_default();

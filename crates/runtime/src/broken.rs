@@ -1,34 +1,34 @@
-//! Rules broken on purpose, to see that the simulation notices.
+//! Deliberately broken rules, to test that the simulation detects them.
 //!
-//! Without the feature `broken-rules`, which nothing but that test turns on, [`Broken`] is empty,
-//! [`Broken::is`] is `false` at compile time, and of each hook nothing is left. With it, a
-//! manager's controllers may break one rule (`ControllerDefaults::broken`); others in the process
-//! keep it.
+//! Without the feature `broken-rules`, which only that test enables, [`Broken`] is empty and
+//! [`Broken::is`] is `false` at compile time, so the hooks compile to nothing. With it, a manager's
+//! controllers may break one rule (`ControllerDefaults::broken`); other managers in the process do
+//! not.
 
 #![cfg_attr(
     not(feature = "broken-rules"),
     expect(unreachable_pub, reason = "the module is public with the feature")
 )]
 
-/// A rule to be broken.
+/// A rule to break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A pass that failed is not repeated (RES-5).
+    /// A failed pass is not retried (RES-5).
     ForgetsFailures,
-    /// A pass that failed is repeated without back-off (RES-5).
+    /// A failed pass is retried without back-off (RES-5).
     RetriesAtOnce,
-    /// A pass that panicked is not repeated (RES-8).
+    /// A pass that panicked is not retried (RES-8).
     ForgetsPanics,
-    /// A key whose pass succeeded comes back although nothing changed (RES-1).
+    /// A key whose pass succeeded is requeued without a reason (RES-1).
     ComesBackUnasked,
-    /// A controller that is stopped leaves its passes to themselves (CTL-4).
+    /// A stopped controller does not wait for its passes (CTL-4).
     LeavesPasses,
     /// Workers start before this process leads (MGR-6).
     StartsUnelected,
 }
 
-/// Which rule is broken: none, in any build but that test's.
+/// The broken rule; none except in that test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Broken {
     #[cfg(feature = "broken-rules")]

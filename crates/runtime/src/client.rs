@@ -1,4 +1,4 @@
-//! Reads from the cache, writes to the server.
+//! The client of reconcilers: reads from the cache, writes to the server.
 
 mod api;
 mod apply;
@@ -46,38 +46,38 @@ use self::{
     own_writes::OwnWrites,
     warnings::Warnings,
 };
-pub use crate::pass::{NOTES_MAX, Note, Noting, ReadFrom, WriteOutcome};
+pub use crate::pass::{NOTES_MAX, Note, NoteKind, ReadFrom, WriteOutcome};
 use crate::{
     cache::Cache,
     fence::{Both, Fence, Fenced},
     pass::{AnyPass, Pass},
 };
-/// Which reconcile sends a request: an extension and a header of every request that a reconciler's
-/// client sends, for its layers and for the server.
+/// Which reconcile sent a request: an extension and a header of every request of a reconciler's
+/// client, for layers and for the server.
 pub use setpoint_object::Origin;
 
-/// The largest answer to a single request that is read, in bytes.
+/// The largest answer to a single request, in bytes.
 ///
 /// 64 MiB: an object is at most 3 MiB as a request, and a live list of ten thousand Pods is 45 MB.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// A client over the manager's cache and a `kube_client::Client`. Cheap to clone.
 ///
-/// Reads come from the cache unless they say `live`; so after a write, a cached read may still give
-/// the state before it. Writes go to the server, and carry the client's field manager: the
+/// Reads come from the cache, except those named `live`. So after a write, a cached read may still
+/// return the older state. Writes go to the server with the client's field manager: the
 /// controller's name.
 #[derive(Clone)]
 pub struct Client {
-    /// Shared, for a clone of it copies text.
+    /// Shared: cloning the client itself copies text.
     kube: Arc<kube_client::Client>,
     cache: Cache,
     options: WriteOptions,
     warnings: Arc<Warnings>,
     /// The last writes through this client and its clones.
     own: Arc<OwnWrites>,
-    /// What a pass has read and written; nobody asks outside of one.
+    /// Records a pass's reads and writes; `None` outside of a pass.
     pass: Option<Arc<dyn AnyPass>>,
-    /// What holds back its writes, if anything may.
+    /// Refuses writes when the lease is lost; `None` without a lease.
     fence: Option<Arc<dyn Fence>>,
 }
 
@@ -88,7 +88,7 @@ impl Client {
         Self { kube, cache, options, warnings, own, pass: None, fence: None }
     }
 
-    /// The same client as a controller uses it.
+    /// A clone for a controller.
     pub(crate) fn for_controller(&self, controller: &Arc<str>) -> Self {
         let options = WriteOptions {
             is_named: false,
@@ -98,17 +98,17 @@ impl Client {
         Self { options, ..self.clone() }
     }
 
-    /// The same client as one pass of a controller uses it.
+    /// A clone for one pass of a controller.
     pub(crate) fn for_pass(&self, pass: Arc<dyn AnyPass>) -> Self {
         Self { pass: Some(pass), ..self.clone() }
     }
 
-    /// The same client behind a fence: its mutating requests, those through [`kube`](Self::kube)
-    /// too, leave only while the fence lets them.
+    /// A clone behind a fence: its mutating requests, including those through [`kube`](Self::kube),
+    /// are sent only while the fence permits.
     ///
-    /// Each is checked when it is sent and again when the connection asks for its body; a refusal
-    /// is [`ClientError::Fenced`]. What a fence cannot hold back is named at
-    /// [`fence`](crate::fence). To be called within a tokio runtime.
+    /// Each request is checked when it is sent, and again when the connection asks for its body. A
+    /// refusal is [`ClientError::Fenced`]. The [`fence`](crate::fence) module lists what a fence
+    /// cannot hold back. Call it within a tokio runtime.
     #[must_use]
     pub fn fenced(&self, fence: Arc<dyn Fence>) -> Self {
         let kube = Arc::new(crate::fence::fenced(&self.kube, fence.clone()));
@@ -119,16 +119,16 @@ impl Client {
         Self { kube, fence: Some(fence), ..self.clone() }
     }
 
-    /// Whether writes may leave now; they may where there is no fence.
+    /// Whether writes are permitted now; always without a fence.
     ///
     /// # Errors
     ///
-    /// They may not, and why.
+    /// They are not; says why.
     pub fn check_fence(&self) -> Result<(), Fenced> {
         self.fence.as_ref().map_or(Ok(()), |fence| fence.check())
     }
 
-    /// The calls on one type known at compile time.
+    /// Calls on a type known at compile time.
     pub fn api<K: Cacheable>(&self) -> Api<K>
     where
         K::DynamicType: Default,
@@ -136,10 +136,10 @@ impl Client {
         self.api_with(K::DynamicType::default())
     }
 
-    /// The calls on the metadata of one type known at compile time: objects come without spec and
-    /// status, and are small on the wire.
+    /// Calls on the metadata of a type known at compile time. Objects come without spec and status,
+    /// and are small on the wire.
     ///
-    /// They can be read, patched and deleted; creating or replacing them is
+    /// They can be read, patched and deleted. Creating or replacing them fails with
     /// [`ClientError::MetadataOnly`] (CLI-4).
     pub fn metadata<K: Cacheable>(&self) -> Api<PartialObjectMeta<K>>
     where
@@ -148,28 +148,28 @@ impl Client {
         self.api_with(K::DynamicType::default())
     }
 
-    /// The calls on one type known at run time.
+    /// Calls on a type known at run time.
     pub fn api_with<K: Cacheable>(&self, dynamic_type: K::DynamicType) -> Api<K> {
         Api::new(self.clone(), dynamic_type)
     }
 
-    /// The cache under it.
+    /// The underlying cache.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// The client under it, for what this one does not offer. Its requests carry no origin and no
-    /// field manager.
+    /// The underlying client, for requests that this one does not offer. They carry no origin and
+    /// no field manager.
     pub fn kube(&self) -> &kube_client::Client {
         &self.kube
     }
 
-    /// Where this pass's reads and writes are noted.
+    /// The pass that records reads and writes.
     fn pass(&self) -> Option<&Pass> {
         self.pass.as_deref().map(AnyPass::pass)
     }
 
-    /// Sends one request and reads its answer to the end.
+    /// Sends a request and reads its answer to the end.
     pub(crate) async fn send(
         &self,
         call: Call,
@@ -178,7 +178,7 @@ impl Client {
         self.send_and_look(call, request).await.map(|(body, _)| body)
     }
 
-    /// [`send`](Self::send), and whether a layer made a dry run of it.
+    /// [`send`](Self::send), and whether a layer turned it into a dry run.
     pub(crate) async fn send_and_look(
         &self,
         call: Call,
@@ -213,7 +213,7 @@ impl Client {
             }
             Err(error) => return Err(transport(call, error.into())),
         };
-        self.warnings.tell(&call, response.headers());
+        self.warnings.log(&call, response.headers());
         let (parts, body) = response.into_parts();
         let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
             Ok(body) => body.to_bytes(),
@@ -231,8 +231,7 @@ impl Client {
 
 type BoxErr = crate::error::BoxError;
 
-/// The failure that an answer means: its `Status`, or one made of the code when the body is
-/// something else.
+/// The error in an answer: its `Status`, or one made from the code if the body is something else.
 fn failure(code: u16, body: &[u8]) -> ApiError {
     match serde_json::from_slice::<Status>(body) {
         Ok(mut status) if !status.message.is_empty() || !status.reason.is_empty() => {

@@ -1,32 +1,31 @@
-//! Further clusters that a manager's controllers watch and write to.
+//! Additional clusters that a manager's controllers watch and write to.
 //!
 //! A cluster is a client with a cache, a mapper, an event recorder and a name (CLU-1). The manager
-//! has one of its own; others are added before it runs, and their caches start and stop with its
-//! own. A controller watches another cluster's objects by
-//! [`Watch::cluster`](crate::Watch::cluster), with keys that say of which cluster they are: keys
-//! are any type, and nothing here assumes that there is one cache (CLU-2). It reads and writes
-//! there by [`Cluster::client`].
+//! has its own; others are added before it runs, and their caches start and stop with its own. A
+//! controller watches another cluster's objects by [`Watch::cluster`](crate::Watch::cluster), with
+//! keys that name the cluster. Keys can be of any type, and the runtime does not assume a single
+//! cache (CLU-2). [`Cluster::client`] reads and writes there.
 //!
-//! Requests are not held back by this program: the API server's own fairness is trusted (CLU-3).
-//! Types are told by the program, in Rust or as `ApiResource`s; of kinds that it reads the
-//! [`Mapper`] of each cluster tells the resource (CLU-4).
+//! The client does not limit the rate of requests: the API server's priority and fairness does
+//! (CLU-3). The program declares its types, in Rust or as `ApiResource`s. For kinds that it finds
+//! in objects, each cluster's [`Mapper`] returns the resource (CLU-4).
 //!
 //! # Which server
 //!
-//! A program makes the client, and so it decides which server that is. `kube_client::Config` knows
-//! the places of the field (CLU-3):
+//! The program creates the client, and so chooses the server. `kube_client::Config` reads the usual
+//! places (CLU-3):
 //!
-//! | where                                     | by                                                                                |
+//! | place                                     | function                                                                          |
 //! |-------------------------------------------|-----------------------------------------------------------------------------------|
-//! | a file that the command line names        | `Kubeconfig::read_from(path)`, then `Config::from_custom_kubeconfig`              |
+//! | a file named on the command line          | `Kubeconfig::read_from(path)`, then `Config::from_custom_kubeconfig`              |
 //! | the files of `KUBECONFIG`, or else `~/.kube/config` | `Config::from_kubeconfig`                                               |
 //! | the service account of a pod              | `Config::incluster`                                                               |
-//! | the second, and where that fails the third | `Config::infer`, `Client::try_default`                                           |
+//! | the second, and if that fails the third   | `Config::infer`, `Client::try_default`                                            |
 //!
 //! controller-runtime's order is: the flag, `KUBECONFIG`, the pod, the home directory. `infer`
-//! differs in two cases: a pod whose image has a `~/.kube/config` gets that and not its service
-//! account, and a `KUBECONFIG` that cannot be read is passed over within a pod. A program to which
-//! that matters asks for `incluster` before `from_kubeconfig` where `KUBECONFIG` is not set.
+//! differs in two cases: in a pod whose image has a `~/.kube/config`, that file precedes the
+//! service account; and within a pod, an unreadable `KUBECONFIG` is ignored. To avoid that, call
+//! `incluster` before `from_kubeconfig` if `KUBECONFIG` is not set.
 
 use std::{fmt, sync::Arc};
 
@@ -41,8 +40,8 @@ use crate::{
 };
 use setpoint_informer::factory::FactoryWorker;
 
-/// How many further clusters a manager has at most. A fleet that comes and goes is another
-/// program's (CLU-2).
+/// The maximum number of additional clusters. Fleets whose clusters change at run time are out of
+/// scope (CLU-2).
 pub const CLUSTERS_MAX: usize = 256;
 
 /// Another cluster of a manager. Cheap to clone.
@@ -55,8 +54,7 @@ pub struct Cluster {
     broadcaster: Broadcaster,
 }
 
-/// What may be chosen about a [`Cluster`]; to be given to
-/// [`Manager::add_cluster`](crate::Manager::add_cluster).
+/// Builds a [`Cluster`]; for [`Manager::add_cluster`](crate::Manager::add_cluster).
 #[must_use = "a cluster is nothing until a manager has it"]
 pub struct ClusterBuilder {
     client: kube_client::Client,
@@ -64,8 +62,8 @@ pub struct ClusterBuilder {
     field_manager: Option<Arc<str>>,
 }
 
-/// What a manager gives its clusters.
-pub(crate) struct ClusterHome {
+/// What a manager gives to its clusters.
+pub(crate) struct ClusterEnvironment {
     pub(crate) name: Arc<str>,
     pub(crate) clock: Clock,
     pub(crate) seed: u64,
@@ -74,17 +72,17 @@ pub(crate) struct ClusterHome {
 }
 
 impl Cluster {
-    /// Begins a cluster over a client.
+    /// Builds a cluster over a client.
     pub fn builder(client: kube_client::Client) -> ClusterBuilder {
         ClusterBuilder { client, cache: CacheOptions::new(), field_manager: None }
     }
 
-    /// Its name: that of its informers in metrics, too.
+    /// Its name; also the name of its informers in metrics.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reads from this cluster's cache, writes to its server.
+    /// Reads from this cluster's cache and writes to its server.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -94,12 +92,12 @@ impl Cluster {
         &self.cache
     }
 
-    /// Which resource a kind is at this cluster.
+    /// Maps kinds to resources of this cluster.
     pub fn mapper(&self) -> &Mapper {
         &self.mapper
     }
 
-    /// A recorder of events in the name of `component`, written to this cluster.
+    /// A recorder that reports events as `component`, in this cluster.
     pub fn recorder(&self, component: impl Into<Arc<str>>) -> EventRecorder {
         self.broadcaster.recorder(component.into())
     }
@@ -119,8 +117,8 @@ impl ClusterBuilder {
         Ok(self)
     }
 
-    /// What is cached, and how, in place of what was chosen before, of namespaces too. Default:
-    /// everything that is watched, counted in the manager's metrics by the cluster's name.
+    /// Replaces all cache options, namespaces included. Default: cache everything that is watched,
+    /// with metrics under the cluster's name.
     pub fn cache(mut self, options: CacheOptions) -> Self {
         self.cache = options;
         self
@@ -132,20 +130,23 @@ impl ClusterBuilder {
         self
     }
 
-    /// The cluster, and what runs its caches and its events.
-    pub(crate) fn build(self, home: ClusterHome) -> (Cluster, FactoryWorker, EventWorker) {
+    /// Builds the cluster, and the workers of its cache and events.
+    pub(crate) fn build(
+        self,
+        environment: ClusterEnvironment,
+    ) -> (Cluster, FactoryWorker, EventWorker) {
         let Self { client, mut cache, field_manager } = self;
-        if let (None, Some(registry)) = (&cache.metrics, home.informers) {
-            cache = cache.metrics(registry, &*home.name);
+        if let (None, Some(registry)) = (&cache.metrics, environment.informers) {
+            cache = cache.metrics(registry, &*environment.name);
         }
-        let (cache, cache_worker) = Cache::new(client.clone(), cache, home.seed);
+        let (cache, cache_worker) = Cache::new(client.clone(), cache, environment.seed);
         let mapper = Mapper::new(client.clone());
         let client =
-            Client::new(client, cache.clone(), field_manager.unwrap_or(home.field_manager));
-        let (broadcaster, heard) = Broadcaster::new(home.clock);
+            Client::new(client, cache.clone(), field_manager.unwrap_or(environment.field_manager));
+        let (broadcaster, queue) = Broadcaster::new(environment.clock);
         let event_worker =
-            EventWorker::new(client.clone(), heard, EventOptions::default(), home.seed);
-        let cluster = Cluster { name: home.name, client, cache, mapper, broadcaster };
+            EventWorker::new(client.clone(), queue, EventOptions::default(), environment.seed);
+        let cluster = Cluster { name: environment.name, client, cache, mapper, broadcaster };
         (cluster, cache_worker, event_worker)
     }
 }

@@ -1,34 +1,33 @@
-//! Conditions: what a controller says about an object, for people and for others to wait on.
+//! Conditions: the status that a controller reports, for people and for other controllers.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use setpoint_object::{name::qualified_name, time::Timestamp};
 
-/// The longest message of a condition, in characters: 32768, as the schema of `meta/v1` conditions
-/// has it.
+/// The longest message of a condition: 32768 characters, as in the schema of `meta/v1` conditions.
 pub const CONDITION_MESSAGE_CHARS_MAX: usize = 32_768;
 
-/// The longest reason of a condition, in characters: 1024, from the same schema.
+/// The longest reason of a condition: 1024 characters, from the same schema.
 pub const CONDITION_REASON_CHARS_MAX: usize = 1024;
 
-/// The longest type of a condition, in characters: 316, from the same schema.
+/// The longest type of a condition: 316 characters, from the same schema.
 pub const CONDITION_TYPE_CHARS_MAX: usize = 316;
 
-/// What stands at the end of a message that was cut.
+/// The end of a truncated message.
 const CUT: &str = "…";
 
-/// Whether a condition holds.
+/// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionStatus {
     /// It holds.
     True,
     /// It does not hold.
     False,
-    /// It cannot be told.
+    /// Unknown.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// As the API spells it.
+    /// The API's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -44,15 +43,16 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// Sets one condition among those of an object, and says whether anything changed: if not, there is
-/// nothing to write.
+/// Sets a condition in an object's list. Returns whether anything changed; if not, there is nothing
+/// to write.
 ///
-/// `generation` is the `metadata.generation` that the judgement is about. The transition time moves
-/// to `now` only when the status changes, and is whole seconds, as the API keeps it. The order of
-/// the others stays; a new condition goes last, and further ones of the same type go.
+/// `generation` is the observed `metadata.generation`. The transition time becomes `now` only if
+/// the status changes; it is in whole seconds, as in the API. Other conditions keep their order. A
+/// new condition is appended, and duplicates of its type are removed.
 ///
-/// `reason` is one word in CamelCase, and may not be empty; `message` is for people, and cut at
-/// [`CONDITION_MESSAGE_CHARS_MAX`]. [`check_condition`] says whether a server takes it.
+/// `reason` is one word in CamelCase and not empty. `message` is for people, and truncated to
+/// [`CONDITION_MESSAGE_CHARS_MAX`]. [`check_condition`] checks whether a server accepts the
+/// condition.
 pub fn set_condition(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -100,24 +100,24 @@ pub fn set_condition(
     is_news || is_shorter
 }
 
-/// Takes a condition away, and says whether it was there.
+/// Removes a condition; returns whether it existed.
 pub fn remove_condition(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let n_before = conditions.len();
     conditions.retain(|condition| condition.type_ != type_);
     conditions.len() < n_before
 }
 
-/// The condition of this type.
+/// Finds the condition of this type.
 pub fn find_condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of this type holds. One that is not there, or cannot be told, does not.
+/// Whether the condition of this type exists and is true.
 pub fn is_condition_true(conditions: &[Condition], type_: &str) -> bool {
     has_condition(conditions, type_, true)
 }
 
-/// Whether there is a condition of this type and status. Absence is not `Unknown`.
+/// Whether there is a condition with this type and status. A missing condition is not `Unknown`.
 pub fn has_condition(
     conditions: &[Condition],
     type_: &str,
@@ -127,8 +127,8 @@ pub fn has_condition(
     find_condition(conditions, type_).is_some_and(|condition| condition.status == status)
 }
 
-/// Whether a condition holds, and was said of this generation or a later one: what a pass wants to
-/// know of what another controller says. One that says of no generation counts.
+/// Whether a condition is true and was observed at this generation or a later one: to check the
+/// conditions of other controllers. A condition without a generation counts.
 pub fn is_condition_current(conditions: &[Condition], type_: &str, generation: i64) -> bool {
     find_condition(conditions, type_).is_some_and(|condition| {
         condition.status == "True"
@@ -136,17 +136,17 @@ pub fn is_condition_current(conditions: &[Condition], type_: &str, generation: i
     })
 }
 
-/// A condition that a server refuses.
+/// Why a server would refuse a condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConditionError {
-    /// The type is no qualified name (`Ready`, `example.com/Ready`), or too long.
+    /// The type is not a qualified name (`Ready`, `example.com/Ready`), or too long.
     #[error("{0:?} is not the type of a condition")]
     Type(String),
-    /// The status is none of the three.
+    /// The status is not `True`, `False` or `Unknown`.
     #[error("{0:?} is not the status of a condition")]
     Status(String),
-    /// The reason is empty, no word, or too long.
+    /// The reason is empty, not a single word, or too long.
     #[error("{0:?} is not the reason of a condition: one word in CamelCase is")]
     Reason(String),
     /// The message is too long.
@@ -154,16 +154,16 @@ pub enum ConditionError {
         "the message of a condition has {n_chars} characters, and at most {CONDITION_MESSAGE_CHARS_MAX} are allowed"
     )]
     Message {
-        /// How long it is.
+        /// Its length in characters.
         n_chars: usize,
     },
 }
 
-/// Whether a condition is as the schema of `meta/v1` conditions wants it.
+/// Checks a condition against the schema of `meta/v1` conditions.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong with it.
+/// The first violation.
 pub fn check_condition(condition: &Condition) -> Result<(), ConditionError> {
     let Condition { type_, status, reason, message, .. } = condition;
     if type_.chars().count() > CONDITION_TYPE_CHARS_MAX || !qualified_name(type_).is_empty() {
@@ -195,7 +195,7 @@ fn cut(message: &str) -> String {
 
 fn time(now: Timestamp) -> Time {
     let seconds = i64::try_from(now.0.as_secs()).unwrap_or(i64::MAX);
-    // A time that cannot be written is the last one that can.
+    // Out of range: the last valid time.
     Time(jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX))
 }
 

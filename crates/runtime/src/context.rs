@@ -1,4 +1,4 @@
-//! What a reconciler works with.
+//! The arguments of a pass.
 
 use std::{
     any::Any,
@@ -19,25 +19,24 @@ use crate::{
     source::Watches,
 };
 
-/// What a reconciler is given for one pass: the client, the recorder, the clock, and which pass
-/// this is. Cheap to clone.
+/// The context of one pass: client, recorder, clock, and the pass's own data. Cheap to clone.
 ///
-/// What a reconciler needs of its own, a back-end or settings, are its fields.
+/// Dependencies of your own, a back-end or settings, are fields of the reconciler.
 #[derive(Clone)]
 pub struct Context {
     // Helpers.
-    pub(crate) home: Arc<Home>,
-    /// Made when it is first asked for: a pass that finds nothing to do may never.
+    pub(crate) common: Arc<CommonContext>,
+    /// Made at the first use: many passes need none.
     client: OnceLock<Client>,
     pass: Arc<dyn AnyPass>,
 
-    // Which pass this is.
-    which: Which,
+    // The pass's own data.
+    info: PassInfo,
 }
 
-/// What all passes of a worker have in common.
+/// What all passes of a worker share.
 #[derive(Clone)]
-pub(crate) struct Home {
+pub(crate) struct CommonContext {
     pub(crate) client: Client,
     pub(crate) recorder: EventRecorder,
     pub(crate) clock: Clock,
@@ -48,9 +47,9 @@ pub(crate) struct Home {
     pub(crate) watches: Arc<dyn Any + Send + Sync>,
 }
 
-/// Which pass it is, and what it was handed out with.
+/// The data of one pass.
 #[derive(Clone, Copy)]
-pub(crate) struct Which {
+pub(crate) struct PassInfo {
     pub(crate) reconcile_id: ReconcileId,
     pub(crate) attempt: u32,
     pub(crate) priority: i32,
@@ -59,81 +58,80 @@ pub(crate) struct Which {
 }
 
 impl Context {
-    pub(crate) fn new(home: Arc<Home>, pass: Arc<dyn AnyPass>, which: Which) -> Self {
-        Self { home, client: OnceLock::new(), pass, which }
+    pub(crate) fn new(common: Arc<CommonContext>, pass: Arc<dyn AnyPass>, info: PassInfo) -> Self {
+        Self { common, client: OnceLock::new(), pass, info }
     }
 
-    /// The client: reads from the cache, writes to the server. Its requests carry the
-    /// [`Origin`](crate::client::Origin) of this pass.
+    /// The client: reads from the cache, writes to the server. Its requests carry this pass's
+    /// [`Origin`](crate::client::Origin).
     pub fn client(&self) -> &Client {
-        self.client.get_or_init(|| self.home.client.for_pass(self.pass.clone()))
+        self.client.get_or_init(|| self.common.client.for_pass(self.pass.clone()))
     }
 
-    /// Where to tell what happened, in the controller's name.
+    /// Records events in the controller's name.
     pub fn recorder(&self) -> &EventRecorder {
-        &self.home.recorder
+        &self.common.recorder
     }
 
-    /// What time it is.
+    /// The clock.
     pub fn clock(&self) -> &Clock {
-        &self.home.clock
+        &self.common.clock
     }
 
     /// The controller's name.
     pub fn controller(&self) -> &str {
-        &self.home.controller
+        &self.common.controller
     }
 
-    /// The kind that the controller is [`for_`](crate::ControllerBuilder::for_), if it is for one.
+    /// The kind that the controller is [`for_`](crate::ControllerBuilder::for_), if any.
     pub fn kind(&self) -> Option<&GroupVersionKind> {
-        self.home.kind.as_ref()
+        self.common.kind.as_ref()
     }
 
-    /// The controller's watches, to be added to and taken from; `None` if its keys are no `R`.
+    /// The controller's watches, to add and remove; `None` if its keys are not `R`.
     pub fn watches<R: RequestKey>(&self) -> Option<Watches<R>> {
-        self.home.watches.downcast_ref::<Watches<R>>().cloned()
+        self.common.watches.downcast_ref::<Watches<R>>().cloned()
     }
 
-    /// Which pass this is, among all passes of all controllers.
+    /// The unique id of this pass.
     pub fn reconcile_id(&self) -> ReconcileId {
-        self.which.reconcile_id
+        self.info.reconcile_id
     }
 
-    /// How many passes over this key have failed, or asked to be repeated, in a row: zero at first.
+    /// How many passes over this key in a row have failed or asked for a requeue; zero at first.
     pub fn attempt(&self) -> u32 {
-        self.which.attempt
+        self.info.attempt
     }
 
-    /// Why this pass runs: of several reasons, the one that decided when.
+    /// Why this pass runs. Of several reasons, the one that set its time.
     pub fn cause(&self) -> Cause {
-        self.which.cause
+        self.info.cause
     }
 
-    /// The priority with which the key was handed out, which it keeps unless the
-    /// [`Action`](crate::Action) says otherwise.
+    /// The priority that the key was handed out with. A requeue keeps it unless the
+    /// [`Action`](crate::Action) sets another.
     pub fn priority(&self) -> i32 {
-        self.which.priority
+        self.info.priority
     }
 
-    /// When this pass will be dropped where it waits, if it may not take [for
-    /// ever](crate::ControllerBuilder::reconcile_timeout). A pass that returns before decides
-    /// itself what that means.
+    /// When this pass times out and is dropped; `None` without a
+    /// [time-out](crate::ControllerBuilder::reconcile_timeout).
     pub fn deadline(&self) -> Option<Instant> {
-        self.which.deadline
+        self.info.deadline
     }
 
-    /// Cancelled when the controller is to stop: long work should end at the next safe point.
+    /// Cancelled when the controller stops: long work should end at the next safe point.
     pub fn stopping(&self) -> &CancellationToken {
-        &self.home.stopping
+        &self.common.stopping
     }
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
-            .field("controller", &self.home.controller)
-            .field("reconcile_id", &self.which.reconcile_id)
-            .field("attempt", &self.which.attempt)
+            .field("controller", &self.common.controller)
+            .field("reconcile_id", &self.info.reconcile_id)
+            .field("attempt", &self.info.attempt)
             .finish_non_exhaustive()
     }
 }

@@ -1,17 +1,10 @@
-//! One loop: events of watched types become keys, keys become passes of a reconciler.
+//! Controllers: events of watched types become keys, and workers reconcile the keys.
 
-mod build_error;
 mod builder;
-mod catch_up;
 mod collector;
 mod error;
 mod options;
-mod pace;
-mod queue_collector;
-mod rate_limits;
 mod run;
-mod settle;
-mod start;
 mod stats;
 mod worker;
 
@@ -28,17 +21,20 @@ use setpoint_workqueue::{LevelStats, Stats, WorkQueue, metrics::Recorder};
 use tokio::sync::watch;
 
 pub use self::{
-    build_error::BuildError,
     builder::{CONTROLLER_NAME_CHARS_MAX, ControllerBuilder, PRIORITY_AGEING},
-    error::{ControllerError, SyncHint},
-    options::ControllerDefaults,
-    rate_limits::RateLimits,
+    error::{BuildError, ControllerError, SyncHint},
+    options::{ControllerDefaults, RateLimits},
     stats::ControllerStats,
 };
 pub(crate) use self::{
-    collector::ControllerCollector, queue_collector::QueueCollector, run::Environment,
+    collector::{ControllerCollector, QueueCollector},
+    run::Environment,
 };
-use self::{options::Chosen, pace::Pace, stats::Counters, worker::DynReconciler};
+use self::{
+    options::Overrides,
+    stats::Counters,
+    worker::{DynReconciler, MinInterval},
+};
 use crate::{
     explain::{Explain, Explainer, Explanation},
     metrics::Durations,
@@ -52,9 +48,9 @@ use crate::{
 /// 2 min, as controller-runtime's `CacheSyncTimeout`.
 pub const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a key rests after a pass until the caches show what the pass wrote.
+/// How long a key is held back after a pass, at most, until the caches show what the pass wrote.
 ///
-/// 250 ms: a watch is a few milliseconds behind; one that takes longer is broken.
+/// 250 ms: a watch is a few milliseconds behind. One that takes longer is broken.
 pub const CATCH_UP_MAX: Duration = Duration::from_millis(250);
 
 /// A controller that has not started; give it to a [`Manager`](crate::Manager).
@@ -62,19 +58,19 @@ pub const CATCH_UP_MAX: Duration = Duration::from_millis(250);
 /// | state       | entered when                                              |
 /// |-------------|-----------------------------------------------------------|
 /// | `Created`   | it is built                                               |
-/// | `Syncing`   | the manager starts it: its handlers are being told of what is there |
-/// | `Standby`   | every source has synced, and its workers wait until this process leads |
-/// | `Running`   | every source has synced: its workers reconcile            |
-/// | `Stopped`   | it was stopped or failed, and no worker runs any more     |
+/// | `Syncing`   | the manager starts it; its handlers get the existing objects |
+/// | `Standby`   | every source has synced; its workers wait until this process leads |
+/// | `Running`   | every source has synced; its workers reconcile            |
+/// | `Stopped`   | it was stopped or failed, and all workers have ended      |
 #[must_use = "a controller does nothing until a manager runs it"]
 pub struct Controller<R = Request> {
     // Helpers.
     reconciler: Arc<dyn DynReconciler<R>>,
     name: Arc<str>,
     kind: Option<GroupVersionKind>,
-    chosen: Chosen,
+    overrides: Overrides,
     sharded: Option<Sharded>,
-    pace: Option<Pace<R>>,
+    min_interval: Option<MinInterval<R>>,
 
     // Inputs.
     sources: Arc<Sources<R>>,
@@ -85,32 +81,32 @@ pub struct Controller<R = Request> {
     explainer: Arc<Explainer<R>>,
 }
 
-/// What a controller shows of itself.
+/// The observable state of a controller.
 struct Shared {
     state: watch::Sender<ControllerState>,
     counters: Counters,
     recorder: Arc<Recorder>,
 }
 
-/// How far a controller's life has come.
+/// The state of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ControllerState {
-    /// It has not been started.
+    /// Not started.
     #[default]
     Created,
-    /// It waits for its caches.
+    /// Waiting for its caches.
     Syncing,
-    /// Its caches have synced; it reconciles as soon as this process leads.
+    /// Its caches have synced. It starts to reconcile when this process leads.
     Standby,
-    /// It reconciles.
+    /// Reconciling.
     Running,
-    /// It has ended.
+    /// Ended.
     Stopped,
 }
 
 impl ControllerState {
-    /// Whether it has synced and not ended: it reconciles, or would at once if this process led.
+    /// Whether it has synced and not ended: it reconciles, or would if this process led.
     pub fn is_ready(self) -> bool {
         matches!(self, Self::Standby | Self::Running)
     }
@@ -127,7 +123,7 @@ pub struct ControllerHandle {
     explainer: Arc<dyn Explain>,
 }
 
-/// What there is to see of a controller whose keys' type is forgotten.
+/// The queue and sources of a controller, without the type of its keys.
 trait View: Send + Sync {
     fn queue(&self) -> Stats;
     fn levels(&self) -> Vec<LevelStats>;
@@ -154,17 +150,17 @@ impl ControllerHandle {
         &self.name
     }
 
-    /// How far it has come.
+    /// The current state.
     pub fn state(&self) -> ControllerState {
         *self.shared.state.borrow()
     }
 
-    /// How far it has come, to be told of changes.
+    /// The state, as a channel to watch for changes.
     pub fn watch_state(&self) -> watch::Receiver<ControllerState> {
         self.shared.state.subscribe()
     }
 
-    /// What its passes have come to.
+    /// Counts of its passes.
     pub fn stats(&self) -> ControllerStats {
         self.shared.counters.read()
     }
@@ -174,19 +170,17 @@ impl ControllerHandle {
         self.view.queue()
     }
 
-    /// The keys of its queue that are ready, per priority, the highest first; none without
-    /// priorities.
+    /// The number of ready keys per priority, the highest first; empty without priorities.
     pub fn queue_levels(&self) -> Vec<LevelStats> {
         self.view.levels()
     }
 
-    /// How its watches do: what has synced, and what keeps the others from it.
+    /// The status of its watches: which have synced, and the errors of the others.
     pub fn sources(&self) -> Vec<SourceStatus> {
         self.view.sources()
     }
 
-    /// Its watches, to be added to and taken from while it runs; `None` if its keys are of another
-    /// type.
+    /// Its watches, to add and remove while it runs; `None` if its keys are of another type.
     pub fn watches<R: RequestKey>(&self) -> Option<Watches<R>> {
         self.watches.downcast_ref::<Watches<R>>().cloned()
     }
@@ -195,7 +189,7 @@ impl ControllerHandle {
     ///
     /// # Errors
     ///
-    /// As there; or its keys are of another type.
+    /// As [`Watches::watch`], or the controller's keys are of another type.
     pub fn watch<K: Cacheable, R: RequestKey>(
         &self,
         watch: Watch<K>,
@@ -204,32 +198,31 @@ impl ControllerHandle {
         self.watches::<R>().ok_or(WatchError::Keys)?.watch(watch, map)
     }
 
-    /// Why the last passes over a key ran, and what came of them, newest first: of the last
-    /// [`EXPLAINED_PASSES`] passes of the controller, unless [told
-    /// otherwise](ControllerBuilder::explain). Nothing for a key of another type than the
-    /// controller's.
+    /// Why the last passes over a key ran and how they ended, newest first. Covers the controller's
+    /// last [`EXPLAINED_PASSES`] passes by [default](ControllerBuilder::explain). Empty if the
+    /// controller's keys are of another type.
     ///
     /// [`EXPLAINED_PASSES`]: crate::explain::EXPLAINED_PASSES
     pub fn explain<R: RequestKey>(&self, key: &R) -> Vec<Explanation> {
         self.explainer.of_key(key)
     }
 
-    /// [`explain`](Self::explain), of the keys that display so.
+    /// [`explain`](Self::explain) by the key's `Display` text.
     pub fn explain_text(&self, key: &str) -> Vec<Explanation> {
         self.explainer.of_text(key)
     }
 
-    /// [`explain`](Self::explain), of all keys.
+    /// [`explain`](Self::explain) for all keys.
     pub fn explain_all(&self) -> Vec<Explanation> {
         self.explainer.all()
     }
 
-    /// How long its passes took.
+    /// The durations of its passes.
     pub(crate) fn durations(&self) -> &Durations {
         &self.shared.counters.took
     }
 
-    /// How many workers it has; zero before they start.
+    /// The number of workers; zero before they start.
     pub(crate) fn n_workers(&self) -> u64 {
         self.shared.counters.n_workers.load(Ordering::Relaxed)
     }
@@ -251,12 +244,12 @@ impl fmt::Debug for ControllerHandle {
 }
 
 impl<R: RequestKey> Controller<R> {
-    /// Its name.
+    /// The controller's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A view of it that outlives it.
+    /// A handle that outlives the controller.
     pub fn handle(&self) -> ControllerHandle {
         ControllerHandle {
             name: self.name.clone(),
@@ -267,33 +260,33 @@ impl<R: RequestKey> Controller<R> {
         }
     }
 
-    /// Its watches, to be added to and taken from before and while it runs.
+    /// Its watches, to add and remove before and while it runs.
     pub fn watches(&self) -> Watches<R> {
         Watches(self.sources.clone())
     }
 
-    /// Its queue, so that somebody else may add keys.
+    /// Its queue, to add keys from elsewhere.
     pub fn queue(&self) -> WorkQueue<R> {
         self.queue.clone()
     }
 }
 
 impl Controller {
-    /// Starts a controller whose keys are [`Request`]s. The name is its label in logs and metrics
-    /// and its field manager: a DNS label, please.
+    /// Builds a controller whose keys are [`Request`]s. The name is its label in logs and metrics
+    /// and its field manager. It should be a DNS label.
     pub fn builder(name: impl Into<Arc<str>>) -> ControllerBuilder {
         ControllerBuilder::new(name.into())
     }
 
-    /// Starts a controller [`for_`](ControllerBuilder::for_) a type, named as the type's kind in
-    /// lower case.
+    /// Builds a controller [`for_`](ControllerBuilder::for_) a type, named after the kind in lower
+    /// case.
     pub fn of<K: Cacheable>(watch: Watch<K>) -> ControllerBuilder {
         Self::builder(watch.kind().kind.to_lowercase()).for_(watch)
     }
 }
 
 impl<R: RequestKey> Controller<R> {
-    /// Starts a controller whose keys are something else than [`Request`]s; every source maps to
+    /// Builds a controller whose keys are of another type than [`Request`]; every source maps to
     /// them.
     pub fn builder_of(name: impl Into<Arc<str>>) -> ControllerBuilder<R> {
         ControllerBuilder::new(name.into())
@@ -304,7 +297,7 @@ impl<R> fmt::Debug for Controller<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
             .field("name", &self.name)
-            .field("chosen", &self.chosen)
+            .field("overrides", &self.overrides)
             .finish_non_exhaustive()
     }
 }

@@ -1,17 +1,18 @@
-//! Installs the definitions of custom types that a program brings along.
+//! Installs CustomResourceDefinitions.
 //!
-//! `#[derive(CustomResource)]` gives a type its definition, with the schema: `Website::crd()`.
-//! [`Manager::install_crds`](crate::Manager::install_crds) applies them before the manager runs:
+//! `#[derive(CustomResource)]` generates a type's definition with its schema: `Website::crd()`.
+//! [`Manager::install_crds`](crate::Manager::install_crds) applies definitions before the manager
+//! runs:
 //!
 //! | step | done when |
 //! |---|---|
-//! | server-side apply, forced: creates the definition or updates it | the server has taken it |
+//! | server-side apply, forced: creates or updates the definition | the server has accepted it |
 //! | wait | its conditions `NamesAccepted` and `Established` are true |
 //! | wait | discovery lists the resource in each version that is served |
 //!
-//! A program that may not write definitions leaves this to whoever deploys it. Replicas may install
-//! the same definitions at the same time. During a rollout the old version of a program must not
-//! install its definitions after the new one has: it would take new fields away.
+//! If a program may not write definitions, install them when deploying it. Replicas may install the
+//! same definitions concurrently. During a rollout, an old version of a program must not install
+//! its definitions after the new one, since that would remove new fields.
 
 use std::{fmt, time::Duration};
 
@@ -28,51 +29,51 @@ use kube_core::{
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long all definitions together may take until they are served. 30 s: a server needs less than
-/// one; controller-runtime's test environment waits 10 s.
+/// The time-out until all definitions are served: 30 s. A server needs less than one;
+/// controller-runtime's test environment waits 10 s.
 pub const INSTALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pause between two looks at a definition: 100 ms, as controller-runtime's test environment.
+/// The delay between two polls of a definition: 100 ms, as controller-runtime's test environment.
 const POLL_PERIOD: Duration = Duration::from_millis(100);
 
-/// A definition that could not be installed.
+/// Why a definition was not installed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// The server refused to take it, or to show it, or could not be reached.
+    /// The server refused the definition or the read, or could not be reached.
     #[error("{verb} the definition {name}")]
     Request {
-        /// What was asked.
+        /// The verb.
         verb: &'static str,
         /// The definition's name.
         name: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: Box<kube_client::Error>,
     },
-    /// The time was over before it was served.
+    /// The time-out passed before the definition was served.
     #[error("the definition {name} is not served after {waited:?}: {pending}")]
     Timeout {
         /// The definition's name.
         name: String,
-        /// How long it was waited for.
+        /// The time-out.
         waited: Duration,
-        /// What was waited for.
+        /// What was missing.
         pending: Pending,
     },
 }
 
-/// What a definition still lacks.
+/// What a definition still lacks to be served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pending {
-    /// The server's answer to the apply, or to the first look.
+    /// The server's answer to the apply, or to the first read.
     Answer,
-    /// A condition is not true: its type, and what the server says about it.
+    /// A condition is not true: its type and its message.
     Condition {
         /// The type.
         condition: &'static str,
-        /// The server's reason and message; empty if it has said nothing.
+        /// The server's reason and message; may be empty.
         message: String,
     },
     /// Discovery does not list this `group/version` with the resource.
@@ -92,13 +93,13 @@ impl fmt::Display for Pending {
     }
 }
 
-/// Creates the definitions or updates them, and waits until all are established and served: for at
-/// most [`INSTALL_TIMEOUT`]. Their fields are then `field_manager`'s.
+/// Creates or updates definitions, and waits until all are established and served, for at most
+/// [`INSTALL_TIMEOUT`]. Their fields then belong to `field_manager`.
 ///
 /// # Errors
 ///
-/// The server refuses a definition, such as one with a schema that is not structural; or the time
-/// is over. Definitions that were taken before stay.
+/// The server refuses a definition, such as one without a structural schema; or the time-out
+/// passes. Definitions that were accepted before stay.
 pub async fn install_and_wait(
     client: &kube_client::Client,
     field_manager: &str,
@@ -144,7 +145,7 @@ pub async fn install_and_wait(
     Ok(())
 }
 
-/// What a definition lacks until it is served.
+/// What a definition lacks to be served.
 async fn look(
     client: &kube_client::Client,
     api: &Api<CustomResourceDefinition>,
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn both_conditions_must_be_true_and_the_first_that_is_not_is_named() {
+    fn both_conditions_must_be_true_and_the_first_false_one_is_named() {
         let text = |conditions: &[_]| lacking(conditions).map(|pending| pending.to_string());
         assert_eq!(text(&[]).as_deref(), Some("it is not NamesAccepted"));
         let taken = condition("NamesAccepted", "False", Some("\"webs\" is taken"));

@@ -1,36 +1,33 @@
-//! HTTP endpoints of a program: health, metrics, and what it adds.
+//! HTTP endpoints of a program: health checks, metrics, and its own handlers.
 //!
 //! # Theory
 //!
-//! An [`Endpoint`] is bound when it is made, so that a port in use is an error before anything
-//! runs, and served by the manager: started first and stopped last (MGR-1, MGR-20). Nothing is
-//! served unless a program binds an endpoint for it.
+//! An [`Endpoint`] is bound when it is created, so a port in use is an error before anything runs.
+//! The manager serves it: started first and stopped last (MGR-1, MGR-20). Nothing is served unless
+//! the program binds an endpoint for it.
 //!
 //! ```text
 //!   accept ──▶ TLS ──▶ limits of one connection ──▶ bearer token ──▶ handler of the path
 //!   (bounded)  (optional)                           (optional, before every handler)
 //! ```
 //!
-//! A peer that does nothing costs a bounded time and a bounded place: each of the numbers below is
-//! a constant of this module. A handler gets the whole request and gives the whole answer; its
-//! panic is the answer 500.
+//! An idle peer takes a bounded time and one of a bounded number of connections; the limits are
+//! constants of this module. A handler gets the whole request and returns the whole answer. If it
+//! panics, the answer is a 500.
 //!
-//! # No profiles
+//! # No profiling
 //!
-//! controller-runtime can serve Go's profiles at `/debug/pprof/` (off by default). Here nothing
-//! does: what can sample a Rust program from within, the crate `pprof`, unwinds the stack in a
-//! signal handler, which by its own account can block a thread for ever when the signal comes while
-//! a panic unwinds; and a panic of a reconciler is caught here, and goes on as an error. Profiles
-//! are taken from outside, of the program as it runs: `perf record -g -p PID`.
+//! controller-runtime can serve Go's profiles at `/debug/pprof/` (off by default). There is no
+//! counterpart here. The crate `pprof`, which can sample a Rust program from within, unwinds the
+//! stack in a signal handler. According to its documentation, that can block a thread for ever if
+//! the signal arrives while a panic unwinds; and reconcilers' panics are caught here. Profile the
+//! running program from outside: `perf record -g -p PID`.
 
-mod answer;
 mod bearer;
 mod certificate;
 mod error;
 mod health;
-mod recent;
 mod review;
-mod route;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -43,7 +40,7 @@ use std::{
 
 use bytes::Bytes;
 
-use self::route::Routes;
+use self::serve::Routes;
 pub use self::{
     bearer::BearerAuth,
     certificate::{CERTIFICATE_BYTES_MAX, CertificateStats, Certificates, RELOAD_PERIOD},
@@ -54,36 +51,36 @@ pub use self::{
 pub(crate) use self::{certificate::CertificateCollector, health::Probe};
 use crate::runnable::Runnable;
 
-/// Connections of one endpoint at once; more wait to be accepted.
+/// The maximum number of connections of one endpoint; more wait to be accepted.
 ///
 /// 256: a scraper and a prober use one each.
 pub const CONNECTIONS_MAX: usize = 256;
 
-/// How long the head of a request may take, and the first byte of a connection: 32 s, as
-/// controller-runtime (MGR-23).
+/// The time-out of a request's head, and of a connection's first byte: 32 s, as controller-runtime
+/// (MGR-23).
 pub const HEAD_MAX: Duration = Duration::from_secs(32);
 
 /// How long a connection may idle between requests: 90 s, as controller-runtime (MGR-23).
 pub const IDLE_MAX: Duration = Duration::from_secs(90);
 
-/// Bytes of a request's head: 1 MiB, as controller-runtime (MGR-23).
+/// The maximum size of a request's head in bytes: 1 MiB, as controller-runtime (MGR-23).
 pub const HEAD_BYTES_MAX: usize = setpoint_serve::HEAD_BYTES_MAX as usize;
 
-/// Bytes of a request's body: 1 MiB. What is larger is answered 413.
+/// The maximum size of a request's body in bytes: 1 MiB. Larger ones get a 413.
 pub const REQUEST_BODY_BYTES_MAX: usize = 1 << 20;
 
-/// How long connections may finish what they are answering when the endpoint stops: 1 min, as
-/// controller-runtime (MGR-23). The manager's grace period may be over before.
+/// How long connections may finish their requests when the endpoint stops: 1 min, as
+/// controller-runtime (MGR-23). The manager's grace period may end earlier.
 pub const DRAIN_MAX: Duration = Duration::from_secs(60);
 
-/// The path of metrics, which no handler can take.
+/// The path of metrics; reserved.
 pub const METRICS_PATH: &str = "/metrics";
-/// The path of liveness, which no handler can take.
+/// The path of liveness checks; reserved.
 pub const HEALTHZ_PATH: &str = "/healthz";
-/// The path of readiness, which no handler can take.
+/// The path of readiness checks; reserved.
 pub const READYZ_PATH: &str = "/readyz";
 
-/// A bound port, and what is to be served there.
+/// A bound port, and its handlers.
 ///
 /// ```no_run
 /// # use setpoint_runtime::{Manager, endpoint::Endpoint};
@@ -110,7 +107,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// The address is in use, or cannot be had.
+    /// The address is in use or not available.
     pub fn bind(address: SocketAddr) -> Result<Self, EndpointError> {
         let bind = |source| EndpointError::Bind { address, source };
         let socket = TcpListener::bind(address).map_err(bind)?;
@@ -119,7 +116,7 @@ impl Endpoint {
         Ok(Self { socket, address, certificates: None, bearer: None, routes: Routes::default() })
     }
 
-    /// The address it is bound to, with the port that was picked.
+    /// The bound address, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -130,15 +127,15 @@ impl Endpoint {
         self
     }
 
-    /// Lets only those in who bring a token that is good, on every path. Default: everybody.
+    /// Requires a valid bearer token on every path. Default: no authentication.
     ///
-    /// Without TLS the token can be read on the way.
+    /// Use TLS too: without it the token is sent in clear text.
     pub fn bearer(mut self, bearer: BearerAuth) -> Self {
         self.bearer = Some(bearer);
         self
     }
 
-    /// Adds a handler of one path, exactly as it is written.
+    /// Adds a handler of exactly this path.
     ///
     /// # Errors
     ///
@@ -155,7 +152,7 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Adds a handler of a reserved path and, for checks, of those below it.
+    /// Adds a handler of a reserved path, and of the paths below `/healthz` and `/readyz`.
     pub(crate) fn reserved<Fut>(
         &mut self,
         path: &'static str,
@@ -166,13 +163,13 @@ impl Endpoint {
         self.routes.reserve(path, handler);
     }
 
-    /// The certificates that it shows.
+    /// The endpoint's certificates, if it uses TLS.
     pub(crate) fn certificates(&self) -> Option<&Certificates> {
         self.certificates.as_ref()
     }
 
-    /// The endpoint as a member of a manager, for one that serves only handlers of its own. Runs in
-    /// every replica.
+    /// The endpoint as a member of a manager, if it serves only its own handlers. Runs in every
+    /// replica.
     pub fn into_runnable(self) -> Runnable {
         Runnable::server(|stop| serve::serve(self, stop))
     }

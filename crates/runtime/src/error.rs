@@ -1,23 +1,23 @@
-//! Errors of any kind, and how they read.
+//! Errors of any type, and their texts.
 
 use std::error::Error;
 
-/// Any error, owned.
+/// An owned error of any type.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// An error with its causes, joined as a sentence for a log.
+/// An error with its causes as one line for a log.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// An error, its cause, its cause's cause …
+/// An error and its causes.
 pub(crate) fn causes<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| error.source())
 }
 
-/// What a panic said, if it said it in words.
+/// The message of a panic, if it is text.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),

@@ -1,4 +1,4 @@
-//! Events: telling people what happened to an object.
+//! Kubernetes Events about objects.
 //!
 //! # Theory
 //!
@@ -9,72 +9,65 @@
 //!        └──── full: lost                 └─ held back     └─ full: lost              └─ refused, unreachable: lost
 //! ```
 //!
-//! A recorder never waits. What it is told is written, or merged into what was written before, or
-//! counted: by cause in [`EventLosses`]. Who says the same again writes nothing new. EV-1 is
-//! client-go's `EventCorrelator`, and holds for both APIs:
+//! A recorder never waits. An event is written, merged into an earlier one, or counted by cause in
+//! [`EventLosses`]. Repeated events are merged, as by client-go's `EventCorrelator` (EV-1). This
+//! holds for both APIs:
 //!
-//! | the same object, type, reason, action, related object and source said | becomes                                   |
+//! | events with the same object, type, reason, action, related object and source | become                             |
 //! |--------------------------------------------------------------------------|-------------------------------------------|
-//! | the same message before                                                  | one more of that event: see below         |
-//! | ten other messages, each within ten minutes of the one before            | one more of `(combined from similar events): …` |
-//! | more than 25 writes at once about one object and type; one more each five minutes | nothing now, but counts go on     |
+//! | with the same message as an earlier one                                  | a repetition of that event: see below     |
+//! | with ten other messages, each within ten minutes of the one before       | a repetition of `(combined from similar events): …` |
+//! | more than 25 writes at once about one object and type; one more each five minutes | not written now, but still counted |
 //!
-//! | one more of the same event | core/v1 ([`EventApi::Core`])  | events.k8s.io/v1 ([`EventApi::New`])                           |
+//! | repetition of an event | core/v1 ([`EventApi::Core`])  | events.k8s.io/v1 ([`EventApi::New`])                           |
 //! |-----------------------------|-------------------------------|----------------------------------------------------------------|
 //! | the second                  | `count` is patched            | a series of two is patched                                     |
-//! | those after it              | `count` is patched            | are counted here; written every 30 minutes                     |
-//! | after six minutes of silence | goes on counting             | the rest is written and the series is over: the next is a new event |
+//! | later ones                  | `count` is patched            | are counted in memory; written every 30 minutes                |
+//! | after six minutes without one | goes on counting            | the count is written and the series ends: the next is a new event |
 //!
-//! client-go's newer recorder does not look at the note, and so loses all but the first; here
-//! another note is another event, which the rules against floods hold in bounds. At most 4096 of
-//! everything is remembered, the least recently used going first.
+//! client-go's newer recorder ignores the note, and so loses all notes but the first. Here another
+//! note is another event; the rules above limit their number. At most 4096 entries of each kind are
+//! remembered; the least recently used is evicted.
 //!
-//! A write that cannot reach the server is tried twelve times. An answer of the server is final,
-//! but for "come back later" (429, 503).
+//! A write that does not reach the server is tried twelve times. An answer of the server is final,
+//! except 429 and 503.
 
-mod aggregate;
 mod correlator;
 mod encode;
-mod flood;
+mod event;
 mod loss;
 mod lru;
-mod outbox;
 mod recorder;
-mod reference;
-mod send;
-mod told;
 mod worker;
 
+pub use self::{
+    event::{EventType, ObjectReference, UnknownEventType},
+    loss::EventLosses,
+    recorder::{EventBuilder, EventRecorder},
+};
 pub(crate) use self::{
     loss::EventCollector,
     recorder::{Broadcaster, EventOptions},
     worker::EventWorker,
 };
-pub use self::{
-    loss::EventLosses,
-    recorder::{EventBuilder, EventRecorder},
-    reference::ObjectReference,
-    told::{EventType, UnknownEventType},
-};
 
-/// How many events may wait for the correlator, over all recorders of a manager; and how many for a
-/// writer.
+/// How many events of a manager's recorders may wait for the correlator, and how many for a writer.
 ///
-/// 1000, as client-go's broadcasters; more are lost, and counted.
+/// 1000, as client-go's broadcasters. More are dropped and counted.
 pub const EVENT_QUEUE_MAX: usize = 1000;
 
-/// The longest message, in bytes: 1024, what API servers take of events.k8s.io. The rest is cut
-/// off.
+/// The longest message in bytes: 1024, the API servers' limit for events.k8s.io. Longer ones are
+/// truncated.
 pub const NOTE_BYTES_MAX: usize = 1024;
 
-/// The longest reason, action and name of a reporting instance, in bytes: 128, what API servers
-/// take. The rest is cut off.
+/// The longest reason, action and reporting instance in bytes: 128, the API servers' limit. Longer
+/// ones are truncated.
 pub const EVENT_WORD_BYTES_MAX: usize = 128;
 
-/// How many groups, events and sources of events are remembered. 4096, as client-go.
+/// How many groups, events and event sources are remembered: 4096, as client-go.
 const REMEMBERED_MAX: usize = 4096;
 
-/// Which API events are written with. A server keeps both as one: what is written with one is read
+/// The API to write events with. A server stores both alike: events written with one can be read
 /// with the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! Why each pass ran, and what came of it.
+//! Explains why each pass ran and how it ended.
 //!
 //! # Theory
 //!
@@ -11,10 +11,10 @@
 //!            ControllerHandle::explain(&key) ─┴─▶ Explanation: names of watches, writers from managedFields, dates
 //! ```
 //!
-//! What a pass costs here is the ring's lock: the `Pass` is made for every pass anyway, for the
-//! caches to catch up with its writes, and with a ring it is made in the memory of the oldest.
-//! Nothing is formatted and no text is copied while a pass runs; texts, dates and writers are found
-//! when somebody asks. The record is in the ring from the pass's begin, so what runs now is told
+//! A pass pays only for the ring's lock. The `Pass` is needed anyway, for the caches to catch up
+//! with its writes; the ring makes it in the memory of its oldest entry. Nothing is formatted or
+//! copied as text while a pass runs: texts, dates and writers are looked up on request. A pass is
+//! in the ring from its start, so running passes are explained too.
 //! too.
 
 mod explainer;
@@ -30,10 +30,10 @@ pub(crate) use self::{
 pub use self::{explanation::Explanation, writer::Writer};
 pub use crate::pass::{Cause, ERROR_BYTES_MAX, PassOutcome};
 
-/// How many passes a controller remembers by default.
+/// How many passes a controller records by default.
 ///
-/// 256, so that what is written anew stays in the processor's cache: with 1024 a pass that reads
-/// one object took a sixth longer. At most 450 bytes for each, with one read or write; each further
-/// one, of at most [`NOTES_MAX`](crate::client::NOTES_MAX), takes 104. So a controller that has
-/// run for a while takes an eighth of a megabyte for it.
+/// 256, so that the records stay in the processor's cache: with 1024, a pass that reads one object
+/// took a sixth longer. A record takes at most 450 bytes with one read or write, and 104 for each
+/// further one, of at most [`NOTES_MAX`](crate::client::NOTES_MAX). So a long-running controller
+/// uses an eighth of a megabyte.
 pub const EXPLAINED_PASSES: usize = 256;

@@ -1,4 +1,4 @@
-//! A finalizer: cleaning up before an object may go.
+//! Finalizers: cleanup before an object is deleted.
 
 mod registry;
 
@@ -17,8 +17,7 @@ use crate::{
 
 pub use registry::{FinalizerNameError, Finalizers, FinalizersError};
 
-/// Puts a finalizer on an object, and says whether it was not there. Nothing is written to the
-/// server (UTL-6).
+/// Adds a finalizer to an object in memory; returns whether it was missing (UTL-6).
 pub fn add_finalizer<K: Resource>(object: &mut K, name: &str) -> bool {
     if has_finalizer(object, name) {
         return false;
@@ -27,8 +26,8 @@ pub fn add_finalizer<K: Resource>(object: &mut K, name: &str) -> bool {
     true
 }
 
-/// Takes all copies of a finalizer off an object, and says whether there was one. Nothing is
-/// written to the server (UTL-6).
+/// Removes all occurrences of a finalizer from an object in memory; returns whether there was one
+/// (UTL-6).
 pub fn remove_finalizer<K: Resource>(object: &mut K, name: &str) -> bool {
     if !has_finalizer(object, name) {
         return false;
@@ -46,36 +45,36 @@ pub fn has_finalizer<K: Resource>(object: &K, name: &str) -> bool {
     object.meta().finalizers.iter().flatten().any(|finalizer| finalizer == name)
 }
 
-/// What is to be done for an object that has a finalizer.
+/// What to do for an object with a finalizer.
 #[derive(Debug, Clone)]
 pub enum Finalize<K> {
-    /// It is to be there: make the world fit it. Its finalizer is in place, so whatever is made now
-    /// will be cleaned up.
+    /// The object is not being deleted: reconcile it. The finalizer is set, so whatever is created
+    /// now will be cleaned up.
     Apply(Arc<K>),
-    /// It is being deleted: undo everything. May be called again after it succeeded, so what is
-    /// gone already is fine.
+    /// The object is being deleted: clean up. It may be called again after it succeeded, so it must
+    /// be idempotent.
     Cleanup(Arc<K>),
 }
 
-/// Why a pass under a finalizer failed.
+/// Why a pass with a finalizer failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FinalizerError {
-    /// Making the world fit failed.
+    /// Reconciling failed.
     #[error("apply")]
     Apply(#[source] BoxError),
-    /// Cleaning up failed: the finalizer stays, and so does the object.
+    /// The cleanup failed. The finalizer stays, and so does the object.
     #[error("clean up")]
     Cleanup(#[source] BoxError),
-    /// The finalizer could not be put on or taken off. When the cache was behind, a test of the
-    /// patch fails: come back.
+    /// The finalizer could not be added or removed. If the cache was behind, the patch's test
+    /// fails: retry.
     #[error("{what} the finalizer {name}")]
     Patch {
         /// `add` or `remove`.
         what: &'static str,
         /// The finalizer.
         name: String,
-        /// What the server says.
+        /// The client's error.
         #[source]
         source: ClientError,
     },
@@ -84,20 +83,19 @@ pub enum FinalizerError {
     NoName,
 }
 
-/// Runs one pass over `object` under the finalizer `name` (`example.com/what-it-guards`).
+/// Runs one pass over `object` with the finalizer `name` (`example.com/what-it-guards`).
 ///
-/// | the object     | has the finalizer | what is done                                                 |
-/// |----------------|-------------------|--------------------------------------------------------------|
-/// | is to be there | no                | the finalizer is put on; once the server has it, `Apply`     |
-/// | is to be there | yes               | `Apply`                                                      |
-/// | is deleted     | yes               | `Cleanup`; when that has succeeded, the finalizer is taken off |
-/// | is deleted     | no                | nothing: it is not, or no longer, ours                       |
+/// | the object       | has the finalizer | what is done                                               |
+/// |------------------|-------------------|------------------------------------------------------------|
+/// | exists           | no                | the finalizer is added; once the server has it, `Apply`    |
+/// | exists           | yes               | `Apply`                                                    |
+/// | is being deleted | yes               | `Cleanup`; when that has succeeded, the finalizer is removed |
+/// | is being deleted | no                | nothing: it is not, or no longer, ours                     |
 ///
-/// So `Apply` is never called on an object whose deletion could pass unnoticed, and the object
-/// outlives `Cleanup`. The patches test what they change, the list when adding and the entry when
-/// removing, so a write from elsewhere in between is never undone; other parts of the object may
-/// change meanwhile. An object that has gone already is not an error when the finalizer is taken
-/// off.
+/// So `Apply` is never called for an object whose deletion could be missed, and the object exists
+/// until `Cleanup` has succeeded. The patches test what they change (the list when adding, the
+/// entry when removing), so they never undo a concurrent write. Other parts of the object may
+/// change meanwhile. If the object is gone when the finalizer is to be removed, that is no error.
 ///
 /// # Errors
 ///
@@ -146,8 +144,8 @@ where
     }
 }
 
-/// The JSON patch that appends finalizers to a list that is still as it was read. A test of a
-/// missing member for null passes.
+/// The JSON patch that appends finalizers if the list is unchanged since it was read. A missing
+/// list passes a test for null.
 fn addition(names: &[&str], finalizers: &[String]) -> Value {
     if finalizers.is_empty() {
         return json!([
@@ -165,7 +163,7 @@ fn addition(names: &[&str], finalizers: &[String]) -> Value {
     Value::Array(operations)
 }
 
-/// The JSON patch that removes a finalizer that is still where it was read.
+/// The JSON patch that removes a finalizer if it is unchanged at its position.
 fn removal(name: &str, position: usize) -> Value {
     let path = format!("/metadata/finalizers/{position}");
     json!([

@@ -1,5 +1,5 @@
-//! Manager, controllers and reconcilers: from a changed object to a function that makes the world
-//! fit it.
+//! Manager, controllers and reconcilers: watches objects, and calls a function for each object that
+//! changed.
 //!
 //! # Theory
 //!
@@ -14,29 +14,28 @@
 //!   Client: reads from the cache, writes to the server
 //! ```
 //!
-//! A [`Reconciler`] is told *which* object to look at, never what happened to it: it reads the
-//! present state and makes the rest fit. What it promises in return:
+//! A [`Reconciler`] gets the *key* of an object, never the event. It reads the current state and
+//! brings the actual state to the desired one. The runtime guarantees:
 //!
-//! - One key is reconciled by one worker at a time, and a change that comes meanwhile causes one
-//!   more pass.
-//! - A pass that fails, or panics, is repeated with back-off; the table at [`Action`] says what
+//! - One key is reconciled by one worker at a time. A change during a pass causes one more pass.
+//! - A pass that fails or panics is retried with back-off. The table at [`Action`] lists what
 //!   happens to a key after each outcome.
-//! - A pass sees in the caches what the pass before it wrote of the types it watches: a key is held
-//!   until they show it, for at most [`CATCH_UP_MAX`](controller::CATCH_UP_MAX). Reads across keys
-//!   have no such promise; within a pass, and of any cached type, [`Api::get_own`] waits for what
-//!   was written.
-//! - A deletion is told, also one that was missed: a tombstone carries its key.
+//! - A pass reads in the caches what the previous pass over its key wrote, of the types that the
+//!   controller watches: the key is held back until they show it, for at most
+//!   [`CATCH_UP_MAX`](controller::CATCH_UP_MAX). There is no such guarantee across keys. Within a
+//!   pass, and for any cached type, [`Api::get_own`] waits for the pass's own writes.
+//! - Deletions are delivered, missed ones too: a tombstone carries the key.
 //!
-//! Who owns what: [`Manager::run`] owns every task, in join sets. It starts the caches, then the
-//! controllers, which wait for *their own* caches only: a type that nobody serves yet holds up
-//! nobody else. It stops them in the opposite order within one deadline, and the event recorder
-//! last. The first failure of any task stops all, and is what `run` returns.
+//! [`Manager::run`] owns every task, in join sets. It starts the caches and then the controllers. A
+//! controller waits for *its own* caches only, so a type that is not served yet delays no other
+//! controller. It stops them in reverse order within one deadline, the event recorder last. The
+//! first failure of any task stops all of them, and `run` returns it.
 //!
 //! Defaults are for production: the wall clock, and a seed from the operating system's entropy.
-//! Nothing else reads the clock or draws chance: time is tokio's and the [`Clock`]'s, chance comes
-//! from the manager's seed. On a current-thread runtime with paused time, a manager with a
-//! [`clock`](ManagerBuilder::clock) and a [`seed`](ManagerBuilder::seed) is a function of its
-//! client and these two.
+//! Nothing else reads the clock or draws randomness: time comes from tokio and the [`Clock`],
+//! randomness from the manager's seed. With a [`clock`](ManagerBuilder::clock), a
+//! [`seed`](ManagerBuilder::seed) and a current-thread runtime with paused time, a manager is
+//! deterministic: it depends on its client and these two only.
 //!
 //! # A controller
 //!
@@ -61,10 +60,10 @@
 //!
 //! # Several replicas
 //!
-//! | wanted                                   | use                                      | what holds it                                |
+//! | goal                                     | use                                      | based on                                     |
 //! |------------------------------------------|------------------------------------------|----------------------------------------------|
-//! | one process works, others stand by       | [`ManagerBuilder::leader_election`]      | a Lease ([`election`]), and writes that it [fences](fence) |
-//! | all work, each key in one process        | [`ControllerBuilder::sharded`]           | a Lease per replica ([`shard`]), fenced alike |
+//! | one process works, others stand by       | [`ManagerBuilder::leader_election`]      | a Lease ([`election`]); writes are [fenced](fence) by it |
+//! | all work, each key in one process        | [`ControllerBuilder::sharded`]           | a Lease per replica ([`shard`]); writes are fenced too |
 //!
 //! # Where to look
 //!
@@ -72,12 +71,12 @@
 //! |------------------------------------------------|---------------------------------------------------------------------------|
 //! | where keys come from                           | [`Watch`], [`EventHandler`](source::EventHandler), [`HandlerFns`](source::HandlerFns), [`Source`](source::Source); at run time [`Watches`](source::Watches) |
 //! | which events count                             | [`Predicate`], of a watch or of all of a controller's watches |
-//! | who goes first                                 | priorities: the table at [`Enqueue`](source::Enqueue), [`Action::priority`], [`AtPriority`](reconciler::AtPriority) |
-//! | how fast a key may come                        | [`ControllerBuilder::rate_limiter`], [`RateLimits`]                       |
-//! | what a pass may know of itself                 | [`Context`]: attempt, priority, cause, deadline                           |
+//! | which keys go first                            | priorities: the table at [`Enqueue`](source::Enqueue), [`Action::priority`], [`AtPriority`](reconciler::AtPriority) |
+//! | how often a key is reconciled                  | [`ControllerBuilder::rate_limiter`], [`RateLimits`]                       |
+//! | what a pass knows about itself                 | [`Context`]: attempt, priority, cause, deadline                           |
 //! | why a pass ran, and what it read and wrote     | [`ControllerHandle::explain`]                                             |
-//! | how a controller does                          | [`ControllerHandle`]: state, stats, queue, sources; [`metrics`]           |
-//! | how a program is probed and scraped            | module `endpoint`: [`ManagerBuilder`]'s `health` and `serve_metrics`      |
+//! | the state of a controller                      | [`ControllerHandle`]: state, stats, queue, sources; [`metrics`]           |
+//! | health probes and metrics over HTTP            | module `endpoint`: [`ManagerBuilder`]'s `health` and `serve_metrics`      |
 //! | what starts and stops when                     | the table at [`Manager`]; [`Runnable`]; while it runs: [`ManagerHandle`]  |
 //! | which objects of a type are cached             | [`CacheOptions`], [`ManagerBuilder::namespaces`]                          |
 //! | several clusters                               | [`Manager::add_cluster`], [`Watch::cluster`]                              |
@@ -85,24 +84,23 @@
 //!
 //! # Names
 //!
-//! The root has what nearly every controller uses. Each noun is a module with the rest: limits,
-//! errors, options.
+//! The root holds what nearly every controller uses. The modules hold the rest: limits, errors,
+//! options.
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! |---|---|
 //! | [`manager`], [`cluster`], [`election`], [`fence`], [`shard`] | what runs where, and who may write |
 //! | [`controller`], [`reconciler`], [`request`], [`context`], [`explain`] | controllers, their passes, and why a pass ran |
 //! | [`source`], [`predicate`], [`queue`] | where keys come from, which count, and how they wait |
 //! | [`client`], [`cache`], [`mapper`] | reads, writes, and which resource a kind is |
-//! | [`crd`] | the definitions of custom types that a program brings along |
+//! | [`crd`] | CustomResourceDefinitions that a program installs |
 //! | [`condition`], [`finalizer`](mod@finalizer), [`owner`], [`prune`], [`adopt`], [`upsert`] | what reconcilers do to objects |
 //! | [`recording`] | a run written to a file, and replayed |
 //! | [`events`], [`metrics`], `endpoint` (feature `endpoints`), `telemetry` (feature `otel`) | Events, metrics, probes, traces |
 //!
-//! # Knows nothing of
+//! # Independent of the server
 //!
-//! Who serves: everything runs over a `kube_client::Client`, be it a cluster or a server in this
-//! process.
+//! Everything runs over a `kube_client::Client`: to a cluster, or to a server in this process.
 
 pub mod adopt;
 #[cfg(not(feature = "broken-rules"))]
@@ -168,7 +166,7 @@ pub use upsert::{create_or_patch, create_or_update};
 
 pub use setpoint_object::time::{Clock, Timestamp};
 
-/// How keys wait: options of an add, and what decides who goes first and how fast.
+/// The work queue's types: options of an add, priorities, groups and rate limiters.
 pub mod queue {
     pub use setpoint_workqueue::{AddOptions, Group, PRIORITY_LOW, Priorities, RateLimiter};
 }

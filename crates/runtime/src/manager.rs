@@ -4,7 +4,6 @@ mod builder;
 mod election;
 mod error;
 mod handle;
-mod readiness;
 mod roster;
 mod run;
 #[cfg(feature = "endpoints")]
@@ -23,13 +22,12 @@ use self::election::Election;
 pub use self::{
     builder::ManagerBuilder,
     error::{AddError, ManagerError},
-    handle::ManagerHandle,
-    readiness::Readiness,
+    handle::{ManagerHandle, Readiness},
     roster::MEMBERS_MAX,
 };
 pub use crate::runnable::{Elected, Runnable};
 use crate::{
-    cluster::{CLUSTERS_MAX, Cluster, ClusterBuilder, ClusterHome},
+    cluster::{CLUSTERS_MAX, Cluster, ClusterBuilder, ClusterEnvironment},
     controller::{Controller, ControllerHandle},
     crd::{InstallError, install_and_wait},
     error::BoxError,
@@ -37,21 +35,20 @@ use crate::{
     request::RequestKey,
 };
 
-/// How long a manager waits for its tasks when it stops.
+/// How long a manager waits for its tasks when it stops, by default.
 ///
 /// 30 s, as controller-runtime's graceful shutdown.
 pub const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// How long a manager lets its tasks end by themselves when it stops; after that they are dropped
-/// where they wait.
+/// How long a manager waits for its tasks when it stops. After that they are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Grace {
-    /// For this time, all stages together. Zero is [`None`](Self::None).
+    /// This time, for all stages together. Zero means [`None`](Self::None).
     Period(Duration),
-    /// Not at all, and that is no error.
+    /// No wait. Dropping tasks is no error then.
     None,
-    /// As long as it takes.
+    /// Without a limit.
     Unlimited,
 }
 
@@ -59,26 +56,24 @@ pub enum Grace {
 ///
 /// | start | what runs                                          | starts when                                       | stop |
 /// |-------|----------------------------------------------------|---------------------------------------------------|------|
-/// | 0     | event recorder                                     | at once                                           | 7: writes the rest |
-/// | 1     | HTTP servers: health, metrics, [`Runnable::server`] | then                                             | 5    |
-/// | 2     | [`Runnable::webhooks`]                             | the servers were started                          | 4    |
-/// | 3     | caches                                             | the webhooks were started                         | 3: reads work to the end |
-/// | 4     | what needs no leader                               | the caches that were asked for by name have synced | 1   |
-/// | 5     | [`Runnable::warm_up`]                              | then                                              | 2; with 1 if it was never elected |
+/// | 0     | event recorder                                     | at once                                           | 7: writes what is left |
+/// | 1     | HTTP servers: health, metrics, [`Runnable::server`] | next                                             | 5    |
+/// | 2     | [`Runnable::webhooks`]                             | the servers have started                          | 4    |
+/// | 3     | caches                                             | the webhooks have started                         | 3: reads work to the end |
+/// | 4     | tasks that need no leader                          | the caches requested through [`Cache::informer`](crate::Cache::informer) have synced | 1   |
+/// | 5     | [`Runnable::warm_up`]                              | next                                              | 2; with 1 if this process was never elected |
 /// | 6     | everything else: controllers, tasks                | this process leads                                | 2    |
-/// |       | the election                                       | 5 was started                                     | 6: gives the lead up |
+/// |       | the election                                       | 5 has started                                     | 6: releases the lease |
 ///
-/// A controller waits for the caches that *it* watches, and so it starts with the caches: a type
-/// that nobody serves yet holds up nobody else. A cache that the program asks for itself, by
-/// [`Cache::informer`](crate::Cache::informer), is waited for at step 3, since its reader does not
-/// say when it reads.
+/// A controller waits for the caches that *it* watches, so it starts with the caches: a type that
+/// is not served yet delays no other controller. Step 4 waits for the caches that the program
+/// requests itself, since nothing else says when their readers start.
 ///
-/// Derefs to its [`ManagerHandle`], a clone of which adds members while the manager runs. The grace
-/// period is for all steps of the stop together. A lost leadership has no grace: what runs is
-/// dropped where it stands, and its client refuses to write (MGR-22).
+/// Derefs to its [`ManagerHandle`]; clone the handle to add members while the manager runs. The
+/// grace period covers all steps of the stop together. A lost leadership has no grace period: all
+/// tasks are dropped, and the client refuses to write (MGR-22).
 ///
-/// Profiles of CPU and memory are not served: a Rust program has `perf`, and samples itself with a
-/// crate of its own choice through [`Runnable::server`].
+/// There is no profiling endpoint. Use `perf`, or serve a profiler through [`Runnable::server`].
 #[must_use = "a manager does nothing until it is run"]
 pub struct Manager {
     // Helpers.
@@ -99,21 +94,21 @@ impl Manager {
     ///
     /// # Panics
     ///
-    /// When the operating system gives no randomness, as the standard library's `HashMap` does.
+    /// If the operating system provides no randomness, as the standard library's `HashMap`.
     pub fn new(client: kube_client::Client) -> Self {
         Self::builder(client).build()
     }
 
-    /// Builds a manager over a client. Its clock is the wall's and its seed the operating system's
-    /// entropy, so that replicas do not act at the same moments. A simulation sets both:
-    /// [`clock`](ManagerBuilder::clock), [`seed`](ManagerBuilder::seed).
+    /// Builds a manager over a client. By default it uses the wall clock, and a seed from the
+    /// operating system's entropy, so that replicas do not act at the same moments. A simulation
+    /// sets both: [`clock`](ManagerBuilder::clock), [`seed`](ManagerBuilder::seed).
     pub fn builder(client: kube_client::Client) -> ManagerBuilder {
         ManagerBuilder::new(client)
     }
 
-    /// Creates the definitions of custom types or updates them, and waits until they are
-    /// established and served: [`install_and_wait`](crate::crd::install_and_wait), under the
-    /// manager's field manager. To be awaited before [`run`](Self::run).
+    /// Creates or updates CustomResourceDefinitions, and waits until they are established and
+    /// served: [`install_and_wait`](crate::crd::install_and_wait) with the manager's field manager.
+    /// Await it before [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -126,23 +121,22 @@ impl Manager {
         install_and_wait(shared.client.kube(), &shared.field_manager, definitions).await
     }
 
-    /// A way in that outlives [`run`](Self::run).
+    /// A handle to add members and to look at the manager; outlives [`run`](Self::run).
     pub fn handle(&self) -> ManagerHandle {
         self.handle.clone()
     }
 
-    /// The checks that `/healthz` and `/readyz` make, to be added to before the manager runs. None
-    /// is made until it is added.
+    /// The checks of `/healthz` and `/readyz`; add to them before the manager runs. Empty at first.
     #[cfg(feature = "endpoints")]
     pub fn health(&self) -> crate::endpoint::Health {
         self.served.health.clone()
     }
 
-    /// Adds another cluster, whose caches and events run with the manager's own.
+    /// Adds another cluster. Its caches and events run with the manager's own.
     ///
     /// # Errors
     ///
-    /// There is a cluster of that name, or there are [`CLUSTERS_MAX`].
+    /// The name is taken, or there are [`CLUSTERS_MAX`].
     pub fn add_cluster(
         &mut self,
         name: impl Into<Arc<str>>,
@@ -156,14 +150,14 @@ impl Manager {
         if clusters.len() >= CLUSTERS_MAX {
             return Err(AddError::TooMany { name });
         }
-        let home = ClusterHome {
+        let environment = ClusterEnvironment {
             name: name.clone(),
             clock: shared.clock.clone(),
             seed: shared.seed_of(&name),
             informers: shared.informers.clone(),
             field_manager: shared.field_manager.clone(),
         };
-        let (cluster, cache_worker, event_worker) = cluster.build(home);
+        let (cluster, cache_worker, event_worker) = cluster.build(environment);
         clusters.push(cluster.clone());
         drop(clusters);
         self.cache_workers.push((format!("the cache of {name}"), cache_worker));
@@ -175,7 +169,7 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// There is a member of that name, or there are too many.
+    /// The name is taken, or there are too many members.
     pub fn add<R: RequestKey>(
         &mut self,
         controller: Controller<R>,
@@ -213,7 +207,7 @@ impl Manager {
     }
 }
 
-/// What may be done before the start may be done while it runs.
+/// The methods of the handle are available before the start too.
 impl Deref for Manager {
     type Target = ManagerHandle;
 

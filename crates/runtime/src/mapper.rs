@@ -1,20 +1,19 @@
-//! Which resource a kind is, as the server says.
+//! Maps kinds to resources, by the server's discovery.
 //!
 //! # Theory
 //!
-//! | asked for                    | the mapper asks the server                                                          |
+//! | lookup                       | requests to the server                                                              |
 //! |------------------------------|-------------------------------------------------------------------------------------|
-//! | anything, for the first time | for everything, by aggregated discovery: two requests                               |
-//! | what is known                | nothing                                                                             |
-//! | what is not known            | for its group and version, or for its group where no version is said: again [`MAPPER_ASK_AGAIN`] after the last answer, and not before |
+//! | the first one                | everything, by aggregated discovery: two requests                                   |
+//! | a known kind                 | none                                                                                |
+//! | an unknown kind              | its group and version, or its group if no version is given; again only [`MAPPER_ASK_AGAIN`] after the last answer |
 //!
-//! A server without aggregated discovery is asked group by group. One request for discovery is
-//! under way at a time; who else asks meanwhile waits for it and then looks. What could not be
-//! asked is an error and is not remembered: the next call asks again.
+//! A server without aggregated discovery is asked group by group. One discovery request runs at a
+//! time; concurrent lookups wait for it and then look again. A failed request is an error and is
+//! not remembered: the next lookup asks again.
 //!
-//! What is known is not asked for again. A resource that is taken away stays known until
-//! [`Mapper::forget`], and one whose scope or plural changes, which a server does not do while
-//! there are objects, would be too.
+//! Known kinds are not looked up again. A removed resource stays known until [`Mapper::forget`]. So
+//! does one whose scope or plural changes, which a server does not allow while there are objects.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -30,17 +29,16 @@ use kube_core::{
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::Instant};
 
-/// How long after the server has answered that there is no such kind it is not asked for that
-/// again.
+/// How long an unknown kind is not looked up again after the server has answered.
 ///
-/// 10 s, as controllers of the field wait before they look again for a type that is not installed.
+/// 10 s: how long controllers usually wait before they look again for a type that is not installed.
 pub const MAPPER_ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Tells which resource a kind is and whether it has namespaces, as the server says (CLU-4). Cheap
-/// to clone; clones share what they know.
+/// Maps a kind to its resource and scope, by the server's discovery (CLU-4). Cheap to clone; clones
+/// share their state.
 ///
-/// Types that a program is written for are told by the program and need none. This is for kinds
-/// that it reads: in references, in templates, in its configuration.
+/// A program's own types need no mapper. Use it for kinds found in data: in references, in
+/// templates, in configuration.
 ///
 /// ```no_run
 /// # use kube_core::{DynamicObject, gvk::GroupVersionKind};
@@ -57,22 +55,22 @@ pub struct Mapper(Arc<Inner>);
 
 struct Inner {
     client: Client,
-    /// The right to ask the server.
+    /// Held by the one request that is running.
     asking: Semaphore,
     state: Mutex<State>,
 }
 
-/// What is known.
+/// The known kinds.
 #[derive(Default)]
 struct State {
     /// By group, version and kind.
     by_kind: HashMap<GroupVersionKind, Mapping>,
     /// Versions by group and kind.
     preferred: HashMap<(String, String), String>,
-    /// When the server last said what there is of a group, or of a version of it. Forgotten when it
-    /// may be asked again.
+    /// When the server last answered about a group, or a version of it. Removed when it may be
+    /// asked again.
     asked: HashMap<Part, Instant>,
-    /// All groups were asked for.
+    /// All groups were discovered.
     is_filled: bool,
 }
 
@@ -83,46 +81,46 @@ struct Part {
     version: Option<String>,
 }
 
-/// What a kind is at the server.
+/// The resource of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mapping {
-    /// The resource, for dynamic objects and their clients.
+    /// The resource, for dynamic objects and their APIs.
     pub resource: ApiResource,
-    /// Whether its objects are in namespaces; of one that has none a
-    /// [`Watch`](crate::Watch::cluster_scoped) is to be told.
+    /// Whether its objects have a namespace. If not, call
+    /// [`Watch::cluster_scoped`](crate::Watch::cluster_scoped) on its watch.
     pub is_namespaced: bool,
 }
 
-/// Why a kind could not be mapped.
+/// Why a kind was not mapped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapperError {
-    /// The server has no such kind: it may be installed later.
+    /// The server does not serve the kind; it may be installed later.
     #[error("no match for kind {kind} in {}: the server does not serve it", place(.group, .version.as_deref()))]
     NoMatch {
         /// The group; empty is the core group.
         group: String,
-        /// The version, if one was said.
+        /// The version, if given.
         version: Option<String>,
         /// The kind.
         kind: String,
     },
-    /// The server could not be asked, or did not say.
+    /// The request failed.
     #[error("discover {}", place(.group, .version.as_deref()))]
     Discover {
-        /// The group that was asked for.
+        /// The requested group.
         group: String,
-        /// The version, if one was said.
+        /// The version, if given.
         version: Option<String>,
-        /// What the client says.
+        /// The client's error.
         #[source]
         source: Box<kube_client::Error>,
     },
 }
 
 impl MapperError {
-    /// Whether the server has no such kind.
+    /// Whether the error is that the server does not serve the kind.
     pub fn is_no_match(&self) -> bool {
         matches!(self, Self::NoMatch { .. })
     }
@@ -134,24 +132,24 @@ fn place(group: &str, version: Option<&str>) -> String {
 }
 
 impl Mapper {
-    /// A mapper of the server behind a client. Nothing has been asked.
+    /// A mapper for the server of a client. Sends no request yet.
     pub fn new(client: Client) -> Self {
         let (asking, state) = (Semaphore::new(1), Mutex::default());
         Self(Arc::new(Inner { client, asking, state }))
     }
 
-    /// The resource of a kind in one version. Dropping the future leaves everything as it was.
+    /// The resource of a kind in one version. Cancel safe.
     ///
     /// # Errors
     ///
-    /// The server has no such kind, or could not be asked.
+    /// The server does not serve the kind, or a request failed.
     pub async fn resolve(&self, kind: &GroupVersionKind) -> Result<Mapping, MapperError> {
         let part = Part { group: kind.group.clone(), version: Some(kind.version.clone()) };
         self.find(part, &kind.kind, |state| state.by_kind.get(kind).cloned()).await
     }
 
-    /// The resource of a kind in the version that the server prefers, or else the most stable one
-    /// that has it. Dropping the future leaves everything as it was.
+    /// The resource of a kind in the server's preferred version, or else in the most stable version
+    /// that has it. Cancel safe.
     ///
     /// # Errors
     ///
@@ -166,8 +164,8 @@ impl Mapper {
         .await
     }
 
-    /// Forgets what is known of a group, so that the server is asked for it again: after it said
-    /// that a resource is not there.
+    /// Forgets a group, so that it is discovered again: call it after the server answered that a
+    /// resource does not exist.
     pub fn forget(&self, group: &str) {
         self.0.state.lock().forget(group);
     }
@@ -189,7 +187,7 @@ impl Mapper {
         }
         let is_due = {
             let mut state = self.0.state.lock();
-            // Somebody may have asked meanwhile.
+            // A concurrent lookup may have found it.
             if let Some(mapping) = known(&state) {
                 return Ok(mapping);
             }
@@ -209,15 +207,14 @@ impl Mapper {
         Err(MapperError::NoMatch { group, version, kind: kind.to_owned() })
     }
 
-    /// Asks for everything, once; says whether the server has told. One that does not is asked
-    /// group by group.
+    /// Discovers all groups, once; returns whether the server supports that. Otherwise groups are
+    /// discovered one by one.
     async fn fill(&self) -> bool {
         let all = Discovery::new(self.0.client.clone()).run_aggregated().await;
         let mut state = self.0.state.lock();
         state.is_filled = true;
         match all {
-            // A server that does not know what is asked may answer with a list that holds none of
-            // it.
+            // A server without support may answer with an empty list.
             Ok(all) if all.has_group(ApiGroup::CORE_GROUP) => {
                 all.groups().for_each(|group| state.take_in(group, true));
                 true
@@ -230,7 +227,7 @@ impl Mapper {
         }
     }
 
-    /// The group as the server has it, or one version of it; nothing if it has none.
+    /// Discovers a group, or one version of it; `None` if the server has none.
     async fn ask(&self, part: &Part) -> Result<Option<ApiGroup>, MapperError> {
         use kube_client::error::DiscoveryError;
 
@@ -261,7 +258,7 @@ impl State {
         self.asked.retain(|part, _| part.group != group);
     }
 
-    /// Takes in what the server says of a group, whole or in one version alone.
+    /// Adds a discovered group, whole or one version.
     fn take_in(&mut self, group: &ApiGroup, is_whole: bool) {
         if is_whole {
             self.forget(group.name());

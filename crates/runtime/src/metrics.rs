@@ -1,10 +1,10 @@
-//! What a manager tells about itself, with the names that dashboards of the field expect.
+//! Metrics of a manager, with the names that existing dashboards expect.
 //!
 //! # Theory
 //!
-//! There is no global registry: each manager has its own [`Metrics`], by handle. What the runtime
-//! counts is counted where it happens, in atomic numbers, and read when somebody asks; nothing is
-//! copied in between. So a controller that is removed takes its series along.
+//! There is no global registry: each manager has its own [`Metrics`]. The runtime counts in place,
+//! in atomic numbers, and reads them on request; nothing is copied in between. So a removed
+//! controller's series disappear.
 //!
 //! | source                    | families                                                                       |
 //! |---------------------------|--------------------------------------------------------------------------------|
@@ -15,12 +15,11 @@
 //! | the election              | `leader_election_master_status`, `leader_election_slowpath_total`              |
 //! | events                    | `setpoint_events_lost_total`                                                   |
 //! | certificates of endpoints | `certwatcher_read_certificate_total`, `…_errors_total`                         |
-//! | the program               | what it registers by [`Metrics::update`]                                       |
+//! | the program               | metrics registered through [`Metrics::update`]                                 |
 //!
-//! Labels are names of controllers, informers, resources, codes and causes, all of which a
-//! program's code bounds: never an object's.
+//! Labels are names of controllers, informers, resources, codes and causes. Their number is bounded
+//! by the program's code. Names of objects are never labels.
 
-mod durations;
 pub(crate) mod family;
 mod informers;
 mod requests;
@@ -35,11 +34,11 @@ pub use prometheus_client;
 use prometheus_client::registry::Registry;
 
 pub(crate) use self::{
-    durations::Durations,
+    family::Durations,
     informers::{InformerCollector, InformerFigures},
 };
 pub use self::{
-    durations::RECONCILE_SECONDS,
+    family::RECONCILE_SECONDS,
     requests::{CountRequests, Counted},
 };
 
@@ -48,12 +47,12 @@ pub use self::{
 pub struct Metrics(Arc<Mutex<Registry>>);
 
 impl Metrics {
-    /// With nothing in it.
+    /// Without metrics.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Registers metrics of the program's own.
+    /// Registers the program's own metrics.
     ///
     /// ```
     /// # use setpoint_runtime::metrics::{Metrics, prometheus_client::metrics::counter::Counter};
@@ -67,24 +66,24 @@ impl Metrics {
         update(&mut self.0.lock())
     }
 
-    /// All of them as OpenMetrics 1.0 text.
+    /// All metrics as OpenMetrics 1.0 text.
     pub fn openmetrics(&self) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail, and nothing here refuses to be written.
+        // Writing to a string does not fail, and no metric here returns an error.
         if prometheus_client::encoding::text::encode(&mut text, &self.0.lock()).is_err() {
             tracing::error!("a metric could not be written");
         }
         text
     }
 
-    /// All of them in Prometheus' text format 0.0.4.
+    /// All metrics in Prometheus' text format 0.0.4.
     pub fn prometheus(&self) -> String {
         text::prometheus(&self.openmetrics())
     }
 
-    /// Answers a scrape: OpenMetrics for who accepts it, and otherwise Prometheus' own format; 405
-    /// for what reads nothing. Writes all series at once: where there are thousands, call it off
-    /// the threads that serve.
+    /// Answers a scrape: OpenMetrics if the client accepts it, otherwise Prometheus' format; 405
+    /// for methods other than reads. Formats all series at once: with thousands of series, call it
+    /// on a blocking thread.
     #[cfg(feature = "endpoints")]
     pub fn respond<B>(&self, request: &http::Request<B>) -> http::Response<bytes::Bytes> {
         text::answer(self, request)

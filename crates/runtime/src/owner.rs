@@ -1,11 +1,11 @@
-//! Owner references: who is deleted with whom.
+//! Owner references: which objects are deleted with which.
 
 use std::{any::TypeId, borrow::Cow};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube_core::{ClusterResourceScope, NamespaceResourceScope, Resource};
 
-/// An owner reference that would be wrong.
+/// Why an owner reference was not set or removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OwnerError {
@@ -23,7 +23,7 @@ pub enum OwnerError {
         /// Its name.
         name: String,
     },
-    /// The object does not have that owner.
+    /// The object does not have this owner.
     #[error("the object is not owned by {kind} {name}")]
     NotOwned {
         /// The owner's kind.
@@ -47,7 +47,7 @@ pub enum OwnerError {
     },
 }
 
-/// A reference to an owner that is known by its uid, with neither flag set.
+/// A reference to an owner, which must have a uid; neither flag is set.
 ///
 /// # Errors
 ///
@@ -61,8 +61,8 @@ pub fn owner_reference<O: Resource>(
         .ok_or_else(|| OwnerError::NotCreated { kind: O::kind(dynamic_type).into_owned() })
 }
 
-/// A reference to the owner that controls: its deletion takes the child along, and foreground
-/// deletion waits for the child.
+/// A reference to the controlling owner: the child is deleted with it, and foreground deletion
+/// waits for the child.
 ///
 /// # Errors
 ///
@@ -77,16 +77,16 @@ pub fn controller_reference<O: Resource>(
     Ok(reference)
 }
 
-/// Makes `owner` the controller of `child`: its deletion takes the child along, and foreground
-/// deletion waits for the child.
+/// Makes `owner` the controller of `child`: the child is deleted with it, and foreground deletion
+/// waits for the child.
 ///
-/// A reference to the same owner (group, kind and name) is replaced in place. Nothing is written to
-/// the server.
+/// Replaces a reference to the same owner (group, kind and name) in place. Changes the object in
+/// memory only.
 ///
 /// # Errors
 ///
-/// The owner does not exist, the child has another controller, or their scopes do not allow it:
-/// then the child is unchanged.
+/// The owner has not been created, the child has another controller, or their scopes do not match.
+/// The child is unchanged then.
 pub fn set_controller_reference<O: Resource + 'static, C: Resource + 'static>(
     owner: &O,
     owner_type: &O::DynamicType,
@@ -105,15 +105,15 @@ pub fn set_controller_reference<O: Resource + 'static, C: Resource + 'static>(
     Ok(())
 }
 
-/// Makes `owner` an owner of `child`, beside its controller and other owners: the child goes when
-/// all of them have gone.
+/// Makes `owner` an owner of `child`, besides its controller and other owners. The child is deleted
+/// when all its owners are.
 ///
-/// A reference to the same owner (group, kind and name) is replaced in place, and is no
-/// controller's then. Nothing is written to the server.
+/// Replaces a reference to the same owner (group, kind and name) in place, without the controller
+/// flag. Changes the object in memory only.
 ///
 /// # Errors
 ///
-/// The owner does not exist, or their scopes do not allow it: then the child is unchanged.
+/// The owner has not been created, or their scopes do not match. The child is unchanged then.
 pub fn set_owner_reference<O: Resource + 'static, C: Resource + 'static>(
     owner: &O,
     owner_type: &O::DynamicType,
@@ -124,13 +124,14 @@ pub fn set_owner_reference<O: Resource + 'static, C: Resource + 'static>(
     Ok(())
 }
 
-/// Takes `owner` out of a child's owners, controller or not. Nothing is written to the server.
+/// Removes `owner` from a child's owners, controller or not. Changes the object in memory only.
 ///
-/// It is known by group, kind and name, so that a reference to one that was made anew goes, too.
+/// Matches by group, kind and name, so a reference to an earlier object of that name is removed
+/// too.
 ///
 /// # Errors
 ///
-/// The child does not have that owner.
+/// The child does not have this owner.
 pub fn remove_owner_reference<O: Resource, C: Resource>(
     owner: &O,
     owner_type: &O::DynamicType,
@@ -151,7 +152,7 @@ pub fn remove_owner_reference<O: Resource, C: Resource>(
     }
 }
 
-/// Whether `child` has that owner, controller or not, known by group, kind and name.
+/// Whether `child` has this owner, controller or not. Matches by group, kind and name.
 pub fn has_owner_reference<O: Resource, C: Resource>(
     owner: &O,
     owner_type: &O::DynamicType,
@@ -161,7 +162,7 @@ pub fn has_owner_reference<O: Resource, C: Resource>(
     child.meta().owner_references.iter().flatten().any(|reference| owner.is(reference))
 }
 
-/// An owner by what references know it by (UTL-5).
+/// An owner, as references identify it (UTL-5).
 struct Known<'a> {
     group: Cow<'a, str>,
     kind: Cow<'a, str>,
@@ -189,7 +190,7 @@ fn put<C: Resource>(child: &mut C, reference: OwnerReference) {
     }
 }
 
-/// The owner that controls an object.
+/// The controlling owner of an object, if any.
 pub fn controller_of<C: Resource>(child: &C) -> Option<&OwnerReference> {
     child
         .meta()
@@ -199,8 +200,7 @@ pub fn controller_of<C: Resource>(child: &C) -> Option<&OwnerReference> {
         .find(|reference| reference.controller == Some(true))
 }
 
-/// Whether two references are to the same owner, in whatever version of its API and whichever
-/// incarnation.
+/// Whether two references are to the same owner, ignoring API version and uid.
 pub(crate) fn same(one: &OwnerReference, other: &OwnerReference) -> bool {
     let group = |reference: &OwnerReference| {
         reference.api_version.split_once('/').map(|(group, _)| group.to_owned())
@@ -218,12 +218,12 @@ pub(crate) fn check_scope<O: Resource + 'static, C: Resource + 'static>(
     match namespace_of(&child.meta().namespace) {
         Some(child) if child == owner_namespace => Ok(()),
         Some(child) => Err(OwnerError::Namespaces { owner: owner_namespace, child }),
-        // A namespaced child that names none yet goes where its creator puts it.
+        // A namespaced child without a namespace gets one when it is created.
         None if TypeId::of::<C::Scope>() == TypeId::of::<NamespaceResourceScope>() => Ok(()),
         None if TypeId::of::<C::Scope>() == TypeId::of::<ClusterResourceScope>() => {
             Err(OwnerError::Scope { namespace: owner_namespace })
         }
-        // The scope of a dynamic type is not known here.
+        // The scope of a dynamic type is unknown.
         None => Ok(()),
     }
 }

@@ -1,13 +1,12 @@
-//! What one pass read and wrote.
+//! Records of what one pass read and wrote.
 //!
 //! # Theory
 //!
-//! Every read and write through a pass's client is noted here, by the pass's workers and whatever
-//! it has spawned. Two things come of it: what was [written](Pass::end), for the caches to catch up
-//! with, which is exact; and the [`Note`]s, for people, of which there are at most [`NOTES_MAX`]:
-//! what comes later is only counted. A read or write of the same kind again, with the same end,
-//! counts up its note. Key, begin, notes and end of a pass are one place in memory, which a later
-//! pass [takes over](Pass::renew).
+//! Every read and write through a pass's client is recorded here, by the pass itself and by tasks
+//! it has spawned. The record has two uses. The [writes](Pass::end) are exact; the caches must
+//! catch up with them. The [`Note`]s are for people, at most [`NOTES_MAX`] of them: further ones
+//! are only counted. A repeated read or write with the same result counts up its note. The key,
+//! start, notes and end of a pass share one allocation, which a later pass [reuses](Pass::renew).
 
 mod cause;
 mod outcome;
@@ -29,24 +28,24 @@ pub use self::{
 };
 use crate::request::{Request, RequestKey};
 
-/// How many reads and writes of one pass are told apart. 32: more than that nobody reads; a note is
-/// 96 bytes.
+/// How many different reads and writes of one pass are recorded. 32: people read no more; a note
+/// takes 96 bytes.
 pub const NOTES_MAX: usize = 32;
 
-/// How many writes of one resource in one namespace a pass remembers one by one. 32: a pass that
-/// writes more is taken to have written what any cache shows.
+/// How many writes of one resource in one namespace a pass records one by one. 32: after more, any
+/// cache of the resource is expected to show them.
 const WRITES_MAX: usize = 32;
 
-/// What one pass read and wrote, between how it began and how it ended.
+/// The record of one pass: start, reads, writes, end.
 #[derive(Debug)]
 pub(crate) struct Pass {
     began: Began,
-    /// Nobody will ask for notes.
-    is_blind: bool,
+    /// Notes are not needed; only writes are recorded.
+    writes_only: bool,
     noted: Mutex<Noted>,
 }
 
-/// A pass over a key of whatever type.
+/// A pass with its key.
 #[derive(Debug)]
 pub(crate) struct KeyedPass<R> {
     pub(crate) controller: Arc<str>,
@@ -54,12 +53,12 @@ pub(crate) struct KeyedPass<R> {
     pub(crate) pass: Pass,
 }
 
-/// A pass over a key whose type is forgotten: what a client holds.
+/// A pass without the type of its key: the part that a client holds.
 pub(crate) trait AnyPass: Send + Sync {
-    /// What was read and written.
+    /// The record of reads and writes.
     fn pass(&self) -> &Pass;
 
-    /// Who sends the pass's requests. Made when there is one: most passes send none.
+    /// The origin of the pass's requests. Made on demand: most passes send none.
     fn origin(&self) -> Origin;
 }
 
@@ -82,7 +81,7 @@ struct Noted {
     ended: Option<(Instant, PassOutcome)>,
 }
 
-/// What was written of each resource in each namespace: caches of single namespaces see no other's.
+/// Writes by resource and namespace: a cache of one namespace does not see the others.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Written(pub(crate) BTreeMap<(Arc<str>, Arc<str>), Writes>);
 
@@ -91,13 +90,13 @@ pub(crate) struct Written(pub(crate) BTreeMap<(Arc<str>, Arc<str>), Writes>);
 pub(crate) struct Writes {
     /// The newest resourceVersion written.
     pub(crate) newest: u64,
-    /// Each write, for caches that hold only some objects; nothing once there are more than
+    /// Each write, for caches that hold only some objects; cleared once there are more than
     /// [`WRITES_MAX`].
     objects: Vec<WrittenObject>,
     has_more: bool,
 }
 
-/// An object as a write left it.
+/// An object after a write.
 #[derive(Debug, Clone)]
 struct WrittenObject {
     key: Request,
@@ -106,9 +105,9 @@ struct WrittenObject {
 }
 
 impl Writes {
-    /// The newest version that a cache is going to show which holds the objects that match, and
-    /// those that it holds now. A write after which an object does not match any more is shown,
-    /// too: it leaves the cache.
+    /// The newest version that a cache of the matching objects will show, given the objects it
+    /// holds now. A write after which an object no longer matches counts too: the object leaves the
+    /// cache.
     pub(crate) fn newest_of(
         &self,
         matches: impl Fn(&[u8]) -> bool,
@@ -129,38 +128,38 @@ impl Writes {
     }
 }
 
-/// One read or write of a pass.
+/// A read or write of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Note {
     /// The resource, with its group: `deployments.apps`.
     pub resource: Arc<str>,
-    /// The object; of a list the namespace alone, or nothing for all namespaces.
+    /// The object. For a list: the namespace alone, or nothing for all namespaces.
     pub object: Request,
-    /// What was done.
-    pub what: Noting,
-    /// How often, in a row or not.
+    /// What kind of read or write.
+    pub what: NoteKind,
+    /// How often it was repeated.
     pub n_times: u32,
 }
 
-/// What a [`Note`] is of.
+/// The kind of a [`Note`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Noting {
+pub enum NoteKind {
     /// A read.
     Read(ReadFrom),
     /// A write.
     Write {
         /// `create`, `patch status of` …
         verb: &'static str,
-        /// The object's version after it; zero if it is not known, or no number.
+        /// The object's version after it; zero if unknown or not a number.
         resource_version: u64,
-        /// What came of it.
+        /// The result.
         outcome: WriteOutcome,
     },
 }
 
-/// Where a read got its answer.
+/// Where a read was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadFrom {
@@ -170,30 +169,30 @@ pub enum ReadFrom {
     Server,
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteOutcome {
-    /// The server did it.
+    /// The server confirmed it.
     Done,
-    /// The server refused it, with this HTTP code.
+    /// The server refused it with this HTTP code.
     Refused(u16),
-    /// It never left this process.
+    /// It was not sent.
     NotSent,
-    /// No answer came, or none that could be read: it may have been done.
+    /// No answer, or an unreadable one: it may have been done.
     Unknown,
 }
 
 impl Pass {
-    /// A pass that began so. A blind one only knows what was written.
-    pub(crate) fn new(began: Began, is_blind: bool) -> Self {
-        Self { began, is_blind, noted: Mutex::default() }
+    /// A record of a pass that starts; see [`Pass::writes_only`].
+    pub(crate) fn new(began: Began, writes_only: bool) -> Self {
+        Self { began, writes_only, noted: Mutex::default() }
     }
 
-    /// Makes it one that begins so, as [`new`](Self::new).
-    pub(crate) fn renew(&mut self, began: Began, is_blind: bool) {
+    /// Resets the record for a new pass, as [`new`](Self::new).
+    pub(crate) fn renew(&mut self, began: Began, writes_only: bool) {
         self.began = began;
-        self.is_blind = is_blind;
+        self.writes_only = writes_only;
         let noted = self.noted.get_mut();
         if noted.notes.spilled() {
             noted.notes = SmallVec::new();
@@ -204,38 +203,38 @@ impl Pass {
         noted.ended = None;
     }
 
-    /// How it began.
+    /// The start of the pass.
     pub(crate) fn began(&self) -> &Began {
         &self.began
     }
 
-    /// It has ended so; gives the newest versions that it wrote. What is noted later was done by
-    /// what it left behind.
+    /// Records the end of the pass; returns the newest versions that it wrote. Later writes come
+    /// from tasks that the pass left running.
     pub(crate) fn end(&self, at: Instant, outcome: PassOutcome) -> Written {
         let mut noted = self.noted.lock();
-        if !self.is_blind {
+        if !self.writes_only {
             noted.ended = Some((at, outcome));
         }
         std::mem::take(&mut noted.written)
     }
 
-    /// Notes a read of one object.
+    /// Records a read of one object.
     pub(crate) fn note_read(&self, resource: &Arc<str>, key: &Request, from: ReadFrom) {
-        if !self.is_blind {
-            self.noted.lock().note(resource, key, Noting::Read(from));
+        if !self.writes_only {
+            self.noted.lock().note(resource, key, NoteKind::Read(from));
         }
     }
 
-    /// Notes a read of all objects of a namespace, or of all.
+    /// Records a list of one namespace, or of all.
     pub(crate) fn note_list(&self, resource: &Arc<str>, namespace: Option<&str>, from: ReadFrom) {
-        if !self.is_blind {
+        if !self.writes_only {
             let namespace = namespace.map(Arc::from).unwrap_or_default();
             let all = Request { namespace, name: Arc::default() };
-            self.noted.lock().note(resource, &all, Noting::Read(from));
+            self.noted.lock().note(resource, &all, NoteKind::Read(from));
         }
     }
 
-    /// Notes a write that ended; `written` is the resourceVersion in the server's answer, and the
+    /// Records a write that ended; `written` is the resourceVersion in the server's answer, and the
     /// answer.
     pub(crate) fn note_written(
         &self,
@@ -245,29 +244,29 @@ impl Pass {
         written: Option<(&str, &Bytes)>,
         outcome: WriteOutcome,
     ) {
-        // Versions are opaque where they are no numbers; then there is nothing to wait for.
+        // Versions that are not numbers cannot be waited for.
         let written = written.and_then(|(version, json)| Some((version.parse().ok()?, json)));
         let version: Option<u64> = written.map(|(version, _)| version);
         let mut noted = self.noted.lock();
         if let Some((version, json)) = written {
             noted.written.add(resource, key, version, json);
         }
-        if !self.is_blind {
+        if !self.writes_only {
             let resource_version = version.unwrap_or(0);
-            noted.note(resource, key, Noting::Write { verb, resource_version, outcome });
+            noted.note(resource, key, NoteKind::Write { verb, resource_version, outcome });
         }
     }
 
-    /// What was noted, in order of the first of each; how many more there were; and how it ended,
-    /// if it has.
-    pub(crate) fn told(&self) -> (Vec<Note>, u32, Option<(Instant, PassOutcome)>) {
+    /// The notes in order of the first of each, how many more there were, and the end of the pass,
+    /// if it has ended.
+    pub(crate) fn recorded(&self) -> (Vec<Note>, u32, Option<(Instant, PassOutcome)>) {
         let noted = self.noted.lock();
         (noted.notes.to_vec(), noted.n_more, noted.ended.clone())
     }
 }
 
 impl Noted {
-    fn note(&mut self, resource: &Arc<str>, object: &Request, what: Noting) {
+    fn note(&mut self, resource: &Arc<str>, object: &Request, what: NoteKind) {
         if self.notes.len() >= NOTES_MAX {
             self.n_more = self.n_more.saturating_add(1);
             return;
@@ -309,9 +308,9 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resource, object, what, n_times } = self;
         match what {
-            Noting::Read(_) if object.name.is_empty() => write!(f, "listed {resource}")?,
-            Noting::Read(_) => write!(f, "read {resource}")?,
-            Noting::Write { verb, .. } => write!(f, "{verb} {resource}")?,
+            NoteKind::Read(_) if object.name.is_empty() => write!(f, "listed {resource}")?,
+            NoteKind::Read(_) => write!(f, "read {resource}")?,
+            NoteKind::Write { verb, .. } => write!(f, "{verb} {resource}")?,
         }
         match (object.namespace_opt(), &*object.name) {
             (None, "") => {}
@@ -319,17 +318,17 @@ impl fmt::Display for Note {
             _ => write!(f, " {object}")?,
         }
         match what {
-            Noting::Read(ReadFrom::Cache) => f.write_str(" from the cache")?,
-            Noting::Read(ReadFrom::Server) => f.write_str(" from the server")?,
-            Noting::Write { outcome: WriteOutcome::Refused(code), .. } => {
+            NoteKind::Read(ReadFrom::Cache) => f.write_str(" from the cache")?,
+            NoteKind::Read(ReadFrom::Server) => f.write_str(" from the server")?,
+            NoteKind::Write { outcome: WriteOutcome::Refused(code), .. } => {
                 write!(f, ": refused with {code}")?;
             }
-            Noting::Write { outcome: WriteOutcome::NotSent, .. } => f.write_str(": not sent")?,
-            Noting::Write { outcome: WriteOutcome::Unknown, .. } => {
-                f.write_str(": perhaps done, no answer came")?;
+            NoteKind::Write { outcome: WriteOutcome::NotSent, .. } => f.write_str(": not sent")?,
+            NoteKind::Write { outcome: WriteOutcome::Unknown, .. } => {
+                f.write_str(": no answer, it may have been done")?;
             }
-            Noting::Write { resource_version: 0, .. } => {}
-            Noting::Write { resource_version, .. } => write!(f, ": now {resource_version}")?,
+            NoteKind::Write { resource_version: 0, .. } => {}
+            NoteKind::Write { resource_version, .. } => write!(f, ": now {resource_version}")?,
         }
         if *n_times > 1 {
             write!(f, ", {n_times} times")?;
@@ -342,12 +341,12 @@ impl fmt::Display for Note {
 mod tests {
     use super::*;
 
-    fn pass(is_blind: bool) -> Pass {
-        Pass::new(Began::now(Cause::External), is_blind)
+    fn pass(writes_only: bool) -> Pass {
+        Pass::new(Began::now(Cause::External), writes_only)
     }
 
     fn notes(pass: &Pass) -> (Vec<Note>, u32) {
-        let (notes, n_more, _) = pass.told();
+        let (notes, n_more, _) = pass.recorded();
         (notes, n_more)
     }
 
@@ -362,8 +361,8 @@ mod tests {
     }
 
     #[test]
-    fn record_of_a_pass_is_as_small_as_is_documented() {
-        // Beside the two counts of its `Arc`, the slot in the ring, and a key of some fifty bytes.
+    fn record_of_a_pass_is_as_small_as_documented() {
+        // Plus the two counts of its `Arc`, the slot in the ring, and a key of some fifty bytes.
         let (counts, slot, key) = (16, 24, 50);
         let pass = size_of::<KeyedPass<Request>>();
         assert!(pass + counts + slot + key <= 450, "{pass}");
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_written_version_of_each_resource_is_kept() {
+    fn newest_written_version_of_each_resource_is_recorded() {
         for pass in [pass(false), pass(true)] {
             written(&pass, "7");
             written(&pass, "5");
@@ -388,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_again_counts_up_and_what_is_too_much_is_counted() {
+    fn repeated_notes_are_counted_and_notes_beyond_the_limit_too() {
         let pass = pass(false);
         let read = |n: usize| {
             let key = Request::new("default", n.to_string());
@@ -400,7 +399,7 @@ mod tests {
         let (told, n_more) = notes(&pass);
         assert_eq!((told.len(), n_more), (NOTES_MAX, 3));
         assert_eq!(told[0].to_string(), "read pods default/0 from the cache, 2 times");
-        // What was written is known even when nothing more is noted.
+        // Writes are recorded even when no more notes are.
         written(&pass, "9");
         assert!(end(&pass).0.into_values().map(|writes| writes.newest).eq([9]));
     }
@@ -429,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn blind_pass_notes_nothing() {
+    fn pass_that_records_only_writes_has_no_notes() {
         let pass = pass(true);
         pass.note_list(&"pods".into(), None, ReadFrom::Cache);
         written(&pass, "1");
@@ -437,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_read_as_sentences() {
+    fn notes_display_as_sentences() {
         let pass = pass(false);
         let key = Request::new("default", "a");
         let pods = "pods".into();
@@ -455,7 +454,7 @@ mod tests {
                 "listed pods from the server",
                 "update pods default/a: now 7",
                 "patch status of pods default/a: refused with 409",
-                "patch status of pods default/a: perhaps done, no answer came",
+                "patch status of pods default/a: no answer, it may have been done",
                 "patch status of pods default/a: not sent",
             ]
         );

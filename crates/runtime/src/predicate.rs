@@ -1,4 +1,4 @@
-//! Which events are worth a pass.
+//! Predicates: filters of events.
 
 mod any;
 
@@ -10,7 +10,7 @@ use setpoint_object::label::Selector;
 
 pub use self::any::{AnyEvent, Observed};
 
-/// Says which events lead to a pass. It filters events, not what the cache holds.
+/// Decides which events lead to a pass. It filters events, not the contents of the cache.
 ///
 /// A `Predicate<K>` filters a watch of `K` ([`Watch::filter`](crate::Watch::filter)). A `Predicate`
 /// of [`AnyObject`] filters all of a controller's watches
@@ -42,11 +42,11 @@ pub struct Predicate<K = AnyObject> {
 
 type Admits = dyn Fn(&Seen<'_>) -> bool + Send + Sync;
 
-/// Stands for objects of every type, in [`Predicate`].
+/// Stands for objects of any type, in [`Predicate`].
 #[derive(Debug, Clone, Copy)]
 pub enum AnyObject {}
 
-/// An event, with its type and without.
+/// An event, typed and untyped.
 pub(crate) struct Seen<'a> {
     any: AnyEvent<'a>,
     /// The `Event<K>`.
@@ -60,9 +60,9 @@ impl<'a> Seen<'a> {
 }
 
 impl<K: Resource + 'static> Predicate<K> {
-    /// One that passes what `f` says yes to.
+    /// Passes events for which `f` returns true.
     pub fn new(f: impl Fn(&Event<K>) -> bool + Send + Sync + 'static) -> Self {
-        // An event of another type cannot come: what a watch is told has its type.
+        // A watch delivers only events of its type.
         Self::seen(move |seen| seen.typed.downcast_ref::<Event<K>>().is_none_or(&f))
     }
 
@@ -71,17 +71,17 @@ impl<K: Resource + 'static> Predicate<K> {
         self.admits_seen(&Seen::of(event))
     }
 
-    /// The same for a type that is known.
+    /// Makes a typed predicate of an untyped one.
     pub fn of(predicate: Predicate) -> Self {
         Self { admits: predicate.admits, of: PhantomData }
     }
 
-    /// Passes events about objects that `f` says yes to: for updates, about the new state.
+    /// Passes events about objects for which `f` returns true: of an update, the new state.
     pub fn object(f: impl Fn(&Object<K>) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| event.object().is_none_or(&f))
     }
 
-    /// Passes updates for which `f`, given old and new, says yes; and all else.
+    /// Passes updates for which `f` of old and new returns true, and all other events.
     pub fn updated(f: impl Fn(&Object<K>, &Object<K>) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| match event {
             Event::Updated { old, new } => f(old, new),
@@ -89,8 +89,8 @@ impl<K: Resource + 'static> Predicate<K> {
         })
     }
 
-    /// Passes additions that `f`, given whether the object was there when the handler began, says
-    /// yes to; and all else.
+    /// Passes additions for which `f` returns true, and all other events. The flag says whether the
+    /// object is in the handler's initial list.
     pub fn added(f: impl Fn(&Object<K>, bool) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| match event {
             Event::Added { object, in_initial_list } => f(object, *in_initial_list),
@@ -98,7 +98,7 @@ impl<K: Resource + 'static> Predicate<K> {
         })
     }
 
-    /// Passes deletions that `f` says yes to; and all else.
+    /// Passes deletions for which `f` returns true, and all other events.
     pub fn deleted(f: impl Fn(&Tombstone<K>) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| match event {
             Event::Deleted { tombstone } => f(tombstone),
@@ -116,17 +116,17 @@ impl<K> Predicate<K> {
         (self.admits)(seen)
     }
 
-    /// One that passes what `f` says yes to, of whatever type the object is.
+    /// Passes events for which `f` returns true, for objects of any type.
     pub fn any_event(f: impl Fn(&AnyEvent<'_>) -> bool + Send + Sync + 'static) -> Self {
         Self::seen(move |seen| f(&seen.any))
     }
 
-    /// [`object`](Self::object), of whatever type the object is.
+    /// [`object`](Self::object), for objects of any type.
     pub fn any_object(f: impl Fn(&dyn Observed) -> bool + Send + Sync + 'static) -> Self {
         Self::any_event(move |event| event.object().is_none_or(&f))
     }
 
-    /// Passes updates for which `f`, given old and new, says yes; and all else.
+    /// Passes updates for which `f` of old and new returns true, and all other events.
     fn changed(f: impl Fn(&dyn Observed, &dyn Observed) -> bool + Send + Sync + 'static) -> Self {
         Self::any_event(move |event| match event {
             AnyEvent::Updated { old, new } => f(*old, *new),
@@ -134,31 +134,31 @@ impl<K> Predicate<K> {
         })
     }
 
-    /// Drops updates that bring no news: resyncs, and relists of what is known.
+    /// Drops updates without a change: resyncs, and relists of known objects.
     pub fn resource_version_changed() -> Self {
         Self::changed(|old, new| old.resource_version() != new.resource_version())
     }
 
-    /// Drops updates that leave `metadata.generation` as it is: writes of the status, of most
+    /// Drops updates that do not change `metadata.generation`: writes of the status and of most
     /// metadata, and resyncs.
     ///
-    /// A deletion that waits for finalizers counts up the generation, and passes.
+    /// A deletion that waits for finalizers increases the generation, and so passes.
     pub fn generation_changed() -> Self {
         Self::changed(|old, new| old.skim().generation != new.skim().generation)
     }
 
-    /// Drops updates that leave the labels as they are.
+    /// Drops updates that do not change the labels.
     pub fn labels_changed() -> Self {
         Self::changed(|old, new| sorted(&old.skim().labels) != sorted(&new.skim().labels))
     }
 
-    /// Drops updates that leave the annotations as they are.
+    /// Drops updates that do not change the annotations.
     pub fn annotations_changed() -> Self {
         Self::changed(|old, new| sorted(&old.skim().annotations) != sorted(&new.skim().annotations))
     }
 
-    /// Passes events about objects whose labels `selector` matches: of updates, the new ones, so
-    /// that leaving the selector is not seen.
+    /// Passes events about objects whose labels match. Of an update the new labels count, so an
+    /// object that stops matching is not seen.
     pub fn labels(selector: Selector) -> Self {
         Self::any_object(move |object| {
             let skim = object.skim();
@@ -168,34 +168,34 @@ impl<K> Predicate<K> {
 }
 
 impl<K: 'static> Predicate<K> {
-    /// Passes what all of these pass; with none of them, everything. Asked in order, until one says
-    /// no.
+    /// Passes events that pass all of these; without predicates, every event. Evaluated in order,
+    /// until one returns false.
     pub fn all(predicates: impl IntoIterator<Item = Self>) -> Self {
         let predicates: Vec<Self> = predicates.into_iter().collect();
         Self::seen(move |seen| predicates.iter().all(|predicate| predicate.admits_seen(seen)))
     }
 
-    /// Passes what one of these passes; with none of them, nothing. Asked in order, until one says
-    /// yes.
+    /// Passes events that pass any of these; without predicates, no event. Evaluated in order,
+    /// until one returns true.
     pub fn any(predicates: impl IntoIterator<Item = Self>) -> Self {
         let predicates: Vec<Self> = predicates.into_iter().collect();
         Self::seen(move |seen| predicates.iter().any(|predicate| predicate.admits_seen(seen)))
     }
 
-    /// Passes what both pass. The second is not asked if the first says no.
+    /// Passes events that pass both. Short-circuits.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::seen(move |seen| self.admits_seen(seen) && other.admits_seen(seen))
     }
 
-    /// Passes what one of them passes. The second is not asked if the first says yes.
+    /// Passes events that pass either. Short-circuits.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self::seen(move |seen| self.admits_seen(seen) || other.admits_seen(seen))
     }
 
-    /// Passes what this does not: of [`generation_changed`](Self::generation_changed) also no
-    /// addition and no deletion (PRD-2).
+    /// Passes events that this one drops. So the negation of
+    /// [`generation_changed`](Self::generation_changed) drops additions and deletions (PRD-2).
     #[expect(
         clippy::should_implement_trait,
         reason = "beside `and` and `or` it reads better than an operator"

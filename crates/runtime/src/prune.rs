@@ -1,24 +1,24 @@
-//! An owner's children, declared as a set: what is declared is made so, and what is not declared
-//! any more goes.
+//! Declares an owner's children as a set: creates and updates what is declared, and deletes the
+//! rest.
 //!
 //! # Theory
 //!
-//! One run compares two sets of objects of one type: those that are *declared*, by key, and those
-//! that *exist* and are the owner's. An object is the owner's if its controller reference has the
-//! owner's uid; whose name is the same but whose uid is another's was another owner, and is left
-//! alone.
+//! A run compares two sets of objects of one type: the *declared* ones, by key, and the *existing*
+//! ones that the owner controls. An owner controls an object if the object's controller reference
+//! has the owner's uid. A reference with the owner's name and another uid is to a previous owner,
+//! and the object is left alone.
 //!
-//! | declared | exists, and is controlled by | what is done                                        |
+//! | declared | existing object controlled by | what is done                                       |
 //! |----------|------------------------------|-----------------------------------------------------|
-//! | yes      | nothing, or nobody, or the owner | made so, under the owner's reference                |
-//! | yes      | another                      | an error; the other's object is not touched         |
-//! | no       | the owner                    | deleted, if it is still the one that was seen (uid) |
-//! | no       | nobody, or another           | nothing                                             |
+//! | yes      | no object, or no controller, or the owner | written, with the owner's reference    |
+//! | yes      | another                      | an error; the object is not changed                 |
+//! | no       | the owner                    | deleted, if it still has the uid that was seen      |
+//! | no       | no controller, or another    | nothing                                             |
 //!
-//! First all that is declared is written, in order; the rest is deleted only if that succeeded, so
-//! that what replaces a child is there before the child goes. What is being deleted already is not
-//! deleted again. A run that changed nothing writes nothing, but for applied children: whether an
-//! apply changes anything only the server can tell.
+//! All declared children are written first, in order. The others are deleted only if that
+//! succeeded, so that a replacement exists before a child is deleted. Children that are already
+//! being deleted are skipped. A run without changes writes nothing, except applied children: only
+//! the server knows whether an apply changes anything.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -39,24 +39,24 @@ use crate::{
     upsert::{UpsertError, Upserted, make_of, put},
 };
 
-/// How many children are written or deleted at once, at most: 16. A pass is one of many.
+/// How many children are written or deleted concurrently, at most: 16. Other passes run too.
 pub const PRUNE_CONCURRENCY_MAX: usize = 16;
 
-/// What one child is to be.
+/// A declared child.
 #[must_use = "a child is made by `Prune::run`"]
 pub enum Child<K> {
     /// By server-side apply. The controller's reference is added.
     Apply(Apply<K>),
-    /// As [`create_or_update`](crate::create_or_update): from what exists, if anything does. The
+    /// As [`create_or_update`](crate::create_or_update): from the existing object, if any. The
     /// controller's reference is added. The type must be cached.
     Make(Request, Make<K>),
 }
 
-/// Makes an object of what exists.
+/// Makes the desired object from the existing one.
 type Make<K> = Box<dyn FnOnce(Option<K>) -> K + Send>;
 
 impl<K> Child<K> {
-    /// A child that is made of what exists, if anything does; see
+    /// A child made from the existing object, if any; see
     /// [`create_or_update`](crate::create_or_update).
     pub fn make(key: Request, make: impl FnOnce(Option<K>) -> K + Send + 'static) -> Self {
         Self::Make(key, Box::new(make))
@@ -85,8 +85,8 @@ impl<K: Resource> fmt::Debug for Child<K> {
     }
 }
 
-/// The children of one type of one owner. See the module's theory: [`run`](Self::run) makes them
-/// the declared ones.
+/// The children of one type of one owner. [`run`](Self::run) makes them match the declared ones;
+/// see the module's theory.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -111,48 +111,48 @@ pub struct Prune<O> {
     propagation: PropagationPolicy,
 }
 
-/// What a run did, by key.
+/// The results of a run, by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pruned {
-    /// Those that did not exist.
+    /// Created children.
     pub created: Vec<Request>,
-    /// Those that were different.
+    /// Changed children.
     pub updated: Vec<Request>,
-    /// Those that were as declared.
+    /// Unchanged children.
     pub unchanged: Vec<Request>,
-    /// Those that were applied.
+    /// Applied children.
     pub applied: Vec<Request>,
-    /// Those that were declared no more.
+    /// Deleted children.
     pub deleted: Vec<Request>,
 }
 
-/// Why a run failed. What it did before stays.
+/// Why a run failed. Earlier writes of the run stay.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PruneError {
-    /// Two children are declared under one key.
+    /// Two children are declared with one key.
     #[error("{0} is declared twice")]
     Twice(Request),
-    /// A child cannot be the owner's.
-    #[error("own {key}")]
+    /// The owner cannot own this child.
+    #[error("set the owner of {key}")]
     Owner {
         /// The child.
         key: Request,
-        /// Why not.
+        /// The reason.
         #[source]
         source: OwnerError,
     },
-    /// A child could not be written: nothing was deleted.
-    #[error("make {key}")]
+    /// A child could not be written. Nothing was deleted.
+    #[error("write {key}")]
     Make {
         /// The child.
         key: Request,
-        /// Why not.
+        /// The reason.
         #[source]
         source: UpsertError,
     },
-    /// What exists could not be read, or a child not deleted.
+    /// The existing children could not be read, or one could not be deleted.
     #[error(transparent)]
     Client(#[from] ClientError),
 }
@@ -173,35 +173,35 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         })
     }
 
-    /// Only children with such labels are looked at: an owner may have several sets of one type.
-    /// What is declared should match.
+    /// Considers only children with matching labels, if an owner has several sets of one type. The
+    /// declared children should match.
     pub fn labels(mut self, selector: Selector) -> Self {
         self.selector = selector;
         self
     }
 
-    /// How many are written or deleted at once; at most [`PRUNE_CONCURRENCY_MAX`]. Default: one, in
-    /// the order in which they are declared.
+    /// How many children are written or deleted concurrently; at most [`PRUNE_CONCURRENCY_MAX`].
+    /// Default: one, in the order of the declaration.
     pub fn concurrency(mut self, n_children: usize) -> Self {
         self.concurrency = n_children.clamp(1, PRUNE_CONCURRENCY_MAX);
         self
     }
 
-    /// How the children's own dependents go. Default: in the background.
+    /// The propagation policy of deletions. Default: background.
     pub fn propagation(mut self, policy: PropagationPolicy) -> Self {
         self.propagation = policy;
         self
     }
 
-    /// Makes the owner's children of this type the declared ones.
+    /// Makes the owner's children of this type match the declared ones.
     ///
-    /// What exists is read from the cache, as it shows this client's own writes, or from the server
-    /// if the type is not cached. Dropping the future leaves it open which of the writes under way
-    /// were done; the next run goes on from there.
+    /// Existing children are read from the cache, including this client's own writes, or from the
+    /// server if the type is not cached. If the future is dropped, pending writes may or may not be
+    /// done; the next run continues from there.
     ///
     /// # Errors
     ///
-    /// See [`PruneError`]. A conflict means that the cache was behind: come back.
+    /// See [`PruneError`]. A conflict means that the cache was behind: retry.
     pub async fn run<K: Cacheable + Clone + Serialize, C: Into<Child<K>>>(
         &self,
         api: &Api<K>,
@@ -236,7 +236,7 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         Ok(pruned)
     }
 
-    /// Makes one child what it is to be; nothing is said of what an apply did.
+    /// Writes one child; for an apply, the result is not classified.
     async fn write<K: Cacheable + Clone + Serialize>(
         &self,
         api: &Api<K>,
@@ -246,7 +246,7 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         let refused = |source| PruneError::Owner { key: key.clone(), source };
         match child {
             Child::Apply(apply) => {
-                // The type's cache may not be there; then the server refuses a second controller.
+                // The type may not be cached. Then the server refuses a second controller.
                 let cached = api.lister_of(&key.namespace).ok();
                 if let Some(existing) =
                     cached.and_then(|lister| lister.get_key(&key).ok().flatten())
@@ -275,7 +275,7 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         }
     }
 
-    /// Whether a child is the owner's, or may be.
+    /// Whether the owner controls a child or may take it over.
     fn check<K: Resource>(&self, child: &K) -> Result<(), OwnerError> {
         match controller_of(child) {
             Some(other) if !same(other, &self.reference) || other.uid != self.reference.uid => {
@@ -336,7 +336,7 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         }
     }
 
-    /// Deletes a child if it is still the same object; gives its key if it was there.
+    /// Deletes a child if its uid is unchanged; returns its key if it existed.
     async fn delete<K: Cacheable>(
         &self,
         api: &Api<K>,
@@ -350,14 +350,14 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         };
         match api.delete(&child.key, &params).await {
             Ok(()) => Ok(Some(child.key)),
-            // Another object has its name: that one is gone.
+            // Another object has its name: the child is gone.
             Err(error) if error.is_conflict() => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-/// A child that exists.
+/// An existing child.
 struct Existing {
     key: Request,
     uid: Arc<str>,
@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn child_is_anothers_by_uid_as_well_as_by_name() {
+    fn child_with_another_owner_uid_is_not_controlled_even_if_the_name_is_equal() {
         let mut owner = ConfigMap::default();
         owner.metadata.name = Some("owner".into());
         owner.metadata.namespace = Some("default".into());
@@ -383,10 +383,10 @@ mod tests {
         prune.own(&mut child).unwrap();
         assert_eq!(child.metadata.owner_references.as_ref().unwrap().len(), 1);
         prune.check(&child).unwrap();
-        // The child of an owner of that name that was there before.
+        // The child of a previous owner of the same name.
         child.metadata.owner_references.as_mut().unwrap()[0].uid = "0".into();
         assert!(matches!(prune.own(&mut child), Err(OwnerError::AlreadyOwned { .. })));
-        // An owner that does not control is no obstacle.
+        // An owner without the controller flag is no conflict.
         child.metadata.owner_references.as_mut().unwrap()[0].controller = None;
         prune.own(&mut child).unwrap();
         assert_eq!(child.metadata.owner_references.unwrap().len(), 2);

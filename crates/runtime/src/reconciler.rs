@@ -1,4 +1,4 @@
-//! The function that makes the world fit an object, and what it may answer.
+//! The reconciler trait, and its results.
 
 mod object;
 
@@ -9,26 +9,26 @@ pub use self::object::{ForObject, ObjectReconciler, for_object, for_object_with}
 pub use crate::error::BoxError;
 use crate::{context::Context, error::causes, request::Request};
 
-/// Makes the world fit one object, each time it is called.
+/// Brings the actual state of one object to the desired one.
 ///
-/// It is called when the object may have changed, and again whenever it asked for that; a call may
-/// come twice or for an object that is gone. So it reads the present state, and every step it takes
-/// may have been taken already. Different keys are reconciled at the same time, by as many workers
-/// as the controller has; one key never is.
+/// Called when the object may have changed, and when an earlier call asked for it. A call may be
+/// repeated, or come for an object that is gone. So it reads the current state, and each of its
+/// steps must be idempotent. Different keys are reconciled concurrently, by as many workers as the
+/// controller has; one key never is.
 ///
 /// Every `Fn(R, Context) -> impl Future<Output = Result<Action, E>>` is a reconciler.
 ///
-/// When the controller stops, a call that runs is let finish, until the manager's deadline;
-/// [`Context::stopping`] tells it to hurry.
+/// When the controller stops, running calls may finish, until the manager's deadline.
+/// [`Context::stopping`] is cancelled then.
 pub trait Reconciler<R = Request>: Send + Sync + 'static {
-    /// Why a pass failed: an error enum, `anyhow::Error`, `BoxError`.
+    /// The error of a failed pass: an error enum, `anyhow::Error`, `BoxError`.
     type Error: Into<BoxError>;
 
-    /// One pass over the object that `request` names.
+    /// Reconciles the object that `request` names.
     ///
     /// # Errors
     ///
-    /// An error repeats the pass with back-off, unless a [`Terminal`] is among its causes.
+    /// An error is retried with back-off, unless a [`Terminal`] is in its source chain.
     fn reconcile(
         &self,
         request: R,
@@ -55,43 +55,43 @@ where
 
 /// What a controller does with a key after a pass.
 ///
-/// | the pass ended with                 | failures counted for the key | the key comes back            | counted as      |
+/// | the pass ended with                 | failures counted for the key | the key is reconciled again   | counted as      |
 /// |-------------------------------------|------------------------------|-------------------------------|-----------------|
-/// | [`Action::await_change`]            | forgotten                    | when something changes        | `success`       |
-/// | [`Action::requeue_after`] above zero | forgotten                   | after that time, or a change  | `requeue_after` |
-/// | [`Action::requeue_after`] zero      | forgotten                    | when something changes        | `success`       |
+/// | [`Action::await_change`]            | reset                        | at a change                   | `success`       |
+/// | [`Action::requeue_after`] above zero | reset                       | after that time, or at a change | `requeue_after` |
+/// | [`Action::requeue_after`] zero      | reset                        | at a change                   | `success`       |
 /// | [`Action::requeue`]                 | one more                     | with back-off, or at a change | `requeue`       |
 /// | an error, a panic, a time-out       | one more                     | with back-off, or at a change | `error`         |
-/// | a [`Terminal`] error                | as they were                 | when something changes        | `error`, `terminal` |
+/// | a [`Terminal`] error                | unchanged                    | at a change                   | `error`, `terminal` |
 ///
-/// A change that comes during the pass causes one more pass at once in every row, instead of the
-/// delay. In the rows that bring the key back by themselves it keeps the priority that it was
-/// handed out with, unless [`Action::priority`] or [`AtPriority`] names another.
+/// In every row, a change during the pass causes one more pass at once, instead of the delay. A key
+/// that is requeued keeps the priority it was handed out with, unless [`Action::priority`] or
+/// [`AtPriority`] names another.
 ///
-/// "One more" is also "given up" when the key may not fail more often: see
-/// [`max_attempts`](crate::RateLimits::max_attempts). A time-out
-/// [drops](crate::ControllerBuilder::reconcile_timeout) the pass, so that, unlike in
-/// controller-runtime, what it would have returned is nothing.
+/// Where the table says "one more", the key may instead be given up after
+/// [`max_attempts`](crate::RateLimits::max_attempts). A
+/// [time-out](crate::ControllerBuilder::reconcile_timeout) drops the pass, so unlike in
+/// controller-runtime its result is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "an action does nothing unless the reconciler returns it"]
 #[non_exhaustive]
 pub struct Action {
-    /// When to come back.
+    /// When to reconcile the key again.
     pub requeue: Requeue,
-    /// The priority to come back with; `None` keeps the one that the key was handed out with.
+    /// The priority of the requeue; `None` keeps the one that the key was handed out with.
     pub priority: Option<i32>,
 }
 
-/// When a key comes back after a pass that succeeded.
+/// When a key is reconciled again after a pass that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Requeue {
-    /// When something changes.
+    /// At a change only.
     #[default]
     Never,
-    /// After this time at the latest.
+    /// After this time, or at a change.
     After(Duration),
-    /// As if the pass had failed: with back-off.
+    /// With back-off, as after a failure.
     RateLimited,
 }
 
@@ -100,42 +100,41 @@ impl Action {
         Self { requeue, priority: None }
     }
 
-    /// The object is as it should be: come back when something changes.
+    /// Done: reconcile again at a change.
     pub fn await_change() -> Self {
         Self::new(Requeue::Never)
     }
 
-    /// Come back after `delay`, or when something changes.
+    /// Reconcile again after `delay`, or at a change.
     pub fn requeue_after(delay: Duration) -> Self {
         Self::new(Requeue::After(delay))
     }
 
-    /// Come back soon, with a wait that doubles each time in a row, although nothing failed.
+    /// Reconcile again with back-off, which doubles each time in a row, although nothing failed.
     pub fn requeue() -> Self {
         Self::new(Requeue::RateLimited)
     }
 
-    /// The same, coming back with this priority: the higher, the sooner. It counts where the key
-    /// comes back by itself; a change gives its own priority, and of two the higher holds.
+    /// Sets the priority of the requeue; higher goes first. It applies to the requeue only. A
+    /// change adds the key with its own priority, and the higher of the two applies.
     pub fn priority(self, priority: i32) -> Self {
         Self { priority: Some(priority), ..self }
     }
 }
 
-/// An error that repeating cannot mend: the key is left alone until something changes.
+/// An error that a retry cannot fix: the key is not reconciled until a change.
 ///
-/// Recognized anywhere among the causes of what a reconciler returns, that is, by walking
-/// `source()`: hold it in an enum with `#[source]`, for `#[error(transparent)]` hides it. It
-/// displays as the error it wraps.
+/// Found anywhere in the chain of `source()` of the returned error. In an enum, mark the field
+/// `#[source]`: `#[error(transparent)]` hides it. Displays as the wrapped error.
 pub struct Terminal(BoxError);
 
 impl Terminal {
-    /// Marks `error` as not worth repeating.
+    /// Marks `error` as not to be retried.
     pub fn new(error: impl Into<BoxError>) -> Self {
         Self(error.into())
     }
 
-    /// The error that was marked.
+    /// The wrapped error.
     pub fn get_ref(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.0
     }
@@ -167,28 +166,28 @@ pub fn is_terminal(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-/// An error whose key comes back with another priority than it had: what [`Action::priority`] is to
-/// a success.
+/// An error whose key is retried with another priority: the counterpart of [`Action::priority`] for
+/// failures.
 ///
-/// Recognized anywhere among the causes, as [`Terminal`] is; the outermost counts. It displays as
-/// the error it wraps.
+/// Found anywhere in the source chain, as [`Terminal`]; the outermost one applies. Displays as the
+/// wrapped error.
 pub struct AtPriority {
     priority: i32,
     error: BoxError,
 }
 
 impl AtPriority {
-    /// `error`, to be retried at `priority`.
+    /// `error`, retried at `priority`.
     pub fn new(priority: i32, error: impl Into<BoxError>) -> Self {
         Self { priority, error: error.into() }
     }
 
-    /// The error that was wrapped.
+    /// The wrapped error.
     pub fn get_ref(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.error
     }
 
-    /// The priority to retry at.
+    /// The priority of the retry.
     pub fn priority(&self) -> i32 {
         self.priority
     }
@@ -212,7 +211,7 @@ impl Error for AtPriority {
     }
 }
 
-/// The priority that an error asks for.
+/// The priority that an error asks for, if any.
 pub(crate) fn priority_of(error: &(dyn Error + 'static)) -> Option<i32> {
     causes(error).find_map(|error| error.downcast_ref::<AtPriority>()).map(AtPriority::priority)
 }

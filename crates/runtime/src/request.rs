@@ -1,15 +1,15 @@
-//! What a reconciler is asked to look at.
+//! Keys of controllers.
 
 use std::{fmt, hash::Hash};
 
-/// The namespace and name of an object: what controllers queue and reconcilers are given. Its kind
-/// is the controller's.
+/// The namespace and name of an object: the key that controllers queue and reconcilers get. The
+/// kind is the controller's.
 pub type Request = setpoint_informer::Key;
 
-/// What a controller may queue instead of a [`Request`]: for example one that names a cluster too.
-/// Implemented for every type that fits.
+/// The type of a controller's keys, if not [`Request`]: for example, one that names a cluster too.
+/// Implemented for every suitable type.
 ///
-/// `Display` is how it is written in logs.
+/// `Display` is its text in logs.
 pub trait RequestKey:
     Clone + Eq + Hash + fmt::Debug + fmt::Display + Send + Sync + 'static
 {

@@ -1,4 +1,4 @@
-//! What a manager runs beside controllers.
+//! Tasks that a manager runs besides controllers.
 
 use std::{fmt, future::Future};
 
@@ -7,17 +7,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::BoxError;
 
-/// A task for a [`Manager`](crate::Manager): what it does, and when it may run.
+/// A task for a [`Manager`](crate::Manager), and when it runs.
 ///
-/// It runs until its token is cancelled, or until its work is done: an early success is fine and it
-/// is not started again; an error stops the manager (MGR-8).
+/// It runs until its token is cancelled or its work is done. Returning early with success is fine,
+/// and it is not restarted. An error stops the manager (MGR-8).
 ///
 /// | made by      | starts                                                          | stops                     |
 /// |--------------|-----------------------------------------------------------------|---------------------------|
-/// | [`new`]      | when this process is the leader, as controllers do              | before the caches         |
+/// | [`new`]      | when this process is elected, as controllers do                 | before the caches         |
 /// | [`new`] with [`needs_leader`]`(false)` | when the caches have synced            | before the leader's tasks |
-/// | [`warm_up`]  | before the election; told when this process has been elected    | before the caches         |
-/// | [`webhooks`] | before the caches, which may need it to convert what they list  | after the caches          |
+/// | [`warm_up`]  | before the election; is notified when this process is elected   | before the caches         |
+/// | [`webhooks`] | before the caches, whose lists may need conversion webhooks     | after the caches          |
 /// | [`server`]   | first                                                           | last                      |
 ///
 /// [`new`]: Self::new
@@ -31,33 +31,33 @@ pub struct Runnable {
     pub(crate) run: Run,
 }
 
-/// When a member runs: the groups of MGR-1 to 6.
+/// The groups of MGR-1 to 6, in the order in which they start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
     /// HTTP servers.
     Server,
-    /// Servers of admission and conversion.
+    /// Admission and conversion webhooks.
     Webhook,
-    /// What runs in every replica.
+    /// Tasks of every replica.
     Other,
-    /// What gets ready in every replica, and works on the leader.
+    /// Tasks that warm up in every replica and work on the leader.
     WarmUp,
-    /// What runs on the leader.
+    /// Tasks of the leader.
     Leader,
 }
 
 pub(crate) type Run = Box<dyn FnOnce(Start) -> BoxFuture<'static, Result<(), BoxError>> + Send>;
 
-/// What a member is started with.
+/// The arguments that a member is started with.
 pub(crate) struct Start {
     pub(crate) stop: CancellationToken,
-    /// The member may do its group's work: this process was elected, or is to do work that needs no
-    /// leader.
+    /// Cancelled when the member may do its group's work: this process was elected, or the work
+    /// needs no leader.
     pub(crate) go: CancellationToken,
 }
 
 impl Runnable {
-    /// A task that runs on the leader only; with no election, that is every process (MGR-6).
+    /// A task that runs on the leader only. Without an election, every process leads (MGR-6).
     pub fn new<Fut>(run: impl FnOnce(CancellationToken) -> Fut + Send + 'static) -> Self
     where
         Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
@@ -65,7 +65,7 @@ impl Runnable {
         Self::of(Group::Leader, run)
     }
 
-    /// A server: started first, stopped last (MGR-1). It should have bound its port before.
+    /// A server: started first, stopped last (MGR-1). Bind its port before.
     pub fn server<Fut>(run: impl FnOnce(CancellationToken) -> Fut + Send + 'static) -> Self
     where
         Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
@@ -82,9 +82,9 @@ impl Runnable {
         Self::of(Group::Webhook, run)
     }
 
-    /// A task that gets ready before the election, so that it can work at once when this process is
-    /// elected, which the second argument tells (MGR-5). Nobody waits for it: the election goes on
-    /// meanwhile (MGR-7).
+    /// A task that warms up before the election, so that it can work as soon as this process is
+    /// elected: the second argument is cancelled then (MGR-5). The election does not wait for it
+    /// (MGR-7).
     pub fn warm_up<Fut>(
         run: impl FnOnce(CancellationToken, Elected) -> Fut + Send + 'static,
     ) -> Self
@@ -95,8 +95,8 @@ impl Runnable {
         Self { group: Group::WarmUp, run }
     }
 
-    /// Whether a plain task runs on the leader only, which is the default. Otherwise it runs in
-    /// every replica (MGR-4). Changes nothing about servers and tasks with a warm-up.
+    /// Whether a task made by [`new`](Self::new) runs on the leader only. Default: yes. Otherwise
+    /// it runs in every replica (MGR-4). No effect on servers, webhooks and tasks with a warm-up.
     pub fn needs_leader(mut self, needs_leader: bool) -> Self {
         self.group = match (self.group, needs_leader) {
             (Group::Leader, false) => Group::Other,
@@ -120,8 +120,8 @@ impl fmt::Debug for Runnable {
     }
 }
 
-/// Whether a manager's leader-only members have been started: it was elected, or there is no
-/// election (LE-17). Cheap to clone. It never reverts: a manager that has lost its leadership ends.
+/// Whether a manager's leader-only members have started: it was elected, or there is no election
+/// (LE-17). Cheap to clone. Never reverts: a manager that loses its leadership ends.
 #[derive(Debug, Clone)]
 pub struct Elected(CancellationToken);
 
@@ -135,8 +135,7 @@ impl Elected {
         self.0.is_cancelled()
     }
 
-    /// Waits until they have been started; for ever if that never comes. Cancel safe: it only
-    /// looks.
+    /// Waits until they have been started, possibly for ever. Cancel safe: it only observes.
     pub async fn wait(&self) {
         self.0.cancelled().await;
     }

@@ -1,17 +1,17 @@
-//! One controller on several replicas: each key is reconciled by one of them.
+//! Sharding: one controller on several replicas, where each key is reconciled by one of them.
 //!
 //! # Theory
 //!
-//! Each replica holds a Lease of its own; a label says which group it belongs to. The replicas
-//! whose Leases exist are the *members*. Among any set of members, a key is won by the one with the
-//! highest weight, `XXH3-64(key, seed = XXH3-64(member))` (rendezvous hashing): the same in every
-//! process and version, and when a member comes or goes, only the keys that it wins move.
+//! Each replica holds its own Lease, with a label that names its group. The replicas whose Leases
+//! exist are the *members*. Of a set of members, the one with the highest weight wins a key:
+//! `XXH3-64(key, seed = XXH3-64(member))` (rendezvous hashing). It is the same in every process and
+//! version. When a member joins or leaves, only the keys that it wins move.
 //!
-//! Replicas see members come and go at different moments, so knowing who wins is not enough. Each
-//! member therefore publishes, in an annotation of its Lease, the set of members that it has
-//! *acknowledged*. That is a promise:
+//! Replicas see members join and leave at different times, so knowing the winner is not enough.
+//! Each member therefore publishes, in an annotation of its Lease, the set of members that it has
+//! *acknowledged*. This is a promise:
 //!
-//! > From this publication to the next, I begin no pass over a key that I do not win among these,
+//! > From this publication to the next, I start no pass over a key that I do not win among these,
 //! > and none is running.
 //!
 //! ```text
@@ -31,69 +31,63 @@
 //!
 //! # Why no key is reconciled by two
 //!
-//! Suppose `r` and `m` both may run `k` at one moment. Both their Leases exist then (see below),
-//! and the promise that each Lease carries gives `k` to its holder, by 2. Let each have carried
-//! such promises without interruption since `p(r)` and `p(m)` in the server's order of writes, and
-//! let `p(r)` be the earlier. By 2, `m` has seen in its watch a promise of its own from `p(m)` or
-//! later. A watch tells the changes of Leases in the server's order, so the same view holds `r`'s
-//! Lease as it was at `p(m)` or later: with a promise that gives `k` to `r`. By 3, `m` may not run
-//! `k`. That both had the *same* set is nowhere assumed.
+//! Suppose `r` and `m` both may run `k` at one time. Both their Leases exist then (see below), and
+//! by 2 the promise in each Lease gives `k` to its holder. Let each Lease have carried such
+//! promises without interruption since `p(r)` and `p(m)`, in the server's order of writes, and let
+//! `p(r)` be the earlier. By 2, `m` has seen in its watch its own promise from `p(m)` or later. A
+//! watch delivers changes in the server's order, so the same view has `r`'s Lease at `p(m)` or
+//! later, with a promise that gives `k` to `r`. By 3, `m` may not run `k`. The proof does not
+//! assume that both had the *same* set.
 //!
-//! A Lease is removed by its holder when it leaves and its passes have ended, or by others when it
-//! has not changed for its duration. Then the removal names the version that they saw last: a
-//! renewal that they have not seen makes it fail. So at the removal a duration has passed since
-//! they saw the last renewal, which is after it was sent, and the holder's deadline has passed
-//! before.
+//! A Lease is deleted by its holder, when it leaves and its passes have ended, or by others, when
+//! it has not changed for its duration. Others delete the version that they saw last, so an unseen
+//! renewal makes the deletion fail. So at the deletion, a full duration has passed since they saw
+//! the last renewal, which was sent before that. The holder's deadline has passed by then.
 //!
 //! # What moves, and when
 //!
-//! | event  | what moves                | how long its keys rest                                                             |
+//! | event  | keys that move            | time without an owner                                                              |
 //! |--------|---------------------------|------------------------------------------------------------------------------------|
-//! | join   | the keys the newcomer wins | until their present owners have ended their passes and published: a few round trips |
-//! | leave  | the keys it owned          | until the others have seen its Lease go, and published                              |
-//! | crash  | the keys it owned          | the lease duration more, 15 s                                                       |
+//! | join   | the keys the new member wins | until their owners have ended their passes and published: a few round trips      |
+//! | leave  | the keys it owned          | until the others have seen its Lease deleted, and published                         |
+//! | crash  | the keys it owned          | as a leave, plus the lease duration, 15 s                                           |
 //!
-//! All other keys go on meanwhile. A pass that does not end holds up the keys that its member loses
-//! at that event, not others: give passes a time-out. Keys that a replica gains are queued there,
-//! with the cause [`HandOver`](crate::explain::Cause::HandOver), out of its caches, and out of the
-//! last [`REFUSED_KEYS_MAX`] keys that were queued while they were another's: so the deletion of an
-//! object is told to the new owner too, if the old one has not come to it.
+//! All other keys are unaffected. A pass that does not end delays the keys that its member loses at
+//! that event, not others: set a time-out for passes. Keys that a replica gains are queued there
+//! with the cause [`HandOver`](crate::explain::Cause::HandOver). They come from its caches, and
+//! from the last [`REFUSED_KEYS_MAX`] keys that were queued while another replica owned them. So
+//! the new owner also learns of deletions that the old one did not handle.
 //!
-//! # What remains
+//! # Limits
 //!
-//! - What [`fence`](crate::fence) names: bytes on the wire, reads, effects that are no requests,
+//! - The limits of [`fence`](crate::fence): bytes on the wire, reads, effects other than requests,
 //!   the rate of clocks, suspend.
-//! - A write that its pass gave up (a time-out, a future that was dropped) may still be on the wire
-//!   when the pass has ended, and its key moves then. Requests that are awaited hold the key.
-//! - Every replica caches all objects and looks at every event: what is divided is the work of
-//!   reconciling. Shards of a watch by the server's own selector are not used here.
-//! - A Lease that somebody deletes by hand, while its member lives, takes the promise with it:
-//!   until the member sees that, at its next renewal or by the watch, another may run its keys. Who
-//!   may delete Leases of the group should be the group.
-//! - Delays ([`Action::requeue_after`](crate::Action::requeue_after)) and back-offs stay where they
-//!   were set: a key that moves is reconciled at once by its new owner, and again by none for its
-//!   old delay.
-//! - Keys that come over a [`channel`](crate::ControllerBuilder::channel) are not in any cache.
-//!   Give them to every replica; all but the owner refuse them, and a hand-over brings them again
-//!   only as the last refused keys do.
+//! - A write that its pass abandoned (a time-out, a dropped future) may still be on the wire after
+//!   the pass has ended and its key has moved. Awaited requests hold the key.
+//! - Every replica caches all objects and handles every event; only reconciling is divided. The
+//!   server's own selectors for sharded watches are not used.
+//! - Deleting a member's Lease by hand deletes its promise: until the member notices, at its next
+//!   renewal or by the watch, another may run its keys. Only the group should be permitted to
+//!   delete its Leases.
+//! - Delays ([`Action::requeue_after`](crate::Action::requeue_after)) and back-offs do not move:
+//!   the new owner reconciles a key at once, and the old delay is dropped.
+//! - Keys of a [`channel`](crate::ControllerBuilder::channel) are not in any cache. Send them to
+//!   every replica. All but the owner refuse them, and a hand-over returns them only if they are
+//!   among the last refused keys.
 
-mod attach;
-mod claim;
 mod gate;
 mod member;
 mod options;
+mod ownership;
 mod promise;
 mod roster;
-mod standing;
 mod state;
-mod weight;
 
-pub(crate) use self::attach::Attached;
-pub(crate) use self::gate::{Gate, GatePass};
+pub(crate) use self::gate::{Attached, Gate, GatePass};
 use self::member::Member;
 pub use self::{
     gate::REFUSED_KEYS_MAX,
     options::{MEMBERS_MAX, ShardOptions, Sharded},
+    promise::{owner, weight},
     state::ShardView,
-    weight::{owner, weight},
 };

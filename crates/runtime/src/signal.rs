@@ -1,4 +1,4 @@
-//! Ending a program politely.
+//! Stops a program at SIGINT and SIGTERM.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 /// Cancels `stop` at the first SIGINT or SIGTERM (elsewhere than on Unix: Ctrl-C), and exits with
 /// status 1 at the second.
 ///
-/// To be run beside what it stops, by a program's main function. A program that runs a manager
-/// alone has [`Manager::run_until_signal`](crate::Manager::run_until_signal).
+/// Run it beside what it stops, in `main`. A program that only runs a manager can use
+/// [`Manager::run_until_signal`](crate::Manager::run_until_signal).
 ///
 /// ```no_run
 /// # use setpoint_runtime::{Manager, cancel_on_signal};
@@ -22,12 +22,11 @@ use tokio_util::sync::CancellationToken;
 /// # }
 /// ```
 ///
-/// Run twice, each listens for itself: nothing is taken from the other, and the second signal exits
-/// all the same.
+/// It can run several times: each instance gets all signals, and the second signal still exits.
 ///
 /// # Errors
 ///
-/// The signals cannot be listened to. Otherwise it never returns.
+/// Signal handlers cannot be installed. Otherwise it never returns.
 pub async fn cancel_on_signal(stop: CancellationToken) -> io::Result<std::convert::Infallible> {
     let mut signals = Signals::new()?;
     signals.next().await?;
@@ -55,7 +54,7 @@ impl Signals {
 
     async fn next(&mut self) -> io::Result<()> {
         tokio::select! {
-            // Cancel safe: a dropped `recv` has taken nothing.
+            // Cancel safe: a dropped `recv` takes nothing.
             _ = self.interrupt.recv() => {}
             // Cancel safe: as above.
             _ = self.terminate.recv() => {}

@@ -2,57 +2,45 @@
 //!
 //! # Theory
 //!
-//! | source                                                     | has synced when                                    | tells the queue              |
+//! | source                                                     | has synced when                                    | adds keys through            |
 //! |------------------------------------------------------------|----------------------------------------------------|------------------------------|
-//! | a [`Watch`] of a cached type, or of a given informer       | its cache has, and its handler was told of what is there | through an [`EventHandler`] |
-//! | a channel                                                  | at once                                            | what it receives             |
-//! | a [`Source`] of somebody else's, or a function ([`source_fn`]) | its start has returned                         | through a [`KeySink`]        |
+//! | a [`Watch`] of a cached type, or of a given informer       | its cache has synced, and its handler got the existing objects | an [`EventHandler`] |
+//! | a channel                                                  | at once                                            | a map function               |
+//! | a custom [`Source`], or a function ([`source_fn`])         | its start has returned                             | a [`KeySink`]                |
 //!
-//! A function of the user that panics loses no event:
+//! If a user's function panics, no event is lost:
 //!
-//! | it is                              | the event                                                                          |
+//! | function                           | the event                                                                          |
 //! |------------------------------------|-------------------------------------------------------------------------------------|
-//! | a predicate, or a filter           | passes: the object's own key, or those that the handler makes of it, are added      |
-//! | an event handler, or a mapping     | is handled again after a second, and then with back-off; others go on               |
+//! | a predicate, or a filter           | passes: the object's own key, or the keys that the handler adds, are queued         |
+//! | an event handler, or a map         | is handled again after a second, and then with back-off; others are not delayed     |
 //!
-//! [`SourceStatus`] counts panics and says the last one.
+//! [`SourceStatus`] counts panics and holds the last message.
 //!
-//! All sources of a controller start together; its workers start when all have synced. Watches may
-//! come and go after that: [`Watches`]. When the controller ends, its handlers leave the informers,
-//! and what its sources left running is dropped.
+//! All sources of a controller start together. Its workers start when all have synced. After that,
+//! watches can be added and removed: [`Watches`]. When the controller ends, its handlers are
+//! removed from the informers, and its sources' tasks are dropped.
 
-mod channel;
-mod enqueue;
-mod error;
+mod external;
 mod feed;
-mod foreign;
 mod handler;
-mod handler_fns;
-mod owner;
 mod retry;
 mod set;
-mod sink;
 mod watch;
 mod watches;
 
 pub(crate) use self::{
-    channel::Channel,
+    external::{Channel, DynSource, External},
     feed::Unbound,
-    foreign::{DynSource, Foreign},
-    handler::{Mapped, MappedByIndex, MappedObjects, MappedWith},
-    owner::Owner,
+    handler::{Mapped, MappedByIndex, MappedObjects, MappedWith, Owner},
     retry::Retries,
-    set::{Awaited, Sources, Unshown},
+    set::{Awaited, LaggingCache, Sources},
 };
 pub use self::{
-    enqueue::Enqueue,
-    error::{IndexRefused, WatchError},
-    foreign::{Source, SourceFn, SourceRun, source_fn},
-    handler::EventHandler,
-    handler_fns::HandlerFns,
+    external::{KeySink, Source, SourceFn, SourceRun, source_fn},
+    handler::{Enqueue, EventHandler, HandlerFns},
     retry::RETRIED_OBJECTS_MAX,
     set::SourceStatus,
-    sink::KeySink,
     watch::Watch,
-    watches::{WatchHandle, Watches},
+    watches::{IndexRefused, WatchError, WatchHandle, Watches},
 };

@@ -1,28 +1,28 @@
-//! Passes as spans of OpenTelemetry: with the feature `otel`, where a tracer is given.
+//! OpenTelemetry traces of passes: with the feature `otel`, if a tracer is given.
 //!
-//! A pass is one span of kind *internal*, made of the same record that
-//! [`explain`](crate::ControllerHandle::explain) tells of. While the reconciler runs it is the
-//! active context, so that spans of its own are children. Reads and writes are events of the span.
-//! No provider is looked up globally: one is given, by handle.
+//! A pass is one span of kind *internal*, made from the same record as
+//! [`explain`](crate::ControllerHandle::explain). While the reconciler runs, it is the active
+//! context, so the reconciler's own spans are its children. Reads and writes are events of the
+//! span. There is no global provider; the program passes one.
 //!
 //! | attribute                         | value                                                             |
 //! |-----------------------------------|-------------------------------------------------------------------|
-//! | `k8s.namespace.name`              | the key's namespace, where keys are names of objects and it has one |
-//! | `error.type`                      | of a pass that failed: `error`, `terminal`, `panic`, `timeout` …  |
+//! | `k8s.namespace.name`              | the key's namespace, if keys are names of objects and it has one  |
+//! | `error.type`                      | of a failed pass: `error`, `terminal`, `panic`, `timeout` …       |
 //! | `setpoint.controller.name`        | the controller                                                    |
-//! | `setpoint.request`                | the key, as it displays                                           |
-//! | `setpoint.reconcile.id`           | the pass                                                          |
-//! | `setpoint.reconcile.cause`        | why, in a word: [`Cause::as_str`](crate::explain::Cause::as_str)           |
-//! | `setpoint.reconcile.source`       | the number of the watch whose event it was                        |
-//! | `setpoint.reconcile.resource_version` | the version that the event was about                          |
-//! | `setpoint.reconcile.events`       | how many additions became the pass                                |
+//! | `setpoint.request`                | the key's `Display` text                                          |
+//! | `setpoint.reconcile.id`           | the id of the pass                                                |
+//! | `setpoint.reconcile.cause`        | the cause in one word: [`Cause::as_str`](crate::explain::Cause::as_str)    |
+//! | `setpoint.reconcile.source`       | the number of the watch of the event                              |
+//! | `setpoint.reconcile.resource_version` | the version of the event's object                             |
+//! | `setpoint.reconcile.events`       | how many additions were merged into the pass                      |
 //! | `setpoint.reconcile.waited`       | seconds in the queue                                              |
-//! | `setpoint.reconcile.priority`, `setpoint.reconcile.attempt` | as the queue counts them                |
+//! | `setpoint.reconcile.priority`, `setpoint.reconcile.attempt` | as in the queue                         |
 //! | `setpoint.reconcile.outcome`      | [`PassOutcome::as_str`](crate::explain::PassOutcome::as_str)               |
 //!
-//! The first two are OpenTelemetry's own names; there are none for controllers yet. An event is
-//! `k8s.read` or `k8s.write`, with `setpoint.resource`, `setpoint.object`, `setpoint.from` or
-//! `setpoint.verb`, `setpoint.resource_version`, and of a refused write
+//! The first two are OpenTelemetry's names; it has none for controllers yet. An event of the span
+//! is `k8s.read` or `k8s.write`, with `setpoint.resource`, `setpoint.object`, `setpoint.from` or
+//! `setpoint.verb`, `setpoint.resource_version`, and for a refused write
 //! `http.response.status_code`.
 
 #[cfg(not(feature = "otel"))]

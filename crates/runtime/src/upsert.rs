@@ -1,4 +1,4 @@
-//! Writing an object only if it is not yet as it should be.
+//! Writes objects only if they differ.
 
 use kube_core::params::Patch;
 use serde::Serialize;
@@ -13,15 +13,15 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Upserted {
-    /// The object was as it should be: nothing was written.
+    /// The object was up to date; nothing was written.
     Unchanged,
-    /// There was no such object: it was created.
+    /// The object did not exist, and was created.
     Created,
-    /// It was different: it was updated.
+    /// The object differed, and was updated.
     Updated,
-    /// It was different, and so was its status: both were updated. From [`create_or_patch`] alone.
+    /// The object and its status differed, and both were updated. From [`create_or_patch`] only.
     UpdatedStatus,
-    /// Its status alone was different, and was updated. From [`create_or_patch`] alone.
+    /// Only the status differed, and was updated. From [`create_or_patch`] only.
     UpdatedStatusOnly,
 }
 
@@ -29,39 +29,40 @@ pub enum Upserted {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpsertError {
-    /// A read or the write failed. A conflict, or that it exists already, means that the cache was
-    /// behind: come back.
+    /// A read or the write failed. A conflict, or `AlreadyExists`, means that the cache was behind:
+    /// retry.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The function gave an object of another name or namespace.
-    #[error("asked for {asked}, made {made}")]
+    /// The function returned an object with another key.
+    #[error("expected {asked}, made {made}")]
     OtherKey {
-        /// The key that was to be written.
+        /// The requested key.
         asked: Request,
-        /// The key of what the function made.
+        /// The key of the returned object.
         made: Request,
     },
-    /// The object cannot be encoded.
+    /// The object cannot be serialized.
     #[error("encode {key}")]
     Encode {
-        /// Which object.
+        /// The object's key.
         key: Request,
-        /// Why not.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// Makes the object of `key` what `make` says: `make` is given what exists, or nothing, and gives
-/// what should be.
+/// Makes the object of `key` match the result of `make`, which gets the existing object, if any,
+/// and returns the desired one.
 ///
-/// Reads from the cache, and writes the difference as a merge patch under the resourceVersion that
-/// was read; the status is left alone when updating (it has a subresource). Start from what exists:
-/// a member that the server has defaulted and `make` leaves out is written at every pass.
+/// Reads from the cache. Writes the difference as a merge patch, with the resourceVersion that was
+/// read. An update does not touch the status (it has a subresource). Start from the existing
+/// object: a field that the server has defaulted and `make` leaves out is written again at every
+/// pass.
 ///
 /// # Errors
 ///
-/// The read or the write failed, or `make` gave an object of another key.
+/// The read or the write failed, or `make` returned an object with another key.
 pub async fn create_or_update<K: Cacheable + Clone + Serialize>(
     api: &Api<K>,
     key: &Request,
@@ -72,7 +73,7 @@ pub async fn create_or_update<K: Cacheable + Clone + Serialize>(
     put(api, key, existing.as_deref(), made).await
 }
 
-/// Creates what was made, or writes how it differs from what exists.
+/// Creates the object, or writes its difference to the existing one.
 pub(crate) async fn put<K: Cacheable + Clone + Serialize>(
     api: &Api<K>,
     key: &Request,
@@ -92,16 +93,15 @@ pub(crate) async fn put<K: Cacheable + Clone + Serialize>(
     Ok((updated, Upserted::Updated))
 }
 
-/// Makes the object of `key` what `make` says, its status too: [`create_or_update`], where object
-/// and status are patched apart (UTL-2).
+/// Makes the object of `key` match the result of `make`, including its status: as
+/// [`create_or_update`], with separate patches of object and status (UTL-2).
 ///
-/// The status that `make` gives is not written when the object is created: the next pass does. The
-/// patches are not under the resourceVersion that was read: what they do not name is left as it is,
-/// whoever wrote it in between.
+/// When the object is created, its status is not written; the next pass does that. The patches do
+/// not carry the resourceVersion that was read: concurrent changes of other fields are kept.
 ///
 /// # Errors
 ///
-/// As [`create_or_update`]. When the status cannot be written, the object itself may have been.
+/// As [`create_or_update`]. If the status cannot be written, the object itself may have been.
 pub async fn create_or_patch<K: Cacheable + Clone + Serialize>(
     api: &Api<K>,
     key: &Request,
@@ -129,7 +129,7 @@ pub async fn create_or_patch<K: Cacheable + Clone + Serialize>(
     Ok((written, outcome))
 }
 
-/// What `make` makes of an object, if it is still the same one.
+/// The result of `make`, if it has the requested key.
 pub(crate) fn make_of<K: Cacheable + Clone>(
     key: &Request,
     existing: Option<&K>,

@@ -19,18 +19,18 @@ use crate::{
 
 /// Reads and writes of one type; from [`Client::api`]. Cheap to clone.
 ///
-/// | call | asks | module of the field that it is near |
+/// | call | asks | equivalent |
 /// |---|---|---|
 /// | [`get_own`](Self::get_own), [`get_at_least`](Self::get_at_least), [`lister_own`](Self::lister_own) | the cache, once it shows a write | – |
 /// | [`get`](Self::get), [`list`](Self::list), [`select`](Self::select), [`lister`](Self::lister) | the cache, at once | the cached reader |
 /// | [`get_live`](Self::get_live), [`list_live`](Self::list_live), [`page_live`](Self::page_live) | the server | the API reader |
-/// | [`watch_live`](Self::watch_live) | the server, as long as it is asked | the client with watch |
+/// | [`watch_live`](Self::watch_live) | the server, by a watch | the client with watch |
 /// | [`create`](Self::create), [`replace`](Self::replace), [`patch`](Self::patch), [`merge`](Self::merge), [`apply`](Self::apply), [`delete`](Self::delete) … | the server | the writer |
 /// | [`update_with_retry`](Self::update_with_retry) | the server, again after a conflict | `retry.RetryOnConflict` |
 /// | [`status`](Self::status), [`scale`](Self::scale), [`subresource`](Self::subresource) … | the server | the sub-resource client |
 ///
-/// Keys of cluster-scoped objects have an empty namespace. Dropping a write's future leaves it open
-/// whether the server did it.
+/// Keys of cluster-scoped objects have an empty namespace. If a write's future is dropped, the
+/// server may or may not have done the write.
 pub struct Api<K: Resource> {
     pub(super) client: Client,
     pub(super) dynamic_type: Arc<K::DynamicType>,
@@ -53,7 +53,7 @@ impl<K: Resource> fmt::Debug for Api<K> {
     }
 }
 
-/// Reads from the cache: they never wait, and reach no server.
+/// Reads from the cache. They never wait and send no request.
 impl<K: Cacheable> Api<K> {
     pub(super) fn new(client: Client, dynamic_type: K::DynamicType) -> Self {
         let resource = ResourceType::of::<K>(&dynamic_type).to_string().into();
@@ -65,8 +65,8 @@ impl<K: Cacheable> Api<K> {
         &self.dynamic_type
     }
 
-    /// The object as the cache has it; `None` if the cache has none. It may be older than what was
-    /// last written: [`get_own`](Self::get_own) waits for that.
+    /// The object in the cache; `None` if there is none. It may be older than the last write:
+    /// [`get_own`](Self::get_own) waits for that.
     ///
     /// # Errors
     ///
@@ -78,9 +78,9 @@ impl<K: Cacheable> Api<K> {
         Ok(object)
     }
 
-    /// The objects in the cache whose labels match, by key. No namespace is all that are cached;
-    /// where each has an informer of its own (CCH-4), that is not a single moment.
-    /// [`select`](Self::select) can ask for more.
+    /// The objects in the cache whose labels match, by key. Without a namespace: all that are
+    /// cached. If each namespace has its own informer (CCH-4), these are not read at a single
+    /// moment. [`select`](Self::select) has more criteria.
     ///
     /// # Errors
     ///
@@ -98,11 +98,11 @@ impl<K: Cacheable> Api<K> {
         Ok(objects?)
     }
 
-    /// The cache itself, for reads of objects that are not decoded.
+    /// The cache itself, to read objects without decoding them.
     ///
     /// # Errors
     ///
-    /// The type is not watched, or a namespace of it has not synced.
+    /// The type is not watched, or one of its namespaces has not synced.
     pub fn lister(&self) -> Result<CacheLister<K>, ClientError> {
         let informer = self.known()?;
         if !informer.has_synced() {
@@ -111,7 +111,7 @@ impl<K: Cacheable> Api<K> {
         Ok(informer.lister())
     }
 
-    /// The cache of one namespace, and perhaps others. Other namespaces need not have synced.
+    /// The cache of one namespace, and possibly others. Other namespaces need not have synced.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl<K: Cacheable> Api<K> {
     }
 }
 
-/// What the calls are made of.
+/// Building blocks of the calls.
 impl<K: Resource> Api<K> {
     /// The path of the collection.
     pub(super) fn path(
@@ -145,7 +145,7 @@ impl<K: Resource> Api<K> {
         Ok(RequestPath::new(K::url_path(&self.dynamic_type, namespace)))
     }
 
-    /// The path of the collection that an object is in, whose name can be part of a path.
+    /// The path of the collection of an object, whose name is checked.
     pub(super) fn path_of(&self, call: &Call, key: &Request) -> Result<RequestPath, ClientError> {
         check_part(call, &key.name)?;
         self.path(call, key.namespace_opt())
@@ -155,8 +155,8 @@ impl<K: Resource> Api<K> {
         Call { verb, resource: self.resource.clone(), object: object.into() }
     }
 
-    /// A write of `key`: what the server then has, as bytes. The caches that show it later are
-    /// known by its version.
+    /// Sends a write of `key`; returns the server's answer as bytes. Remembers the version, so that
+    /// reads can wait until the caches show it.
     pub(super) async fn write(
         &self,
         call: Call,
@@ -169,14 +169,14 @@ impl<K: Resource> Api<K> {
         let answer = answer.map(|(body, _)| body);
         let mut key = key.clone();
         let mut version = None;
-        // What was only tried has no version to wait for.
+        // A dry run has no version to wait for.
         if let Ok(body) = &answer
             && !was_tried
             && let Ok(head) = Head::of(body)
             && let name = head.name(body)
             && !name.is_empty()
         {
-            // A generated name is known now, and so is the namespace.
+            // The answer has the generated name, and the namespace.
             let namespace = head.namespace(body);
             if *name != *key.name || *namespace != *key.namespace {
                 key = Request::new(&*namespace, &*name);
@@ -200,7 +200,7 @@ impl<K: Resource> Api<K> {
         self.send_and_look(call, request).await.map(|(body, _)| body)
     }
 
-    /// [`send`](Self::send), and whether a layer made a dry run of it.
+    /// [`send`](Self::send), and whether a layer turned it into a dry run.
     pub(super) async fn send_and_look(
         &self,
         call: Call,
@@ -213,7 +213,7 @@ impl<K: Resource> Api<K> {
     }
 }
 
-/// Tells the pass, if there is one.
+/// Records reads and writes for the pass, if any.
 impl<K: Resource> Api<K> {
     pub(super) fn note_read(&self, key: &Request, from: ReadFrom) {
         if let Some(pass) = self.client.pass() {
@@ -228,7 +228,7 @@ impl<K: Resource> Api<K> {
     }
 }
 
-/// A part of a path that would lead elsewhere is refused.
+/// Refuses a part that would lead to another path.
 pub(super) fn check_part(call: &Call, part: &str) -> Result<(), ClientError> {
     if part.is_empty() || !path_segment(part).is_empty() {
         return Err(ClientError::Key { call: call.clone(), part: part.to_owned() });
@@ -248,7 +248,7 @@ pub(super) fn decode<T: DeserializeOwned>(call: Call, body: &[u8]) -> Result<T, 
     serde_json::from_slice(body).map_err(|source| ClientError::Decode { call, source })
 }
 
-/// An object's key as it says itself.
+/// An object's key, from its metadata.
 pub(crate) fn key_of<K: Resource>(object: &K) -> Request {
     let meta = object.meta();
     Request::new(

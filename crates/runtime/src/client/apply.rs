@@ -1,4 +1,4 @@
-//! Server-side apply: saying which fields are to be what, and nothing of the others (CLI-6).
+//! Server-side apply: sets some fields of an object and leaves the others (CLI-6).
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use setpoint_informer::Cacheable;
 use super::{Api, Call, ClientError, Subresource, api::decode};
 use crate::request::Request;
 
-/// What is to be applied to one object: the fields that it names become this client's, and what it
-/// says; all others stay as they are.
+/// A server-side apply of one object. The named fields get these values and belong to this client;
+/// all others are unchanged.
 ///
-/// The server remembers which fields a manager applied. One that is left out the next time goes, if
-/// it is nobody else's.
+/// The server records the fields that a manager applied. A field that the manager leaves out the
+/// next time is removed, unless another manager owns it too.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::apps::v1::Deployment;
@@ -35,15 +35,14 @@ use crate::request::Request;
 /// # }
 /// ```
 ///
-/// # What is unset
+/// # Unset fields
 ///
-/// A field that is not named is absent, and so is one that is null or an optional member that is
-/// `None`. A type of `k8s-openapi` always writes its *required* members, also where they are empty;
-/// what is given as such a type ([`spec`](Self::spec), [`partial`](Self::partial)) claims them. A
-/// struct of one's own, with `Option` for all that it may leave open, or `json!`, or
-/// [`set`](Self::set) claims no more than it says.
+/// Fields that are null, or optional members that are `None`, are left out. A type of `k8s-openapi`
+/// always serializes its *required* members, even empty ones, so passing one ([`spec`](Self::spec),
+/// [`partial`](Self::partial)) claims them. Your own struct with `Option` members, `json!`, or
+/// [`set`](Self::set) claims only what it names.
 ///
-/// A mistake, such as a value that cannot be encoded, is told when it is applied.
+/// Invalid values, such as one that cannot be serialized, are reported when it is applied.
 #[must_use = "nothing is applied before `Api::apply`"]
 pub struct Apply<K> {
     key: Request,
@@ -57,26 +56,26 @@ pub struct Apply<K> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplyError {
-    /// A value cannot be encoded, or not as what it must be.
+    /// A value cannot be serialized, or has the wrong type.
     #[error("{path}: {why}")]
     Value {
-        /// Where it was to go.
+        /// The path of the value.
         path: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// A path does not begin with `/`, or leads through something that has no members.
-    #[error("{path:?} leads to no member of an object")]
+    /// A path does not begin with `/`, or leads through a value without members.
+    #[error("{path:?} is not a path to a member of an object")]
     Path {
         /// The path.
         path: String,
     },
-    /// A partial object is of another kind, or has another name.
-    #[error("it says it is {says}, and is to be {is}")]
+    /// A partial object is of another kind or has another name.
+    #[error("expected {is}, found {says}")]
     Other {
-        /// What it says.
+        /// The kind or name in the partial object.
         says: String,
-        /// What it is applied to.
+        /// The kind or name that it is applied to.
         is: String,
     },
 }
@@ -103,7 +102,7 @@ impl<K> fmt::Debug for Apply<K> {
 }
 
 impl<K: Resource> Apply<K> {
-    /// Nothing yet, for the object of this key of a type known at compile time.
+    /// An empty apply of the object with this key, of a type known at compile time.
     pub fn new(key: &Request) -> Self
     where
         K::DynamicType: Default,
@@ -111,7 +110,7 @@ impl<K: Resource> Apply<K> {
         Self::dynamic(key, &K::DynamicType::default())
     }
 
-    /// Nothing yet, for the object of this key of a type known at run time.
+    /// An empty apply of the object with this key, of a type known at run time.
     pub fn dynamic(key: &Request, dynamic_type: &K::DynamicType) -> Self {
         let mut metadata = Map::from_iter([("name".to_owned(), (*key.name).into())]);
         if let Some(namespace) = key.namespace_opt() {
@@ -126,8 +125,8 @@ impl<K: Resource> Apply<K> {
         Self { key: key.clone(), members, params, mistake: None, of: std::marker::PhantomData }
     }
 
-    /// What a partial object of one's own says: a struct with the members that matter, `metadata`
-    /// and kind among them or not.
+    /// Adds the fields of a partial object: your own struct with some members. `metadata` and kind
+    /// may be among them.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -172,12 +171,12 @@ impl<K: Resource> Apply<K> {
         self
     }
 
-    /// A label.
+    /// Sets a label.
     pub fn label(self, key: &str, value: impl Into<String>) -> Self {
         self.at(&["metadata", "labels", key], value.into().into())
     }
 
-    /// Some labels.
+    /// Sets several labels.
     pub fn labels<N: AsRef<str>, V: Into<String>>(
         self,
         labels: impl IntoIterator<Item = (N, V)>,
@@ -185,17 +184,17 @@ impl<K: Resource> Apply<K> {
         labels.into_iter().fold(self, |apply, (key, value)| apply.label(key.as_ref(), value))
     }
 
-    /// An annotation.
+    /// Sets an annotation.
     pub fn annotation(self, key: &str, value: impl Into<String>) -> Self {
         self.at(&["metadata", "annotations", key], value.into().into())
     }
 
-    /// A finalizer.
+    /// Adds a finalizer.
     pub fn finalizer(self, name: &str) -> Self {
         self.push("finalizers", name.into())
     }
 
-    /// An owner; see [`owner_reference`](crate::owner_reference) and
+    /// Adds an owner reference; see [`owner_reference`](crate::owner_reference) and
     /// [`controller_reference`](crate::controller_reference).
     pub fn owner(mut self, reference: &OwnerReference) -> Self {
         match self.encoded("/metadata/ownerReferences", reference) {
@@ -204,17 +203,17 @@ impl<K: Resource> Apply<K> {
         }
     }
 
-    /// The whole spec, as far as it is to be this client's.
+    /// Sets the spec. Every serialized member is claimed.
     pub fn spec(self, spec: impl Serialize) -> Self {
         self.member("spec", spec)
     }
 
-    /// The whole status, for [`Subresource::apply`].
+    /// Sets the status, for [`Subresource::apply`].
     pub fn status(self, status: impl Serialize) -> Self {
         self.member("status", status)
     }
 
-    /// A whole member of the object, such as `data`, as far as it is to be this client's.
+    /// Sets a top-level member, such as `data`. Every serialized member of it is claimed.
     pub fn member(mut self, name: &str, value: impl Serialize) -> Self {
         match self.encoded(name, &value) {
             Some(value) if !value.is_null() => self.at(&[name], value),
@@ -222,8 +221,8 @@ impl<K: Resource> Apply<K> {
         }
     }
 
-    /// The member that a JSON pointer (RFC 6901) names, such as `/spec/replicas`; what it leads
-    /// through is made.
+    /// Sets the member at a JSON pointer (RFC 6901), such as `/spec/replicas`. Missing parents are
+    /// created.
     pub fn set(mut self, pointer: &str, value: impl Serialize) -> Self {
         let Some(path) = pointer.strip_prefix('/') else {
             return self.mistaken(ApplyError::Path { path: pointer.to_owned() });
@@ -238,20 +237,20 @@ impl<K: Resource> Apply<K> {
         self.at(&path, value)
     }
 
-    /// Takes over fields that others have applied, or set to something else. Without it they are a
-    /// conflict. Controllers want it.
+    /// Takes over fields that other managers own with other values. Otherwise they are a conflict.
+    /// Controllers should force.
     pub fn force(mut self) -> Self {
         self.params.force = true;
         self
     }
 
-    /// In this name, not the client's.
+    /// Uses this field manager instead of the client's.
     pub fn field_manager(mut self, name: impl Into<String>) -> Self {
         self.params.field_manager = Some(name.into());
         self
     }
 
-    /// Checks it, and changes nothing.
+    /// Validates on the server and changes nothing.
     pub fn dry_run(mut self) -> Self {
         self.params.dry_run = true;
         self
@@ -262,11 +261,11 @@ impl<K: Resource> Apply<K> {
         &self.key
     }
 
-    /// What would be sent.
+    /// The body of the request.
     ///
     /// # Errors
     ///
-    /// The first mistake that was made.
+    /// The first invalid value.
     pub fn body(&self) -> Result<Value, ApplyError> {
         match &self.mistake {
             Some(mistake) => Err(mistake.clone()),
@@ -278,7 +277,7 @@ impl<K: Resource> Apply<K> {
         self.change(path, |member| *member = value)
     }
 
-    /// Adds to a list of the metadata.
+    /// Appends to a list of the metadata.
     fn push(self, list: &str, value: Value) -> Self {
         self.change(&["metadata", list], |member| match member {
             Value::Array(values) => values.push(value),
@@ -286,8 +285,7 @@ impl<K: Resource> Apply<K> {
         })
     }
 
-    /// Changes a member, which is null if there was none, and makes what the path to it leads
-    /// through.
+    /// Changes a member, null at first, and creates its parents.
     fn change(mut self, path: &[&str], change: impl FnOnce(&mut Value)) -> Self {
         let Some((name, through)) = path.split_last() else { return self };
         let mut members = &mut self.members;
@@ -330,7 +328,7 @@ impl<K: Resource> Apply<K> {
     }
 }
 
-/// What is null is not there. Elements of lists stay: what they mean depends on their place.
+/// Removes null members. Elements of lists stay, since their meaning depends on the position.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -343,12 +341,12 @@ fn drop_nulls(value: &mut Value) {
 }
 
 impl<K: Cacheable> Api<K> {
-    /// Server-side apply: makes the object's fields what `apply` says, creating it if need be.
+    /// Applies `apply` with server-side apply; creates the object if it does not exist.
     ///
     /// # Errors
     ///
-    /// The server refuses, as with a conflict when fields are another manager's, or cannot be
-    /// reached; or `apply` has a mistake.
+    /// The server refuses, such as with a conflict over another manager's fields, or cannot be
+    /// reached; or `apply` has an invalid value.
     pub async fn apply(&self, apply: &Apply<K>) -> Result<K, ClientError> {
         let key = &apply.key;
         let patch = Patch::Apply(apply.checked(&self.call("apply", key.to_string()))?);
@@ -358,7 +356,7 @@ impl<K: Cacheable> Api<K> {
 }
 
 impl<K: Cacheable, B: Resource + DeserializeOwned> Subresource<K, B> {
-    /// Server-side apply to the subresource, as to the status; the object must be there.
+    /// Applies to the subresource, such as the status. The object must exist.
     ///
     /// # Errors
     ///
@@ -384,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_is_absent() {
+    fn unset_fields_are_absent() {
         let apply = Apply::<Deployment>::new(&key())
             .labels([("app", "web"), ("a.b/c", "d")])
             .finalizer("a.b/one")
@@ -398,27 +396,30 @@ mod tests {
     }
 
     #[test]
-    fn mistake_is_told_when_it_is_applied_and_the_first_one_counts() {
+    fn first_invalid_value_is_reported_when_applying() {
         let mistake = |apply: Apply<ConfigMap>| apply.body().unwrap_err().to_string();
         let apply = || Apply::<ConfigMap>::new(&key());
-        assert_eq!(mistake(apply().set("data", 1)), r#""data" leads to no member of an object"#);
+        assert_eq!(
+            mistake(apply().set("data", 1)),
+            r#""data" is not a path to a member of an object"#
+        );
         assert_eq!(
             mistake(apply().set("/data", 1).set("/data/a", 1).set("x", 1)),
-            r#""/data/a" leads to no member of an object"#
+            r#""/data/a" is not a path to a member of an object"#
         );
         assert_eq!(
             mistake(apply().partial(&json!({"kind": "Secret"}))),
-            r#"it says it is "Secret", and is to be "ConfigMap""#
+            r#"expected "ConfigMap", found "Secret""#
         );
         assert_eq!(
             mistake(apply().partial(&json!({"metadata": {"name": "b"}}))),
-            r#"it says it is "b", and is to be "a""#
+            r#"expected "a", found "b""#
         );
         assert_eq!(
             mistake(apply().member("metadata", 3).label("a", "b").finalizer("c")),
-            r#""/metadata/labels/a" leads to no member of an object"#
+            r#""/metadata/labels/a" is not a path to a member of an object"#
         );
-        assert_eq!(mistake(apply().partial(&3)), r#""/" leads to no member of an object"#);
+        assert_eq!(mistake(apply().partial(&3)), r#""/" is not a path to a member of an object"#);
         let unencodable = std::collections::BTreeMap::from([((1, 2), 3)]);
         assert_eq!(mistake(apply().member("data", unencodable)), "data: key must be a string");
     }

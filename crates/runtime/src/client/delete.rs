@@ -1,4 +1,4 @@
-//! Deleting one object, or all that match.
+//! Deletes one object, or all that match.
 
 use bytes::Bytes;
 use kube_core::params::{DeleteParams, ListParams};
@@ -9,15 +9,15 @@ use super::{Api, ClientError, WriteOutcome, live::is_absent, own_writes::is_gone
 use crate::request::Request;
 
 impl<K: Cacheable> Api<K> {
-    /// Deletes an object; with finalizers or a grace period it may stay for a while. An object that
-    /// is gone already is no error.
+    /// Deletes an object. With finalizers or a grace period, it may still exist afterwards.
+    /// Succeeds if the object is already gone.
     ///
-    /// `params` may ask for a grace period, for how dependents go, and name the uid and
-    /// resourceVersion that the object must have (CLI-9).
+    /// `params` can set the grace period, the propagation policy, and the preconditions uid and
+    /// resourceVersion (CLI-9).
     ///
     /// # Errors
     ///
-    /// The server refuses, as when a precondition fails (409), or cannot be reached.
+    /// The server refuses, such as for a failed precondition (409), or cannot be reached.
     pub async fn delete(&self, key: &Request, params: &DeleteParams) -> Result<(), ClientError> {
         let call = self.call("delete", key.to_string());
         let path = self.path_of(&call, key)?;
@@ -39,9 +39,9 @@ impl<K: Cacheable> Api<K> {
         answer
     }
 
-    /// Deletes all objects that `which` selects. No namespace is all of them.
+    /// Deletes all objects that `which` selects. Without a namespace: in all namespaces.
     ///
-    /// It is one request, but not one change: when it fails, some may be gone.
+    /// One request, but not atomic: if it fails, some objects may be deleted.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl<K: Cacheable> Api<K> {
         answer
     }
 
-    /// Remembers what a deletion left: an object that is going, or none.
+    /// Remembers the result of a deletion: an object marked for deletion, or none.
     fn note_deleted(&self, key: &Request, answer: &Result<Bytes, ClientError>) {
         let own = &self.client.own;
         let gone = |uid: Option<&str>| match uid {
@@ -77,7 +77,7 @@ impl<K: Cacheable> Api<K> {
         match answer {
             Ok(body) => match Skim::of(body) {
                 Ok(object) if object.kind != "Status" && !object.uid.is_empty() => {
-                    // It is answered as it is going, or as it was last.
+                    // The answer has the object as marked for deletion, or its last state.
                     if !object.deletion_timestamp.is_empty() && !is_gone(body) {
                         own.note_answer(&self.resource, key, body);
                     } else {

@@ -1,4 +1,4 @@
-//! Why a read or a write failed.
+//! Errors of reads and writes.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use setpoint_object::ApiError;
 use super::layer::LayerError;
 use crate::{cache::NamespaceNotCached, error::BoxError, fence::Fenced, pass::WriteOutcome};
 
-/// What was asked: `update networks.samplecrd.k8s.io default/example`.
+/// A call: `update networks.samplecrd.k8s.io default/example`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
@@ -16,7 +16,7 @@ pub struct Call {
     pub verb: &'static str,
     /// The resource, with its group.
     pub resource: Arc<str>,
-    /// The object's key, or the namespace of a list; may be empty.
+    /// The object's key, or a list's namespace; may be empty.
     pub object: String,
 }
 
@@ -30,105 +30,103 @@ impl fmt::Display for Call {
     }
 }
 
-/// Why a read or a write failed. The causes are in [`source`](std::error::Error::source).
+/// Why a read or a write failed. The cause is the [`source`](std::error::Error::source).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The server refused: its `Status` says why.
+    /// The server refused; its `Status` gives the reason.
     #[error("{call}")]
     Api {
-        /// What was asked.
+        /// The call.
         call: Call,
         /// The server's answer.
         #[source]
         source: ApiError,
     },
-    /// The request or its answer broke on the way.
+    /// The request or its answer failed on the way.
     #[error("{call}: reach the server")]
     Transport {
-        /// What was asked.
+        /// The call.
         call: Call,
-        /// What the transport says.
+        /// The transport's error.
         #[source]
         source: BoxError,
     },
-    /// A layer of the client refused the request: it was not sent.
+    /// A layer of the client refused the request. It was not sent.
     #[error("{call}")]
     Layer {
-        /// What was asked.
+        /// The call.
         call: Call,
-        /// What the layer says.
+        /// The layer's error.
         #[source]
         source: LayerError,
     },
-    /// The lease under which this client may write is not held any more: the request was not sent,
-    /// or not completely.
+    /// The lease under which this client may write is no longer held. The request was not sent, or
+    /// not completely.
     #[error("{call}")]
     Fenced {
-        /// What was asked.
+        /// The call.
         call: Call,
-        /// Why it was held back.
+        /// The fence's reason.
         #[source]
         source: Fenced,
     },
-    /// The answer is larger than a client reads.
+    /// The answer is larger than the client's limit.
     #[error("{call}: the answer is larger than {bytes_max} bytes")]
     TooLarge {
-        /// What was asked.
+        /// The call.
         call: Call,
-        /// How much would have been read.
+        /// The limit.
         bytes_max: usize,
     },
     /// The answer does not fit the type.
     #[error("{call}: decode the answer")]
     Decode {
-        /// What was asked.
+        /// The call.
         call: Call,
-        /// What the decoder says.
+        /// The decoder's error.
         #[source]
         source: serde_json::Error,
     },
-    /// No request could be made of the arguments.
+    /// The arguments do not make a valid request.
     #[error("{call}: make the request")]
     Request {
-        /// What was asked.
+        /// The call.
         call: Call,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: BoxError,
     },
-    /// A key that cannot be part of a path: its name is empty, or a part holds `/` or `%`, or is
-    /// `.` or `..`.
+    /// A key cannot be part of a path: its name is empty, or a part contains `/` or `%`, or is `.`
+    /// or `..`.
     #[error("{call}: {part:?} cannot be part of a path")]
     Key {
-        /// What was asked.
+        /// The call.
         call: Call,
         /// The namespace, name or subresource.
         part: String,
     },
-    /// Objects that are metadata alone can be neither created nor replaced: what is missing would
-    /// be lost (CLI-4).
+    /// Metadata-only objects cannot be created or replaced: the rest of the object would be lost
+    /// (CLI-4).
     #[error("{call}: only the metadata is known")]
     MetadataOnly {
-        /// What was asked.
+        /// The call.
         call: Call,
     },
-    /// "Only if nobody wrote in between" was asked of an object that has no resourceVersion
-    /// (CLI-5).
+    /// A locked patch from a base object without a resourceVersion (CLI-5).
     #[error("{call}: the base has no resourceVersion to lock")]
     NoVersion {
-        /// What was asked.
+        /// The call.
         call: Call,
     },
-    /// A cached read by a field for which no index was declared, or by a comparison other than
-    /// equality (CCH-8).
+    /// A cached read by a field that has no index, or by a comparison other than equality (CCH-8).
     #[error(
         "read {resource} from the cache by {field:?}: no index of that name, or no exact match"
     )]
     NotIndexed {
         /// The resource, with its group.
         resource: Arc<str>,
-        /// The index, or the term of the field selector.
+        /// The name of the index, or the term of the field selector.
         field: String,
     },
     /// A cached read of a type that has no informer.
@@ -140,48 +138,47 @@ pub enum ClientError {
         /// The resource, with its group.
         resource: Arc<str>,
     },
-    /// A cached read of a namespace that the cache's rules leave out: that is no answer about the
-    /// object (CCH-4).
+    /// A cached read of a namespace that the cache does not hold. It does not mean that the object
+    /// is absent (CCH-4).
     #[error(transparent)]
     NamespaceNotCached(#[from] NamespaceNotCached),
-    /// A cached read before the first list has arrived: nothing can be said about absence yet.
+    /// A cached read before the first list has arrived: an object may exist although the cache has
+    /// none.
     #[error("read {resource} from the cache: it has not synced")]
     NotSynced {
         /// The resource, with its group.
         resource: Arc<str>,
     },
-    /// The cache does not show a write that a read demanded to see: come back later.
-    #[error(
-        "read {resource} {object} from the cache: it does not show it {wanted} after {waited:?}"
-    )]
+    /// The cache does not show a write yet that the read waits for: retry later.
+    #[error("read {resource} {object} from the cache: the object is not {wanted} after {waited:?}")]
     Behind {
         /// The resource, with its group.
         resource: Arc<str>,
         /// The object's key; empty for a list.
         object: String,
-        /// What was to be seen.
+        /// What the read waits for.
         wanted: String,
-        /// How long it was waited for.
+        /// How long it has waited.
         waited: Duration,
     },
-    /// Whether the cache shows a write cannot be told, or it has stopped.
+    /// The versions cannot be compared, or the cache has stopped.
     #[error("read {resource} {object} from the cache, as it was written")]
     Unordered {
         /// The resource, with its group.
         resource: Arc<str>,
         /// The object's key; empty for a list.
         object: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: AtLeastError,
     },
-    /// A cached object does not fit its type.
+    /// A cached object cannot be decoded as its type.
     #[error("read from the cache")]
     CachedDecode(#[from] DecodeError),
 }
 
 impl ClientError {
-    /// The server's answer, if it gave one.
+    /// The server's answer, if any.
     pub fn api(&self) -> Option<&ApiError> {
         match self {
             Self::Api { source, .. } => Some(source),
@@ -189,12 +186,12 @@ impl ClientError {
         }
     }
 
-    /// The HTTP code of the server's answer.
+    /// The HTTP code of the server's answer, if any.
     pub fn code(&self) -> Option<u16> {
         self.api().map(ApiError::code)
     }
 
-    /// 404: there is no such object, or no such resource.
+    /// 404: the object, or its resource, does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
@@ -204,7 +201,7 @@ impl ClientError {
         self.api().is_some_and(|error| error.0.reason == "AlreadyExists")
     }
 
-    /// 409 `Conflict`: somebody else wrote in between; read again.
+    /// 409 `Conflict`: the object was changed since it was read; read it again.
     pub fn is_conflict(&self) -> bool {
         self.api().is_some_and(|error| error.code() == 409 && error.0.reason == "Conflict")
     }
@@ -215,7 +212,7 @@ impl ClientError {
     }
 }
 
-/// `None` for an object that is not there: 404 is no error (CLI-12).
+/// Turns a 404 into `None` (CLI-12).
 ///
 /// # Errors
 ///
@@ -227,7 +224,7 @@ pub fn ignore_not_found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, 
     }
 }
 
-/// `None` for an object that is there already: that a create finds one is no error (CLI-12).
+/// Turns a 409 `AlreadyExists` into `None` (CLI-12).
 ///
 /// # Errors
 ///
@@ -240,7 +237,7 @@ pub fn ignore_already_exists<T>(answer: Result<T, ClientError>) -> Result<Option
 }
 
 impl WriteOutcome {
-    /// What came of a write that ended so.
+    /// The outcome of a write with this result.
     pub(crate) fn of<T>(result: &Result<T, ClientError>) -> Self {
         match result {
             Ok(_) => Self::Done,

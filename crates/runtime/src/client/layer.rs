@@ -1,24 +1,22 @@
-//! Layers of a client: what every request of a program goes through, whoever sends it (CLI-8).
+//! Layers of a client: they see every request of a program (CLI-8).
 //!
 //! # Theory
 //!
-//! A [`kube_client::Client`] is a service of HTTP requests, and these are `tower` layers of such
-//! services. One put around a client at the start ([`layered`], before a manager is built over it)
-//! sees everything: the calls of reconcilers, of their [`Client::kube`], of informers, events and
-//! elections. They read what a request is about from its path ([`ApiCall`]), so they need know
-//! nothing of types. The outermost sees a request first; they compose in any order, as what a call
-//! says itself always wins.
+//! A [`kube_client::Client`] is a service of HTTP requests, and these are `tower` layers around it.
+//! A layer that is put around the client before a manager is built over it ([`layered`]) sees all
+//! requests: of reconcilers, of their [`Client::kube`], of informers, events and elections. Layers
+//! parse the path ([`ApiCall`]), so they need no types. The outermost sees a request first. They
+//! can be combined in any order, since options set by the call itself always win.
 //!
-//! | layer               | requests that say nothing themselves                                             |
+//! | layer               | requests without own options                                                     |
 //! |---------------------|----------------------------------------------------------------------------------|
-//! | [`DryRun`]          | writes change nothing                                                             |
-//! | [`FieldOwner`]      | writes are recorded in this name                                                  |
-//! | [`ValidateFields`]  | creates, updates and patches are as strict as this                                |
-//! | [`Namespaced`]      | go to one namespace, and those to another are refused                             |
-//! | [`Interceptor`]     | go through a closure, which may answer, refuse, delay, repeat or pass on (TST-8)  |
+//! | [`DryRun`]          | writes become dry runs                                                            |
+//! | [`FieldOwner`]      | writes get this field manager                                                     |
+//! | [`ValidateFields`]  | creates, updates and patches get this field validation                            |
+//! | [`Namespaced`]      | go to one namespace; those to another are refused                                 |
+//! | [`Interceptor`]     | go through a closure, which may answer, refuse, delay, repeat or forward (TST-8)  |
 
 mod call;
-mod dry_run;
 mod field;
 mod interceptor;
 mod namespaced;
@@ -37,39 +35,41 @@ use tower::{Layer, Service};
 
 pub use self::{
     call::{ApiCall, Verb},
-    dry_run::DryRun,
-    field::{FieldOwner, ValidateFields},
+    field::{DryRun, FieldOwner, ValidateFields},
     interceptor::{Interceptor, Next, answer, refuse},
     namespaced::Namespaced,
 };
-pub(super) use self::{dry_run::WasDryRun, field::DefaultOwner, query::value as query_value};
+pub(super) use self::{
+    field::{DefaultOwner, WasDryRun},
+    query::value as query_value,
+};
 use super::Client;
 use crate::error::BoxError;
 
-/// Why a layer refused a request: it did not leave this process.
+/// Why a layer refused a request. The request was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayerError {
-    /// [`Namespaced`]: it is for another namespace.
-    #[error("only namespace {allowed} may be asked for, not {asked}")]
+    /// [`Namespaced`]: the request is for another namespace.
+    #[error("only namespace {allowed} is allowed, not {asked}")]
     OtherNamespace {
-        /// The one that may be.
+        /// The allowed namespace.
         allowed: Arc<str>,
-        /// The one that was.
+        /// The requested namespace.
         asked: String,
     },
-    /// [`Namespaced`]: whether its resource has namespaces is not known, as its type is not served.
-    #[error("whether {resource} has namespaces is not known: it is not served")]
+    /// [`Namespaced`]: the resource is not served, so it is unknown whether it has namespaces.
+    #[error("the scope of {resource} is unknown: it is not served")]
     UnknownScope {
-        /// The resource, as its path says.
+        /// The resource in the path.
         resource: String,
     },
-    /// [`DryRun`]: the options of a deletion are not JSON, so that nothing can be added to them.
+    /// [`DryRun`]: the options of a deletion are not a JSON object, so none can be added.
     #[error("the options of a deletion are not a JSON object")]
     Options,
 }
 
-/// A [`kube_client::Client`] as a service: what layers go around.
+/// A [`kube_client::Client`] as a tower service, for layers around it.
 #[derive(Clone)]
 pub struct ClientService(kube_client::Client);
 
@@ -78,7 +78,7 @@ impl Service<Request<Body>> for ClientService {
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
 
-    /// Always ready: what waits, waits in the call.
+    /// Always ready: the call itself waits.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
@@ -95,9 +95,9 @@ impl fmt::Debug for ClientService {
     }
 }
 
-/// The client with a layer around it; several at once are a `tower::ServiceBuilder`'s.
+/// Puts a layer around a client. For several layers use a `tower::ServiceBuilder`.
 ///
-/// To be called within a runtime: a client has a task of its own, which ends with its last clone.
+/// Call it within a runtime: a client has a task, which ends with the client's last clone.
 pub fn layered<L>(client: kube_client::Client, layer: &L) -> kube_client::Client
 where
     L: Layer<ClientService>,
@@ -110,10 +110,10 @@ where
 }
 
 impl Client {
-    /// The same client with a layer around its requests, those through [`kube`](Self::kube) too.
-    /// Its cache stays the manager's.
+    /// A clone with a layer around its requests, including those through [`kube`](Self::kube). It
+    /// uses the same cache.
     ///
-    /// To be called within a runtime, as [`layered`].
+    /// Call it within a runtime, as [`layered`].
     #[must_use]
     pub fn layered<L>(&self, layer: &L) -> Self
     where
@@ -127,7 +127,7 @@ impl Client {
     }
 }
 
-/// What can be wrapped: a service of requests that can be cloned.
+/// The services that layers wrap: cloneable services of requests.
 pub trait RequestService:
     Service<Request<Body>, Response = Response<Body>, Error: Into<BoxError>, Future: Send + 'static>
     + Clone
@@ -176,14 +176,14 @@ impl<S: RequestService, E: Each> Service<Request<Body>> for Wrapped<S, E> {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The one that was polled until it was ready does this call.
+        // The service that was polled ready must do this call.
         let next = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, next);
         self.each.clone().send(ready, request).boxed()
     }
 }
 
-/// Sends a request on, to a service that is ready.
+/// Forwards a request to a service that is ready.
 async fn pass_on<S: RequestService>(
     inner: &mut S,
     request: Request<Body>,

@@ -1,4 +1,4 @@
-//! Reads that ask the server.
+//! Reads from the server.
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -20,26 +20,28 @@ const METADATA_LIST: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
 );
 
-/// A part of a list, as the server has it at one resourceVersion.
+/// A page of a list, at one resourceVersion.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Page<K> {
     /// The objects, in the server's order.
     pub items: Vec<K>,
-    /// The version at which the list is true: where a watch of it begins.
+    /// The version of the list, to start a watch from.
     pub resource_version: String,
-    /// What to ask the next page with, by [`ListParams::continue_token`]; empty on the last one.
+    /// The continue token of the next page, for [`ListParams::continue_token`]; empty on the last
+    /// page.
     pub continue_token: String,
-    /// How many objects are on later pages, if the server says.
+    /// How many objects remain on later pages, if the server says.
     pub remaining: Option<i64>,
 }
 
 impl<K: Cacheable> Api<K> {
-    /// The object as the server has it now; `None` if there is none.
+    /// The object on the server; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// Anything but the object's absence; that the resource itself is not served is an error too.
+    /// Any failure except that the object is absent. If the resource itself is not served, that is
+    /// an error too.
     pub async fn get_live(&self, key: &Request) -> Result<Option<K>, ClientError> {
         match self.ask_live(key).await {
             Err(error) if is_absent(&error) => Ok(None),
@@ -47,7 +49,7 @@ impl<K: Cacheable> Api<K> {
         }
     }
 
-    /// [`get_live`](Self::get_live), where absence is the server's 404.
+    /// [`get_live`](Self::get_live), with the server's 404 for an absent object.
     pub(super) async fn ask_live(&self, key: &Request) -> Result<K, ClientError> {
         let call = self.call("get", key.to_string());
         self.note_read(key, ReadFrom::Server);
@@ -57,8 +59,8 @@ impl<K: Cacheable> Api<K> {
         decode(call, &body)
     }
 
-    /// The objects that the server has now, as `params` select them. No namespace is all of them.
-    /// With a limit, the first ones.
+    /// The objects on the server that `params` select. Without a namespace: of all namespaces. With
+    /// a limit: the first ones.
     ///
     /// # Errors
     ///
@@ -71,12 +73,11 @@ impl<K: Cacheable> Api<K> {
         Ok(self.page_live(namespace, params).await?.items)
     }
 
-    /// [`list_live`](Self::list_live), with the version of the list and what the next page is asked
-    /// with.
+    /// [`list_live`](Self::list_live), with the version of the list and the continue token.
     ///
     /// # Errors
     ///
-    /// As [`list_live`](Self::list_live); also 410 when a continue token has expired: begin anew.
+    /// As [`list_live`](Self::list_live); also 410 if the continue token has expired: start again.
     pub async fn page_live(
         &self,
         namespace: Option<&str>,
@@ -128,8 +129,8 @@ impl<K: Cacheable> Api<K> {
     }
 }
 
-/// An item of a list with its kind, which servers leave out of the items of built-in types; `None`
-/// if it has one (CCH-7).
+/// Adds the kind to an item of a list, since servers leave it out for built-in types. `None` if the
+/// item has one (CCH-7).
 fn typed(item: &str, kind: &ResourceType) -> Option<String> {
     let head = Head::of(item.as_bytes()).ok()?;
     if !head.kind(item.as_bytes()).is_empty() {
@@ -141,7 +142,7 @@ fn typed(item: &str, kind: &ResourceType) -> Option<String> {
     Some(format!(r#"{{"apiVersion":"{api_version}","kind":"{kind}"{comma}{members}"#))
 }
 
-/// Asks for metadata alone where the type is no more than that.
+/// Requests metadata only, for a metadata-only type.
 pub(super) fn accept<K: Resource, B>(
     mut request: http::Request<B>,
     metadata: HeaderValue,
@@ -152,12 +153,12 @@ pub(super) fn accept<K: Resource, B>(
     request
 }
 
-/// Asks for metadata alone in answer to a write.
+/// Requests metadata only in the answer to a write.
 pub(super) fn accept_one<K: Resource, B>(request: http::Request<B>) -> http::Request<B> {
     accept::<K, B>(request, METADATA)
 }
 
-/// The object is named where it is missing, and not where the whole resource is.
+/// Whether a 404 is about the object, not the resource: it names the object.
 pub(super) fn is_absent(error: &ClientError) -> bool {
     error.is_not_found()
         && error

@@ -1,5 +1,5 @@
-//! Watching straight at the server, without a cache: for programs that wait for something, or print
-//! what happens (CLI-10).
+//! Watches the server directly, without a cache: for programs that wait for something, or print
+//! changes (CLI-10).
 
 use std::{fmt, sync::Arc, vec};
 
@@ -11,19 +11,18 @@ use setpoint_informer::{
 
 use super::{Api, Call, ClientError, api::decode};
 
-/// How many objects a watch that begins with those that exist asks for at a time: 500, as
-/// client-go's pager.
+/// The page size of a watch's initial list: 500 objects, as client-go's pager.
 const PAGE_OBJECTS_MAX: u32 = 500;
 
-/// One thing that happened to one object.
+/// A change of one object.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum LiveEvent<K> {
-    /// It came to be or came to match; or it was there when the watch began.
+    /// Created, starts to match, or part of the initial list.
     Added(K),
-    /// It is another now.
+    /// Changed.
     Modified(K),
-    /// It is gone, or matches no more; this is how it was last.
+    /// Deleted, or no longer matches; with its last state.
     Deleted(K),
 }
 
@@ -36,29 +35,29 @@ impl<K> LiveEvent<K> {
     }
 }
 
-/// Why a [`LiveWatch`] ended. Nothing comes after it.
+/// Why a [`LiveWatch`] ended. It is the last item.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LiveWatchError {
-    /// What exists could not be listed, or an object does not fit the type.
+    /// The initial list failed, or an object cannot be decoded.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The watch cannot go on: its version is too old, so that what happened meanwhile is lost, or
-    /// it is not allowed.
+    /// The watch cannot continue: its version is too old, so changes were missed, or it is
+    /// forbidden.
     #[error("{call}")]
     Watch {
-        /// What was asked.
+        /// The call.
         call: Call,
-        /// Why not.
+        /// The cause.
         #[source]
         source: Box<RetryWatcherError>,
     },
 }
 
-/// What happens to the objects of a type, from the server; from [`Api::watch_live`].
+/// Changes of the objects of a type, from the server; from [`Api::watch_live`].
 ///
-/// A broken connection is mended where it broke. It holds one page of a list at most, and reads
-/// from the server as fast as it is asked.
+/// Reconnects where a connection broke. Holds at most one page of a list, and reads from the server
+/// only as fast as the caller does.
 pub struct LiveWatch<K: Cacheable> {
     // Inputs.
     api: Api<K>,
@@ -70,18 +69,19 @@ pub struct LiveWatch<K: Cacheable> {
 }
 
 enum Stage<K> {
-    /// What exists is yet to be listed, from the continue token of the parameters on.
+    /// The initial list is to be requested, from the parameters' continue token on.
     List,
-    /// A page is being given out; then comes the next, or the watch from this version.
+    /// A page is being returned; next is the next page, or the watch from this version.
     Page(vec::IntoIter<K>, String),
     Watch(Box<RetryWatcher>),
     Over,
 }
 
 impl<K: Cacheable> Api<K> {
-    /// Watches the objects that `params` select: first come those that exist, as
-    /// [`LiveEvent::Added`], unless `params` name a resourceVersion to begin behind. No namespace
-    /// is all of them. Nothing is asked yet. `seed` draws how long its requests last.
+    /// Watches the objects that `params` select. The existing ones come first, as
+    /// [`LiveEvent::Added`], unless `params` set a resourceVersion to start after. Without a
+    /// namespace: all namespaces. Sends no request yet. `seed` randomizes the time-outs of its
+    /// requests.
     pub fn watch_live(
         &self,
         namespace: Option<&str>,
@@ -99,11 +99,11 @@ impl<K: Cacheable> Api<K> {
 }
 
 impl<K: Cacheable> LiveWatch<K> {
-    /// What happens next; `None` after an error. Cancel safe: a dropped call has taken nothing.
+    /// The next event; `None` after an error. Cancel safe: a dropped call loses nothing.
     ///
     /// # Errors
     ///
-    /// The watch cannot go on: see [`LiveWatchError`].
+    /// The watch cannot continue: see [`LiveWatchError`].
     pub async fn next(&mut self) -> Option<Result<LiveEvent<K>, LiveWatchError>> {
         loop {
             let failed = match &mut self.stage {
@@ -178,7 +178,7 @@ impl<K: Cacheable> LiveWatch<K> {
             Change::Added(_) => Ok(LiveEvent::Added(object)),
             Change::Modified(_) => Ok(LiveEvent::Modified(object)),
             Change::Deleted(_) => Ok(LiveEvent::Deleted(object)),
-            // No other is known; it would be one of a newer crate.
+            // Unreachable today; a kind of a newer version of the crate.
             _ => Ok(LiveEvent::Modified(object)),
         }
     }

@@ -1,4 +1,4 @@
-//! Patches that are the difference to what was read.
+//! Merge patches computed from the object that was read.
 
 use kube_core::params::Patch;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use setpoint_informer::Cacheable;
 
 use super::{Api, ClientError, Subresource, api::key_of};
 
-/// What an object was before it is changed: [`Api::merge`] sends the difference (CLI-5).
+/// The state of an object before a change; [`Api::merge`] sends the difference (CLI-5).
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -20,7 +20,7 @@ use super::{Api, ClientError, Subresource, api::key_of};
 /// # }
 /// ```
 ///
-/// A list that differs is written whole, as JSON merge patches do.
+/// A list that differs is sent whole, as in any JSON merge patch.
 #[derive(Debug, Clone)]
 pub struct MergeFrom<'a, K> {
     base: Base<'a, K>,
@@ -29,14 +29,14 @@ pub struct MergeFrom<'a, K> {
 
 #[derive(Debug, Clone)]
 enum Base<'a, K> {
-    /// Encoded when it is needed.
+    /// Serialized on demand.
     Borrowed(&'a K),
-    /// The object is to be changed in place.
+    /// Serialized at once, since the object will be changed in place.
     Encoded(Result<Value, String>),
 }
 
 impl<K: Serialize> MergeFrom<'static, K> {
-    /// Remembers how an object is now; it may be changed in place afterwards.
+    /// Takes a snapshot of an object, which can then be changed in place.
     #[must_use]
     pub fn new(object: &K) -> Self {
         let encoded = serde_json::to_value(object).map_err(|error| error.to_string());
@@ -45,14 +45,14 @@ impl<K: Serialize> MergeFrom<'static, K> {
 }
 
 impl<'a, K> MergeFrom<'a, K> {
-    /// The difference to an object that stays as it is, as one from the cache does.
+    /// Borrows an object that will not change, such as one from the cache.
     #[must_use]
     pub fn object(object: &'a K) -> Self {
         Self { base: Base::Borrowed(object), is_locked: false }
     }
 
-    /// Only if nobody wrote in between: the patch carries the resourceVersion of the base, and
-    /// conflicts if it is an old one.
+    /// Fails with a conflict if the object was changed on the server since: the patch carries the
+    /// base's resourceVersion.
     #[must_use]
     pub fn locked(self) -> Self {
         Self { is_locked: true, ..self }
@@ -60,7 +60,7 @@ impl<'a, K> MergeFrom<'a, K> {
 }
 
 impl<K: Serialize> MergeFrom<'_, K> {
-    /// The merge patch (RFC 7396) that makes `object` of the base; `None` if nothing differs.
+    /// The merge patch (RFC 7396) from the base to `object`; `None` if they are equal.
     fn patch_to(&self, object: &K, call: &super::Call) -> Result<Option<Value>, ClientError> {
         let failed =
             |source: crate::error::BoxError| ClientError::Request { call: call.clone(), source };
@@ -88,12 +88,12 @@ impl<K: Serialize> MergeFrom<'_, K> {
 }
 
 impl<K: Cacheable + Serialize> Api<K> {
-    /// Sends what differs between an object and what it was, as a JSON merge patch. Gives the
-    /// object as the server then has it; `None`, and nothing is sent, if nothing differs.
+    /// Sends the difference between `base` and `object` as a JSON merge patch. Returns the server's
+    /// object, or `None` without a request if nothing differs.
     ///
     /// # Errors
     ///
-    /// The server refuses, as with a conflict when [`locked`](MergeFrom::locked), or cannot be
+    /// The server refuses, such as with a conflict if [`locked`](MergeFrom::locked), or cannot be
     /// reached. A lock needs a resourceVersion: [`ClientError::NoVersion`].
     pub async fn merge(
         &self,
@@ -109,7 +109,7 @@ impl<K: Cacheable + Serialize> Api<K> {
 }
 
 impl<K: Cacheable + Serialize> Subresource<K, K> {
-    /// [`Api::merge`] of the status: other differences are not sent.
+    /// [`Api::merge`] for the status; other differences are not sent.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl<K: Cacheable + Serialize> Subresource<K, K> {
     }
 }
 
-/// The merge patch (RFC 7396) that leads from one value to another; `None` if they are equal.
+/// The merge patch (RFC 7396) from one value to another; `None` if they are equal.
 pub(crate) fn difference(before: &Value, after: &Value) -> Option<Value> {
     if before == after {
         return None;
@@ -149,7 +149,7 @@ pub(crate) fn difference(before: &Value, after: &Value) -> Option<Value> {
                     patch.insert(name.clone(), difference);
                 }
             }
-            // Null would remove what is not there.
+            // Null would remove a member that does not exist.
             None if value.is_null() => {}
             None => _ = patch.insert(name.clone(), value.clone()),
         }

@@ -1,4 +1,4 @@
-//! What writes say about themselves: in whose name, how strictly, and whether in earnest.
+//! Options of writes: field manager, field validation, dry run.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -10,19 +10,19 @@ use kube_core::{
 
 use super::{Api, Client, layer::query_value};
 
-/// What a server does about fields that a type does not have, or that come twice.
+/// What the server does about unknown and repeated fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FieldValidation {
-    /// Drops them in silence.
+    /// Drops them silently.
     Ignore,
-    /// Drops them, and says so in a warning; what servers do unasked.
+    /// Drops them with a warning; the server's default.
     Warn,
-    /// Refuses the request. Apply is always so.
+    /// Refuses the request. Apply is always strict.
     Strict,
 }
 
 impl FieldValidation {
-    /// As the API spells it.
+    /// The API's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ignore => "Ignore",
@@ -42,23 +42,23 @@ impl From<&ValidationDirective> for FieldValidation {
     }
 }
 
-/// What the writes of a client say unless a call says otherwise.
+/// Defaults of a client's writes, where a call sets nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WriteOptions {
     pub(crate) field_manager: Option<Arc<str>>,
     pub(crate) field_validation: Option<FieldValidation>,
     pub(crate) is_dry_run: bool,
-    /// The field manager was asked for.
+    /// The field manager was set explicitly.
     pub(crate) is_named: bool,
 }
 
 impl WriteOptions {
-    /// What a client says unasked.
+    /// A client's defaults.
     pub(super) fn of(field_manager: Arc<str>) -> Self {
         Self { field_manager: Some(field_manager), ..Self::default() }
     }
 
-    /// Whether a request is in the name that the client gives unasked.
+    /// Whether a request uses the client's default field manager.
     pub(super) fn is_default_manager(&self, uri: &Uri) -> bool {
         !self.is_named
             && self.field_manager.is_some()
@@ -70,14 +70,14 @@ impl WriteOptions {
         PostParams { dry_run: self.is_dry_run, field_manager }
     }
 
-    /// A call's own parameters, with what they leave open.
+    /// A call's parameters, completed with the defaults.
     pub(super) fn patch_params(&self, params: &PatchParams, is_apply: bool) -> PatchParams {
         let mut params = params.clone();
         params.dry_run |= self.is_dry_run;
         if params.field_manager.is_none() {
             params.field_manager = self.field_manager.as_deref().map(str::to_owned);
         }
-        // Apply is strict whatever is said.
+        // Apply is always strict.
         if is_apply {
             params.field_validation = None;
         } else if params.field_validation.is_none() {
@@ -90,7 +90,7 @@ impl WriteOptions {
         params
     }
 
-    /// Says what [`PostParams`] has no word for.
+    /// Sets the field validation, which [`PostParams`] lacks.
     pub(super) fn validate<B>(&self, mut request: http::Request<B>) -> http::Request<B> {
         if let Some(validation) = self.field_validation {
             add_query(&mut request, "fieldValidation", validation.as_str());
@@ -110,7 +110,7 @@ pub(super) fn add_query<B>(request: &mut http::Request<B>, name: &str, value: &s
     };
     let path: Cow<'_, str> = uri.path_and_query().map_or("/".into(), |path| path.as_str().into());
     let mut parts = uri.clone().into_parts();
-    // What was a path is one with more of a query behind it, too.
+    // A valid path stays valid with a longer query.
     if let Ok(path) = format!("{path}{separator}{name}={value}").parse() {
         parts.path_and_query = Some(path);
         if let Ok(uri) = Uri::from_parts(parts) {
@@ -120,8 +120,7 @@ pub(super) fn add_query<B>(request: &mut http::Request<B>, name: &str, value: &s
 }
 
 impl Client {
-    /// The same client with another field manager: the name under which `managedFields` records its
-    /// writes.
+    /// A clone with another field manager: the name that `managedFields` records for its writes.
     #[must_use]
     pub fn field_manager(&self, name: impl Into<Arc<str>>) -> Self {
         self.with_options(|options| {
@@ -130,13 +129,13 @@ impl Client {
         })
     }
 
-    /// The same client whose writes are checked and answered, and change nothing.
+    /// A clone whose writes are dry runs: validated and answered by the server, without a change.
     #[must_use]
     pub fn dry_run(&self) -> Self {
         self.with_options(|options| options.is_dry_run = true)
     }
 
-    /// The same client whose writes are as strict as this about unknown and repeated fields.
+    /// A clone whose writes validate unknown and repeated fields like this.
     #[must_use]
     pub fn field_validation(&self, validation: FieldValidation) -> Self {
         self.with_options(|options| options.field_validation = Some(validation))
@@ -149,21 +148,21 @@ impl Client {
     }
 }
 
-/// How this one's writes differ from the client's.
+/// Options of this API's writes.
 impl<K: Resource> Api<K> {
-    /// The same calls in the name of another field manager.
+    /// A clone with another field manager.
     #[must_use]
     pub fn field_manager(&self, name: impl Into<Arc<str>>) -> Self {
         Self { client: self.client.field_manager(name), ..self.clone() }
     }
 
-    /// The same calls, whose writes are checked and answered, and change nothing.
+    /// A clone whose writes are dry runs: validated and answered by the server, without a change.
     #[must_use]
     pub fn dry_run(&self) -> Self {
         Self { client: self.client.dry_run(), ..self.clone() }
     }
 
-    /// The same calls, whose writes are as strict as this about unknown and repeated fields.
+    /// A clone whose writes validate unknown and repeated fields like this.
     #[must_use]
     pub fn field_validation(&self, validation: FieldValidation) -> Self {
         Self { client: self.client.field_validation(validation), ..self.clone() }
@@ -175,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameter_joins_whatever_query_there_is() {
+    fn parameter_is_added_to_any_query() {
         for (before, after) in [
             ("/api/v1/pods", "/api/v1/pods?a=b"),
             ("/api/v1/pods?", "/api/v1/pods?a=b"),

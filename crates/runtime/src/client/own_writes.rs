@@ -1,22 +1,23 @@
-//! Reading back what was written: of one object, without asking the server and without polling.
+//! Reads your own writes: waits until the cache shows them, without asking the server and without
+//! polling.
 //!
 //! # Theory
 //!
-//! A client remembers, for its clones too, the last write of each object: the version that the
-//! server answered, or that it is gone. A read that demands it looks there, and then waits for the
+//! A client and its clones share a record of the last write of each object: the version in the
+//! server's answer, or that the object is gone. A read of own writes looks there, and waits for the
 //! cache:
 //!
 //! | the last write left         | the read waits until the cache                                                       |
 //! |-----------------------------|--------------------------------------------------------------------------------------|
-//! | nothing that is remembered  | not at all                                                                           |
-//! | an object of a version      | holds the object at it or later, or has come that far as a whole                     |
-//! | no object                   | holds none, or one with another uid                                                  |
+//! | no record                   | (does not wait)                                                                      |
+//! | an object at a version      | has the object at this or a later version, or has reached the version as a whole     |
+//! | no object                   | has none, or one with another uid                                                    |
 //!
-//! The first that is needed is remembered for [`OWN_WRITES_MAX`] objects; of those forgotten, the
-//! newest version of the type in the namespace stands for each, so that a read may wait for too
-//! much but never for too little. Namespaces are told apart because a cache of one of them sees no
-//! version of another (CCH-4); beyond [`OWN_WRITES_MAX`] of them the newest of the type stands for
-//! the rest. The cache wakes who waits; the wait is bounded.
+//! The record holds the last write of [`OWN_WRITES_MAX`] objects. For older ones it keeps the
+//! newest version per type and namespace, so that a read may wait too long but never too short.
+//! Namespaces are separate because a cache of one does not see the versions of another (CCH-4).
+//! Beyond [`OWN_WRITES_MAX`] namespaces, one version per type stands for the rest. The cache wakes
+//! the reader; the wait is bounded.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -31,15 +32,15 @@ use crate::{
     request::Request,
 };
 
-/// Of how many objects a client remembers its last write. 4096: more than any set of passes has in
-/// flight; an entry is about 200 bytes.
+/// How many objects' last writes a client records. 4096: more than the running passes write. An
+/// entry takes about 200 bytes.
 pub const OWN_WRITES_MAX: usize = 4096;
 
-/// How long a read waits for the cache to show a write, unless told otherwise. 5 s: a watch shows a
-/// write within milliseconds; one that takes longer has broken, and the pass had better come back.
+/// How long a read waits for the cache to show a write, by default. 5 s: a watch is milliseconds
+/// behind. If it takes longer the watch is broken, and the pass should be retried.
 pub const OWN_WRITE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The last writes through a client and its clones.
+/// The last writes of a client and its clones.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites(Mutex<State>);
 
@@ -49,21 +50,21 @@ struct State {
     /// By age.
     by_turn: BTreeMap<u64, (Arc<str>, Request)>,
     next_turn: u64,
-    /// The newest version of each resource in each namespace among those that are forgotten; no
-    /// namespace is any of too many.
+    /// The newest version per resource and namespace among evicted entries; `None` stands for the
+    /// namespaces beyond the limit.
     forgotten: HashMap<Place, Arc<str>>,
 }
 
-/// A resource, and a namespace of it.
+/// A resource, and one of its namespaces.
 type Place = (Arc<str>, Option<Arc<str>>);
 
-/// What the last write of one object left.
+/// The result of the last write of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OwnWrite {
-    /// The object, in this version.
+    /// The object at this version.
     Version(Arc<str>),
-    /// Nothing: the object of this uid is gone, or of any, if it is empty. Before, it may have had
-    /// a version.
+    /// The object with this uid is gone, or any object if the uid is empty. `after` is the version
+    /// of the last write before.
     Gone { uid: Arc<str>, after: Option<Arc<str>> },
 }
 
@@ -100,8 +101,8 @@ fn is_newer(version: &str, than: &str) -> bool {
 }
 
 impl OwnWrites {
-    /// Remembers what the answer to a write says: an object, which may be gone with this write, or
-    /// anything else.
+    /// Records the answer to a write: an object, which may be gone with this write, or something
+    /// else.
     pub(super) fn note_answer(&self, resource: &Arc<str>, key: &Request, answer: &[u8]) {
         let Ok(head) = Head::of(answer) else { return };
         let version = head.resource_version(answer);
@@ -117,7 +118,7 @@ impl OwnWrites {
         }
     }
 
-    /// Remembers that the object of this uid, or whichever it was, is gone.
+    /// Records that the object with this uid is gone; any object if the uid is empty.
     pub(super) fn note_gone(&self, resource: &Arc<str>, key: &Request, uid: &str) {
         let id = (resource.clone(), key.clone());
         let mut state = self.0.lock();
@@ -144,7 +145,7 @@ impl OwnWrites {
         newest.map(OwnWrite::Version)
     }
 
-    /// The newest version written of a resource in each namespace; no namespace is any.
+    /// The newest written version of a resource per namespace; `None` stands for any namespace.
     fn newest(&self, resource: &Arc<str>) -> BTreeMap<Option<Arc<str>>, Arc<str>> {
         let state = self.0.lock();
         let versions = state.by_key.iter().filter(|((of, _), _)| of == resource);
@@ -167,7 +168,7 @@ impl OwnWrites {
         newest
     }
 
-    /// The objects of a resource that are gone, with their uids.
+    /// The deleted objects of a resource, with their uids.
     fn deleted(&self, resource: &Arc<str>) -> Vec<(Request, Arc<str>, OwnWrite)> {
         let state = self.0.lock();
         let of_resource = state.by_key.iter().filter(|((of, _), _)| of == resource);
@@ -181,7 +182,7 @@ impl OwnWrites {
         deleted
     }
 
-    /// The cache shows this write: it need not be remembered.
+    /// Removes a write that the cache shows.
     fn forget(&self, resource: &Arc<str>, key: &Request, write: &OwnWrite) {
         let id = (resource.clone(), key.clone());
         let mut state = self.0.lock();
@@ -193,8 +194,8 @@ impl OwnWrites {
     }
 }
 
-/// Whether an object in the answer to a write is gone with it: it was to be deleted, and nothing
-/// holds it any more.
+/// Whether the object in the answer to a write is gone: it is marked for deletion and has no
+/// finalizers left.
 pub(super) fn is_gone(object: &[u8]) -> bool {
     let member = |name| skim::scalar(object, &["metadata", name]);
     member("deletionTimestamp").is_some()
@@ -202,24 +203,23 @@ pub(super) fn is_gone(object: &[u8]) -> bool {
         && skim::Skim::of(object).is_ok_and(|skim| skim.finalizers.is_empty())
 }
 
-/// Reads from the cache that wait until it shows what was written.
+/// Reads from the cache that wait until it shows this client's writes.
 impl<K: Cacheable> Api<K> {
-    /// [`get`](Self::get), of the object as this client and its clones last wrote it, or newer
-    /// (CLI-2).
+    /// [`get`](Self::get), at least as new as the last write of this client and its clones (CLI-2).
     ///
-    /// Also after a create, which the cache has not seen yet, and after a delete. The type must be
-    /// cached; the controller need not watch it. What others wrote meanwhile may or may not be
-    /// seen. Nothing waits if nothing was written. Dropping the future leaves nothing.
+    /// Works after a create and after a delete too. The type must be cached; the controller need
+    /// not watch it. Writes of other clients may or may not be visible. Does not wait if there was
+    /// no write. Cancel safe.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get); and [`ClientError::Behind`] when the cache does not show it within
+    /// As [`get`](Self::get); [`ClientError::Behind`] if the cache does not show the write within
     /// [`OWN_WRITE_WAIT_MAX`].
     pub async fn get_own(&self, key: &Request) -> Result<Option<Arc<K>>, ClientError> {
         self.get_own_within(key, OWN_WRITE_WAIT_MAX).await
     }
 
-    /// [`get_own`](Self::get_own), waiting for so long at most.
+    /// [`get_own`](Self::get_own) with another time-out.
     ///
     /// # Errors
     ///
@@ -252,12 +252,12 @@ impl<K: Cacheable> Api<K> {
         self.get(key)
     }
 
-    /// [`get`](Self::get), of the object at this version or a later one, as the answer to a write
-    /// gave it.
+    /// [`get`](Self::get), at this version or a later one; for the version in the answer to a
+    /// write.
     ///
     /// # Errors
     ///
-    /// As [`get_own`](Self::get_own); a version that has no order cannot be waited for.
+    /// As [`get_own`](Self::get_own). Versions without an order cannot be waited for.
     pub async fn get_at_least(
         &self,
         key: &Request,
@@ -270,9 +270,8 @@ impl<K: Cacheable> Api<K> {
         self.get(key)
     }
 
-    /// The cache, as soon as it shows everything of this type that this client and its clones
-    /// wrote, and nothing that they deleted: for lists. What was written to namespaces that are not
-    /// cached is not waited for.
+    /// The cache, once it shows all writes and deletions of this type by this client and its
+    /// clones: for lists. Does not wait for namespaces that are not cached.
     ///
     /// # Errors
     ///
@@ -283,15 +282,14 @@ impl<K: Cacheable> Api<K> {
         Ok(lister)
     }
 
-    /// [`lister_own`](Self::lister_own), of what was written in one namespace, or in all.
+    /// [`lister_own`](Self::lister_own) for the writes of one namespace, or of all.
     pub(crate) async fn shown_own_in(&self, namespace: Option<&str>) -> Result<(), ClientError> {
         let Some(namespace) = namespace else { return self.lister_own().await.map(drop) };
         self.lister_of(namespace)?;
         self.shown_own(&self.known()?, |of| of.is_none_or(|of| of == namespace)).await
     }
 
-    /// Waits until the informers show what was written in the namespaces that count; no namespace
-    /// is any.
+    /// Waits until the informers show the writes to the given namespaces; `None` stands for any.
     async fn shown_own(
         &self,
         informer: &CacheInformer<K>,
@@ -308,7 +306,7 @@ impl<K: Cacheable> Api<K> {
                     continue;
                 }
                 let holding = match namespace {
-                    // Nobody shows what is not cached.
+                    // A namespace that is not cached is skipped.
                     Some(namespace) => informer.of_namespace(namespace).into_iter().collect(),
                     None => informer.informers().map(|(_, informer)| informer).collect::<Vec<_>>(),
                 };
@@ -346,7 +344,7 @@ impl<K: Cacheable> Api<K> {
         }
     }
 
-    /// What `key`'s object is, as far as the cache knows.
+    /// The uid of `key`'s object in the cache.
     pub(super) fn cached_uid(&self, key: &Request) -> Option<Arc<str>> {
         let informer = self.client.cache.known::<K>(&self.dynamic_type)?;
         let held = informer.of_namespace(&key.namespace).ok()?.lister().object(key);
@@ -354,10 +352,10 @@ impl<K: Cacheable> Api<K> {
     }
 }
 
-/// Waits until the cache does not hold the object of this uid. Each change of the cache wakes it.
+/// Waits until the cache does not have the object with this uid. Each change of the cache wakes it.
 async fn gone<K>(lister: &Lister<K>, key: &Request, uid: &str) -> Result<(), AtLeastError> {
     loop {
-        // The version first: what comes behind it is waited for.
+        // Read before the object, so that no later change is missed.
         let version = lister.resource_version();
         if lister.object(key).is_none_or(|held| !uid.is_empty() && held.uid() != uid) {
             return Ok(());
@@ -366,7 +364,7 @@ async fn gone<K>(lister: &Lister<K>, key: &Request, uid: &str) -> Result<(), AtL
     }
 }
 
-/// The decimal number behind this one; the text itself if it is none.
+/// The next decimal number; the text itself if it is not a number.
 fn successor(version: &str) -> String {
     let mut digits = version.as_bytes().to_vec();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {

@@ -1,4 +1,4 @@
-//! Changing an object although others change it, too.
+//! Retries updates that conflict.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use setpoint_object::seed;
 use super::{Api, ClientError, Subresource, api::encode};
 use crate::request::Request;
 
-/// How often a change is tried when it conflicts, and how long is waited in between.
+/// How often a conflicting update is tried, and the delays between tries.
 ///
-/// The `n`-th wait is `base * factor^n`, and up to `jitter` of it longer.
+/// The `n`-th delay is `base * factor^n`, plus up to `jitter` of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Retry {
-    /// How many tries there are, the first one included.
+    /// The number of tries, including the first.
     pub n_tries: u32,
-    /// The first wait.
+    /// The first delay.
     pub base: Duration,
-    /// By what each wait is longer than the one before.
+    /// The growth of each delay.
     pub factor: f64,
-    /// How much longer a wait may be by chance, as a part of it.
+    /// The random part of a delay, relative to it.
     pub jitter: f64,
-    /// The seed of the jitter. `None` is that of the pass, which comes from the manager's; and
-    /// outside of a pass the operating system's entropy.
+    /// The seed of the jitter. `None`: derived from the pass, and so from the manager's seed.
+    /// Outside of a pass: from the operating system's entropy.
     pub seed: Option<u64>,
 }
 
@@ -40,13 +40,13 @@ impl Retry {
     pub const MANY_WRITERS: Self =
         Self { n_tries: 4, base: Duration::from_millis(10), factor: 5.0, jitter: 0.1, seed: None };
 
-    /// With chance from this seed.
+    /// Sets the seed of the jitter.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
     }
 
-    /// The chance of one call, made in the pass of this id or outside of one.
+    /// The random numbers of one call, within the pass of this id or outside.
     fn rng(&self, pass: Option<u128>) -> SmallRng {
         let pass = pass.map(|pass| u64::try_from(pass & u128::from(u64::MAX)).unwrap_or(0));
         let seed = match (self.seed, pass) {
@@ -72,16 +72,16 @@ impl Default for Retry {
 }
 
 impl<K: Cacheable + Serialize + Clone> Api<K> {
-    /// Changes an object and replaces it, under its resourceVersion; after a conflict again, from
-    /// what the server then has ([`Retry::FEW_WRITERS`]). Gives the object as the server has it in
-    /// the end; nothing is written if `change` changes nothing.
+    /// Changes an object and replaces it, with its resourceVersion. After a conflict it reads the
+    /// object from the server and tries again ([`Retry::FEW_WRITERS`]). Returns the server's
+    /// object. Writes nothing if `change` changes nothing.
     ///
-    /// The first try starts from the cache, if it has the object, and from the server if not.
-    /// `change` is called once per try.
+    /// The first try starts from the cache, or from the server if the cache does not have the
+    /// object. `change` is called once per try.
     ///
     /// # Errors
     ///
-    /// The last conflict, or any other failure; that there is no such object is the server's 404.
+    /// The last conflict, or any other failure; the server's 404 if there is no such object.
     pub async fn update_with_retry(
         &self,
         key: &Request,
@@ -90,7 +90,7 @@ impl<K: Cacheable + Serialize + Clone> Api<K> {
         self.update_with_retry_as(key, Retry::FEW_WRITERS, change).await
     }
 
-    /// [`update_with_retry`](Self::update_with_retry), as often as `retry` says.
+    /// [`update_with_retry`](Self::update_with_retry) with other tries and delays.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl<K: Cacheable + Serialize + Clone> Api<K> {
 }
 
 impl<K: Cacheable + Serialize + Clone> Subresource<K, K> {
-    /// [`Api::update_with_retry`] of the status.
+    /// [`Api::update_with_retry`] for the status.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl<K: Cacheable + Serialize + Clone> Subresource<K, K> {
         self.update_with_retry_as(key, Retry::FEW_WRITERS, change).await
     }
 
-    /// [`update_with_retry`](Self::update_with_retry), as often as `retry` says.
+    /// [`update_with_retry`](Self::update_with_retry) with other tries and delays.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_by_the_factor_and_jitter_from_the_seed() {
+    fn delays_grow_by_the_factor_with_jitter_from_the_seed() {
         let waits = |retry: Retry| {
             let mut rng = retry.rng(None);
             (0..retry.n_tries - 1).map(|n| retry.wait(n, &mut rng)).collect::<Vec<_>>()
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_seed_the_jitter_is_the_pass_s_and_outside_of_one_nobody_else_s() {
+    fn without_a_seed_the_jitter_comes_from_the_pass_or_from_entropy() {
         let first = |pass| Retry::MANY_WRITERS.rng(pass).random::<u64>();
         assert_eq!(first(Some(7)), first(Some(7)));
         assert_ne!(first(Some(7)), first(Some(8)));

@@ -1,4 +1,4 @@
-//! Reading several objects from the cache: by namespace, labels, indices and fields.
+//! Reads several objects from the cache: by namespace, labels, indices and fields.
 
 use std::sync::Arc;
 
@@ -8,8 +8,7 @@ use setpoint_object::{field_selector::FieldSelector, label::Selector};
 
 use super::{Api, ClientError, ReadFrom};
 
-/// Which objects of the cache to read; from [`Api::select`]. All that is asked for must hold
-/// (CCH-8).
+/// A query of the cache; from [`Api::select`]. An object must match all criteria (CCH-8).
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::Pod;
@@ -30,12 +29,12 @@ pub struct Select<K: Resource> {
     limit: usize,
 }
 
-/// The fields of every object, which need no index.
+/// Fields of every object, which need no index.
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
 impl<K: Cacheable> Api<K> {
-    /// Begins a read of several objects from the cache: of all of them, unless more is said.
+    /// Starts a query of the cache. Without criteria it returns all objects.
     pub fn select(&self) -> Select<K> {
         Select {
             api: self.clone(),
@@ -49,70 +48,70 @@ impl<K: Cacheable> Api<K> {
 }
 
 impl<K: Cacheable> Select<K> {
-    /// Only objects of this namespace.
+    /// Objects in this namespace.
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Only objects whose labels match.
+    /// Objects whose labels match.
     pub fn labels(mut self, selector: Selector) -> Self {
         self.labels = selector;
         self
     }
 
-    /// Only objects that this index of the type's informer files under this value. Of several, all
-    /// must hold.
+    /// Objects that this index of the type's informer lists under this value. With several, an
+    /// object must match all.
     pub fn index(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.indices.push((name.into(), value.into()));
         self
     }
 
-    /// Only objects whose fields match: each term must be an exact match on `metadata.name`,
-    /// `metadata.namespace` or a field after which an index is named, such as `spec.nodeName`.
+    /// Objects whose fields match. Each term must be an exact match on `metadata.name`,
+    /// `metadata.namespace` or a field with an index of that name, such as `spec.nodeName`.
     pub fn fields(mut self, selector: FieldSelector) -> Self {
         self.fields = selector;
         self
     }
 
-    /// No more than so many, over all namespaces. Which ones of those that match is not said.
+    /// At most this many, over all namespaces. Which of the matching objects is unspecified.
     pub fn limit(mut self, n_objects: usize) -> Self {
         self.limit = n_objects;
         self
     }
 
-    /// The objects, by key.
+    /// The objects, sorted by key.
     ///
     /// # Errors
     ///
     /// The type or the namespace is not cached or has not synced, there is no such index, or an
-    /// object does not fit the type.
+    /// object cannot be decoded.
     pub fn all(&self) -> Result<Vec<Arc<K>>, ClientError> {
         Ok(self.objects()?.iter().map(Object::get).collect::<Result<_, _>>()?)
     }
 
-    /// The objects, by key, not decoded.
+    /// The objects, sorted by key, undecoded.
     ///
     /// # Errors
     ///
     /// The type or the namespace is not cached or has not synced, or there is no such index.
     pub fn objects(&self) -> Result<Vec<Object<K>>, ClientError> {
-        let asked = self.asked()?;
-        let found = match asked.namespace {
-            _ if asked.is_contradiction => {
+        let query = self.query()?;
+        let found = match query.namespace {
+            _ if query.is_contradiction => {
                 self.api.lister()?;
                 Vec::new()
             }
             Some(namespace) => {
                 let lister = self.api.lister_of(namespace)?;
-                self.find(&asked, &lister.snapshot(), self.limit)?
+                self.find(&query, &lister.snapshot(), self.limit)?
             }
             None => {
                 let lister = self.api.lister()?;
                 let mut found = Vec::new();
                 for part in lister.listers() {
                     let limit = self.limit.saturating_sub(found.len());
-                    found.extend(self.find(&asked, &part.snapshot(), limit)?);
+                    found.extend(self.find(&query, &part.snapshot(), limit)?);
                 }
                 lister.in_order(found)
             }
@@ -121,37 +120,37 @@ impl<K: Cacheable> Select<K> {
         Ok(found)
     }
 
-    /// What is asked for, with the field terms taken apart.
-    fn asked(&self) -> Result<Asked<'_>, ClientError> {
+    /// The query, with the terms of the field selector resolved.
+    fn query(&self) -> Result<Query<'_>, ClientError> {
         let indices = self.indices.iter().map(|(name, value)| (&**name, &**value)).collect();
         let namespace = self.namespace.as_deref();
-        let mut asked = Asked { namespace, name: None, indices, is_contradiction: false };
+        let mut query = Query { namespace, name: None, indices, is_contradiction: false };
         for term in self.fields.terms() {
             let value = &*term.value;
             match &*term.path {
                 _ if term.negated => return Err(self.not_indexed(&format!("{}!=", term.path))),
                 NAME => {
-                    asked.is_contradiction |= asked.name.is_some_and(|name| name != value);
-                    asked.name = Some(value);
+                    query.is_contradiction |= query.name.is_some_and(|name| name != value);
+                    query.name = Some(value);
                 }
                 NAMESPACE => {
-                    let before = asked.namespace.replace(value);
-                    asked.is_contradiction |= before.is_some_and(|namespace| namespace != value);
+                    let before = query.namespace.replace(value);
+                    query.is_contradiction |= before.is_some_and(|namespace| namespace != value);
                 }
-                field => asked.indices.push((field, value)),
+                field => query.indices.push((field, value)),
             }
         }
-        Ok(asked)
+        Ok(query)
     }
 
-    /// What one informer holds of it, no more than so many.
+    /// The matching objects of one informer, up to the limit.
     fn find(
         &self,
-        asked: &Asked<'_>,
+        query: &Query<'_>,
         snapshot: &Snapshot<K>,
         limit: usize,
     ) -> Result<Vec<Object<K>>, ClientError> {
-        let Asked { namespace, name, indices, .. } = asked;
+        let Query { namespace, name, indices, .. } = query;
         let matches = |object: &Object<K>| {
             namespace.is_none_or(|namespace| object.namespace() == namespace)
                 && name.is_none_or(|name| object.name() == name)
@@ -188,13 +187,13 @@ impl<K: Cacheable> Select<K> {
     }
 }
 
-/// What is asked for, as an informer is asked.
-struct Asked<'a> {
+/// A resolved query.
+struct Query<'a> {
     namespace: Option<&'a str>,
     name: Option<&'a str>,
     /// Index and value.
     indices: Vec<(&'a str, &'a str)>,
-    /// Two names or namespaces: no object has both.
+    /// Two different names or namespaces: no object matches.
     is_contradiction: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The calls on a subresource: status, scale, eviction, token, and any other (CLI-7).
+//! Calls on a subresource: status, scale, eviction, token, and any other (CLI-7).
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
@@ -19,11 +19,11 @@ use super::{
 };
 use crate::request::Request;
 
-/// The calls on one subresource of a type, whose bodies are `B`; from [`Api::status`],
+/// Calls on one subresource of a type, with bodies of type `B`; from [`Api::status`],
 /// [`Api::scale`], [`Api::subresource`] …
 ///
-/// Every call asks the server. Which of them a subresource has is the server's to say: a 405 is an
-/// error as any other.
+/// Every call is a request. The server decides which calls a subresource supports; a 405 is an
+/// ordinary error.
 pub struct Subresource<K: Resource, B> {
     pub(super) api: Api<K>,
     pub(super) name: Arc<str>,
@@ -46,39 +46,39 @@ impl<K: Resource, B> fmt::Debug for Subresource<K, B> {
 }
 
 impl<K: Cacheable> Api<K> {
-    /// The calls on objects' status: bodies are whole objects, of which only the status counts.
+    /// The status. Bodies are whole objects, of which only the status is used.
     pub fn status(&self) -> Subresource<K, K> {
         self.subresource("status")
     }
 
-    /// The calls on how many there are to be, for types that have such a number.
+    /// The scale, for types that have one.
     pub fn scale(&self) -> Subresource<K, Scale> {
         self.subresource("scale")
     }
 
-    /// The calls that ask a pod to go, if its disruption budget allows: [`Subresource::create`]
-    /// alone; a 429 says "not now".
+    /// The eviction of a pod, subject to its disruption budget: only [`Subresource::create`]. A 429
+    /// means "not now".
     pub fn eviction(&self) -> Subresource<K, Eviction> {
         self.subresource("eviction")
     }
 
-    /// The calls that make a service account's token: [`Subresource::create`] alone.
+    /// Tokens of a service account: only [`Subresource::create`].
     pub fn token(&self) -> Subresource<K, TokenRequest> {
         self.subresource("token")
     }
 
-    /// The calls on the subresource `name`, whose bodies are `B`.
+    /// The subresource `name`, with bodies of type `B`.
     pub fn subresource<B>(&self, name: impl Into<Arc<str>>) -> Subresource<K, B> {
         Subresource { api: self.clone(), name: name.into(), body: PhantomData }
     }
 }
 
 impl<K: Cacheable, B: DeserializeOwned> Subresource<K, B> {
-    /// What the server has now; `None` if there is no such object.
+    /// The subresource on the server; `None` if the object does not exist.
     ///
     /// # Errors
     ///
-    /// Anything but the object's absence.
+    /// Any failure except that the object is absent.
     pub async fn get(&self, key: &Request) -> Result<Option<B>, ClientError> {
         let call = self.call("get", key)?;
         let path = self.api.path_of(&call, key)?;
@@ -89,7 +89,7 @@ impl<K: Cacheable, B: DeserializeOwned> Subresource<K, B> {
         }
     }
 
-    /// Patches it, in any of the four ways. Gives it as the server then has it.
+    /// Patches it, with any patch type. Returns the server's result.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl<K: Cacheable, B: DeserializeOwned> Subresource<K, B> {
         self.patch_with(key, patch, &PatchParams::default()).await
     }
 
-    /// [`patch`](Self::patch), with parameters; what they leave open is the client's.
+    /// [`patch`](Self::patch) with parameters, completed with the client's defaults.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl<K: Cacheable, B: DeserializeOwned> Subresource<K, B> {
 }
 
 impl<K: Cacheable, B: DeserializeOwned + Serialize> Subresource<K, B> {
-    /// Replaces it. Gives it as the server then has it.
+    /// Replaces it. Returns the server's result.
     ///
     /// # Errors
     ///
@@ -137,8 +137,8 @@ impl<K: Cacheable, B: DeserializeOwned + Serialize> Subresource<K, B> {
 }
 
 impl<K: Cacheable, B: Serialize> Subresource<K, B> {
-    /// Asks for something to be done by creating it: an eviction, a token, a binding. The answer's
-    /// type is the subresource's: the same body with its status, or a `Status`.
+    /// Creates it: an eviction, a token, a binding. The answer's type depends on the subresource:
+    /// the same body with its status, or a `Status`.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl<K: Cacheable, B: Serialize> Subresource<K, B> {
 }
 
 impl<K: Resource, B> Subresource<K, B> {
-    /// The call, if the subresource's name can be part of a path.
+    /// The call; fails if the subresource's name cannot be part of a path.
     pub(super) fn call(
         &self,
         verb: &'static str,

@@ -1,4 +1,4 @@
-//! What a server warns of: deprecated versions, unknown fields, bad ideas.
+//! Warnings of the server: deprecated versions, unknown fields.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -8,25 +8,25 @@ use parking_lot::Mutex;
 
 use super::{Call, Client};
 
-/// How many texts a client remembers to have logged. 256: a program's types and their faults are
-/// few; the oldest is forgotten first, and would be logged again.
+/// How many warning texts a client remembers. 256: a program's types and mistakes are few. The
+/// oldest is dropped first, and would be logged again.
 pub const WARNING_TEXTS_MAX: usize = 256;
 
 /// Which warnings of a server are logged (CLI-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum WarningPolicy {
-    /// Each.
+    /// All.
     Each,
-    /// Each text once, as long as it is among the last [`WARNING_TEXTS_MAX`]: a reconciler repeats
-    /// itself.
+    /// Each text once, while it is among the last [`WARNING_TEXTS_MAX`], since reconcilers repeat
+    /// their requests.
     #[default]
     OncePerText,
     /// None.
     Silent,
 }
 
-/// What was logged.
+/// The policy, and the logged texts.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     policy: WarningPolicy,
@@ -40,7 +40,7 @@ struct Logged {
 }
 
 impl Logged {
-    /// Remembers a text; says whether it is new.
+    /// Remembers a text; returns whether it is new.
     fn add(&mut self, text: &str) -> bool {
         if self.texts.contains(text) {
             return false;
@@ -58,8 +58,8 @@ impl Logged {
 }
 
 impl Warnings {
-    /// Logs the warnings among an answer's headers.
-    pub(super) fn tell(&self, call: &Call, headers: &HeaderMap) {
+    /// Logs the warnings in an answer's headers.
+    pub(super) fn log(&self, call: &Call, headers: &HeaderMap) {
         if self.policy == WarningPolicy::Silent {
             return;
         }
@@ -74,8 +74,7 @@ impl Warnings {
 }
 
 impl Client {
-    /// The same client with another policy about warnings; its clones share what was logged.
-    /// Default: once per text.
+    /// A clone with another warning policy. Clones share the logged texts. Default: once per text.
     #[must_use]
     pub fn warnings(&self, policy: WarningPolicy) -> Self {
         let warnings = Arc::new(Warnings { policy, ..Warnings::default() });
@@ -83,8 +82,8 @@ impl Client {
     }
 }
 
-/// The texts of the warnings of code 299 in one header: `299 agent "text" ["date"], …` (RFC 7234
-/// §5.5). What is malformed ends it.
+/// The texts of the warnings with code 299 in one header: `299 agent "text" ["date"], …` (RFC 7234
+/// §5.5). Stops at malformed input.
 fn texts(header: &str) -> Vec<String> {
     let mut texts = Vec::new();
     let mut rest = header.trim_start();
@@ -102,7 +101,7 @@ fn texts(header: &str) -> Vec<String> {
     }
 }
 
-/// A quoted string at the beginning, without its escapes, and what follows it.
+/// The quoted string at the start, unescaped, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let text = text.trim_start().strip_prefix('"')?;
     let mut value = String::new();
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_new_once_and_memory_is_bounded() {
+    fn text_is_logged_once_and_memory_is_bounded() {
         let mut logged = Logged::default();
         assert!(logged.add("first") && !logged.add("first"));
         for n in 0..WARNING_TEXTS_MAX {

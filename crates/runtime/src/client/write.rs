@@ -1,4 +1,4 @@
-//! Writes of whole objects and by patches. Each gives the object as the server then has it (CLI-3).
+//! Writes of whole objects, and patches. Each returns the server's object (CLI-3).
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -21,12 +21,12 @@ const JSON_PATCH: HeaderValue = HeaderValue::from_static("application/json-patch
 
 /// Writes of whole objects.
 impl<K: Cacheable + Serialize> Api<K> {
-    /// Creates an object, in the namespace it names.
+    /// Creates an object in its namespace.
     ///
     /// # Errors
     ///
-    /// The server refuses, as when there is one already, or cannot be reached. Metadata alone is no
-    /// object.
+    /// The server refuses, such as when the object exists, or cannot be reached. Metadata-only
+    /// objects cannot be created.
     pub async fn create(&self, object: &K) -> Result<K, ClientError> {
         let meta = object.meta();
         let name = meta.name.as_deref().or(meta.generate_name.as_deref()).unwrap_or_default();
@@ -39,12 +39,13 @@ impl<K: Cacheable + Serialize> Api<K> {
         decode(call.clone(), &self.write(call, &key, request).await?)
     }
 
-    /// Replaces an object's spec and metadata; with its resourceVersion only if nobody wrote in
-    /// between.
+    /// Replaces an object's spec and metadata. With a resourceVersion, it fails if the object was
+    /// changed since.
     ///
     /// # Errors
     ///
-    /// The server refuses, as with a conflict, or cannot be reached. Metadata alone is no object.
+    /// The server refuses, such as with a conflict, or cannot be reached. Metadata-only objects
+    /// cannot be replaced.
     pub async fn replace(&self, object: &K) -> Result<K, ClientError> {
         let key = key_of(object);
         let call = whole::<K>(self.call("update", key.to_string()))?;
@@ -65,18 +66,18 @@ impl<K: Cacheable + Serialize> Api<K> {
     }
 }
 
-/// Refuses to write metadata as if it were all there is.
+/// Refuses metadata-only objects.
 pub(super) fn whole<K: Resource>(call: Call) -> Result<Call, ClientError> {
     if K::metadata_api() { Err(ClientError::MetadataOnly { call }) } else { Ok(call) }
 }
 
-/// Writes that need not encode the whole object.
+/// Writes that need not serialize the whole object.
 impl<K: Cacheable> Api<K> {
-    /// Patches an object, in any of the four ways.
+    /// Patches an object, with any patch type.
     ///
     /// # Errors
     ///
-    /// The server refuses, as when a JSON patch's test fails, or cannot be reached.
+    /// The server refuses, such as when a JSON patch's test fails, or cannot be reached.
     pub async fn patch<P: Serialize>(
         &self,
         key: &Request,
@@ -85,7 +86,7 @@ impl<K: Cacheable> Api<K> {
         self.patch_with(key, patch, &PatchParams::default()).await
     }
 
-    /// [`patch`](Self::patch), with parameters; what they leave open is the client's.
+    /// [`patch`](Self::patch) with parameters, completed with the client's defaults.
     ///
     /// # Errors
     ///
@@ -113,14 +114,14 @@ impl<K: Cacheable> Api<K> {
         self.status().patch(key, patch).await
     }
 
-    /// Patches with a JSON patch that is given as its operations.
+    /// Patches with a JSON patch, given as its operations.
     pub(crate) async fn json_patch(
         &self,
         key: &Request,
         operations: &Value,
     ) -> Result<K, ClientError> {
         let call = self.call("patch", key.to_string());
-        // The path and its parameters are those of a merge patch; body and type are this patch's.
+        // Path and parameters are those of a merge patch; body and content type are a JSON patch's.
         let params = self.client.options.patch_params(&PatchParams::default(), false);
         let request = self
             .path_of(&call, key)?

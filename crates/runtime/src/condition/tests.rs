@@ -16,7 +16,7 @@ fn ready() -> Vec<Condition> {
 }
 
 #[test]
-fn conditions_are_found_asked_and_removed() {
+fn conditions_are_found_checked_and_removed() {
     let mut conditions = ready();
     assert!(is_condition_true(&conditions, "Ready"));
     assert!(has_condition(&conditions, "Slow", ConditionStatus::Unknown));
@@ -32,7 +32,7 @@ fn conditions_are_found_asked_and_removed() {
 }
 
 #[test]
-fn condition_that_is_there_twice_is_set_once() {
+fn duplicate_conditions_are_removed() {
     let mut conditions = [ready(), ready()].concat();
     assert!(set_condition(&mut conditions, "Slow", false, "Asked", "", None, at(20)));
     let types: Vec<_> = conditions.iter().map(|condition| &*condition.type_).collect();
@@ -47,7 +47,7 @@ fn condition_that_is_there_twice_is_set_once() {
 }
 
 #[test]
-fn what_a_server_refuses_is_said() {
+fn invalid_conditions_are_reported() {
     let check = |change: &dyn Fn(&mut Condition)| {
         let mut condition = ready().swap_remove(0);
         change(&mut condition);
@@ -79,9 +79,10 @@ fn what_a_server_refuses_is_said() {
 }
 
 proptest! {
-    /// What is said again is no news, and the transition time is that of the last change of status.
+    /// Setting the same status again changes nothing; the transition time is of the last status
+    /// change.
     #[test]
-    fn setting_is_idempotent_and_time_moves_with_the_status(
+    fn setting_is_idempotent_and_the_transition_time_changes_with_the_status(
         said in prop::collection::vec((0..3_usize, any::<bool>(), 0..2_usize, 0..2_i64), 1..20),
     ) {
         let mut conditions = Vec::new();

@@ -1,4 +1,4 @@
-//! What may be chosen about a controller.
+//! Builds controllers.
 
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -10,8 +10,10 @@ use setpoint_workqueue::{
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    BuildError, Controller, RateLimits, Shared, options::Chosen, pace::Pace,
-    rate_limits::limiter_of, stats::Counters, worker::Erased,
+    BuildError, Controller, RateLimits, Shared,
+    options::{Overrides, limiter_of},
+    stats::Counters,
+    worker::{Erased, MinInterval},
 };
 use crate::{
     client::Client,
@@ -21,26 +23,26 @@ use crate::{
     request::{Request, RequestKey},
     shard::Sharded,
     source::{
-        Channel, DynSource, EventHandler, Foreign, Mapped, MappedByIndex, MappedObjects,
+        Channel, DynSource, EventHandler, External, Mapped, MappedByIndex, MappedObjects,
         MappedWith, Owner, Source, Sources, Unbound, Watch,
     },
 };
 
-/// How long a key is ready until it counts as one priority higher, by default.
+/// By default, how long a key must be ready to count as one priority higher.
 ///
-/// 1 s: what the initial list brought goes behind all changes for a hundred seconds, and then no
-/// storm of changes starves it (PQ-26; kubernetes-sigs/controller-runtime#3496).
+/// 1 s: keys of the initial list come after all changes for a hundred seconds. After that, changes
+/// cannot starve them (PQ-26; kubernetes-sigs/controller-runtime#3496).
 pub const PRIORITY_AGEING: Duration = Duration::from_secs(1);
 
-/// How long a controller's name may be: 63, as a label's value.
+/// The longest name of a controller: 63 characters, as a label's value.
 pub const CONTROLLER_NAME_CHARS_MAX: usize = 63;
 
 /// Builds a [`Controller`]. Nothing runs before a manager runs it.
 #[must_use = "a builder does nothing until `build`"]
 pub struct ControllerBuilder<R = Request> {
-    // What was chosen.
+    // Options.
     name: Arc<str>,
-    chosen: Chosen,
+    overrides: Overrides,
     limits: RateLimits<R>,
     groups: Option<GroupOf<R>>,
     group_in_flight_max: Option<NonZeroU32>,
@@ -49,17 +51,17 @@ pub struct ControllerBuilder<R = Request> {
     sharded: Option<Sharded>,
     explained_passes: usize,
 
-    // Where keys come from.
+    // Sources of keys.
     sources: Vec<Unbound<R>>,
-    foreign: Vec<Box<dyn DynSource<R>>>,
+    external: Vec<Box<dyn DynSource<R>>>,
     filters: Vec<Predicate>,
     /// The type of `for_`.
     owner: Option<(GroupVersionKind, Owner)>,
-    /// The first thing asked for that cannot be.
+    /// The first invalid call.
     fault: Option<Fault>,
 }
 
-/// Says whose a key is.
+/// Returns the group of a key.
 type GroupOf<R> = Box<dyn Fn(&R) -> Group + Send + Sync>;
 
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +71,7 @@ enum Fault {
 }
 
 impl ControllerBuilder<Request> {
-    /// The type the controller is for: keys are its objects. At most once.
+    /// The type the controller is for: its objects' keys are the controller's keys. At most once.
     pub fn for_<K: Cacheable>(mut self, watch: Watch<K>) -> Self {
         if self.owner.is_some() {
             self.fault.get_or_insert(Fault::TwoTypes);
@@ -79,8 +81,8 @@ impl ControllerBuilder<Request> {
         self
     }
 
-    /// A type whose objects belong to those of [`for_`](Self::for_): keys are their owners, by
-    /// owner reference.
+    /// A type whose objects are owned by those of [`for_`](Self::for_). The owners' keys are added,
+    /// by owner reference.
     pub fn owns<K: Cacheable>(mut self, watch: Watch<K>) -> Self {
         match self.owner.clone() {
             Some((_, owner)) => self.sources.push(watch.of_owners(owner)),
@@ -89,11 +91,11 @@ impl ControllerBuilder<Request> {
         self
     }
 
-    /// A type that objects of `T` name, such as the Secret of a Website: keys are the objects of
-    /// `T` that an index of their cache files under the key of what changed.
+    /// A type that objects of `T` refer to, such as the Secret of a Website. An index of `T`'s
+    /// cache finds the objects that refer to the changed one; their keys are added.
     ///
-    /// The key is `namespace/name`, or the name of an object without a namespace. Objects of `T`
-    /// are watched before, with the index:
+    /// The index value is `namespace/name`, or the name of an object without a namespace. Watch `T`
+    /// before, with the index:
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -112,7 +114,7 @@ impl ControllerBuilder<Request> {
     ///     .watches_by_index::<Pod, _>(Watch::<Secret>::new(), "secrets");
     /// ```
     ///
-    /// That `T` has no such index is an error when the controller is added to a manager.
+    /// If `T` has no such index, adding the controller to a manager fails.
     pub fn watches_by_index<T, K>(mut self, watch: Watch<K>, index: impl Into<Arc<str>>) -> Self
     where
         T: Cacheable,
@@ -131,7 +133,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
     pub(super) fn new(name: Arc<str>) -> Self {
         Self {
             name,
-            chosen: Chosen::default(),
+            overrides: Overrides::default(),
             limits: RateLimits::new(),
             groups: None,
             group_in_flight_max: None,
@@ -140,17 +142,17 @@ impl<R: RequestKey> ControllerBuilder<R> {
             sharded: None,
             explained_passes: EXPLAINED_PASSES,
             sources: Vec::new(),
-            foreign: Vec::new(),
+            external: Vec::new(),
             filters: Vec::new(),
             owner: None,
             fault: None,
         }
     }
 
-    /// A type whose events concern other keys: `map` says which. It runs in the informer's
-    /// delivery: quick and pure, please.
+    /// A type whose events concern other keys; `map` returns them. It runs in the informer's
+    /// delivery: it must be fast and free of side effects.
     ///
-    /// For an update it sees old and new; for a deletion that was missed there may be no object.
+    /// An update has the old and the new object. A missed deletion may have no object.
     pub fn watches<K: Cacheable>(
         self,
         watch: Watch<K>,
@@ -159,8 +161,8 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self.handles(watch, Mapped(map))
     }
 
-    /// [`watches`](Self::watches) whose mapping may read: it is given the manager's client, to read
-    /// from the cache what the event concerns. It must be fast, and cannot wait: it is not async.
+    /// [`watches`](Self::watches) with a `map` that also gets the manager's client, to read from
+    /// the cache. It must be fast. It cannot wait, as it is not async.
     pub fn watches_with<K: Cacheable>(
         mut self,
         watch: Watch<K>,
@@ -171,7 +173,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// A type whose events `handler` turns into keys, with a say in when and how urgently: see
+    /// A type whose events `handler` turns into keys, with delays and priorities of its choice: see
     /// [`Enqueue`](crate::source::Enqueue).
     pub fn handles<K: Cacheable>(
         mut self,
@@ -182,11 +184,12 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// A type whose objects concern the keys that `map` says: of an update, those of both sides,
-    /// each once. It runs in the informer's delivery: quick and pure, please.
+    /// A type whose objects concern other keys; `map` returns them. For an update it is called for
+    /// both sides, and each key is added once. It runs in the informer's delivery: it must be fast
+    /// and free of side effects.
     ///
-    /// A deletion that was missed and of which nothing is known but the key leads nowhere;
-    /// [`watches`](Self::watches) sees that key.
+    /// Adds nothing for a missed deletion of which only the key is known;
+    /// [`watches`](Self::watches) gets that key.
     pub fn maps<K: Cacheable>(
         self,
         watch: Watch<K>,
@@ -195,14 +198,14 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self.handles(watch, MappedObjects(map))
     }
 
-    /// Keys from outside the cluster. The queue takes each as it comes, and holds it once, so the
-    /// channel's bound is all that waits and its sender's back-pressure; 1024 is what
-    /// controller-runtime has. Closing it ends this source and nothing else.
+    /// Keys from outside the cluster. The queue takes each key at once and holds it once, so only
+    /// the channel's bound limits what waits, and its sender gets the back-pressure.
+    /// controller-runtime uses 1024. Closing the channel ends this source only.
     pub fn channel(self, keys: mpsc::Receiver<R>) -> Self {
         self.channel_of(keys, |key| vec![key])
     }
 
-    /// [`channel`](Self::channel) of something that concerns the keys that `map` says.
+    /// [`channel`](Self::channel) of other values; `map` returns their keys.
     pub fn channel_of<T: Send + 'static>(
         self,
         receiver: mpsc::Receiver<T>,
@@ -211,91 +214,91 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self.source(Channel { receiver, map })
     }
 
-    /// Keys from anywhere: somebody's own [`Source`], or a function,
-    /// [`source_fn`](crate::source::source_fn). Filters do not apply to it (BLD-5).
+    /// Keys from a custom [`Source`], or a function, [`source_fn`](crate::source::source_fn).
+    /// Filters do not apply to it (BLD-5).
     pub fn source(mut self, source: impl Source<R>) -> Self {
-        self.foreign.push(Box::new(Foreign(source)));
+        self.external.push(Box::new(External(source)));
         self
     }
 
-    /// Only events that `filter` passes, of all watches, before and after this call, those added at
-    /// run time included; beside the watches' own predicates (BLD-6). Of several, all must pass an
-    /// event.
+    /// Passes only events that match `filter`, for all watches of the controller: added before or
+    /// after this call, or at run time. Applies in addition to the watches' own predicates (BLD-6).
+    /// An event must pass all filters.
     pub fn filter(mut self, filter: Predicate) -> Self {
         self.filters.push(filter);
         self
     }
 
-    /// How many keys are reconciled at the same time. Default: 1, which zero means too.
+    /// How many keys are reconciled concurrently. Default: 1; zero means 1 too.
     pub fn concurrency(mut self, n_workers: usize) -> Self {
-        self.chosen.n_workers = Some(n_workers);
+        self.overrides.n_workers = Some(n_workers);
         self
     }
 
-    /// How fast keys may come back: the wait after a pass that failed, for one key and over all
-    /// keys, the least time between two passes, and when a key is given up. Default: 5 ms after the
-    /// first failure, doubling to 1000 s, and no other limit. The last one set counts.
+    /// Limits how fast keys come back: back-off after failures per key and over all keys, the
+    /// minimum time between two passes, and when a key is given up. Default: 5 ms after the first
+    /// failure, doubling to 1000 s; no other limit. The last call applies.
     pub fn rate_limiter(mut self, limits: RateLimits<R>) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Serves groups of keys in turn, within each priority, so that a storm of one tenant's keys
-    /// delays no other tenant's by more than a round. Asked at each add: quick, pure and always the
-    /// same for one key, please. Default: all keys are one group.
+    /// Serves groups of keys in turn, within each priority, so that a burst of one tenant's keys
+    /// delays another tenant's by at most one round. `group_of` is called at each add. It must be
+    /// fast, free of side effects, and always return the same group for a key. Default: one group.
     pub fn groups(mut self, group_of: impl Fn(&R) -> Group + Send + Sync + 'static) -> Self {
         self.groups = Some(Box::new(group_of));
         self
     }
 
-    /// At most so many keys of one [group](Self::groups) are reconciled at the same time. Default:
-    /// no such limit.
+    /// How many keys of one [group](Self::groups) are reconciled concurrently, at most. Default: no
+    /// limit.
     pub fn group_in_flight_max(mut self, n: NonZeroU32) -> Self {
         self.group_in_flight_max = Some(n);
         self
     }
 
-    /// How keys of different priority are served. Default: the highest first, but waiting counts:
-    /// [`PRIORITY_AGEING`]. `None` is first come, first served, whatever the priority (PQ-48).
+    /// How keys of different priorities are served. Default: the highest first, and waiting keys
+    /// rise: [`PRIORITY_AGEING`]. `None`: in order of arrival, whatever the priority (PQ-48).
     pub fn priorities(mut self, priorities: impl Into<Option<Priorities>>) -> Self {
         self.priorities = priorities.into();
         self
     }
 
-    /// The priority of what is not urgent: the objects that are there at the start, and resyncs.
-    /// Default: [`PRIORITY_LOW`], -100.
+    /// The low priority: of the objects in the initial list, and of resyncs. Default:
+    /// [`PRIORITY_LOW`], -100.
     pub fn low_priority(mut self, priority: i32) -> Self {
         self.low_priority = priority;
         self
     }
 
-    /// Where its passes are traced to, as spans of OpenTelemetry. Default: what the manager says,
+    /// Where to send traces of its passes, as OpenTelemetry spans. Default: the manager's setting,
     /// or nowhere.
     #[cfg(feature = "otel")]
     pub fn traces(mut self, traces: crate::telemetry::Traces) -> Self {
-        self.chosen.traces = Some(traces);
+        self.overrides.traces = Some(traces);
         self
     }
 
-    /// Whether it reconciles only on the leader, where the manager has an election. Default: yes.
+    /// Whether it reconciles only on the leader, if the manager has an election. Default: yes.
     pub fn leader_only(mut self, leader_only: bool) -> Self {
-        self.chosen.leader_only = Some(leader_only);
+        self.overrides.leader_only = Some(leader_only);
         self
     }
 
-    /// Whether its sources sync before this process leads, so that it takes over at once. Default:
-    /// yes. Without an election, and where it is not [`leader_only`](Self::leader_only), that is
-    /// how it starts in any case.
+    /// Whether its sources sync before this process leads, so that it can take over at once.
+    /// Default: yes. Without an election, or if not [`leader_only`](Self::leader_only), its sources
+    /// sync at the start in any case.
     pub fn warm_up(mut self, warm_up: bool) -> Self {
-        self.chosen.warm_up = Some(warm_up);
+        self.overrides.warm_up = Some(warm_up);
         self
     }
 
-    /// Runs the controller on several replicas, of which each reconciles its share of the keys; see
+    /// Runs the controller on several replicas; each reconciles its share of the keys. See
     /// [`shard`](crate::shard). It then runs whether or not this process leads. Default: it
     /// reconciles all keys.
     pub fn sharded(mut self, sharded: Sharded) -> Self {
-        self.chosen.leader_only = Some(false);
+        self.overrides.leader_only = Some(false);
         self.sharded = Some(sharded);
         self
     }
@@ -303,58 +306,58 @@ impl<R: RequestKey> ControllerBuilder<R> {
     /// How long the caches may take to sync before the controller, and so its manager, fails.
     /// Default: 2 min.
     ///
-    /// `None` waits for ever: for a controller that may start before its type is served. The
-    /// informer meanwhile logs what the server says and asks again with back-off.
+    /// `None` waits for ever: for a controller that may start before its type is served. Meanwhile
+    /// the informer logs the server's error and retries with back-off.
     pub fn sync_timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.chosen.sync_timeout = Some(timeout);
+        self.overrides.sync_timeout = Some(timeout);
         self
     }
 
-    /// How long one pass may take. Then its future is dropped where it waits, and that is an error,
-    /// counted as a time-out too. [`Context::deadline`](crate::Context::deadline) tells it
-    /// beforehand. Default: for ever.
+    /// How long one pass may take. After that its future is dropped, and the pass counts as an
+    /// error and as a time-out. [`Context::deadline`](crate::Context::deadline) returns the time.
+    /// Default: no limit.
     ///
-    /// controller-runtime only sets a deadline that a reconciler may ignore (RES-10). A dropped
-    /// request may still reach the server: the next pass finds what became of it, as after a crash.
+    /// controller-runtime only sets a deadline that a reconciler may ignore (RES-10). A request of
+    /// a dropped pass may still reach the server. As after a crash, the next pass finds its result.
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
-        self.chosen.reconcile_timeout = Some(Some(timeout));
+        self.overrides.reconcile_timeout = Some(Some(timeout));
         self
     }
 
-    /// How long a key rests after a pass that wrote, at most, until the caches that this controller
-    /// watches show what the pass wrote. Default: 250 ms. Zero is never.
+    /// After a pass that wrote, holds its key back until the caches that this controller watches
+    /// show the writes, for at most this time. Default: 250 ms. Zero: never.
     ///
     /// So the next pass over the key reads its own writes, and their events lead to one pass
-    /// instead of one each. The worker is free meanwhile. A cache that will not show a write is not
-    /// waited for: one of another type, namespace or cluster, one whose label or field selector
-    /// does not match the object, one that has stopped.
+    /// instead of one each. The worker reconciles other keys meanwhile. Caches that will never show
+    /// a write are not waited for: of another type, namespace or cluster, with a label or field
+    /// selector that does not match the object, or stopped.
     /// [`ControllerStats::catch_up_timeouts`](super::ControllerStats::catch_up_timeouts) counts the
-    /// keys for which this was too short.
+    /// keys for which the time was too short.
     pub fn catch_up(mut self, max: Duration) -> Self {
-        self.chosen.catch_up = Some(max);
+        self.overrides.catch_up = Some(max);
         self
     }
 
     /// How many of its last passes it can [explain](crate::ControllerHandle::explain). Default:
-    /// [`EXPLAINED_PASSES`]; zero turns it off.
+    /// [`EXPLAINED_PASSES`]; zero disables it.
     pub fn explain(mut self, passes_max: usize) -> Self {
         self.explained_passes = passes_max;
         self
     }
 
-    /// Whether a pass that panics is an error like another. Default: yes; otherwise the panic ends
+    /// Whether a pass that panics counts as a failed pass. Default: yes. Otherwise the panic stops
     /// the manager.
     pub fn recover_panics(mut self, recovers: bool) -> Self {
-        self.chosen.recovers_panics = Some(recovers);
+        self.overrides.recovers_panics = Some(recovers);
         self
     }
 
-    /// The controller, with its reconciler.
+    /// Builds the controller with its reconciler.
     ///
     /// # Errors
     ///
-    /// It has no name or none that suits a label, watches nothing, is for two types, or owns
-    /// something without being for a type; or the figures of its rate limits make no sense (RL-14).
+    /// The name is empty or no valid label, there is nothing to watch, `for_` was called twice,
+    /// `owns` was called without `for_`, or the figures of the rate limits are invalid (RL-14).
     pub fn build(self, reconciler: impl Reconciler<R>) -> Result<Controller<R>, BuildError> {
         let name = self.name;
         if name.is_empty() {
@@ -366,7 +369,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
         match self.fault {
             Some(Fault::TwoTypes) => return Err(BuildError::TwoTypes { name }),
             Some(Fault::OwnsWithoutType) => return Err(BuildError::OwnsWithoutType { name }),
-            None if self.sources.is_empty() && self.foreign.is_empty() => {
+            None if self.sources.is_empty() && self.external.is_empty() => {
                 return Err(BuildError::NoSource { name });
             }
             None => {}
@@ -374,8 +377,8 @@ impl<R: RequestKey> ControllerBuilder<R> {
         let RateLimits { limiter, backoff, retries, min_interval, attempts_max } = self.limits;
         let limiter = limiter_of(limiter, backoff, retries)
             .map_err(|source| BuildError::Limiter { name: name.clone(), source })?;
-        let mut chosen = self.chosen;
-        chosen.attempts_max = attempts_max.map(Some);
+        let mut overrides = self.overrides;
+        overrides.attempts_max = attempts_max.map(Some);
         let recorder = Arc::new(Recorder::new());
         let mut queue = WorkQueue::builder()
             .rate_limiter(limiter)
@@ -396,16 +399,16 @@ impl<R: RequestKey> ControllerBuilder<R> {
             self.low_priority,
             self.filters,
             self.sources,
-            self.foreign,
+            self.external,
         );
         let explainer = Arc::new(Explainer::new(name.clone(), self.explained_passes));
         Ok(Controller {
             reconciler: Arc::new(Erased(reconciler)),
             name,
             kind: self.owner.map(|(kind, _)| kind),
-            chosen,
+            overrides,
             sharded: self.sharded,
-            pace: min_interval.map(Pace::new),
+            min_interval: min_interval.map(MinInterval::new),
             sources: Arc::new(sources),
             queue,
             explainer,
@@ -418,8 +421,8 @@ impl<R: RequestKey> ControllerBuilder<R> {
     }
 }
 
-/// Whether a name suits labels of metrics and `managedFields`: letters and digits, with `-`, `_`,
-/// `.` and `/` between them.
+/// Whether a name is valid in metrics labels and `managedFields`: letters and digits, with `-`,
+/// `_`, `.` and `/` between them.
 fn is_label(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let bytes = name.as_bytes();
@@ -433,8 +436,8 @@ impl<R> fmt::Debug for ControllerBuilder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ControllerBuilder")
             .field("name", &self.name)
-            .field("chosen", &self.chosen)
-            .field("n_sources", &(self.sources.len() + self.foreign.len()))
+            .field("overrides", &self.overrides)
+            .field("n_sources", &(self.sources.len() + self.external.len()))
             .finish_non_exhaustive()
     }
 }

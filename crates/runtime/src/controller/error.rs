@@ -1,9 +1,11 @@
-//! Why a controller ended.
+//! Errors of controllers.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use setpoint_informer::{InformerStatus, ReflectorError};
+use setpoint_workqueue::LimiterError;
 
+use super::CONTROLLER_NAME_CHARS_MAX;
 use crate::error::BoxError;
 
 /// Why a controller ended without being stopped.
@@ -17,34 +19,34 @@ pub enum ControllerError {
         name: Arc<str>,
         /// The resource whose cache has not synced.
         resource: String,
-        /// How long it was waited for.
+        /// The time-out.
         timeout: Duration,
-        /// What to do about it, as far as the informer's last error tells.
+        /// What to do about it, from the informer's last error.
         hint: SyncHint,
-        /// What kept the informer from syncing, if it said.
+        /// The informer's last error, if any.
         #[source]
         source: Option<BoxError>,
     },
-    /// The start of a source that is no watch did not return in time.
+    /// The start of a source other than a watch did not return in time.
     #[error(
-        "controller {name:?}: the start of {of} has not returned within {timeout:?}: it must leave what goes on to its run"
+        "controller {name:?}: the start of {of} has not returned within {timeout:?}: return long work as a `SourceRun`"
     )]
     StartTimeout {
         /// The controller.
         name: Arc<str>,
-        /// What the source calls itself.
+        /// The source's name.
         of: String,
-        /// How long it was waited for.
+        /// The time-out.
         timeout: Duration,
     },
-    /// A source that is no watch failed.
+    /// A source other than a watch failed.
     #[error("controller {name:?}: {of} failed")]
     Source {
         /// The controller.
         name: Arc<str>,
-        /// What the source calls itself.
+        /// The source's name.
         of: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: BoxError,
     },
@@ -55,16 +57,16 @@ pub enum ControllerError {
         name: Arc<str>,
         /// The resource.
         resource: String,
-        /// What the informer failed with last, if it said.
+        /// The informer's last error, if any.
         #[source]
         source: Option<BoxError>,
     },
-    /// A pass panicked, and the controller was told not to recover.
+    /// A pass panicked, and the controller does not recover panics.
     #[error("controller {name:?}: a reconcile panicked: {message}")]
     Panic {
         /// The controller.
         name: Arc<str>,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
 }
@@ -73,11 +75,11 @@ pub enum ControllerError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncHint {
-    /// The server does not know the resource: it is to be installed.
+    /// The server does not know the resource: install it.
     Install,
-    /// The server does not let this program read it: it is to be permitted.
+    /// The server denies access to the resource: permit it.
     Permit,
-    /// The cause says all there is to say.
+    /// Nothing beyond what the error says.
     None,
 }
 
@@ -122,4 +124,48 @@ pub(super) struct ReconcilePanic {
 #[error("the reconcile has not ended within {timeout:?}")]
 pub(super) struct ReconcileTimeout {
     pub(super) timeout: Duration,
+}
+
+/// Why a controller was not built.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// `for_` was called twice.
+    #[error("controller {name:?}: `for_` was called twice; use `watches` for the second type")]
+    TwoTypes {
+        /// The controller.
+        name: Arc<str>,
+    },
+    /// `owns` was called without `for_`, or before it.
+    #[error("controller {name:?}: call `for_` before `owns`")]
+    OwnsWithoutType {
+        /// The controller.
+        name: Arc<str>,
+    },
+    /// There is nothing to watch.
+    #[error("controller {name:?} watches nothing")]
+    NoSource {
+        /// The controller.
+        name: Arc<str>,
+    },
+    /// The name is empty.
+    #[error("the controller has no name")]
+    NoName,
+    /// The name is not valid in logs, metrics and field managers.
+    #[error(
+        "the controller name {name:?} must be letters and digits, with '-', '_', '.' or '/' between them, at most {CONTROLLER_NAME_CHARS_MAX}"
+    )]
+    Name {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// The figures of a rate limiter are invalid.
+    #[error("build the rate limiter of controller {name:?}")]
+    Limiter {
+        /// The controller.
+        name: Arc<str>,
+        /// The cause.
+        #[source]
+        source: LimiterError,
+    },
 }

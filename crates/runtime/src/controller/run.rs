@@ -1,40 +1,50 @@
-//! A controller's life: sources, then workers, then the end.
+//! Runs a controller: starts its sources, then its workers; stops them in reverse.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
+use futures::FutureExt;
+use setpoint_informer::InformerStatus;
 use setpoint_object::time::Clock;
-use tokio::task::JoinSet;
+use tokio::{
+    sync::oneshot,
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Controller, ControllerDefaults, ControllerError, ControllerState, Shared,
+    error::{ReconcilePanic, SyncHint},
     options::Options,
-    start::Started,
     worker::{Ids, Worker},
 };
 use crate::{
     broken::Rule,
+    cache::MemberStatus,
     client::Client,
-    context::Home,
-    error::panic_message,
+    context::CommonContext,
+    error::{BoxError, panic_message},
     events::EventRecorder,
     fence::Fence,
     request::RequestKey,
     shard::{Attached, Gate},
-    source::IndexRefused,
+    source::{Awaited, DynSource, IndexRefused, Sources},
 };
 
-/// What a controller lives in.
+/// What a controller gets from its manager.
 #[derive(Clone)]
 pub(crate) struct Environment {
     pub(crate) client: Client,
     pub(crate) recorder: EventRecorder,
     pub(crate) clock: Clock,
     pub(crate) seed: u64,
-    /// Cancelled when workers may start: when this process leads, or at once where there is no
-    /// election.
+    /// Cancelled when workers may start: when this process leads, or at once without an election.
     pub(crate) go: CancellationToken,
-    /// What says whether this process still leads, if that is asked of it.
+    /// Checks whether this process still leads, for leader-only controllers.
     pub(crate) fence: Option<Arc<dyn Fence>>,
 }
 
@@ -44,7 +54,7 @@ pub(crate) struct BoundController<R> {
     options: Options,
 }
 
-/// Says that a controller has ended, however it ends.
+/// Sets the state to stopped when dropped, however the controller ends.
 struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
@@ -54,8 +64,8 @@ impl Drop for Ended {
 }
 
 impl<R: RequestKey> Controller<R> {
-    /// Requests the informers that the controller watches, and settles what it leaves to its
-    /// manager.
+    /// Requests the informers that the controller watches, and resolves its options with the
+    /// manager's defaults.
     pub(crate) fn bind(
         mut self,
         client: &Client,
@@ -63,25 +73,25 @@ impl<R: RequestKey> Controller<R> {
     ) -> Result<BoundController<R>, IndexRefused> {
         self.sources.bind(client)?;
         let (name, kind) = (self.name.clone(), self.kind.clone());
-        let options = Options::resolve(name, kind, std::mem::take(&mut self.chosen), defaults);
+        let options = Options::resolve(name, kind, std::mem::take(&mut self.overrides), defaults);
         Ok(BoundController { controller: self, options })
     }
 }
 
 impl<R: RequestKey> BoundController<R> {
-    /// Whether it reconciles only on the leader.
+    /// Whether it reconciles on the leader only.
     pub(crate) fn is_leader_only(&self) -> bool {
         self.options.leader_only
     }
 
-    /// Whether it is to be run before this process leads, so that its sources sync; its workers
-    /// wait for [`go`](Environment::go). Otherwise it is to be run when this process leads.
+    /// Whether it runs before this process leads, so that its sources sync; its workers wait for
+    /// [`go`](Environment::go). Otherwise it runs once this process leads.
     pub(crate) fn warms_up(&self) -> bool {
         self.options.warm_up
     }
 
-    /// Runs until `stop`; then lets the passes that run finish. Dropping it ends them where they
-    /// wait.
+    /// Runs until `stop`, and then until the running passes have ended. Dropping the future drops
+    /// them.
     pub(crate) async fn run(
         self,
         environment: Environment,
@@ -125,13 +135,13 @@ impl<R: RequestKey> BoundController<R> {
             None => (None, environment.client.clone()),
         };
         let environment = Environment { client, ..environment };
-        let mut workers = controller.hire(options, environment, gate, &stop);
+        let mut workers = controller.spawn_workers(options, environment, gate, &stop);
         let mut failure = None;
         let mut ended = None;
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
-            // A worker ends by itself only when it fails.
+            // A worker ends by itself only on a failure.
             first = workers.join_next() => ended = first,
             failed = sources.failed() => failure = Some(failed),
         }
@@ -153,25 +163,25 @@ impl<R: RequestKey> BoundController<R> {
             ended = workers.join_next().await;
         }
         if let Some(shard) = shard {
-            // No pass runs any more: others may have the keys.
+            // All passes have ended: other replicas may take the keys.
             shard.end().await;
         }
-        // Not before: passes read to their end what the watches keep cached.
+        // After the workers: passes read what the watches keep cached.
         sources.end().await;
         failure.map_or(Ok(()), Err)
     }
 }
 
 impl<R: RequestKey> Controller<R> {
-    /// Starts the workers.
-    fn hire(
+    /// Spawns the workers.
+    fn spawn_workers(
         self,
         options: Options,
         environment: Environment,
         gate: Option<Arc<Gate<R>>>,
         stop: &CancellationToken,
     ) -> JoinSet<Result<(), ControllerError>> {
-        let home = Home {
+        let common = CommonContext {
             client: environment.client.for_controller(&options.name),
             recorder: environment.recorder,
             clock: environment.clock,
@@ -182,11 +192,11 @@ impl<R: RequestKey> Controller<R> {
         };
         let n_workers = options.n_workers;
         let worker = Arc::new(Worker {
-            home,
+            common,
             options,
             gate,
             fence: environment.fence,
-            pace: self.pace,
+            min_interval: self.min_interval,
             queue: self.queue,
             sources: self.sources,
             ids: Ids::new(environment.seed),
@@ -199,4 +209,195 @@ impl<R: RequestKey> Controller<R> {
         }
         workers
     }
+}
+
+/// The sources of a running controller. Dropping it removes its handlers from the informers, and
+/// drops its sources' tasks.
+pub(super) struct Started<R: RequestKey> {
+    name: Arc<str>,
+    sources: Arc<Sources<R>>,
+    /// One task per source that is not a watch.
+    tasks: JoinSet<Result<(), ControllerError>>,
+    /// Sources that have not synced yet.
+    pending: Vec<Pending<R>>,
+}
+
+enum Pending<R> {
+    Watch(Awaited<R>),
+    External { source: String, started: oneshot::Receiver<()> },
+}
+
+impl<R: RequestKey> Started<R> {
+    /// Starts all sources (CTL-1).
+    pub(super) fn start(name: Arc<str>, sources: Arc<Sources<R>>) -> Result<Self, ControllerError> {
+        let mut this = Self { name, sources, tasks: JoinSet::new(), pending: Vec::new() };
+        match this.sources.start() {
+            Ok(awaited) => this.pending = awaited.into_iter().map(Pending::Watch).collect(),
+            Err(resource) => {
+                let name = this.name.clone();
+                return Err(ControllerError::SourceStopped { name, resource, source: None });
+            }
+        }
+        for source in this.sources.take_external() {
+            let pending = this.spawn(source);
+            this.pending.push(pending);
+        }
+        Ok(this)
+    }
+
+    fn spawn(&mut self, source: Box<dyn DynSource<R>>) -> Pending<R> {
+        let label = source.name();
+        let (started, has_started) = oneshot::channel();
+        let (name, keys) = (self.name.clone(), self.sources.sink());
+        let counted = Counted(self.sources.clone());
+        let failing = label.clone();
+        self.tasks.spawn(async move {
+            let _counted = counted;
+            let life = async {
+                let run = source.start(keys).await?;
+                // Nothing waits for a source that was added at run time.
+                _ = started.send(());
+                match run.0 {
+                    Some(run) => run.await,
+                    None => Ok(()),
+                }
+            };
+            let ended = AssertUnwindSafe(life).catch_unwind().await.unwrap_or_else(|panic| {
+                Err(ReconcilePanic { message: panic_message(&*panic) }.into())
+            });
+            ended.map_err(|source| ControllerError::Source { name, of: failing, source })
+        });
+        Pending::External { source: label, started: has_started }
+    }
+
+    /// Waits until all started sources have synced, for at most `timeout`. Cancel safe.
+    pub(super) async fn synced(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<(), ControllerError> {
+        let deadline = timeout.map(|timeout| (timeout, Instant::now() + timeout));
+        for pending in std::mem::take(&mut self.pending) {
+            let expired = async {
+                match deadline {
+                    Some((timeout, deadline)) => {
+                        tokio::time::sleep_until(deadline).await;
+                        timeout
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            let (name, mut pending) = (self.name.clone(), pending);
+            tokio::select! {
+                biased;
+                // Cancel safe: see `failed`.
+                failed = self.failed() => return Err(failed),
+                synced = pending.synced(&name) => synced?,
+                timeout = expired => return Err(pending.late(name, timeout)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the sources that are not watches, including those added meanwhile, until one fails.
+    /// Logs watches that have ended. Cancel safe.
+    pub(super) async fn failed(&mut self) -> ControllerError {
+        let sources = self.sources.clone();
+        loop {
+            tokio::select! {
+                biased;
+                // Cancel safe: a dropped `join_next` takes nothing.
+                ended = self.tasks.join_next(), if !self.tasks.is_empty() => match ended {
+                    Some(Ok(Err(failed))) => return failed,
+                    Some(Err(error)) if error.is_panic() => return self.panicked(error),
+                    _ => {}
+                },
+                // Cancel safe: it returns an ended watch only once.
+                resource = sources.watch_ended() => {
+                    let controller = &self.name;
+                    tracing::warn!(%controller, %resource, "an informer of a watch has ended: its events are missing from now on");
+                },
+                // Cancel safe: an event that was taken is handled in the same poll.
+                () = sources.retry() => {}
+                // Cancel safe: a dropped `notified` that was not woken passes its wake-up on.
+                () = sources.external_added() => for source in sources.take_external() {
+                    drop(self.spawn(source));
+                },
+            }
+        }
+    }
+
+    /// A panic outside of user functions, which are caught: in `Drop` only.
+    fn panicked(&self, error: JoinError) -> ControllerError {
+        let message = panic_message(&*error.into_panic());
+        let source = ReconcilePanic { message }.into();
+        ControllerError::Source { name: self.name.clone(), of: "a source".to_owned(), source }
+    }
+
+    /// Ends all sources, and waits until their tasks have ended.
+    pub(super) async fn end(mut self) {
+        self.sources.end();
+        self.tasks.shutdown().await;
+    }
+}
+
+impl<R: RequestKey> Drop for Started<R> {
+    fn drop(&mut self) {
+        self.sources.end();
+    }
+}
+
+/// Counts a source until it is dropped.
+struct Counted<R: RequestKey>(Arc<Sources<R>>);
+
+impl<R: RequestKey> Drop for Counted<R> {
+    fn drop(&mut self) {
+        self.0.external_ended();
+    }
+}
+
+impl<R> Pending<R> {
+    async fn synced(&mut self, name: &Arc<str>) -> Result<(), ControllerError> {
+        match self {
+            Self::Watch(watch) => watch.registration.synced().await.map_err(|_| {
+                let lagging = watch.lagging();
+                let (resource, source) = (lagging.what, last_error(&lagging.status));
+                ControllerError::SourceStopped { name: name.clone(), resource, source }
+            }),
+            Self::External { started, .. } => match started.await {
+                Ok(()) => Ok(()),
+                // The source has failed; its task reports it.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
+    /// The error of a source that did not sync in time.
+    fn late(self, name: Arc<str>, timeout: Duration) -> ControllerError {
+        match self {
+            Self::Watch(watch) => {
+                let MemberStatus { what: resource, status } = watch.lagging();
+                let (hint, source) = (SyncHint::of(&status), last_error(&status));
+                ControllerError::SyncTimeout { name, resource, timeout, hint, source }
+            }
+            Self::External { source, .. } => {
+                ControllerError::StartTimeout { name, of: source, timeout }
+            }
+        }
+    }
+}
+
+impl<R> Awaited<R> {
+    /// The informer that the watch waits for: one that has stopped, else one that has not synced,
+    /// else the first.
+    fn lagging(&self) -> MemberStatus {
+        let mut statuses = self.feed.statuses();
+        let worst = statuses.iter().position(|member| member.status.has_stopped);
+        let worst = worst.or_else(|| statuses.iter().position(|member| !member.status.has_synced));
+        statuses.swap_remove(worst.unwrap_or(0))
+    }
+}
+
+/// The last error of an informer that is degraded.
+fn last_error(status: &InformerStatus) -> Option<BoxError> {
+    status.degraded.as_ref().map(|degraded| BoxError::from(degraded.error.clone()))
 }

@@ -1,4 +1,4 @@
-//! What a controller's passes have come to.
+//! Counts of a controller's passes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,36 +9,35 @@ use crate::metrics::Durations;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ControllerStats {
-    /// Passes that succeeded and asked for nothing.
+    /// Passes that succeeded without a requeue.
     pub success: u64,
-    /// Passes that succeeded and asked to come back after a time.
+    /// Passes that succeeded with a requeue after a delay.
     pub requeue_after: u64,
-    /// Passes that succeeded and asked to come back with back-off.
+    /// Passes that succeeded with a requeue with back-off.
     pub requeue: u64,
-    /// Passes that failed: terminal errors, panics and time-outs included.
+    /// Passes that failed, including terminal errors, panics and time-outs.
     pub error: u64,
-    /// Passes that failed for good.
+    /// Passes with a terminal error.
     pub terminal: u64,
     /// Passes that panicked.
     pub panics: u64,
-    /// Passes that took too long.
+    /// Passes that timed out.
     pub timeouts: u64,
-    /// Keys that were given up after as many failures as they may have; the last failure counts as
-    /// an error too.
+    /// Keys given up after too many failures in a row. The last failure counts as an error too.
     pub given_up: u64,
-    /// Keys that were handed out and left without a pass, because another replica has them.
+    /// Keys handed out and left without a pass, because another replica owns them.
     pub not_ours: u64,
-    /// Keys that were handed out and left without a pass until they may have one again.
+    /// Keys handed out before their minimum interval had passed, and requeued.
     pub deferred: u64,
-    /// Keys that rested for as long as they [may](crate::ControllerBuilder::catch_up), and the
-    /// caches did not show what their pass wrote.
+    /// Keys that were held back for the [whole time](crate::ControllerBuilder::catch_up) because a
+    /// cache did not show what their pass wrote.
     pub catch_up_timeouts: u64,
-    /// Passes that run now.
+    /// Running passes.
     pub active: u64,
 }
 
 impl ControllerStats {
-    /// How many passes have ended.
+    /// The number of passes that have ended.
     pub fn total(&self) -> u64 {
         self.success + self.requeue_after + self.requeue + self.error
     }
@@ -58,9 +57,9 @@ pub(super) struct Counters {
     pub(super) deferred: AtomicU64,
     pub(super) catch_up_timeouts: AtomicU64,
     active: AtomicU64,
-    /// How long passes took.
+    /// The durations of passes.
     pub(super) took: Durations,
-    /// How many workers there are; zero before they start.
+    /// The number of workers; zero before they start.
     pub(super) n_workers: AtomicU64,
 }
 

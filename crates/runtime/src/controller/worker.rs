@@ -1,40 +1,49 @@
-//! A worker: takes a key, has it reconciled, decides when it comes back.
+//! Workers: take a key, reconcile it, requeue it.
 
 use std::{
     any::Any,
+    hash::Hash,
+    mem,
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture, stream::FuturesUnordered};
-use setpoint_workqueue::{AddOptions, Item, WorkQueue};
-use tokio::time::Instant;
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use setpoint_workqueue::{AddOptions, Item, RestingItem, WorkQueue};
+use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
 use super::{
-    ControllerError, Shared, catch_up::beside, error::ReconcileTimeout, options::Options,
-    pace::Pace, settle::Outcome, stats::count,
+    ControllerError, Shared,
+    error::{ReconcilePanic, ReconcileTimeout},
+    options::Options,
+    stats::count,
 };
 use crate::{
-    context::{Context, Home, Which},
-    error::panic_message,
+    broken::Rule,
+    context::{CommonContext, Context, PassInfo},
+    error::{BoxError, chain, panic_message},
+    events::ObjectReference,
     explain::Explainer,
     fence::Fence,
     pass::{Began, Cause, PassOutcome, ReconcileId, Written, cut},
-    reconciler::Reconciler,
+    reconciler::{Action, Reconciler, Requeue, is_terminal, priority_of},
     request::{Request, RequestKey},
     shard::{Gate, GatePass},
-    source::Sources,
+    source::{LaggingCache, Sources},
     telemetry::{Trace, within},
 };
 
-/// A reconciler whose type is forgotten. It is forgotten once per worker, so that a pass costs no
-/// allocation for it.
+/// A type-erased reconciler. Erased once per worker, so that passes allocate nothing for it.
 pub(super) trait DynReconciler<R>: Send + Sync {
-    /// Works until the queue is shut down.
+    /// Reconciles keys until the queue is shut down.
     fn work(
         self: Arc<Self>,
         worker: Arc<Worker<R>>,
@@ -52,14 +61,14 @@ impl<R: RequestKey, T: Reconciler<R>> DynReconciler<R> for Erased<T> {
     }
 }
 
-/// What a controller's workers share.
+/// The shared state of a controller's workers.
 pub(super) struct Worker<R> {
     // Helpers.
-    pub(super) home: Home,
+    pub(super) common: CommonContext,
     pub(super) options: Options,
     pub(super) gate: Option<Arc<Gate<R>>>,
     pub(super) fence: Option<Arc<dyn Fence>>,
-    pub(super) pace: Option<Pace<R>>,
+    pub(super) min_interval: Option<MinInterval<R>>,
 
     // Inputs.
     pub(super) queue: WorkQueue<R>,
@@ -71,7 +80,7 @@ pub(super) struct Worker<R> {
     pub(super) shared: Arc<Shared>,
 }
 
-/// Numbers passes, and makes their ids of a seed.
+/// Makes the ids of passes, from a seed.
 pub(super) struct Ids {
     seed: u64,
     next: AtomicU64,
@@ -88,39 +97,39 @@ impl Ids {
 }
 
 impl<R: RequestKey> Worker<R> {
-    /// Reconciles keys until the queue is shut down or the controller is to stop. What is still
-    /// queued then is left: a start lists anew.
+    /// Reconciles keys until the queue is shut down or the controller stops. Keys still queued then
+    /// are dropped: a start lists everything again.
     async fn run(&self, reconciler: &impl Reconciler<R>) -> Result<(), ControllerError> {
-        // Of its own: to look at and to count references to is then to touch what no other worker
-        // touches.
-        let stop = self.home.stopping.child_token();
-        let home = Arc::new(Home { stopping: stop.clone(), ..self.home.clone() });
+        // A token and a count of references of its own: workers do not contend for a shared cache
+        // line.
+        let stop = self.common.stopping.child_token();
+        let common = Arc::new(CommonContext { stopping: stop.clone(), ..self.common.clone() });
         let mut resting = FuturesUnordered::new();
-        while let Some(item) = beside(&mut resting, self.queue.get()).await {
+        while let Some(item) = poll_resting_while(&mut resting, self.queue.get()).await {
             if stop.is_cancelled() || self.is_deposed() {
                 break;
             }
             let Some(admitted) = self.admit(&item) else { continue };
-            let pass = self.pass(reconciler, &item, &home, admitted.as_ref());
-            let written = beside(&mut resting, pass).await?;
+            let pass = self.pass(reconciler, &item, &common, admitted.as_ref());
+            let written = poll_resting_while(&mut resting, pass).await?;
             drop(admitted);
-            // The key was added again before, if it is to come back: its wait has begun.
+            // If the key is to be requeued it was added already: its delay has begun.
             if written.0.is_empty() || self.options.catch_up.is_zero() {
                 item.done();
                 continue;
             }
-            match self.sources.unshown(&written) {
-                unshown if unshown.is_empty() => item.done(),
+            match self.sources.lagging_caches(&written) {
+                lagging if lagging.is_empty() => item.done(),
                 // The worker goes on to other keys.
-                unshown => resting.push(self.catch_up(item.rest(), unshown)),
+                lagging => resting.push(self.catch_up(item.rest(), lagging)),
             }
         }
         Ok(())
     }
 
-    /// Whether this process led and does so no more. After a stall a worker may run before the
-    /// manager has learnt it; where another may lead, no pass begins. What was lost is not had
-    /// again.
+    /// Whether this process has lost the leadership. After a stall, a worker may run before the
+    /// manager notices the loss. No pass begins then, as another process may lead. A lost
+    /// leadership never comes back.
     fn is_deposed(&self) -> bool {
         self.fence.as_ref().is_some_and(|fence| fence.check().is_err())
     }
@@ -136,13 +145,12 @@ impl<R: RequestKey> Worker<R> {
                     return None;
                 }
             },
-            // A leader whose time is over begins nothing more: its manager is about to notice, and
-            // to end.
-            None if self.home.client.check_fence().is_err() => return None,
+            // The lease has expired: the manager is about to notice and end.
+            None if self.common.client.check_fence().is_err() => return None,
             None => None,
         };
-        if let Some(pace) = &self.pace
-            && let Some(wait) = pace.wait(key, Instant::now())
+        if let Some(min_interval) = &self.min_interval
+            && let Some(wait) = min_interval.wait(key, Instant::now())
         {
             let later = AddOptions::default().after(wait).priority(item.priority());
             self.queue.add_with(key.clone(), later.tag(item.tag()));
@@ -152,12 +160,12 @@ impl<R: RequestKey> Worker<R> {
         Some(entered)
     }
 
-    /// One pass over a key; gives what it wrote.
+    /// Reconciles a key once; returns what the pass wrote.
     async fn pass(
         &self,
         reconciler: &impl Reconciler<R>,
         item: &Item<'_, R>,
-        home: &Arc<Home>,
+        common: &Arc<CommonContext>,
         admitted: Option<&GatePass>,
     ) -> Result<Written, ControllerError> {
         let key = item.key();
@@ -173,17 +181,17 @@ impl<R: RequestKey> Worker<R> {
             attempt: self.queue.num_requeues(key),
         };
         let span = began.span(&self.options.name, key);
-        let trace = self.trace(key, home, &began);
-        let is_told = trace.is_some() || !span.is_disabled();
-        let recording = self.explainer.begin(key.clone(), began, is_told);
-        let which = Which {
+        let trace = self.trace(key, common, &began);
+        let is_traced = trace.is_some() || !span.is_disabled();
+        let recording = self.explainer.begin(key.clone(), began, is_traced);
+        let info = PassInfo {
             reconcile_id: began.reconcile_id,
             attempt: began.attempt,
             priority: began.priority,
             cause: began.cause,
             deadline: self.options.reconcile_timeout.map(|timeout| began.at + timeout),
         };
-        let context = Context::new(home.clone(), recording.pass(), which);
+        let context = Context::new(common.clone(), recording.pass(), info);
         let outcome = {
             let _active = self.shared.counters.begin();
             let pass = self.reconcile(reconciler, key.clone(), context);
@@ -204,19 +212,19 @@ impl<R: RequestKey> Worker<R> {
             Ok(outcome) => (outcome, None),
             Err(error) => (PassOutcome::Panic(cut(error.to_string())), Some(error)),
         };
-        recording.tell(&span, &outcome);
+        recording.record_on(&span, &outcome);
         if let Some(trace) = &trace {
-            trace.end(&outcome, &recording.notes(), home.clock.now());
+            trace.end(&outcome, &recording.notes(), common.clock.now());
         }
         let written = recording.end(ended, outcome);
         failed.map_or(Ok(written), Err)
     }
 
-    /// The span of a pass that begins, where passes are traced.
-    fn trace(&self, key: &R, home: &Home, began: &Began) -> Option<Trace> {
+    /// The trace span of a pass, if passes are traced.
+    fn trace(&self, key: &R, common: &CommonContext, began: &Began) -> Option<Trace> {
         let traces = self.options.traces.as_ref()?;
         let request = (key as &dyn Any).downcast_ref::<Request>();
-        traces.begin(&self.options.name, key, request, began, home.clock.now())
+        traces.begin(&self.options.name, key, request, began, common.clock.now())
     }
 
     async fn reconcile(
@@ -226,7 +234,7 @@ impl<R: RequestKey> Worker<R> {
         context: Context,
     ) -> Outcome {
         let deadline = context.deadline().zip(self.options.reconcile_timeout);
-        // The call itself may panic, as well as the future it gives.
+        // Both the call and its future may panic.
         let pass =
             AssertUnwindSafe(async { reconciler.reconcile(key, context).await }).catch_unwind();
         let ended = match deadline {
@@ -241,5 +249,284 @@ impl<R: RequestKey> Worker<R> {
             Ok(Err(error)) => Outcome::Error(error.into()),
             Err(panic) => Outcome::Panic(panic_message(&*panic)),
         }
+    }
+}
+
+/// Enforces the minimum time between the starts of two passes over one key.
+///
+/// Start times are in two generations. Each time the interval has passed, the old generation is
+/// dropped and the young one becomes the old. So a key is remembered for at least one interval and
+/// at most two, and memory is bounded by the passes of two intervals.
+pub(super) struct MinInterval<R> {
+    interval: Duration,
+    starts: Mutex<Starts<R>>,
+}
+
+struct Starts<R> {
+    young: HashMap<R, Instant>,
+    old: HashMap<R, Instant>,
+    turned: Option<Instant>,
+}
+
+impl<R: Clone + Eq + Hash> MinInterval<R> {
+    /// Starts of passes over one key are at least `interval` apart.
+    pub(super) fn new(interval: Duration) -> Self {
+        let starts = Starts { young: HashMap::new(), old: HashMap::new(), turned: None };
+        Self { interval, starts: Mutex::new(starts) }
+    }
+
+    /// How long the key must still wait. `None`: it may start, and is recorded as started now.
+    pub(super) fn wait(&self, key: &R, now: Instant) -> Option<Duration> {
+        let mut starts = self.starts.lock();
+        starts.turn(self.interval, now);
+        let last = starts.young.get(key).or_else(|| starts.old.get(key));
+        let due = last.map(|last| *last + self.interval).filter(|due| *due > now);
+        if due.is_none() {
+            starts.young.insert(key.clone(), now);
+        }
+        due.map(|due| due - now)
+    }
+}
+
+impl<R> Starts<R> {
+    fn turn(&mut self, interval: Duration, now: Instant) {
+        let turned = *self.turned.get_or_insert(now);
+        let passed = now.saturating_duration_since(turned);
+        if passed < interval {
+            return;
+        }
+        self.turned = Some(now);
+        self.old = mem::take(&mut self.young);
+        // No pass has started since: the old generation has expired too.
+        if passed >= interval.saturating_mul(2) {
+            self.old = HashMap::new();
+        }
+    }
+}
+
+impl<R: RequestKey> Worker<R> {
+    /// Holds a key back until these caches show what its last pass wrote and have delivered it to
+    /// their handlers, so that the events of the writes lead to one pass. Ends early at the
+    /// time-out, or when the controller stops.
+    pub(super) async fn catch_up(&self, item: RestingItem<R>, lagging: Vec<LaggingCache>) {
+        let deadline = Instant::now() + self.options.catch_up;
+        let caught_up = async {
+            let mut registrations = Vec::with_capacity(lagging.len());
+            let shown = async {
+                for LaggingCache { shown, registration } in lagging {
+                    shown.await;
+                    registrations.extend(registration);
+                }
+            };
+            if timeout_at(deadline, shown).await.is_err() {
+                count(&self.shared.counters.catch_up_timeouts);
+                tracing::debug!(controller = %self.options.name, object = %item.key(), "the caches do not show what was written yet");
+                return;
+            }
+            let delivered = async {
+                for registration in &registrations {
+                    registration.delivered().await;
+                }
+            };
+            _ = timeout_at(deadline, delivered).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.common.stopping.cancelled() => {}
+            // Cancel safe: it only observes.
+            () = caught_up => {}
+        }
+        item.done();
+    }
+}
+
+/// Awaits `work`, and polls the futures of held-back keys meanwhile. Cancel safe if `work` is.
+pub(super) async fn poll_resting_while<T>(
+    resting: &mut FuturesUnordered<impl Future<Output = ()>>,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    loop {
+        if resting.is_empty() {
+            return work.await;
+        }
+        tokio::select! {
+            biased;
+            // Cancel safe: it only observes. Polled before the work, so that keys are free in time
+            // for it.
+            _ = resting.next() => {}
+            // Cancel safe: it is pinned outside.
+            done = &mut work => return done,
+        }
+    }
+}
+
+/// The result of a pass.
+pub(super) enum Outcome {
+    Ok(Action),
+    Error(BoxError),
+    Panic(String),
+    Timeout(ReconcileTimeout),
+}
+
+impl<R: RequestKey> Worker<R> {
+    /// Counts the pass, requeues its key if due, and returns the outcome for the record. The key is
+    /// still in flight, so that a requeue waits until it is done.
+    pub(super) fn settle(
+        &self,
+        item: &Item<'_, R>,
+        outcome: Outcome,
+    ) -> Result<PassOutcome, ControllerError> {
+        let counters = &self.shared.counters;
+        let mut remembered = None;
+        let error: BoxError = match outcome {
+            Outcome::Ok(action) => return Ok(self.succeed(item, action)),
+            Outcome::Error(error) => error,
+            Outcome::Panic(message) => {
+                count(&counters.panics);
+                if self.options.broken.is(Rule::ForgetsPanics) {
+                    return Ok(PassOutcome::Panic(cut(message)));
+                }
+                if !self.options.recovers_panics {
+                    let name = self.options.name.clone();
+                    return Err(ControllerError::Panic { name, message });
+                }
+                remembered = Some(PassOutcome::Panic(cut(message.clone())));
+                ReconcilePanic { message }.into()
+            }
+            Outcome::Timeout(timeout) => {
+                count(&counters.timeouts);
+                remembered = Some(PassOutcome::Timeout);
+                timeout.into()
+            }
+        };
+        count(&counters.error);
+        self.fail(item, &error);
+        Ok(remembered.unwrap_or_else(|| {
+            let text = cut(chain(&*error));
+            if is_terminal(&*error) {
+                PassOutcome::Terminal(text)
+            } else {
+                PassOutcome::Error(text)
+            }
+        }))
+    }
+
+    fn succeed(&self, item: &Item<'_, R>, action: Action) -> PassOutcome {
+        let (key, counters) = (item.key(), &self.shared.counters);
+        let again = |cause| self.requeue_options(item, cause, action.priority);
+        let remembered = match action.requeue {
+            Requeue::After(delay) if !delay.is_zero() => {
+                self.queue.forget(key);
+                self.queue.add_with(key.clone(), again(Cause::Timer).after(delay));
+                count(&counters.requeue_after);
+                PassOutcome::RequeueAfter(delay)
+            }
+            Requeue::Never | Requeue::After(_) => {
+                self.queue.forget(key);
+                count(&counters.success);
+                if self.options.broken.is(Rule::ComesBackUnasked) {
+                    let delay = std::time::Duration::from_secs(1);
+                    self.queue.add_with(key.clone(), again(Cause::Timer).after(delay));
+                }
+                PassOutcome::Success
+            }
+            Requeue::RateLimited => {
+                self.queue.add_with(key.clone(), again(Cause::Retry).rate_limited());
+                count(&counters.requeue);
+                PassOutcome::Requeue
+            }
+        };
+        tracing::debug!(?action, "reconciled");
+        remembered
+    }
+
+    fn fail(&self, item: &Item<'_, R>, error: &BoxError) {
+        let (key, counters) = (item.key(), &self.shared.counters);
+        if is_terminal(&**error) {
+            count(&counters.terminal);
+            tracing::error!(error = chain(&**error), "reconcile failed for good");
+            return;
+        }
+        let attempt = self.queue.num_requeues(key).saturating_add(1);
+        if self.options.attempts_max.is_some_and(|max| attempt >= max) {
+            self.queue.forget(key);
+            count(&counters.given_up);
+            tracing::error!(
+                error = chain(&**error),
+                attempt,
+                "reconcile failed too often: given up"
+            );
+            self.report_given_up(key, attempt, error);
+            return;
+        }
+        let again = self.requeue_options(item, Cause::Retry, priority_of(&**error));
+        if self.options.broken.is(Rule::RetriesAtOnce) {
+            return self.queue.add_with(key.clone(), again);
+        }
+        if self.options.broken.is(Rule::ForgetsFailures) {
+            return;
+        }
+        self.queue.add_failed(key.clone(), &**error, again);
+        tracing::warn!(error = chain(&**error), attempt, "reconcile failed");
+    }
+
+    /// Options of a requeue: the priority that the pass set, or else the key's own (PQ-44, RES-12).
+    fn requeue_options(
+        &self,
+        item: &Item<'_, R>,
+        cause: Cause,
+        priority: Option<i32>,
+    ) -> AddOptions {
+        AddOptions::default().tag(cause.tag()).priority(priority.unwrap_or(item.priority()))
+    }
+
+    /// Records a Warning event that the key was given up, if keys are names of objects.
+    fn report_given_up(&self, key: &R, attempt: u32, error: &BoxError) {
+        let request = (key as &dyn Any).downcast_ref::<Request>();
+        let (Some(kind), Some(request)) = (&self.options.kind, request) else { return };
+        let regarding = ObjectReference {
+            api_version: kind.group_version().to_string(),
+            kind: kind.kind.to_string(),
+            namespace: request.namespace.to_string(),
+            name: request.name.to_string(),
+            ..ObjectReference::default()
+        };
+        let message = format!("gave up after {attempt} attempts: {}", chain(&**error));
+        self.common.recorder.warning(&regarding, "ReconcileGivenUp", message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn starts_over_one_key_are_the_interval_apart_and_other_keys_are_not_delayed() {
+        let min_interval = MinInterval::new(Duration::from_secs(10));
+        let start = Instant::now();
+        let wait = |key, at: u64| min_interval.wait(&key, start + Duration::from_secs(at));
+        assert_eq!(wait("a", 0), None);
+        assert_eq!(wait("a", 4), Some(Duration::from_secs(6)));
+        assert_eq!(wait("b", 4), None);
+        assert_eq!(wait("a", 9), Some(Duration::from_secs(1)), "asking is not beginning");
+        assert_eq!(wait("a", 10), None);
+        assert_eq!(wait("b", 12), Some(Duration::from_secs(2)), "it is in the old generation");
+        assert_eq!(wait("a", 19), Some(Duration::from_secs(1)));
+        assert_eq!(wait("b", 14), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn starts_older_than_two_intervals_are_forgotten() {
+        let min_interval = MinInterval::new(Duration::from_secs(10));
+        let start = Instant::now();
+        for n in 0..1000_u64 {
+            assert_eq!(min_interval.wait(&n, start + Duration::from_secs(n)), None);
+            let began = min_interval.starts.lock();
+            assert!(began.young.len() + began.old.len() <= 20);
+        }
+        assert_eq!(min_interval.wait(&0, start + Duration::from_secs(5000)), None);
+        let began = min_interval.starts.lock();
+        assert_eq!((began.young.len(), began.old.len()), (1, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! A candidate, and the leader it may become.
+//! A candidate that may become the leader.
 
 use std::{
     fmt,
@@ -19,7 +19,6 @@ use super::{
     leadership::{Ended, Shared},
     options::Timings,
     record::{Attempts, Observed, holder, micro_time},
-    request::bounded,
     watch::{Change, LeaseWatch},
 };
 use crate::{
@@ -28,10 +27,10 @@ use crate::{
     fence::Moment,
 };
 
-/// How much longer than the retry period a candidate waits at most: × 2.2 (LE-6).
+/// A candidate's longest delay: the retry period × 2.2 (LE-6).
 const JITTER_MAX: f64 = 1.2;
 
-/// One candidate for one Lease. Nothing is asked before [`run`](Self::run).
+/// A candidate for a Lease. Sends no request before [`run`](Self::run).
 #[must_use = "an elector does nothing until it is run"]
 pub struct LeaderElector {
     // Helpers.
@@ -48,33 +47,32 @@ pub struct LeaderElector {
     // State.
     shared: Arc<Shared>,
     observed: Option<Observed>,
-    /// There is no Lease, and somebody held the last one: until then its holder may believe that it
-    /// does.
+    /// The Lease is deleted: until this time its last holder may still consider itself leader.
     held_until: Option<Instant>,
-    /// The record in the Lease if this process wrote it.
+    /// The record in the Lease, if this process wrote it.
     own: Option<LeaseSpec>,
     attempts: Attempts,
     _ended: Ended,
 }
 
-/// What one try to take or keep the lease came to.
+/// The result of one try to acquire or renew the lease.
 enum Try {
-    /// This process holds it, by a write that was sent then.
+    /// This process holds it; the write was sent at this time.
     Held(Moment),
-    /// Somebody else holds it.
+    /// Another process holds it.
     Theirs,
 }
 
 impl LeaderElector {
-    /// A candidate that asks through `client`, which must not be fenced by this election itself.
+    /// A candidate that uses `client`, which must not be fenced by this election.
     ///
     /// # Errors
     ///
-    /// The options break a rule, or name no namespace where there is no pod's.
+    /// The options are invalid, or name no namespace and this process runs in no pod.
     ///
     /// # Panics
     ///
-    /// When there is no seed and the operating system gives no randomness.
+    /// If there is no seed and the operating system provides no randomness.
     pub fn new(
         client: kube_client::Client,
         clock: Clock,
@@ -102,37 +100,37 @@ impl LeaderElector {
         })
     }
 
-    /// Tells of changes of the leader by events on the Lease: LE-15.
+    /// Records changes of the leader as events on the Lease: LE-15.
     pub fn recorder(self, recorder: EventRecorder) -> Self {
         Self { recorder: Some(recorder), ..self }
     }
 
-    /// A view of the election that outlives it.
+    /// A view of the election; outlives the elector.
     pub fn leadership(&self) -> Leadership {
         Leadership::new(self.shared.clone())
     }
 
-    /// Stands for election, then leads, until `stop`; gives the lease up then if it is to. It never
+    /// Runs for election and then leads, until `stop`; releases the lease then if configured. Never
     /// leads twice.
     ///
-    /// What is guarded by the lease must have ended before `stop` is cancelled. A candidate's
-    /// requests on the way are waited for, at most for two time-outs: what they took can then be
-    /// given up. Dropping the future closes the fence, and leaves the lease to expire.
+    /// Work that the lease guards must have ended before `stop` is cancelled. A candidate waits for
+    /// its pending requests, for at most two time-outs, so that a lease they acquired can be
+    /// released. Dropping the future closes the fence and leaves the lease to expire.
     ///
     /// # Errors
     ///
-    /// The lease was lost. Without a lease to lose, it goes on trying whatever the server says.
+    /// The lease was lost. A candidate retries whatever the server answers.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), ElectionError> {
         let Some(sent) = self.stand(&stop).await else { return Ok(()) };
         self.shared.deadline.open(sent, self.options.timings.renew);
         *self.shared.renewed.lock() = Some(sent.instant());
         self.shared.state.send_replace(LeaderState::Leading);
         tracing::info!(lease = %self.shared.lease_name, identity = %self.shared.identity, "became leader");
-        self.tell("became leader");
+        self.record_event("became leader");
 
         let lost = self.lead(&stop).await;
         self.shared.deadline.close();
-        self.tell("stopped leading");
+        self.record_event("stopped leading");
         match lost {
             Some(why) => {
                 let (lease, identity) =
@@ -149,7 +147,8 @@ impl LeaderElector {
         }
     }
 
-    /// Tries until the lease is held: when the write that took it was sent. `None` when stopped.
+    /// Tries until the lease is acquired; returns when the successful write was sent. `None` if
+    /// stopped.
     async fn stand(&mut self, stop: &CancellationToken) -> Option<Moment> {
         while !stop.is_cancelled() {
             match self.attempt().await {
@@ -161,7 +160,7 @@ impl LeaderElector {
             }
             let factor = 1.0 + JITTER_MAX * self.rng.random::<f64>();
             let mut until = Instant::now() + self.options.timings.retry.mul_f64(factor);
-            // A holder that stays silent is succeeded when it may be, not up to two retries later.
+            // Takes over from a silent holder as soon as permitted, not up to two retries later.
             if let Some(expires) = self.theirs_until() {
                 until = until.min(expires);
             }
@@ -185,7 +184,7 @@ impl LeaderElector {
         None
     }
 
-    /// Renews until the lease is lost, which it says how, or it is stopped.
+    /// Renews until the lease is lost (returns how) or `stop` is cancelled.
     async fn lead(&mut self, stop: &CancellationToken) -> Option<Loss> {
         let Timings { renew, retry, .. } = self.options.timings;
         let deadline = self.shared.deadline.clone();
@@ -199,14 +198,14 @@ impl LeaderElector {
             }
             let tried = tokio::select! {
                 biased;
-                // Dropping a request that is on its way: the attempt stays remembered.
+                // Drops a pending request; its attempt stays remembered.
                 () = deadline.passed() => return Some(loss),
                 tried = self.renew() => tried,
             };
             match tried {
                 Ok(Try::Held(sent)) => {
-                    // Refused when the deadline passed while the answer was on its way: others may
-                    // count on that.
+                    // Refused if the deadline passed before the answer came: others may have relied
+                    // on it.
                     if deadline.extend(sent, renew).is_err() {
                         return Some(loss);
                     }
@@ -223,8 +222,7 @@ impl LeaderElector {
         }
     }
 
-    /// One renewal: an update of what was last seen, and if that fails a read and another one
-    /// (LE-12).
+    /// One renewal: updates the last seen version; if that fails, reads and updates again (LE-12).
     async fn renew(&mut self) -> Result<Try, BoxError> {
         if self.own.is_some() && self.observed.is_some() {
             match self.write().await {
@@ -238,7 +236,7 @@ impl LeaderElector {
         self.attempt().await
     }
 
-    /// Reads the Lease, and takes or renews it if this process may.
+    /// Reads the Lease, and acquires or renews it if permitted.
     async fn attempt(&mut self) -> Result<Try, BoxError> {
         let read = bounded(self.within(), self.api.get_opt(&self.options.name)).await?;
         match read {
@@ -253,14 +251,14 @@ impl LeaderElector {
         }
         let was_leading = self.shared.deadline.until().is_some();
         if was_leading && self.own.is_none() && self.observed.is_some() {
-            // It was taken from this process, and is free again: that is another tenure, not this
-            // one.
+            // It was taken from this process and is free again: a new tenure, not this one.
             return Ok(Try::Theirs);
         }
         self.write().await.map(Try::Held)
     }
 
-    /// Until when somebody else may hold the lease, also one that is deleted; `None` if it is free.
+    /// Until when another process may hold the lease, even if the Lease is deleted; `None` if it is
+    /// free.
     fn theirs_until(&self) -> Option<Instant> {
         let until = match &self.observed {
             Some(observed) => Some(observed.expires()),
@@ -269,7 +267,7 @@ impl LeaderElector {
         until.filter(|until| *until > Instant::now())
     }
 
-    /// Writes this process's record over what was last seen: when the write was sent.
+    /// Writes this process's record; returns when the write was sent.
     async fn write(&mut self) -> Result<Moment, BoxError> {
         let now = micro_time(&self.clock);
         let before = self.observed.as_ref().map(Observed::spec).unwrap_or_default();
@@ -288,7 +286,7 @@ impl LeaderElector {
         self.put(spec).await
     }
 
-    /// Writes a record: an update of the version last seen, or a creation.
+    /// Writes a record: updates the last seen version, or creates the Lease.
     async fn put(&mut self, spec: LeaseSpec) -> Result<Moment, BoxError> {
         let mut lease = match &self.observed {
             Some(observed) => observed.lease.clone(),
@@ -313,13 +311,13 @@ impl LeaderElector {
                 self.observe(lease);
                 Ok(sent)
             }
-            // Whatever the failure, it may have been done: also a conflict, if a layer below sent
-            // it twice.
+            // The write may have been done despite any failure, even a conflict, if a layer below
+            // sent it twice.
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Notes what the Lease is.
+    /// Stores the observed Lease.
     fn observe(&mut self, lease: Lease) {
         let before = self.observed.as_ref();
         if before.is_some_and(|before| !before.is_older_than(&lease)) {
@@ -337,14 +335,15 @@ impl LeaderElector {
         };
         let new_holder = holder(&lease);
         if **self.shared.holder.borrow() != *new_holder {
-            tracing::info!(lease = %self.shared.lease_name, leader = new_holder, "the leader is another one");
+            tracing::info!(lease = %self.shared.lease_name, leader = new_holder, "another process became leader");
             self.shared.holder.send_replace(new_holder.into());
         }
         self.observed = Some(Observed { lease, changed });
         self.held_until = None;
     }
 
-    /// Notes that there is no Lease. A holder who has not noticed yet is still waited for.
+    /// Records that the Lease does not exist. A holder that has not noticed still counts until
+    /// expiry.
     fn forget(&mut self) {
         if let Some(observed) = self.observed.take() {
             self.attempts.clear();
@@ -356,7 +355,7 @@ impl LeaderElector {
         }
     }
 
-    /// Gives the lease up: LE-14. Tries again at conflicts and failures, within the renew deadline.
+    /// Releases the lease: LE-14. Retries conflicts and failures within the renew deadline.
     async fn release(&mut self) {
         let renew = self.options.timings.renew;
         let give_up = async {
@@ -405,7 +404,7 @@ impl LeaderElector {
         lease
     }
 
-    fn tell(&self, what: &str) {
+    fn record_event(&self, what: &str) {
         let Some(recorder) = &self.recorder else { return };
         let lease = self.observed.as_ref().map(|observed| observed.lease.clone());
         let lease = ObjectReference::of(&lease.unwrap_or_else(|| self.empty()));
@@ -413,7 +412,7 @@ impl LeaderElector {
         recorder.event(&lease, EventType::Normal, "LeaderElection", message);
     }
 
-    /// How long one request may take.
+    /// The time-out of one request.
     fn within(&self) -> Duration {
         self.options.timings.request_timeout()
     }
@@ -422,5 +421,35 @@ impl LeaderElector {
 impl fmt::Debug for LeaderElector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaderElector").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Why a request about the Lease failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("ask for the lease")]
+    Failed(#[source] kube_client::Error),
+    #[error("ask for the lease: no answer within {within:?}")]
+    Timeout { within: Duration },
+}
+
+impl RequestError {
+    /// The client's error, if it was one.
+    pub(crate) fn kube(&self) -> Option<&kube_client::Error> {
+        match self {
+            Self::Failed(error) => Some(error),
+            Self::Timeout { .. } => None,
+        }
+    }
+}
+
+/// A request with a time-out. A dropped request may still be done.
+pub(crate) async fn bounded<T>(
+    within: Duration,
+    request: impl Future<Output = kube_client::Result<T>>,
+) -> Result<T, RequestError> {
+    match tokio::time::timeout(within, request).await {
+        Ok(answer) => answer.map_err(RequestError::Failed),
+        Err(_) => Err(RequestError::Timeout { within }),
     }
 }

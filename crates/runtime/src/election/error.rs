@@ -1,8 +1,8 @@
-//! What an election refuses, and how it ends.
+//! Errors of elections.
 
 use std::{sync::Arc, time::Duration};
 
-/// Options under which no election could be held safely.
+/// Options that do not allow a safe election.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
@@ -19,7 +19,7 @@ pub enum OptionsError {
         /// The retry period.
         retry: Duration,
     },
-    /// A Lease holds its duration in whole seconds.
+    /// The lease duration is not in whole seconds, as a Lease requires.
     #[error("the lease duration {lease:?} is not a whole number of seconds that fits a Lease")]
     LeaseSeconds {
         /// The lease duration.
@@ -28,22 +28,22 @@ pub enum OptionsError {
     /// LE-3: the Lease has no name.
     #[error("the Lease has no name")]
     NoName,
-    /// LE-4: the candidate has no identity, or one that is too long.
+    /// LE-4: the identity is empty or too long.
     #[error("the candidate has no identity, or one longer than its Lease can hold")]
     NoIdentity,
-    /// No identity was given, and the machine gives no randomness to draw one.
+    /// No identity was given, and the operating system provides no randomness for one.
     #[error("draw an identity for the candidate")]
     MachineIdentity(#[source] std::io::Error),
     /// LE-3: no namespace was given, and this process runs in no pod.
-    #[error("no namespace for the Lease was given, and {path} does not tell one")]
+    #[error("no namespace for the Lease was given, and {path} has none")]
     NoNamespace {
         /// The service account's file.
         path: String,
-        /// Why it could not be read.
+        /// Why the file could not be read.
         #[source]
         source: std::io::Error,
     },
-    /// The name of a group of replicas is no DNS label, or too long for the names of its Leases.
+    /// The name of a group of replicas is not a DNS label, or too long for the names of its Leases.
     #[error(
         "the group {group:?} must be lower-case letters, digits and '-' between them, at most 46"
     )]
@@ -57,23 +57,23 @@ pub enum OptionsError {
          (client-go up to 0.23: \"configmapsleases\", \"endpointsleases\"), then one that holds \"leases\""
     )]
     Lock {
-        /// What was asked for.
+        /// The requested lock.
         lock: String,
     },
 }
 
-/// Why an election ended otherwise than by being stopped.
+/// Why an election ended on its own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElectionError {
-    /// The lease was held, and is not any more: what ran under it must end.
+    /// The lease was held and is lost: everything that it guards must end.
     #[error("leader election lost: {identity:?} does not hold lease {lease} any more: {why}")]
     Lost {
         /// Namespace and name of the Lease.
         lease: Arc<str>,
-        /// Who held it.
+        /// The identity of this process.
         identity: Arc<str>,
-        /// What happened.
+        /// The reason.
         why: Loss,
     },
 }
@@ -88,20 +88,20 @@ pub enum Loss {
         /// The renew deadline.
         within: Duration,
     },
-    /// The record is somebody else's.
+    /// Another process wrote the record.
     #[error("it is held by {holder:?}")]
     Taken {
-        /// Who holds it now; empty for nobody.
+        /// The current holder; empty for none.
         holder: String,
     },
 }
 
-/// A leader that should have ended long ago: LE-16.
+/// A leader that should have ended already: LE-16.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the lease has not been renewed for {since:?}, and this process has not noticed that it lost it"
 )]
 pub struct RenewalOverdue {
-    /// How long ago the last renewal that succeeded was sent.
+    /// How long ago the last successful renewal was sent.
     pub since: Duration,
 }

@@ -1,4 +1,4 @@
-//! What others see of an election.
+//! Views of an election.
 
 use std::{
     fmt,
@@ -19,22 +19,22 @@ use crate::{
     metrics::family::{counter, gauge},
 };
 
-/// How far an election has come.
+/// The state of an election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum LeaderState {
-    /// Somebody else holds the lease, or nobody yet, or the elector does not run yet.
+    /// Another process holds the lease, or none does, or the elector does not run yet.
     #[default]
     Candidate,
-    /// This process took the lease, and has not noticed that it lost it. Whether it may write *now*
-    /// says the fence.
+    /// This process acquired the lease and has not noticed a loss. The fence tells whether it may
+    /// write *now*.
     Leading,
-    /// The elector has ended: it was stopped, or lost the lease. Always the last state, also of one
-    /// that never led (LE-13).
+    /// The elector has ended: it was stopped, or lost the lease. Always the last state, even if it
+    /// never led (LE-13).
     Ended,
 }
 
-/// A view of an election: for gates, probes, metrics and tests. Cheap to clone; outlives the
+/// A view of an election: for health checks, metrics and tests. Cheap to clone; outlives the
 /// elector.
 #[derive(Clone)]
 pub struct Leadership(Arc<Shared>);
@@ -49,12 +49,12 @@ pub(super) struct Shared {
     pub(super) deadline: Arc<Deadline>,
     pub(super) state: watch::Sender<LeaderState>,
     pub(super) holder: watch::Sender<Arc<str>>,
-    /// When the last renewal that succeeded was sent.
+    /// When the last successful renewal was sent.
     pub(super) renewed: Mutex<Option<Instant>>,
     pub(super) n_slow_paths: AtomicU64,
 }
 
-/// Says that an election has ended, however it ends.
+/// Sets the state to ended when dropped, however the election ends.
 pub(super) struct Ended(pub(super) Arc<Shared>);
 
 impl Drop for Ended {
@@ -84,19 +84,18 @@ impl Leadership {
         Self(shared)
     }
 
-    /// Whether this process leads now: it took the lease, and its deadline has not passed. True
-    /// means no more than that it was so when asked; what must not happen without the lease goes
-    /// through a [fenced](Self::fence) client.
+    /// Whether this process leads now: it acquired the lease, and its deadline has not passed. The
+    /// result may be outdated at once. Send guarded writes through a [fenced](Self::fence) client.
     pub fn is_leader(&self) -> bool {
         *self.0.state.borrow() == LeaderState::Leading && self.0.deadline.check().is_ok()
     }
 
-    /// How far the election has come.
+    /// The current state.
     pub fn state(&self) -> LeaderState {
         *self.0.state.borrow()
     }
 
-    /// How far the election has come, to be told of changes.
+    /// The state, as a channel to watch for changes.
     pub fn watch(&self) -> watch::Receiver<LeaderState> {
         self.0.state.subscribe()
     }
@@ -108,14 +107,13 @@ impl Leadership {
         ended.is_ok_and(|state| *state == LeaderState::Leading)
     }
 
-    /// Lets writes pass while this process holds the lease; for
+    /// A fence that lets writes pass while this process holds the lease; for
     /// [`Client::fenced`](crate::Client::fenced).
     pub fn fence(&self) -> Arc<dyn Fence> {
         self.0.deadline.clone()
     }
 
-    /// Who holds the lease, as this process last saw it; `None` for nobody, or before the first
-    /// read.
+    /// The last observed holder of the lease; `None` if it has none, and before the first read.
     pub fn leader_id(&self) -> Option<Arc<str>> {
         Some(self.0.holder.borrow().clone()).filter(|holder| !holder.is_empty())
     }
@@ -125,24 +123,23 @@ impl Leadership {
         &self.0.identity
     }
 
-    /// The lease's name: the label `name` of the metrics (LE-17).
+    /// The lease's name: the label `name` of its metrics (LE-17).
     pub fn name(&self) -> &str {
         &self.0.options.name
     }
 
-    /// How many renewals could not be done without reading first: `leader_election_slowpath_total`
-    /// (LE-12).
+    /// How many renewals needed a read first: `leader_election_slowpath_total` (LE-12).
     pub fn slow_paths(&self) -> u64 {
         self.0.n_slow_paths.load(Ordering::Relaxed)
     }
 
-    /// For a liveness probe (LE-16): fails when this process still holds itself for the leader
-    /// although it has not renewed for the lease's duration and `tolerance` more. Then it is stuck,
-    /// and should be started anew.
+    /// A check for liveness probes (LE-16). Fails if this process considers itself leader and has
+    /// not renewed for the lease's duration plus `tolerance`. It is stuck then, and should be
+    /// restarted.
     ///
     /// # Errors
     ///
-    /// As told.
+    /// As described.
     pub fn check_renewal(&self, tolerance: Duration) -> Result<(), RenewalOverdue> {
         if self.state() != LeaderState::Leading {
             return Ok(());

@@ -1,30 +1,28 @@
-//! What may be chosen about an election.
+//! Options of an election.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fs, io, path::Path, time::Duration};
 
-use super::{
-    OptionsError,
-    identity::{in_cluster_namespace, machine_identity},
-};
+use super::OptionsError;
 use crate::fence::SuspendClock;
 
-/// How long others wait for a holder that says nothing: 15 s (LE-1), as controller-runtime.
+/// How long candidates wait for a silent holder: 15 s (LE-1), as controller-runtime.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// How long a holder holds on without a renewal that succeeded: 10 s (LE-1), as controller-runtime.
+/// How long a holder keeps leading without a successful renewal: 10 s (LE-1), as
+/// controller-runtime.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How often a holder renews, and the unit of a candidate's waits: 2 s (LE-1), as
+/// How often a holder renews, and the unit of a candidate's delays: 2 s (LE-1), as
 /// controller-runtime.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// The shortest time that a request for a Lease is waited for: LE-5.
+/// The shortest time-out of a request for a Lease: LE-5.
 const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// The three spans of a lease: LE-1.
+/// The durations of an election: LE-1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timings {
-    /// How long others wait for a holder that says nothing. Whole seconds: a Lease has no others.
+    /// How long candidates wait for a silent holder. In whole seconds, as a Lease requires.
     pub lease: Duration,
-    /// How long a holder holds on without a renewal that succeeded.
+    /// How long a holder keeps leading without a successful renewal.
     pub renew: Duration,
     /// How often a holder renews.
     pub retry: Duration,
@@ -37,11 +35,11 @@ impl Default for Timings {
 }
 
 impl Timings {
-    /// Whether a lease can be held by these: LE-1.
+    /// Checks the durations: LE-1.
     ///
     /// # Errors
     ///
-    /// `lease > renew > 1.2 × retry > 0` does not hold, or the lease is no whole number of seconds.
+    /// `lease > renew > 1.2 × retry > 0` does not hold, or the lease is not in whole seconds.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let Self { lease, renew, retry } = *self;
         // 1.2 × retry, in whole nanoseconds.
@@ -57,18 +55,18 @@ impl Timings {
         Ok(())
     }
 
-    /// How long one request may take: LE-5.
+    /// The time-out of one request: LE-5.
     pub(crate) fn request_timeout(&self) -> Duration {
         REQUEST_TIMEOUT_MIN.max(self.renew / 2)
     }
 
-    /// The lease as a Lease holds it.
+    /// The lease duration as a Lease stores it.
     pub(crate) fn lease_seconds(&self) -> i32 {
         i32::try_from(self.lease.as_secs()).unwrap_or(i32::MAX)
     }
 }
 
-/// Which Lease is asked for, by whom, and how long each waits for the other.
+/// Options of an election: the Lease, the identity, the durations.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ElectionOptions {
@@ -76,29 +74,29 @@ pub struct ElectionOptions {
     pub name: String,
     /// The Lease's namespace. Default: the pod's ([`in_cluster_namespace`]).
     pub namespace: Option<String>,
-    /// Who asks: this process's alone. Default: [`machine_identity`].
+    /// The identity of this process; must be unique. Default: [`machine_identity`].
     pub identity: Option<String>,
-    /// The spans. Default: 15 s, 10 s, 2 s.
+    /// The durations. Default: 15 s, 10 s, 2 s.
     pub timings: Timings,
-    /// Whether the lease is given up when the election is stopped, so that the next one need not
+    /// Whether to release the lease when the election is stopped, so that the next leader need not
     /// wait. Default: no.
     ///
-    /// Only right where everything guarded by it has ended by then: a [`Manager`](crate::Manager)
-    /// stops its election last.
+    /// Safe only if everything that the lease guards has ended by then: a
+    /// [`Manager`](crate::Manager) stops its election last.
     pub release_on_stop: bool,
-    /// Labels that the Lease carries while this candidate holds it. Default: none.
+    /// Labels to set on the Lease while this candidate holds it. Default: none.
     pub labels: BTreeMap<String, String>,
-    /// What kind of object is the lock. Default, and all there is: `leases`.
+    /// The kind of the lock object. Only `leases`, the default, is supported.
     pub lock: String,
-    /// A clock that goes on while the machine is suspended. Default: none.
+    /// A clock that also counts suspended time. Default: none.
     pub suspend_clock: Option<SuspendClock>,
-    /// The seed of a candidate's waits. Default: the manager's, and without one the operating
+    /// The seed of a candidate's delays. Default: the manager's seed; without one, the operating
     /// system's entropy.
     pub seed: Option<u64>,
 }
 
 impl ElectionOptions {
-    /// The defaults, for the Lease of this name.
+    /// The defaults, for a Lease with this name.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -144,8 +142,8 @@ impl ElectionOptions {
         self
     }
 
-    /// The kind of lock by name, as other programs' settings have it. Only `leases` is accepted,
-    /// others are refused with what to do (LE-2).
+    /// Sets the kind of lock by name, as in other programs' settings. Only `leases` is valid; the
+    /// error for others says what to do (LE-2).
     #[must_use]
     pub fn lock(self, lock: impl Into<String>) -> Self {
         Self { lock: lock.into(), ..self }
@@ -163,12 +161,12 @@ impl ElectionOptions {
         Self { seed: Some(seed), ..self }
     }
 
-    /// Whether an election can be held by these.
+    /// Checks the options.
     ///
     /// # Errors
     ///
-    /// The first rule of LE-1 to LE-4 that they break, but for the namespace, which is asked for
-    /// when the elector is made.
+    /// The first of the rules LE-1 to LE-4 that is violated, except the namespace, which is
+    /// resolved when the elector is made.
     pub fn validate(&self) -> Result<(), OptionsError> {
         if self.lock != "leases" {
             return Err(OptionsError::Lock { lock: self.lock.clone() });
@@ -182,7 +180,7 @@ impl ElectionOptions {
         self.timings.validate()
     }
 
-    /// Checked, with an identity, and the namespace given or the pod's: LE-3, LE-4.
+    /// Validated, with an identity, and the given namespace or the pod's: LE-3, LE-4.
     pub(crate) fn resolved(mut self) -> Result<Self, OptionsError> {
         self.validate()?;
         if self.namespace.as_ref().is_none_or(String::is_empty) {
@@ -195,18 +193,62 @@ impl ElectionOptions {
     }
 }
 
-/// The defaults, for the Lease of this name.
+/// The defaults, for a Lease with this name.
 impl From<&str> for ElectionOptions {
     fn from(name: &str) -> Self {
         Self::new(name)
     }
 }
 
-/// The defaults, for the Lease of this name.
+/// The defaults, for a Lease with this name.
 impl From<String> for ElectionOptions {
     fn from(name: String) -> Self {
         Self::new(name)
     }
+}
+
+/// The file with the namespace of a pod's service account.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// `<host name>_<uuid>`, with a uuid from the operating system's randomness: LE-4. Different at
+/// each call.
+///
+/// An identity must be unique, also among restarts of this process, so it cannot come from a seed.
+/// Call it once, in `main`, like [`Clock::wall`](crate::Clock::wall).
+///
+/// # Errors
+///
+/// The operating system provides no randomness.
+pub fn machine_identity() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    let uuid = crate::pass::ReconcileId(u128::from_be_bytes(bytes));
+    Ok(format!("{}_{uuid}", host_name()))
+}
+
+fn host_name() -> String {
+    #[cfg(unix)]
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    let name = std::env::var("COMPUTERNAME").unwrap_or_default();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+/// The namespace of the pod that this process runs in, from its service account's file: LE-3.
+///
+/// # Errors
+///
+/// There is no such file, or it is empty.
+pub fn in_cluster_namespace() -> Result<String, OptionsError> {
+    namespace_of(Path::new(NAMESPACE_FILE))
+}
+
+pub(super) fn namespace_of(file: &Path) -> Result<String, OptionsError> {
+    let text = fs::read_to_string(file).and_then(|text| match text.trim() {
+        "" => Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty")),
+        text => Ok(text.to_owned()),
+    });
+    text.map_err(|source| OptionsError::NoNamespace { path: file.display().to_string(), source })
 }
 
 #[cfg(test)]

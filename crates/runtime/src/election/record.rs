@@ -1,4 +1,4 @@
-//! What a Lease says, and since when it says so.
+//! The observed record of a Lease.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use k8s_openapi::{
 use setpoint_object::time::Clock;
 use tokio::time::Instant;
 
-/// How many writes without an answer are remembered. One is sent at a time, and each is waited for;
-/// what is older is taken for another process's, which is only slower.
+/// How many unanswered writes are remembered. One is sent at a time, and awaited. Older ones count
+/// as another process's, which is only slower.
 const ATTEMPTS_MAX: usize = 16;
 
 /// The Lease as it was last seen.
@@ -31,8 +31,8 @@ impl Observed {
         holder(&self.lease)
     }
 
-    /// Whether `lease` is news: another version, and not an older one, as a stale server or a late
-    /// watch event may tell.
+    /// Whether `lease` is newer than this one: a stale server or a late watch event may return an
+    /// older version.
     pub(super) fn is_older_than(&self, lease: &Lease) -> bool {
         let version = |lease: &Lease| lease.metadata.resource_version.clone().unwrap_or_default();
         let (before, after) = (version(&self.lease), version(lease));
@@ -49,24 +49,23 @@ impl Observed {
         self.lease.metadata.uid == lease.metadata.uid
     }
 
-    /// From when on it may be taken, if it does not change: LE-10, LE-11.
+    /// From when on it may be taken if it does not change: LE-10, LE-11.
     pub(super) fn expires(&self) -> Instant {
         if self.holder().is_empty() {
             return self.changed;
         }
         let seconds = self.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-        // A record without a duration is given none: whoever writes such a one does not count on
-        // it.
+        // A record without a duration expires at once: its writer does not rely on it.
         self.changed + Duration::from_secs(seconds.and_then(|s| s.try_into().ok()).unwrap_or(0))
     }
 }
 
-/// Who holds a Lease; empty for nobody.
+/// The holder of a Lease; empty if none.
 pub(crate) fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// The writes that were sent and not answered: any of them may have been done.
+/// Writes without an answer: any of them may have been done.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Vec<LeaseSpec>);
 
@@ -88,7 +87,7 @@ impl Attempts {
     }
 }
 
-/// Now, as a Lease writes it.
+/// The current time in the format of a Lease.
 pub(crate) fn micro_time(clock: &Clock) -> MicroTime {
     let micros = i64::try_from(clock.now().0.as_micros()).unwrap_or(i64::MAX);
     MicroTime(Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX))

@@ -1,4 +1,4 @@
-//! Being told of a Lease's changes between two reads.
+//! Watches a Lease between two reads.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube_client::Api;
 use kube_core::{WatchEvent, params::WatchParams};
 
-/// How long one watch may last, in seconds. Below kube-client's limit of 295 s, which lies below
-/// its read time-out.
+/// The duration of one watch in seconds. Below kube-client's limit of 295 s, which is below its
+/// read time-out.
 const WATCH_SECONDS: u32 = 290;
 
-/// A watch of one Lease, opened when it is first asked. It ends at the first failure; the reads go
+/// A watch of one Lease, opened when it is first polled. It ends at the first failure; the reads go
 /// on without it.
 pub(super) struct LeaseWatch {
     api: Api<Lease>,
     name: String,
-    /// After which version the watch begins.
+    /// The version after which the watch starts.
     after: String,
     state: State,
 }
@@ -28,7 +28,7 @@ enum State {
     Failed,
 }
 
-/// What a watch tells.
+/// A change of the Lease.
 #[derive(Debug)]
 pub(super) enum Change {
     Changed(Box<Lease>),
@@ -40,7 +40,7 @@ impl LeaseWatch {
         Self { api, name, after: String::new(), state: State::Failed }
     }
 
-    /// The Lease was read in this version: a watch that is not open may begin there.
+    /// Called after a read of the Lease at this version: a watch that is not open may start there.
     pub(super) fn arm(&mut self, resource_version: Option<&str>) {
         if matches!(self.state, State::Open(_)) {
             return;
@@ -54,8 +54,8 @@ impl LeaseWatch {
         }
     }
 
-    /// The next change; for ever when there is no watch. Cancel safe: what is dropped while opening
-    /// is opened by the next call.
+    /// The next change; pending without a watch. Cancel safe: an interrupted opening is repeated by
+    /// the next call.
     pub(super) async fn next(&mut self) -> Change {
         loop {
             match &mut self.state {

@@ -1,4 +1,4 @@
-//! Who may come in: a token in the `Authorization` header, before every handler.
+//! Authentication by a bearer token, before every handler.
 
 use std::{fmt, sync::Arc};
 
@@ -8,16 +8,16 @@ use ring::digest::{SHA256, digest};
 
 use super::{
     review::{Attributes, Reviewer},
-    route::text,
+    serve::text,
 };
 use crate::error::chain;
 
-/// What tells one token from another, and not what it is.
+/// The hash of a token.
 pub(super) type Fingerprint = [u8; 32];
 
-/// Lets those in who bring a token that is good (1.3): one that is known here, or one that the API
-/// server knows and whose user it lets get the path. Who brings none is refused with 401, who may
-/// not with 403; when nobody can be asked the answer is 500. Cheap to clone.
+/// Admits requests with a valid bearer token (1.3): a known token, or a token of the API server
+/// whose user is permitted to get the path. Without a valid token the answer is 401, without the
+/// permission 403, and 500 if the API server cannot be asked. Cheap to clone.
 #[derive(Clone)]
 pub struct BearerAuth(How);
 
@@ -28,33 +28,33 @@ enum How {
 }
 
 impl BearerAuth {
-    /// One token that is known here.
+    /// Accepts one known token.
     pub fn token(token: &str) -> Self {
         Self(How::Known(fingerprint(token)))
     }
 
-    /// Tokens of the API server: it is asked whose a token is (`TokenReview`), and whether that
-    /// user may do what the request says (`SubjectAccessReview` of a path, with the method in lower
-    /// case as the verb). This program's own user must be allowed to create both.
+    /// Accepts tokens of the API server. A `TokenReview` returns the user of a token, and a
+    /// `SubjectAccessReview` whether the user may access the path, with the lower-case method as
+    /// the verb. This program's own user must be permitted to create both.
     ///
-    /// An answer about a token holds for a minute, a permission for five, a refusal for 30 s, in at
-    /// most [`REVIEW_CACHE_MAX`](super::REVIEW_CACHE_MAX) answers of each kind. A request that
-    /// fails on the way or is answered 429 or 5xx is made again, up to five times in all, 500 ms
-    /// after the first and half as long again each time.
+    /// Results of token reviews are cached for a minute, permissions for five minutes, refusals for
+    /// 30 s; at most [`REVIEW_CACHE_MAX`](super::REVIEW_CACHE_MAX) of each kind. A request that
+    /// fails on the way, or is answered with 429 or 5xx, is retried, up to five tries in all, 500
+    /// ms after the first and half as long again each time.
     ///
-    /// The seed is that of the jitter on these waits.
+    /// `seed` is the seed of the jitter on these delays.
     pub fn reviewed(client: kube_client::Client, seed: u64) -> Self {
         Self(How::Reviewed(Arc::new(Reviewer::new(client, seed))))
     }
 
-    /// Whether the request may pass; otherwise its answer.
+    /// Whether the request may pass; otherwise the answer.
     pub(super) async fn admit(&self, request: &Parts) -> Result<(), Response<Bytes>> {
         let Some(token) = bearer_token(&request.headers) else {
             return Err(unauthorized());
         };
         let fingerprint = fingerprint(token);
         let reviewer = match &self.0 {
-            // What is compared are hashes: how long it takes says nothing about the token.
+            // Hashes are compared, so the timing reveals nothing about the token.
             How::Known(known) if *known == fingerprint => return Ok(()),
             How::Known(_) => return Err(unauthorized()),
             How::Reviewed(reviewer) => reviewer,

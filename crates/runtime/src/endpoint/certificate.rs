@@ -1,4 +1,4 @@
-//! The certificate that an endpoint shows.
+//! Certificates of endpoints.
 
 use std::{
     fmt,
@@ -32,30 +32,30 @@ use tokio_util::sync::CancellationToken;
 
 use super::CertificateError;
 
-/// How often the files are read again: 10 s, as controller-runtime's certificate watcher.
+/// How often the files are read: 10 s, as controller-runtime's certificate watcher.
 pub const RELOAD_PERIOD: Duration = POLL_INTERVAL;
 
-/// The largest file that is read, in bytes: 1 MiB, far more than a chain has.
+/// The largest file in bytes: 1 MiB, far more than a chain needs.
 pub const CERTIFICATE_BYTES_MAX: usize = FILE_BYTES_MAX as usize;
 
-/// What a self-signed certificate is good for.
+/// The names of a self-signed certificate.
 const SELF_SIGNED_NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
-/// How many days.
+/// How long it is valid, in days.
 const SELF_SIGNED_DAYS: u32 = 365;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A certificate with its key, from files that may change while the program runs, or made for this
-/// run. Cheap to clone.
+/// A certificate with its key: from files that may change while the program runs, or self-signed
+/// for this run. Cheap to clone.
 ///
-/// The first read must succeed. A later one that fails, or gives a pair that does not fit, is
-/// logged and counted, and the old pair stays. Files are looked at each [`RELOAD_PERIOD`] of tokio
-/// time; they are small, and are read in place.
+/// The first read must succeed. If a later one fails, or the pair does not match, that is logged
+/// and counted, and the previous pair stays. Files are read each [`RELOAD_PERIOD`] of tokio time;
+/// they are small, and are read synchronously.
 #[derive(Clone)]
 pub struct Certificates(Arc<Inner>);
 
 struct Inner {
     // Inputs.
-    /// `None`: it was made for this run.
+    /// `None` if self-signed.
     watcher: Option<CertificateWatcher>,
     clock: Clock,
 
@@ -65,23 +65,23 @@ struct Inner {
     n_errors: AtomicU64,
 }
 
-/// How often certificates were read: the figures of `certwatcher_read_certificate_total` and
+/// How often certificates were read: the values of `certwatcher_read_certificate_total` and
 /// `certwatcher_read_certificate_errors_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CertificateStats {
-    /// Reads, those that failed included.
+    /// Reads, including failed ones.
     pub reads: u64,
-    /// Reads that failed, or gave a pair that does not fit.
+    /// Reads that failed, or whose pair does not match.
     pub errors: u64,
 }
 
 impl Certificates {
-    /// The pair in these files, in PEM.
+    /// Reads the pair from these PEM files.
     ///
     /// # Errors
     ///
-    /// They cannot be read, or do not fit.
+    /// They cannot be read, or do not match.
     pub fn files(
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
@@ -97,12 +97,12 @@ impl Certificates {
         Ok(Self::new(Some(watcher), clock, current, 1))
     }
 
-    /// The files `tls.crt` and `tls.key` of a directory; where neither is there, a certificate made
-    /// for this run.
+    /// Reads the files `tls.crt` and `tls.key` of a directory. If neither exists, uses a
+    /// self-signed certificate.
     ///
     /// # Errors
     ///
-    /// They are there, and cannot be read or do not fit.
+    /// They exist, and cannot be read or do not match.
     pub fn directory(directory: impl AsRef<Path>, clock: Clock) -> Result<Self, CertificateError> {
         let files = CertificateFiles::in_folder(directory);
         if !files.certificate.exists() && !files.key.exists() {
@@ -111,12 +111,11 @@ impl Certificates {
         Self::followed(files, clock)
     }
 
-    /// A certificate for `localhost` and `127.0.0.1` made now, signed by itself and good for a
-    /// year.
+    /// A self-signed certificate for `localhost` and `127.0.0.1`, valid for a year from now.
     ///
     /// # Errors
     ///
-    /// None that is known.
+    /// None known.
     pub fn self_signed(clock: Clock) -> Result<Self, CertificateError> {
         let names: Vec<String> = SELF_SIGNED_NAMES.into_iter().map(str::to_owned).collect();
         let mut params = CertificateParams::new(names)?;
@@ -125,7 +124,7 @@ impl Certificates {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let now = clock.now();
-        // A day back, for clocks that are behind.
+        // A day earlier, for clocks that are behind.
         let from = Timestamp(now.0.saturating_sub(DAY));
         set_days(&mut params, from, Timestamp(now.0 + DAY * SELF_SIGNED_DAYS));
         let key = KeyPair::generate()?;
@@ -158,9 +157,9 @@ impl Certificates {
         }
     }
 
-    /// The certificate that is shown now, in DER.
+    /// The current certificate, in DER.
     pub fn certificate(&self) -> CertificateDer<'static> {
-        // One of these has a certificate: it was checked to fit its key.
+        // The fallback is not reached: a certificate was checked to match its key.
         self.0
             .current
             .get()
@@ -170,14 +169,14 @@ impl Certificates {
             .unwrap_or_else(|| CertificateDer::from(Vec::new()))
     }
 
-    /// TLS that shows what is current at each handshake; HTTP/2 is preferred.
+    /// A TLS configuration that uses the current pair at each handshake and prefers HTTP/2.
     pub(super) fn server_config(&self) -> Result<ServerConfig, TlsError> {
         let clock = self.0.clock.clone();
         let clock = Arc::new(TlsClock(move || clock.now().0));
         server_config(self.0.current.clone(), None, clock)
     }
 
-    /// Reads the files again and again until `stop`.
+    /// Reads the files periodically until `stop`.
     pub(super) async fn keep_fresh(self, stop: CancellationToken) {
         let Some(watcher) = &self.0.watcher else { return };
         let count = |read: &Result<_, _>| {
@@ -190,7 +189,7 @@ impl Certificates {
     }
 }
 
-/// Sets the days on which a certificate is good; its times have no smaller unit here.
+/// Sets the days on which a certificate is valid; rcgen's dates have no smaller unit.
 fn set_days(params: &mut CertificateParams, from: Timestamp, to: Timestamp) {
     let [from, to] = [from, to].map(|moment| {
         // `YYYY-MM-DD...`

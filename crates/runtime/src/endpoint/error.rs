@@ -1,8 +1,8 @@
-//! What is wrong with an endpoint.
+//! Errors of endpoints.
 
 use std::{net::SocketAddr, path::PathBuf};
 
-/// An endpoint that cannot be as it was asked for.
+/// Why an endpoint was not created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -11,23 +11,23 @@ pub enum EndpointError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         #[source]
         source: std::io::Error,
     },
-    /// A path is absolute: it begins with `/`, and has no query.
-    #[error("{path:?} is no path of an endpoint")]
+    /// A path must begin with `/` and have no query.
+    #[error("{path:?} is not a valid path of an endpoint")]
     Path {
         /// The path.
         path: String,
     },
-    /// The path is the manager's: `/metrics`, `/healthz` and `/readyz` are.
-    #[error("{path:?} cannot be taken: it is the manager's own")]
+    /// The path is reserved: `/metrics`, `/healthz` and `/readyz`.
+    #[error("{path:?} is reserved for the manager")]
     Reserved {
         /// The path.
         path: String,
     },
-    /// The path has a handler.
+    /// The path already has a handler.
     #[error("{path:?} has a handler already")]
     DuplicatePath {
         /// The path.
@@ -35,7 +35,7 @@ pub enum EndpointError {
     },
 }
 
-/// A certificate that does not make a TLS server.
+/// A certificate that is not usable for a TLS server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
@@ -44,7 +44,7 @@ pub enum CertificateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: std::io::Error,
     },
@@ -54,22 +54,22 @@ pub enum CertificateError {
         /// The file.
         path: PathBuf,
     },
-    /// The PEM text has no certificate, no key, or cannot be read.
+    /// The PEM text has no certificate or no key, or cannot be parsed.
     #[error("read {what} from PEM")]
     Pem {
         /// The certificate, or the private key.
         what: &'static str,
-        /// Why.
+        /// The reason.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// The key is not the certificate's, or TLS does not take it.
+    /// The key does not match the certificate, or TLS rejects it.
     #[error("use the certificate and its key")]
     Tls(#[from] rustls::Error),
     /// There are more than 32 certificates in a chain.
     #[error("use the chain of certificates")]
     Chain(#[source] setpoint_serve::certificate::CertificateError),
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error("make a certificate")]
     Make(#[from] rcgen::Error),
 }

@@ -1,4 +1,4 @@
-//! Whether a program is well: `/healthz` and `/readyz`.
+//! Health checks: `/healthz` and `/readyz`.
 
 use std::{
     collections::BTreeMap,
@@ -17,47 +17,43 @@ use futures::{
 use http::{Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
 
-use super::{Endpoint, HEALTHZ_PATH, READYZ_PATH, route::text};
-use crate::{
-    error::panic_message,
-    error::{BoxError, chain},
-};
+use super::{Endpoint, HEALTHZ_PATH, READYZ_PATH, serve::text};
+use crate::error::{BoxError, chain, panic_message};
 
-/// How long one check may take; after that it has failed. 5 s: probes of the kubelet are more
-/// impatient.
+/// The time-out of one check: 5 s. The kubelet's probes time out earlier.
 pub const CHECK_MAX: Duration = Duration::from_secs(5);
 
-/// How many checks each of the two paths has at most.
+/// The maximum number of checks of each path.
 pub const CHECKS_MAX: usize = 256;
 
-/// Something that is well or not, asked anew by each probe.
+/// A health check, run at each probe.
 #[derive(Clone)]
 pub struct Check(Arc<dyn Fn() -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>);
 
-/// A check that is not taken.
+/// Why a check was not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HealthError {
-    /// The path has a check of that name.
+    /// The path has a check with this name.
     #[error("there is a check named {name:?} already")]
     Duplicate {
         /// The name.
         name: Arc<str>,
     },
-    /// The manager runs: probes must be able to rely on what is checked.
-    #[error("the manager runs: the check {name:?} is too late")]
+    /// The manager is running: checks must be added before.
+    #[error("the manager is running: the check {name:?} is too late")]
     Started {
         /// The name.
         name: Arc<str>,
     },
-    /// The name is empty, or has characters that a path cannot have.
-    #[error("{name:?} is no name for a check: letters, digits, `-`, `_` and `.`, please")]
+    /// The name is empty, or has characters that are not valid in a path.
+    #[error("{name:?} is not a valid name of a check: use letters, digits, `-`, `_` and `.`")]
     Name {
         /// The name.
         name: Arc<str>,
     },
     /// There are [`CHECKS_MAX`] checks.
-    #[error("there are {CHECKS_MAX} checks: {name:?} is not taken")]
+    #[error("there are {CHECKS_MAX} checks already: {name:?} is not added")]
     TooMany {
         /// The name.
         name: Arc<str>,
@@ -65,7 +61,7 @@ pub enum HealthError {
 }
 
 impl Check {
-    /// A check by a function: it is well when that succeeds, and in time ([`CHECK_MAX`]).
+    /// A check by a function: passes if the function succeeds within [`CHECK_MAX`].
     pub fn new<Fut>(check: impl Fn() -> Fut + Send + Sync + 'static) -> Self
     where
         Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
@@ -73,12 +69,12 @@ impl Check {
         Self(Arc::new(move || Box::pin(check())))
     }
 
-    /// A check that is well when the program answers at all.
+    /// A check that always passes.
     pub fn ping() -> Self {
         Self::new(async || Ok(()))
     }
 
-    /// What is wrong, in words.
+    /// Runs the check; the error is the reason of the failure.
     async fn run(&self) -> Result<(), String> {
         let check = AssertUnwindSafe(async { (self.0)().await }).catch_unwind();
         match tokio::time::timeout(CHECK_MAX, check).await {
@@ -115,7 +111,7 @@ struct Checks {
     defaults: Vec<(Probe, &'static str, Check)>,
 }
 
-/// Which of the two paths.
+/// One of the two paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probe {
     Healthz,
@@ -132,17 +128,16 @@ impl Probe {
 }
 
 impl Health {
-    /// Adds a check of liveness: a program that fails it is to be started anew.
+    /// Adds a liveness check: a program that fails it is restarted.
     ///
     /// # Errors
     ///
-    /// There is one of that name, there are too many, the name is no part of a path, or the manager
-    /// runs.
+    /// The name is taken or invalid, there are too many checks, or the manager is running.
     pub fn healthz(&self, name: impl Into<Arc<str>>, check: Check) -> Result<(), HealthError> {
         self.add(Probe::Healthz, name.into(), check)
     }
 
-    /// Adds a check of readiness: a program that fails it is to be left alone until it does not.
+    /// Adds a readiness check: a program that fails it gets no traffic.
     ///
     /// # Errors
     ///
@@ -151,10 +146,10 @@ impl Health {
         self.add(Probe::Readyz, name.into(), check)
     }
 
-    /// Adds the manager's own checks: `ping` to both; `leader-election` to liveness, if there is
-    /// one, which fails when this process holds itself for the leader and has not renewed for the
-    /// lease's duration and 20 s more (LE-16); `caches` to readiness, which names the informers
-    /// that have not synced, with what they were told last.
+    /// Adds the manager's own checks. `ping` on both paths. `leader-election` on liveness, if there
+    /// is an election: it fails if this process considers itself leader and has not renewed for the
+    /// lease's duration plus 20 s (LE-16). `caches` on readiness: it names the informers that have
+    /// not synced, with their last errors.
     ///
     /// # Errors
     ///
@@ -166,7 +161,7 @@ impl Health {
             .try_for_each(|(probe, name, check)| self.add(probe, name.into(), check))
     }
 
-    /// What [`add_defaults`](Self::add_defaults) adds.
+    /// Offers a check that [`add_defaults`](Self::add_defaults) adds.
     pub(crate) fn offer(&self, probe: Probe, name: &'static str, check: Check) {
         self.0.lock().defaults.push((probe, name, check));
     }
@@ -191,7 +186,7 @@ impl Health {
         Ok(())
     }
 
-    /// No check is added from now on.
+    /// Refuses further checks.
     pub(crate) fn start(&self) {
         self.0.lock().has_started = true;
     }
@@ -211,7 +206,7 @@ impl Health {
         if ![Method::GET, Method::HEAD].contains(request.method()) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
         }
-        // Not asked under the lock.
+        // Runs the checks outside of the lock.
         let checks = self.0.lock().of(probe).clone();
         let name = request.uri().path().strip_prefix(probe.path()).unwrap_or_default();
         let name = name.trim_matches('/');
@@ -275,7 +270,7 @@ impl Health {
                 lines,
                 "warn: some health checks cannot be excluded: no matches for {unknown}"
             );
-            tracing::warn!(path = probe.path(), unknown, "a probe excludes what there is not");
+            tracing::warn!(path = probe.path(), unknown, "a probe excludes unknown checks");
         }
         let of = &probe.path()[1..];
         if has_failed {

@@ -1,55 +1,56 @@
-//! Asking the API server who somebody is and what they may.
+//! Token and access reviews by the API server.
 
-use std::{sync::Arc, time::Duration};
+use std::{hash::Hash, sync::Arc, time::Duration};
 
+use hashbrown::HashMap;
 use http::Request;
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 
-use super::{bearer::Fingerprint, recent::Recent};
+use super::bearer::Fingerprint;
 
-/// How many answers are kept of each kind.
+/// How many answers of each kind are cached.
 pub const REVIEW_CACHE_MAX: usize = 1024;
 
-/// How many reviews are asked for at once; requests beyond them wait. So a flood of made-up tokens
-/// is not one on the API server.
+/// How many reviews run concurrently; further requests wait. So a flood of invalid tokens does not
+/// reach the API server.
 pub const REVIEWS_MAX: usize = 16;
 
-/// How long it is remembered whose a token is, or that it is nobody's: 1 min.
+/// How long the result of a token review is cached: 1 min.
 const TOKEN_LASTS: Duration = Duration::from_secs(60);
-/// How long asking about a token may take: 10 s.
+/// The time-out of a token review, with retries: 10 s.
 const TOKEN_MAX: Duration = Duration::from_secs(10);
-/// How long a permission holds: 5 min.
+/// How long a permission is cached: 5 min.
 const ALLOWED_LASTS: Duration = Duration::from_secs(5 * 60);
-/// How long a refusal holds: 30 s.
+/// How long a refusal is cached: 30 s.
 const DENIED_LASTS: Duration = Duration::from_secs(30);
-/// The longest path about which an answer is remembered, in bytes.
+/// The longest path whose answer is cached, in bytes.
 const PATH_BYTES_MAX: usize = 1024;
-/// How often a review is asked for.
+/// How often a review is tried.
 const TRIES_MAX: u32 = 5;
-/// How long after the first try the second is.
+/// The delay before the second try.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
-/// How much longer each next wait is.
+/// The growth of each delay.
 const RETRY_FACTOR: f64 = 1.5;
-/// How much longer a wait is by chance, at most.
+/// The random part of a delay, at most.
 const RETRY_JITTER: f64 = 0.2;
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// A user as the API server names it: the `user` of a TokenReview's status, as JSON text.
+/// A user: the `user` of a TokenReview's status, as JSON text.
 pub(super) type User = Arc<str>;
 
-/// What somebody wants to do.
+/// The attributes of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Attributes {
     pub(super) path: String,
     pub(super) verb: String,
 }
 
-/// Asks the API server, and remembers its answers for a while.
+/// Sends reviews to the API server and caches the answers.
 pub(super) struct Reviewer {
     // Helpers.
     client: kube_client::Client,
@@ -72,7 +73,7 @@ impl Reviewer {
         }
     }
 
-    /// Whose a token is; `None` is nobody's.
+    /// The user of a token; `None` if it is invalid.
     pub(super) async fn whose(
         &self,
         fingerprint: Fingerprint,
@@ -99,7 +100,7 @@ impl Reviewer {
         Ok(user)
     }
 
-    /// Whether a user may.
+    /// Whether a user is permitted.
     pub(super) async fn may(
         &self,
         user: &User,
@@ -127,7 +128,7 @@ impl Reviewer {
         let status = &reviewed["status"];
         let may = status["allowed"].as_bool().unwrap_or_default()
             && !status["denied"].as_bool().unwrap_or_default();
-        // What is remembered is bounded in bytes, too.
+        // The cache is bounded in bytes too.
         if question.1.path.len() <= PATH_BYTES_MAX {
             let lasts = if may { ALLOWED_LASTS } else { DENIED_LASTS };
             self.permissions.lock().put(question, may, lasts);
@@ -135,7 +136,7 @@ impl Reviewer {
         Ok(may)
     }
 
-    /// Creates a review, again after failures that may pass.
+    /// Creates a review; retries transient failures.
     async fn ask(&self, path: &str, review: &Value) -> Result<Value, kube_client::Error> {
         let _place = self.places.acquire().await;
         let mut pause = RETRY_FIRST;
@@ -162,6 +163,39 @@ impl Reviewer {
             tokio::time::sleep(pause.mul_f64(jitter)).await;
             pause = pause.mul_f64(RETRY_FACTOR);
         }
+    }
+}
+
+/// A cache of a bounded number of answers, each with an expiry.
+#[derive(Debug)]
+pub(super) struct Recent<K, V> {
+    answers: HashMap<K, (Instant, V)>,
+    max: usize,
+}
+
+impl<K: Eq + Hash + Clone, V: Clone> Recent<K, V> {
+    pub(super) fn new(max: usize) -> Self {
+        Self { answers: HashMap::new(), max }
+    }
+
+    pub(super) fn get(&self, key: &K) -> Option<V> {
+        let (until, answer) = self.answers.get(key)?;
+        (*until > Instant::now()).then(|| answer.clone())
+    }
+
+    pub(super) fn put(&mut self, key: K, answer: V, lasts: Duration) {
+        let now = Instant::now();
+        if self.answers.len() >= self.max && !self.answers.contains_key(&key) {
+            self.answers.retain(|_, (until, _)| *until > now);
+        }
+        // Full of valid answers: evicts the one that expires first.
+        if self.answers.len() >= self.max && !self.answers.contains_key(&key) {
+            let first = self.answers.iter().min_by_key(|(_, (until, _))| *until);
+            if let Some(first) = first.map(|(key, _)| key.clone()) {
+                self.answers.remove(&first);
+            }
+        }
+        self.answers.insert(key, (now + lasts, answer));
     }
 }
 

@@ -12,7 +12,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{EndpointError, HEAD_MAX, IDLE_MAX, answer::Answerer, route::Routes, serve::LIMITS};
+use super::{
+    EndpointError, HEAD_MAX, IDLE_MAX,
+    serve::{Answerer, LIMITS, Routes},
+};
 
 fn routes() -> Routes {
     let mut routes = Routes::default();
@@ -40,7 +43,7 @@ fn connect(tasks: &mut JoinSet<()>, stop: &CancellationToken) -> DuplexStream {
     near
 }
 
-/// What arrives until the connection is closed.
+/// The bytes that arrive until the connection is closed.
 async fn rest(near: &mut DuplexStream) -> String {
     let mut bytes = Vec::new();
     _ = near.read_to_end(&mut bytes).await;
@@ -73,7 +76,7 @@ async fn mgr_23_a_head_takes_32_s_and_an_idle_connection_lasts_90_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mgr_23_a_head_has_at_most_a_mebibyte() {
+async fn mgr_23_a_head_is_at_most_one_mebibyte() {
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     let mut near = connect(&mut tasks, &stop);
     let line = vec![b'a'; 2 << 20];
@@ -87,7 +90,7 @@ async fn mgr_23_a_head_has_at_most_a_mebibyte() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_handler_is_waited_for_and_a_stop_lets_it_finish() {
+async fn a_stop_waits_for_a_slow_handler() {
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     let mut near = connect(&mut tasks, &stop);
     near.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
@@ -110,7 +113,7 @@ async fn a_slow_handler_is_waited_for_and_a_stop_lets_it_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_the_answer_500_and_large_bodies_are_413() {
+async fn a_panic_is_answered_with_500_and_a_large_body_with_413() {
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     let ask = async |request: String, tasks: &mut JoinSet<()>| {
         let mut near = connect(tasks, &stop);
@@ -130,7 +133,7 @@ async fn a_panic_is_the_answer_500_and_large_bodies_are_413() {
 }
 
 #[test]
-fn spec_1_3_paths_are_taken_once_and_the_managers_own_never() {
+fn spec_1_3_duplicate_and_reserved_paths_are_refused() {
     let mut routes = routes();
     let mut add = |path: &str| {
         let handler = async |_: Request<Bytes>| Response::new(Bytes::new());
@@ -143,8 +146,8 @@ fn spec_1_3_paths_are_taken_once_and_the_managers_own_never() {
     assert_eq!(add("/debug").as_deref(), Some("\"/debug\" has a handler already"));
     for own in ["/metrics", "/healthz", "/readyz", "/readyz/caches"] {
         let said = add(own).unwrap();
-        assert_eq!(said, format!("{own:?} cannot be taken: it is the manager's own"));
+        assert_eq!(said, format!("{own:?} is reserved for the manager"));
     }
     assert_eq!(add("/metrics-of-mine").as_deref(), None);
-    assert_eq!(add("debug").as_deref(), Some("\"debug\" is no path of an endpoint"));
+    assert_eq!(add("debug").as_deref(), Some("\"debug\" is not a valid path of an endpoint"));
 }

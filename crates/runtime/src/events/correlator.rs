@@ -1,40 +1,37 @@
-//! Which of the things told are written, and how: pure state, no I/O.
+//! Correlates events: decides what is written. Pure state, no I/O.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use setpoint_object::time::Timestamp;
 
 use super::{
     EventApi, REMEMBERED_MAX,
-    aggregate::{Aggregator, Group},
-    flood::{Floods, Payer},
+    event::{Emitted, EventType, ObjectReference},
     lru::Lru,
-    reference::ObjectReference,
-    told::Told,
 };
 
-/// How often a series that goes on is written. 30 min, as client-go.
+/// How often the count of an ongoing series is written: 30 min, as client-go.
 const SERIES_REFRESH: Duration = Duration::from_secs(30 * 60);
-/// After how long a silence a series is over. 6 min, as client-go.
+/// A series ends after this time without a repetition: 6 min, as client-go.
 const SERIES_SILENCE_MAX: Duration = Duration::from_secs(6 * 60);
 /// The longest name of an object (RFC 1123 subdomain).
 const NAME_BYTES_MAX: usize = 253;
 
-/// What is to be written.
+/// A write to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Write {
     /// A new event.
     Create(Record),
-    /// An event that was written before, of which there are more.
+    /// A repetition of an event that was written before.
     More(Record),
 }
 
-/// An event as it is to be on the server.
+/// An event's state to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) name: Arc<str>,
     pub(super) group: Arc<Group>,
-    /// With its version.
+    /// With its resourceVersion.
     pub(super) regarding: ObjectReference,
     pub(super) note: Arc<str>,
     pub(super) first: Timestamp,
@@ -50,31 +47,31 @@ impl Write {
     }
 }
 
-/// Which event it is: a group's, by note unless the group is written as one.
+/// Identifies an event: its group, and its note unless the group is combined.
 type Id = (Arc<Group>, Option<Arc<str>>);
 
-/// An event that is remembered, and how far the server knows of it.
+/// A remembered event.
 struct Known {
     record: Record,
-    /// The count that was written; zero before the event itself was.
+    /// The count on the server; zero until the event is created.
     n_written: u32,
     written_at: Timestamp,
 }
 
-/// Remembers what was told, and decides what is written.
+/// Remembers events, and decides which are written.
 pub(super) struct Correlator {
     api: EventApi,
     aggregator: Aggregator,
     known: Lru<Id, Known>,
-    floods: Floods,
+    spam_filter: SpamFilter,
     last_name: u128,
-    /// Nothing is due before.
+    /// The earliest time at which a series is due.
     next_due: Option<Timestamp>,
     n_held_back: u64,
 }
 
 impl Known {
-    /// It is being written as it is now.
+    /// Marks it as written in its current state.
     fn write(&mut self, now: Timestamp) -> Write {
         let is_new = self.n_written == 0;
         self.n_written = self.record.count;
@@ -87,7 +84,7 @@ impl Known {
         self.record.count - self.n_written
     }
 
-    /// When there is something to do for a series, or for what may become one.
+    /// When the series, or the possible series, is due.
     fn due(&self) -> Timestamp {
         let over = self.record.last + SERIES_SILENCE_MAX;
         match self.n_written >= 2 && self.n_unwritten() > 0 {
@@ -96,7 +93,7 @@ impl Known {
         }
     }
 
-    fn payer(&self) -> Payer {
+    fn spam_key(&self) -> SpamKey {
         let group = &self.record.group;
         (group.component.clone(), group.event_type, group.regarding.clone())
     }
@@ -108,17 +105,17 @@ impl Correlator {
             api,
             aggregator: Aggregator::new(),
             known: Lru::new(REMEMBERED_MAX),
-            floods: Floods::new(),
+            spam_filter: SpamFilter::new(),
             last_name: 0,
             next_due: None,
             n_held_back: 0,
         }
     }
 
-    /// Takes in what was told; gives what is to be written: of this event, and of one that is
-    /// forgotten for it.
-    pub(super) fn take(&mut self, told: Told) -> [Option<Write>; 2] {
-        let Told { regarding, related, event_type, reason, action, note, component, at } = told;
+    /// Adds an event; returns the writes: of this event, and of an evicted one.
+    pub(super) fn take(&mut self, emitted: Emitted) -> [Option<Write>; 2] {
+        let Emitted { regarding, related, event_type, reason, action, note, component, at } =
+            emitted;
         let group = Arc::new(Group {
             regarding: Arc::new(regarding.identity()),
             related: related.map(|related| related.identity()),
@@ -154,13 +151,13 @@ impl Correlator {
             known.record.last = at;
             let is_wanted = match self.api {
                 EventApi::Core => {
-                    // The text that is shown is that of the last one.
+                    // The last message is shown.
                     known.record.note = note;
                     true
                 }
                 EventApi::New => known.n_written < 2,
             };
-            let is_written = is_wanted && self.floods.admit(&known.payer(), now);
+            let is_written = is_wanted && self.spam_filter.admit(&known.spam_key(), now);
             if is_wanted && !is_written {
                 self.n_held_back += 1;
             }
@@ -170,12 +167,12 @@ impl Correlator {
         [write, forgotten]
     }
 
-    /// When [`due`](Self::due) has something to give, at the earliest.
+    /// The earliest time at which [`due`](Self::due) may return something.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.next_due
     }
 
-    /// What is to be written of series because of the time.
+    /// The writes of series that are due.
     pub(super) fn due(&mut self, now: Timestamp) -> Vec<Write> {
         if self.next_due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -196,30 +193,30 @@ impl Correlator {
         writes
     }
 
-    /// What is still to be written of all series, when nothing more is told.
+    /// The last writes of all series, at shutdown.
     pub(super) fn end(&mut self, now: Timestamp) -> Vec<Write> {
         let known = std::mem::replace(&mut self.known, Lru::new(0));
         self.next_due = None;
         known.into_values().filter_map(|known| self.finish(known, now)).collect()
     }
 
-    /// How many were held back since this was last asked.
+    /// How many were held back since the last call.
     pub(super) fn take_held_back(&mut self) -> u64 {
         std::mem::take(&mut self.n_held_back)
     }
 
-    /// The last word on an event, if the server does not know all of it yet.
+    /// The last write of an event, if the server does not have its full count.
     fn finish(&mut self, mut known: Known, now: Timestamp) -> Option<Write> {
         let is_series = self.api == EventApi::New && known.record.count >= 2;
-        // A series that nothing was written of is a flood's: its end needs an allowance too.
+        // A series without a write is held back by the spam filter: its end needs a token too.
         let is_written = is_series
             && known.n_unwritten() > 0
-            && (known.n_written > 0 || self.floods.admit(&known.payer(), now));
+            && (known.n_written > 0 || self.spam_filter.admit(&known.spam_key(), now));
         is_written.then(|| known.write(now))
     }
 }
 
-/// EV-2: the object's name and the nanoseconds in hexadecimal, as far as that is a name.
+/// EV-2: the object's name and the nanoseconds in hexadecimal, as far as the name is valid.
 fn event_name(object: &str, nanos: u128) -> String {
     let suffix = format!(".{nanos:x}");
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
@@ -230,10 +227,98 @@ fn event_name(object: &str, nanos: u128) -> String {
         .collect();
     name.truncate(NAME_BYTES_MAX - suffix.len());
     let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-    // Each part between dots begins and ends like a name of its own.
+    // Each part between dots must be a valid label.
     let parts = name.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty());
     let name = parts.collect::<Vec<_>>().join(".");
     if name.is_empty() { format!("event{suffix}") } else { name + &suffix }
+}
+
+/// How many writes one source may make about one object and type at once: 25, as client-go.
+const BURST: f64 = 25.0;
+/// How often one more is allowed: 300 s, as client-go.
+const REFILL: Duration = Duration::from_secs(300);
+
+/// The key of a token bucket.
+pub(super) type SpamKey = (Arc<str>, EventType, Arc<ObjectReference>);
+
+struct Tokens {
+    tokens: f64,
+    at: Timestamp,
+}
+
+/// Token buckets of the most recent sources; client-go's `EventSourceObjectSpamFilter`.
+pub(super) struct SpamFilter(Lru<SpamKey, Tokens>);
+
+impl SpamFilter {
+    pub(super) fn new() -> Self {
+        Self(Lru::new(REMEMBERED_MAX))
+    }
+
+    /// Takes a token for one write, if there is one.
+    pub(super) fn admit(&mut self, spam_key: &SpamKey, now: Timestamp) -> bool {
+        let bucket = self.0.entry(spam_key, || Tokens { tokens: BURST, at: now });
+        let refilled = now.since(bucket.at).as_secs_f64() / REFILL.as_secs_f64();
+        bucket.tokens = (bucket.tokens + refilled).min(BURST);
+        bucket.at = bucket.at.max(now);
+        if bucket.tokens < 1.0 {
+            return false;
+        }
+        bucket.tokens -= 1.0;
+        true
+    }
+}
+
+/// How many distinct messages combine a group into one event: 10, as client-go.
+const MESSAGES_MAX: usize = 10;
+/// A group starts again after this time without an event: 600 s, as client-go.
+const SILENCE_MAX: Duration = Duration::from_secs(600);
+
+/// The fields that grouped events share: all but the note.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Group {
+    /// Without its resourceVersion.
+    pub(super) regarding: Arc<ObjectReference>,
+    /// Without its resourceVersion.
+    pub(super) related: Option<ObjectReference>,
+    pub(super) event_type: EventType,
+    pub(super) reason: String,
+    pub(super) action: String,
+    pub(super) component: Arc<str>,
+}
+
+struct Messages {
+    recent: BTreeSet<Arc<str>>,
+    last: Timestamp,
+}
+
+/// The recent messages of groups.
+pub(super) struct Aggregator(Lru<Arc<Group>, Messages>);
+
+impl Aggregator {
+    pub(super) fn new() -> Self {
+        Self(Lru::new(REMEMBERED_MAX))
+    }
+
+    /// Adds a message of a group; returns whether the group is combined into one event.
+    pub(super) fn is_combined(
+        &mut self,
+        group: &Arc<Group>,
+        note: &Arc<str>,
+        at: Timestamp,
+    ) -> bool {
+        let messages = self.0.entry(group, || Messages { recent: BTreeSet::new(), last: at });
+        if at.since(messages.last) > SILENCE_MAX {
+            messages.recent.clear();
+        }
+        messages.last = at;
+        messages.recent.insert(note.clone());
+        let is_combined = messages.recent.len() >= MESSAGES_MAX;
+        if is_combined {
+            // Makes room for the next message, so that an active group stays combined.
+            messages.recent.pop_first();
+        }
+        is_combined
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Events as the two APIs have them.
+//! Encodes events for the two APIs.
 
 use serde_json::{Value, json};
 
 use super::{EVENT_WORD_BYTES_MAX, EventApi, correlator::Record};
 
-/// Where an event about an object lives: with it, or in `default` when it has no namespace (EV-2).
+/// The namespace of an event: the object's, or `default` for a cluster-scoped object (EV-2).
 pub(super) fn namespace(record: &Record) -> &str {
     if record.regarding.namespace.is_empty() { "default" } else { &record.regarding.namespace }
 }
@@ -17,7 +17,7 @@ pub(super) fn path(api: EventApi, namespace: &str) -> String {
     }
 }
 
-/// The name of the process that reports: `name-host`, in at most 128 bytes.
+/// The reporting instance: `name-host`, in at most 128 bytes.
 pub(super) fn instance(component: &str, host: &str) -> String {
     let mut instance = component.to_owned();
     if !host.is_empty() {
@@ -28,14 +28,14 @@ pub(super) fn instance(component: &str, host: &str) -> String {
     instance
 }
 
-/// Cuts a text at a character.
+/// Truncates a text at a character boundary.
 pub(super) fn cut(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         text.truncate(text.floor_char_boundary(bytes_max));
     }
 }
 
-/// A whole event.
+/// The body of a new event.
 pub(super) fn created(api: EventApi, record: &Record, host: &str) -> Value {
     let Record { name, group, regarding, note, first, last, count } = record;
     let component = &*group.component;
@@ -78,8 +78,7 @@ pub(super) fn created(api: EventApi, record: &Record, host: &str) -> Value {
     event
 }
 
-/// What a merge patch says of an event of which there are more. Of the newer API nothing else may
-/// change.
+/// The merge patch of a repeated event. In the newer API nothing else may change.
 pub(super) fn more(api: EventApi, record: &Record) -> Value {
     match api {
         EventApi::New => json!({"series": series(record)}),
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instance_is_cut_at_a_character() {
+    fn instance_is_truncated_at_a_character_boundary() {
         assert_eq!(instance("network", "node-1"), "network-node-1");
         assert_eq!(instance("network", ""), "network");
         let long = instance("n", &"é".repeat(100));

@@ -1,4 +1,4 @@
-//! What became of events that were not written.
+//! Counts of events that were not written.
 
 use std::{
     fmt,
@@ -14,23 +14,23 @@ use crate::metrics::family::counter;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct EventLosses {
-    /// Told while as many as can waited already.
+    /// Emitted while the queue was full.
     pub queue_full: u64,
-    /// Told after the manager had ended, or while it ended and too late.
+    /// Emitted after the manager had ended, or too late during its end.
     pub after_end: u64,
-    /// About nothing: a reference without a kind or a name.
+    /// About no object: the reference has no kind or no name.
     pub invalid: u64,
-    /// Refused by the server: no permission, a namespace that is going, an object it does not take.
+    /// Refused by the server: no permission, a namespace that is being deleted, an invalid object.
     pub refused: u64,
-    /// Not written after all tries: the server could not be reached.
+    /// Not written after all tries: the server was not reachable.
     pub unreachable: u64,
-    /// Held back by the rule against floods. Counts that are written later hold them, so they are
-    /// not in [`total`](Self::total).
+    /// Held back by the spam filter. Counts that are written later include them, so they are not in
+    /// [`total`](Self::total).
     pub held_back: u64,
 }
 
 impl EventLosses {
-    /// How many were lost: all but those that were held back.
+    /// How many were lost: all except those held back.
     pub fn total(&self) -> u64 {
         self.queue_full + self.after_end + self.invalid + self.refused + self.unreachable
     }
@@ -64,7 +64,7 @@ pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Writes `setpoint_events_lost_total`, by cause: those held back by the rule against floods, too.
+/// Writes `setpoint_events_lost_total` by cause, including those held back.
 #[derive(Debug)]
 pub(crate) struct EventCollector(pub(crate) EventRecorder);
 

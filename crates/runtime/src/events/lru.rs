@@ -1,4 +1,4 @@
-//! A map that forgets what was not used for longest.
+//! A least-recently-used map.
 
 use std::{collections::BTreeMap, hash::Hash};
 
@@ -17,7 +17,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         Self { len_max, entries: HashMap::new(), by_use: BTreeMap::new(), n_uses: 0 }
     }
 
-    /// The entry of `key`, which is used.
+    /// The entry of `key`; marks it as used.
     pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let (used, value) = self.entries.get_mut(key)?;
         self.n_uses += 1;
@@ -28,7 +28,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         Some(value)
     }
 
-    /// A new entry; gives the one that had to go for it.
+    /// Inserts an entry; returns the evicted one.
     pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.remove(&key);
         let mut oldest = None;
@@ -43,8 +43,8 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         oldest
     }
 
-    /// The entry of `key`, made by `make` when there is none; then the one that was not used for
-    /// longest may have to go.
+    /// The entry of `key`, made by `make` if there is none. That may evict the least recently used
+    /// entry.
     pub(super) fn entry(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         if !self.entries.contains_key(key) {
             self.insert(key.clone(), make());
@@ -59,12 +59,12 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         Some(value)
     }
 
-    /// All entries, the one that was not used for longest first; this is no use of them.
+    /// All entries, the least recently used first. Does not mark them as used.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.by_use.values().filter_map(|key| Some((key, &self.entries.get(key)?.1)))
     }
 
-    /// All values, the one that was not used for longest first.
+    /// All values, the least recently used first.
     pub(super) fn into_values(mut self) -> impl Iterator<Item = V> {
         let keys = std::mem::take(&mut self.by_use).into_values();
         keys.filter_map(move |key| self.entries.remove(&key).map(|(_, value)| value))

@@ -1,4 +1,4 @@
-//! The near end: what a reconciler holds.
+//! Event recorders.
 
 use std::{fmt, sync::Arc};
 
@@ -8,45 +8,44 @@ use tokio::sync::mpsc;
 use super::{
     EVENT_QUEUE_MAX, EVENT_WORD_BYTES_MAX, EventApi, NOTE_BYTES_MAX,
     encode::cut,
+    event::{Emitted, EventType, ObjectReference},
     loss::{EventLosses, Losses, count},
-    reference::ObjectReference,
-    told::{EventType, Told},
 };
 
-/// The action of an event that names none: what a controller does.
+/// The default action of an event: what a controller does.
 const ACTION: &str = "Reconcile";
 
-/// How a manager's events are written.
+/// Options of a manager's events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventOptions {
     pub(crate) api: EventApi,
-    /// The machine or pod; may be empty.
+    /// The host or pod; may be empty.
     pub(crate) host: Arc<str>,
 }
 
-/// What recorders are made of; the manager's.
+/// Makes a manager's recorders.
 #[derive(Clone)]
 pub(crate) struct Broadcaster {
-    /// Boxed: the queue holds room for many from the start, and most programs tell few.
-    told: mpsc::Sender<Box<Told>>,
+    /// Boxed: the queue allocates all slots at the start, and most programs record few events.
+    sender: mpsc::Sender<Box<Emitted>>,
     losses: Arc<Losses>,
     clock: Clock,
 }
 
-/// Where what was told is heard.
-pub(crate) struct Heard {
-    pub(super) told: mpsc::Receiver<Box<Told>>,
+/// The receiving end of all recorders.
+pub(crate) struct EventQueue {
+    pub(super) receiver: mpsc::Receiver<Box<Emitted>>,
     pub(super) losses: Arc<Losses>,
     pub(super) clock: Clock,
 }
 
 impl Broadcaster {
-    /// A broadcaster, and where its worker finds what was told.
-    pub(crate) fn new(clock: Clock) -> (Self, Heard) {
-        let (sender, told) = mpsc::channel(EVENT_QUEUE_MAX);
+    /// A broadcaster, and the queue for its worker.
+    pub(crate) fn new(clock: Clock) -> (Self, EventQueue) {
+        let (sender, receiver) = mpsc::channel(EVENT_QUEUE_MAX);
         let losses = Arc::<Losses>::default();
-        let heard = Heard { told, losses: losses.clone(), clock: clock.clone() };
-        (Self { told: sender, losses, clock }, heard)
+        let queue = EventQueue { receiver, losses: losses.clone(), clock: clock.clone() };
+        (Self { sender, losses, clock }, queue)
     }
 
     pub(crate) fn recorder(&self, component: Arc<str>) -> EventRecorder {
@@ -54,18 +53,17 @@ impl Broadcaster {
     }
 }
 
-/// Tells what happened to objects, as Events in one component's name. Cheap to clone; never waits.
+/// Records events about objects, under one component's name. Cheap to clone; never waits.
 ///
-/// The component is the event's reporting controller: a word, or a word below a domain
-/// (`example.com/network`). After the manager has stopped a recorder loses what it is told, and
-/// counts it.
+/// The component is the event's reporting controller: a word, or a domain-prefixed word
+/// (`example.com/network`). After the manager has stopped, events are dropped and counted.
 #[derive(Clone)]
 pub struct EventRecorder {
     broadcaster: Broadcaster,
     component: Arc<str>,
 }
 
-/// An event that is not told yet; from [`EventRecorder::about`].
+/// An event that is not emitted yet; from [`EventRecorder::about`].
 #[must_use = "an event is told by `tell`"]
 pub struct EventBuilder<'a> {
     recorder: &'a EventRecorder,
@@ -78,18 +76,17 @@ pub struct EventBuilder<'a> {
 }
 
 impl EventRecorder {
-    /// Tells that something went as it should. `reason` is one word in CamelCase, `message` a
-    /// sentence for people.
+    /// Emits a Normal event. `reason` is one word in CamelCase, `message` a sentence for people.
     pub fn normal(&self, regarding: &ObjectReference, reason: &str, message: impl Into<String>) {
         self.event(regarding, EventType::Normal, reason, message);
     }
 
-    /// Tells that something needs attention.
+    /// Emits a Warning event.
     pub fn warning(&self, regarding: &ObjectReference, reason: &str, message: impl Into<String>) {
         self.event(regarding, EventType::Warning, reason, message);
     }
 
-    /// Tells that something happened.
+    /// Emits an event.
     pub fn event(
         &self,
         regarding: &ObjectReference,
@@ -100,7 +97,7 @@ impl EventRecorder {
         self.about(regarding, event_type, reason).note(message).tell();
     }
 
-    /// Begins to tell that something happened: with an action, a related object.
+    /// Builds an event with more fields: an action, a related object.
     ///
     /// ```
     /// # use setpoint_runtime::{EventRecorder, events::EventType, ObjectReference};
@@ -130,7 +127,7 @@ impl EventRecorder {
         }
     }
 
-    /// How many events of this manager were lost, by whatever cause: [`EventLosses::total`].
+    /// How many events of this manager were lost: [`EventLosses::total`].
     pub fn lost(&self) -> u64 {
         self.losses().total()
     }
@@ -142,25 +139,25 @@ impl EventRecorder {
 }
 
 impl<'a> EventBuilder<'a> {
-    /// What was done, or tried, in one word in CamelCase: `Attach`. Default: `Reconcile`.
+    /// The action that was taken or tried, one word in CamelCase: `Attach`. Default: `Reconcile`.
     pub fn action(mut self, action: &'a str) -> Self {
         self.action = action;
         self
     }
 
-    /// A second object that has to do with it.
+    /// A related object.
     pub fn related(mut self, related: &'a ObjectReference) -> Self {
         self.related = Some(related);
         self
     }
 
-    /// A sentence for people; of more than [`NOTE_BYTES_MAX`] the rest is cut off.
+    /// A sentence for people, truncated to [`NOTE_BYTES_MAX`].
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
-    /// Tells it. Never waits: what cannot be taken is counted as lost.
+    /// Emits the event. Never waits: if the queue is full, the event is counted as lost.
     pub fn tell(self) {
         let Self { recorder, regarding, related, event_type, reason, action, mut note } = self;
         tracing::debug!(
@@ -173,13 +170,16 @@ impl<'a> EventBuilder<'a> {
             message = note,
             "event"
         );
-        let Broadcaster { told, losses, clock } = &recorder.broadcaster;
+        let Broadcaster { sender, losses, clock } = &recorder.broadcaster;
         if !regarding.is_resolved() {
-            tracing::error!(reason, "an event about nothing is lost: it names no kind or no name");
+            tracing::error!(
+                reason,
+                "an event without an object is lost: its reference has no kind or no name"
+            );
             return count(&losses.invalid);
         }
-        // A place first: what finds none is not copied.
-        let place = match told.try_reserve() {
+        // Reserves a slot first: a lost event is not copied.
+        let place = match sender.try_reserve() {
             Ok(place) => place,
             Err(mpsc::error::TrySendError::Full(())) => return count(&losses.queue_full),
             Err(mpsc::error::TrySendError::Closed(())) => return count(&losses.after_end),
@@ -190,7 +190,7 @@ impl<'a> EventBuilder<'a> {
             word
         };
         cut(&mut note, NOTE_BYTES_MAX);
-        place.send(Box::new(Told {
+        place.send(Box::new(Emitted {
             regarding: regarding.clone(),
             related: related.cloned(),
             event_type,

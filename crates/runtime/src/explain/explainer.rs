@@ -1,4 +1,4 @@
-//! A controller's memory of its passes.
+//! A controller's records of its passes.
 
 use std::{
     any::Any,
@@ -16,53 +16,53 @@ use crate::{
     request::RequestKey,
 };
 
-/// Finds the objects of a cache that have one of these versions.
+/// Finds the objects of a cache at these versions.
 pub(crate) type FindSeen = dyn Fn(&BTreeSet<u64>) -> BTreeMap<u64, Seen> + Send + Sync;
 
-/// A watch of the controller, for its name and for what its cache holds.
+/// A watch of the controller: its name, and a lookup in its cache.
 pub(crate) struct WatchedSource {
     pub(crate) resource: Arc<str>,
     pub(crate) find_seen: Box<FindSeen>,
 }
 
-/// Finds a watch by its number, while it is there.
+/// Finds a watch by its number, if it exists.
 pub(crate) type FindSource = dyn Fn(usize) -> Option<WatchedSource> + Send + Sync;
 
-/// What a controller remembers of its passes, whatever its keys are.
+/// A controller's records of its passes, without the type of its keys.
 pub(crate) trait Explain: Send + Sync {
-    /// The passes over a key, newest first; none if it is no key of this controller's type.
+    /// The passes over a key, newest first; empty if the key is of another type.
     fn of_key(&self, key: &dyn Any) -> Vec<Explanation>;
-    /// The passes over the keys that display so, newest first.
+    /// The passes over the keys with this `Display` text, newest first.
     fn of_text(&self, text: &str) -> Vec<Explanation>;
     /// All passes, newest first.
     fn all(&self) -> Vec<Explanation>;
 }
 
-/// Remembers a controller's passes.
+/// Records a controller's passes.
 pub(crate) struct Explainer<R> {
     ring: Ring<R>,
     clock: OnceLock<Clock>,
     find_source: OnceLock<Box<FindSource>>,
 }
 
-/// A pass that is being recorded. Dropping it before its end says that the pass was dropped.
+/// A pass that is being recorded. If dropped before its end, the pass is recorded as dropped.
 pub(crate) struct Recording<R> {
     pass: Arc<KeyedPass<R>>,
     has_ended: bool,
 }
 
 impl<R: RequestKey> Recording<R> {
-    /// Where the pass's reads and writes go.
+    /// Records the pass's reads and writes.
     pub(crate) fn pass(&self) -> Arc<dyn AnyPass> {
         self.pass.clone()
     }
 
-    /// What the pass has read and written until now.
+    /// The pass's reads and writes so far.
     pub(crate) fn notes(&self) -> Vec<Note> {
-        self.pass.pass.told().0
+        self.pass.pass.recorded().0
     }
 
-    /// The pass has ended so; gives what it wrote.
+    /// Records the end of the pass; returns what it wrote.
     pub(crate) fn end(mut self, at: Instant, outcome: PassOutcome) -> Written {
         self.has_ended = true;
         self.pass.pass.end(at, outcome)
@@ -78,26 +78,27 @@ impl<R> Drop for Recording<R> {
 }
 
 impl<R: RequestKey> Explainer<R> {
-    /// One that remembers so many passes; zero turns it off.
+    /// Records at most `passes_max` passes; zero disables it.
     pub(crate) fn new(controller: Arc<str>, passes_max: usize) -> Self {
         let ring = Ring::new(controller, passes_max);
         Self { ring, clock: OnceLock::new(), find_source: OnceLock::new() }
     }
 
-    /// The controller runs: it tells dates by this clock, and finds its watches so.
+    /// Called when the controller starts: sets its clock and the lookup of its watches.
     pub(crate) fn run(&self, clock: Clock, find_source: Box<FindSource>) {
         _ = self.clock.set(clock);
         _ = self.find_source.set(find_source);
     }
 
-    /// Whether nothing is remembered.
+    /// Whether nothing is recorded.
     pub(crate) fn is_off(&self) -> bool {
         self.ring.is_off()
     }
 
-    /// A pass begins. What it reads and writes is noted if it is remembered, or told otherwise.
-    pub(crate) fn begin(&self, key: R, began: Began, is_told: bool) -> Recording<R> {
-        let pass = self.ring.begin(key, began, self.is_off() && !is_told);
+    /// Starts to record a pass. Its reads and writes are noted if passes are recorded, or
+    /// `is_traced`.
+    pub(crate) fn begin(&self, key: R, began: Began, is_traced: bool) -> Recording<R> {
+        let pass = self.ring.begin(key, began, self.is_off() && !is_traced);
         Recording { pass, has_ended: false }
     }
 
@@ -128,7 +129,7 @@ impl<R: RequestKey> Explainer<R> {
             let KeyedPass { controller, key, pass } = &*keyed;
             let Began { at, reconcile_id, cause, n_events, waited, priority, attempt } =
                 *pass.began();
-            let (notes, n_more_notes, ended) = pass.told();
+            let (notes, n_more_notes, ended) = pass.recorded();
             let asked = cause.source().zip(cause.resource_version());
             let seen =
                 asked.and_then(|(source, version)| seen.get(&source)?.get(&version).cloned());

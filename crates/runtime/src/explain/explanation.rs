@@ -1,4 +1,4 @@
-//! One pass, told.
+//! The explanation of one pass.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,49 +10,48 @@ use crate::{
     request::Request,
 };
 
-/// Why one pass ran, and what came of it; from
+/// Why one pass ran, and how it ended; from
 /// [`ControllerHandle::explain`](crate::ControllerHandle::explain).
 ///
-/// `Display` tells it as a short story of some lines.
+/// `Display` prints it in a few lines of text.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The controller's name.
     pub controller: Arc<str>,
-    /// The key, as it displays.
+    /// The key's `Display` text.
     pub key: String,
-    /// The pass.
+    /// The id of the pass.
     pub reconcile_id: ReconcileId,
 
-    /// Why the key was in the queue: of several additions, the one that decided when it ran.
+    /// Why the key was queued: of several additions, the one that set the time.
     pub cause: Cause,
-    /// The resource whose event it was, if it was one.
+    /// The resource whose event it was, if any.
     pub resource: Option<Arc<str>>,
-    /// The object that the event was about, while the cache holds that version of it.
+    /// The object of the event, while the cache holds that version of it.
     pub object: Option<Request>,
-    /// Who wrote that version: the newest entries of the object's `managedFields`. More than one if
-    /// they wrote within one second; none if the cache holds another version by now, or no
+    /// Who wrote that version: the newest entries of the object's `managedFields`. Several if they
+    /// wrote within one second; empty if the cache holds another version by now, or no
     /// `managedFields`.
     pub writers: Vec<Writer>,
-    /// How many additions of the key became this pass.
+    /// How many additions of the key were merged into this pass.
     pub n_events: u32,
-    /// How long the key waited until a worker took it, from when it was ready.
+    /// How long the ready key waited for a worker.
     pub waited: Option<Duration>,
-    /// The priority it had in the queue.
+    /// The key's priority in the queue.
     pub priority: i32,
-    /// How many passes over the key had failed, or asked to be repeated, in a row before.
+    /// How many passes over the key in a row had failed or asked for a requeue with back-off.
     pub attempt: u32,
 
-    /// When it began; absent before the controller runs.
+    /// The start; `None` before the controller runs.
     pub began: Option<Timestamp>,
-    /// How long it took, time in the queue excluded; absent while it runs.
+    /// The duration, without the time in the queue; `None` while it runs.
     pub took: Option<Duration>,
-    /// What came of it; absent while it runs.
+    /// The outcome; `None` while it runs.
     pub outcome: Option<PassOutcome>,
-    /// What it read and wrote, in order of the first of each.
+    /// Its reads and writes, ordered by the first of each.
     pub notes: Vec<Note>,
-    /// How many more reads and writes there were than notes are kept: see
-    /// [`NOTES_MAX`](crate::client::NOTES_MAX).
+    /// How many reads and writes were beyond [`NOTES_MAX`](crate::client::NOTES_MAX).
     pub n_more_notes: u32,
 }
 
@@ -101,22 +100,24 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// The cause as half a sentence.
+/// The cause as a clause.
 struct Why<'a>(&'a Explanation);
 
 impl fmt::Display for Why<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Explanation { cause, resource, object, writers, .. } = self.0;
         let what = match cause {
-            Cause::External => return f.write_str("somebody added it to the queue"),
-            Cause::Retry => return f.write_str("the pass before asked to be repeated"),
-            Cause::Timer => return f.write_str("the pass before asked to come back now"),
-            Cause::HandOver => return f.write_str("the key has become this replica's"),
+            Cause::External => return f.write_str("it was added from outside"),
+            Cause::Retry => return f.write_str("the previous pass asked for a retry"),
+            Cause::Timer => {
+                return f.write_str("the previous pass asked for a requeue after a delay");
+            }
+            Cause::HandOver => return f.write_str("the key was handed over to this replica"),
             Cause::Created { .. } => "was created",
             Cause::Updated { .. } => "was updated",
             Cause::Deleted { .. } => "was deleted",
-            Cause::Resync { .. } => "was told again by a resync",
-            Cause::InitialList { .. } => "was there from the start",
+            Cause::Resync { .. } => "was resynced",
+            Cause::InitialList { .. } => "was in the initial list",
         };
         match (resource, object) {
             (Some(resource), Some(object)) => write!(f, "{resource} {object} {what}")?,

@@ -1,4 +1,4 @@
-//! The passes that began last.
+//! The last passes of a controller.
 
 use std::sync::Arc;
 
@@ -6,9 +6,8 @@ use parking_lot::Mutex;
 
 use crate::pass::{Began, KeyedPass, Pass};
 
-/// A ring of passes, in order of their begin. A pass takes over the place of the oldest, and with
-/// it its memory: once the ring is full, to begin a pass allocates nothing, unless the oldest is
-/// still held by what runs, or by what it left behind.
+/// A ring of passes, ordered by start. A new pass reuses the memory of the oldest. So once the ring
+/// is full, a pass allocates nothing here, unless the oldest is still in use.
 pub(super) struct Ring<R> {
     controller: Arc<str>,
     passes_max: usize,
@@ -17,12 +16,12 @@ pub(super) struct Ring<R> {
 
 struct State<R> {
     passes: Vec<Arc<KeyedPass<R>>>,
-    /// The place of the oldest, once all are taken.
+    /// The index of the oldest pass, once the ring is full.
     oldest: usize,
 }
 
 impl<R> Ring<R> {
-    /// A ring that remembers so many passes. Zero remembers none.
+    /// A ring of at most `passes_max` passes. Zero records none.
     pub(super) fn new(controller: Arc<str>, passes_max: usize) -> Self {
         let state = State { passes: Vec::new(), oldest: 0 };
         Self { controller, passes_max, state: Mutex::new(state) }
@@ -36,42 +35,42 @@ impl<R> Ring<R> {
         self.passes_max == 0
     }
 
-    /// A pass that begins, in the place of the oldest. A blind one only knows what was written.
-    pub(super) fn begin(&self, key: R, began: Began, is_blind: bool) -> Arc<KeyedPass<R>> {
+    /// Starts a pass, in the place of the oldest. A blind pass records its writes only.
+    pub(super) fn begin(&self, key: R, began: Began, writes_only: bool) -> Arc<KeyedPass<R>> {
         if self.is_off() {
-            return self.fresh(key, began, is_blind);
+            return self.fresh(key, began, writes_only);
         }
         let mut state = self.state.lock();
         let State { passes, oldest } = &mut *state;
         if passes.len() < self.passes_max {
-            let pass = self.fresh(key, began, is_blind);
+            let pass = self.fresh(key, began, writes_only);
             passes.push(pass.clone());
             return pass;
         }
         let place = &mut passes[*oldest];
         *oldest = if *oldest + 1 == self.passes_max { 0 } else { *oldest + 1 };
         let Some(over) = Arc::get_mut(place) else {
-            let pass = self.fresh(key, began, is_blind);
+            let pass = self.fresh(key, began, writes_only);
             let held = std::mem::replace(place, pass.clone());
             drop(state);
             drop(held);
             return pass;
         };
-        // What is of the user's is dropped after the lock.
+        // User values are dropped after the lock.
         let old = std::mem::replace(&mut over.key, key);
-        over.pass.renew(began, is_blind);
+        over.pass.renew(began, writes_only);
         let pass = place.clone();
         drop(state);
         drop(old);
         pass
     }
 
-    fn fresh(&self, key: R, began: Began, is_blind: bool) -> Arc<KeyedPass<R>> {
-        let (controller, pass) = (self.controller.clone(), Pass::new(began, is_blind));
+    fn fresh(&self, key: R, began: Began, writes_only: bool) -> Arc<KeyedPass<R>> {
+        let (controller, pass) = (self.controller.clone(), Pass::new(began, writes_only));
         Arc::new(KeyedPass { controller, key, pass })
     }
 
-    /// The passes whose key is asked for, newest first.
+    /// The passes with a matching key, newest first.
     pub(super) fn select(&self, mut is_asked: impl FnMut(&R) -> bool) -> Vec<Arc<KeyedPass<R>>> {
         let mut passes: Vec<Arc<KeyedPass<R>>> = {
             let state = self.state.lock();
@@ -114,20 +113,20 @@ mod tests {
     }
 
     #[test]
-    fn place_of_a_pass_that_is_over_is_taken_over_and_that_of_one_that_is_held_is_not() {
+    fn memory_of_an_ended_pass_is_reused_and_that_of_one_in_use_is_not() {
         let ring = ring(2);
         let held = begin(&ring, 0);
         let over = Arc::as_ptr(&begin(&ring, 1));
         let third = begin(&ring, 2);
         assert!(!Arc::ptr_eq(&held, &third));
-        // What holds it still finds its own.
+        // The pass that is still in use is unchanged.
         assert_eq!((held.key, third.key), (0, 2));
         assert_eq!(Arc::as_ptr(&begin(&ring, 3)), over);
         assert_eq!(keys(&ring), [3, 2]);
     }
 
     #[test]
-    fn ring_of_nothing_remembers_nothing() {
+    fn ring_of_size_zero_records_nothing() {
         let ring = ring(0);
         let pass = begin(&ring, 1);
         assert!(ring.is_off() && ring.select(|_| true).is_empty());

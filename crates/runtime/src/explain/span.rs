@@ -1,4 +1,4 @@
-//! A pass as a span of `tracing`.
+//! Passes as spans of `tracing`.
 
 use std::fmt::{self, Display};
 
@@ -6,14 +6,14 @@ use tracing::{Span, field::Empty, level_filters::LevelFilter};
 
 use super::explainer::Recording;
 use crate::{
-    pass::{Began, Note, Noting, PassOutcome},
+    pass::{Began, Note, NoteKind, PassOutcome},
     request::RequestKey,
 };
 
 impl Began {
-    /// The span of a pass. Where nobody subscribes to anything of its level, this is one look at a
-    /// number: a span that is merely disabled looks at each of its steps whether the `log` crate
-    /// wants to hear of it, which takes as long as a tenth of the pass.
+    /// The span of a pass. If the level is disabled, this costs one comparison. Without this check,
+    /// a disabled span would ask the `log` crate at each of its steps, which takes up to a tenth of
+    /// the pass.
     pub(crate) fn span(&self, controller: &str, key: &impl Display) -> Span {
         if LevelFilter::current() < LevelFilter::INFO {
             return Span::none();
@@ -38,15 +38,15 @@ impl Began {
 }
 
 impl<R: RequestKey> Recording<R> {
-    /// Puts on the span how the pass ended, and what it read and wrote.
-    pub(crate) fn tell(&self, span: &Span, outcome: &PassOutcome) {
+    /// Records on the span how the pass ended, and what it read and wrote.
+    pub(crate) fn record_on(&self, span: &Span, outcome: &PassOutcome) {
         if span.is_disabled() {
             return;
         }
         span.record("outcome", outcome.as_str());
         let notes = self.notes();
         let (reads, writes): (Vec<&Note>, _) =
-            notes.iter().partition(|note| matches!(note.what, Noting::Read(_)));
+            notes.iter().partition(|note| matches!(note.what, NoteKind::Read(_)));
         for (field, notes) in [("reads", reads), ("writes", writes)] {
             if !notes.is_empty() {
                 span.record(field, tracing::field::display(Joined(&notes)));

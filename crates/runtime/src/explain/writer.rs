@@ -1,4 +1,4 @@
-//! Who wrote the version of an object that an event told of.
+//! The writers of an object's version.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use setpoint_object::Skim;
 
 use crate::{cache::CacheLister, request::Request};
 
-/// Who wrote an object, as its `managedFields` say.
+/// A writer of an object, from its `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(default)]
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub struct Writer {
     pub operation: String,
     /// `status`, or empty for the object itself.
     pub subresource: String,
-    /// When, in seconds: RFC 3339 as the server writes it.
+    /// The time in seconds: RFC 3339 as the server writes it.
     pub time: String,
 }
 
@@ -37,15 +37,14 @@ impl fmt::Display for Writer {
     }
 }
 
-/// The object that an event was about, while its cache still holds that version.
+/// The object of an event, found in the cache at the same version.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) object: Request,
     pub(crate) writers: Vec<Writer>,
 }
 
-/// The objects of a cache that have one of these versions: one walk, in which only these are looked
-/// into.
+/// The objects of a cache at these versions. One walk; only these objects are decoded.
 pub(crate) fn find_seen<K: Cacheable>(
     lister: &CacheLister<K>,
     versions: &BTreeSet<u64>,
@@ -63,8 +62,7 @@ pub(crate) fn find_seen<K: Cacheable>(
     found
 }
 
-/// Those whose entries are the newest: more than one if they wrote within one second, none if
-/// nobody is named.
+/// The newest entries: several if they wrote within one second, none without `managedFields`.
 fn writers<K: Cacheable>(object: &Object<K>) -> Vec<Writer> {
     let mut all = match object.json() {
         Some(json) => {
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn object_without_managed_fields_names_nobody() {
+    fn object_without_managed_fields_has_no_writers() {
         let text = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#;
         let record = record(text);
         assert_eq!(writers(&Object::<ConfigMap>::new(record, CachePolicy::Compact)), []);

@@ -1,17 +1,17 @@
-//! Until when a lease lets its holder write.
+//! The deadline of a lease, and the clocks it is checked against.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Fence, Fenced, SuspendClock};
+use super::{Fence, Fenced};
 
-/// A moment on the clocks that deadlines are held by.
+/// A time on the clocks of a deadline.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment {
     at: Instant,
-    /// On the clock that counts suspended time, if there is one.
+    /// On the clock that counts suspended time, if any.
     awake: Option<Duration>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Moment {
 /// | closed | refuses                      | `open`                                      |
 /// | open   | lets pass before the deadline| `close`; `extend` stays in it               |
 ///
-/// `extend` is refused once the deadline has passed: within one tenure, no check passes after one
+/// `extend` is refused once the deadline has passed: within one tenure, no check succeeds after one
 /// has failed.
 #[derive(Debug)]
 pub(crate) struct Deadline {
@@ -35,17 +35,17 @@ impl Deadline {
         Self { suspend_clock, until: Mutex::new(None) }
     }
 
-    /// Now: to be asked *before* a renewal is sent.
+    /// The current time. Take it *before* a renewal is sent.
     pub(crate) fn now(&self) -> Moment {
         Moment { at: Instant::now(), awake: self.suspend_clock.as_ref().map(SuspendClock::read) }
     }
 
-    /// The lease was taken by a request sent at `sent`.
+    /// Opens the deadline: the lease was acquired by a request sent at `sent`.
     pub(crate) fn open(&self, sent: Moment, term: Duration) {
         *self.until.lock() = Some(sent.plus(term));
     }
 
-    /// The lease was renewed by a request sent at `sent`.
+    /// Extends the deadline: the lease was renewed by a request sent at `sent`.
     pub(crate) fn extend(&self, sent: Moment, term: Duration) -> Result<(), Fenced> {
         let now = self.now();
         let mut until = self.until.lock();
@@ -55,17 +55,17 @@ impl Deadline {
         Ok(())
     }
 
-    /// The lease is not held any more.
+    /// Closes the deadline: the lease is no longer held.
     pub(crate) fn close(&self) {
         *self.until.lock() = None;
     }
 
-    /// When the deadline passes, on tokio's clock; `None` when closed.
+    /// The deadline on tokio's clock; `None` when closed.
     pub(crate) fn until(&self) -> Option<Instant> {
         (*self.until.lock()).map(|until| until.at)
     }
 
-    /// Waits until the deadline has passed, through every extension; returns at once when closed.
+    /// Waits until the deadline has passed, including extensions; returns at once when closed.
     /// Cancel safe.
     pub(crate) async fn passed(&self) {
         while self.check().is_ok() {
@@ -86,7 +86,7 @@ impl Fence for Deadline {
 }
 
 impl Moment {
-    /// On tokio's clock.
+    /// The time on tokio's clock.
     pub(crate) fn instant(self) -> Instant {
         self.at
     }
@@ -111,6 +111,47 @@ impl Moment {
     }
 }
 
+/// A second clock for deadlines: the time since some fixed moment, monotonic, *including* time
+/// during which the machine was suspended. Cheap to clone.
+///
+/// Tokio's clock does not count that time on Linux, so a lease holder needs this one to notice a
+/// suspend.
+#[derive(Clone)]
+pub struct SuspendClock(Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl SuspendClock {
+    /// A clock that reads this function.
+    pub fn new(read: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// The machine's clock: `CLOCK_BOOTTIME` on Linux and Android. `None` elsewhere.
+    ///
+    /// It is real time, even in a test that pauses tokio's clock: use it in `main`.
+    pub fn boot_time() -> Option<Self> {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        {
+            Some(Self::new(|| {
+                let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+                let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+                Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
+            }))
+        }
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        None
+    }
+
+    pub(super) fn read(&self) -> Duration {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for SuspendClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SuspendClock").field(&self.read()).finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -124,7 +165,7 @@ mod tests {
         let deadline = Deadline::new(None);
         assert_eq!(deadline.check(), Err(Fenced::NotHeld));
         let sent = deadline.now();
-        // The answer took long.
+        // A slow answer.
         tokio::time::advance(4 * SECOND).await;
         deadline.open(sent, 10 * SECOND);
         tokio::time::advance(5 * SECOND).await;
@@ -132,7 +173,7 @@ mod tests {
         let sent = deadline.now();
         tokio::time::advance(SECOND).await;
         assert_eq!(deadline.check(), Err(Fenced::Expired { ago: Duration::ZERO }));
-        // It was done in time, but is told too late.
+        // It was done in time, but the answer came too late.
         assert!(deadline.extend(sent, 10 * SECOND).is_err());
         assert!(deadline.check().is_err());
         deadline.open(deadline.now(), 10 * SECOND);
@@ -142,20 +183,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn suspended_time_counts_where_a_clock_tells_it() {
+    async fn suspended_time_counts_with_a_suspend_clock() {
         let awake = Arc::new(Mutex::new(Duration::ZERO));
         let read = awake.clone();
         let deadline = Deadline::new(Some(SuspendClock::new(move || *read.lock())));
         deadline.open(deadline.now(), 10 * SECOND);
         assert_eq!(deadline.check(), Ok(()));
-        // The machine sleeps: tokio's clock stands still.
+        // The machine is suspended: tokio's clock stands still.
         *awake.lock() += 11 * SECOND;
         assert_eq!(deadline.check(), Err(Fenced::Expired { ago: SECOND }));
         deadline.passed().await;
     }
 
     #[test]
-    fn machine_tells_the_time_since_it_was_started() {
+    fn boot_time_is_the_time_since_the_machine_started() {
         if let Some(clock) = SuspendClock::boot_time() {
             assert!(clock.read() > Duration::ZERO);
         }

@@ -1,7 +1,8 @@
-//! The fence as a layer of a client.
+//! A client layer that fences requests.
 
 use std::{
     fmt,
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -9,24 +10,25 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use kube_client::client::Body;
 use tower::{Layer, Service};
 
-use super::{Fence, body::FencedBody};
+use super::Fence;
 use crate::error::BoxError;
 
-/// A tower layer under which mutating requests leave only while a [`Fence`] lets them.
+/// A tower layer that sends mutating requests only while a [`Fence`] permits.
 ///
-/// Put it outermost: what stands between it and the connection (queues, retries, TLS) then cannot
-/// carry a request past the deadline. It must be applied within a tokio runtime, as a
-/// `kube_client::Client` must be made in one.
+/// Make it the outermost layer: layers between it and the connection (queues, retries, TLS) then
+/// cannot carry a request past the deadline. Apply it within a tokio runtime, as a
+/// `kube_client::Client` requires.
 #[derive(Clone)]
 pub struct FenceLayer {
     fence: Arc<dyn Fence>,
 }
 
 impl FenceLayer {
-    /// A layer that asks this fence.
+    /// A layer that checks this fence.
     pub fn new(fence: Arc<dyn Fence>) -> Self {
         Self { fence }
     }
@@ -43,8 +45,8 @@ impl<S> Layer<S> for FenceLayer {
 
     fn layer(&self, inner: S) -> FenceService<S> {
         let fence = self.fence.clone();
-        // kube's `Body` can hold any body, but only a client makes such a one, of the answers of
-        // its service. So this client's answers are the requests' bodies, wrapped.
+        // kube's `Body` can wrap any body, but only a client creates such a `Body`, from the
+        // answers of its service. So this client answers with the wrapped bodies of its requests.
         let wrap = tower::service_fn(move |request: Request<Body>| {
             let body = FencedBody::new(request.into_body(), fence.clone());
             async move { Ok::<_, BoxError>(Response::new(body)) }
@@ -54,7 +56,7 @@ impl<S> Layer<S> for FenceLayer {
     }
 }
 
-/// A client's service behind a fence; from [`FenceLayer`].
+/// A client's service behind a fence; made by [`FenceLayer`].
 #[derive(Clone)]
 pub struct FenceService<S> {
     inner: S,
@@ -84,7 +86,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The service that is ready is the one to be called; its clone may not be.
+        // The service that was polled ready must do the call; its clone may not be ready.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         if !is_mutating(request.method()) {
@@ -106,4 +108,49 @@ where
 
 fn is_mutating(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// A request body that fails when it is polled after the deadline.
+pub(super) struct FencedBody {
+    inner: Body,
+    fence: Arc<dyn Fence>,
+    /// It has been polled.
+    is_begun: bool,
+}
+
+impl FencedBody {
+    pub(super) fn new(inner: Body, fence: Arc<dyn Fence>) -> Self {
+        Self { inner, fence, is_begun: false }
+    }
+}
+
+impl HttpBody for FencedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        this.is_begun = true;
+        // The check comes last: nothing waits between it and the frame's return.
+        let frame = std::task::ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        if let Err(fenced) = this.fence.check() {
+            return Poll::Ready(Some(Err(fenced.into())));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)))
+    }
+
+    /// False before the first poll: a connection does not poll a body that has ended.
+    fn is_end_stream(&self) -> bool {
+        self.is_begun && self.inner.is_end_stream()
+    }
+
+    /// The inner hint. An empty body has an unknown length until it is polled, since a body of
+    /// length zero is never polled.
+    fn size_hint(&self) -> SizeHint {
+        let hint = self.inner.size_hint();
+        if hint.exact() == Some(0) && !self.is_begun { SizeHint::default() } else { hint }
+    }
 }

@@ -16,14 +16,14 @@ use crate::{
     request::Request,
 };
 
-/// Several finalizers, each with what cleans up for it (UTL-6).
+/// Several finalizers, each with its cleanup (UTL-6).
 ///
-/// | the object     | what is done                                                                                          |
-/// |----------------|-------------------------------------------------------------------------------------------------------|
-/// | is to be there | those that are missing are put on, in one write; once the server has them, the pass runs                  |
-/// | is deleted     | for each that is on it, in order, the clean-up runs; those whose clean-up succeeded are taken off, in one write |
+/// | the object       | what is done                                                                                        |
+/// |------------------|-------------------------------------------------------------------------------------------------------|
+/// | exists           | missing finalizers are added in one write; once the server has them, the pass runs                     |
+/// | is being deleted | the cleanup of each finalizer on it runs, in order; those that succeeded are removed in one write      |
 ///
-/// One that fails keeps its finalizer and hinders no other. Finalizers of others are left alone.
+/// A failed cleanup keeps its own finalizer only. Other programs' finalizers are not touched.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -45,26 +45,26 @@ pub struct Finalizers<K> {
 type CleanUp<K> =
     Box<dyn Fn(Arc<K>, Context) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
-/// A finalizer that cannot be registered.
+/// Why a finalizer was not registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FinalizerNameError {
-    /// Servers take only qualified names, such as `example.com/what-it-guards`.
+    /// Servers accept only qualified names, such as `example.com/what-it-guards`.
     #[error("{0:?} is not a qualified name with a domain")]
     Malformed(String),
-    /// There is one of that name.
+    /// The name is registered already.
     #[error("the finalizer {0} is registered twice")]
     Twice(String),
 }
 
-/// Why a pass under several finalizers failed.
+/// Why a pass with several finalizers failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FinalizersError {
-    /// The pass failed, or the finalizers could not be put on.
+    /// The pass failed, or the finalizers could not be added.
     #[error(transparent)]
     One(#[from] FinalizerError),
-    /// Some could not clean up, and stay on the object. What the others left has been written.
+    /// Some cleanups failed, and their finalizers stay. The others were removed.
     #[error("clean up for {}", .0.iter().map(|(name, error)| format!("{name}: {}", chain(&**error))).collect::<Vec<_>>().join("; "))]
     Cleanup(Vec<(String, BoxError)>),
 }
@@ -82,17 +82,17 @@ impl<K> fmt::Debug for Finalizers<K> {
 }
 
 impl<K: Cacheable> Finalizers<K> {
-    /// None yet.
+    /// Without finalizers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more, and what cleans up for it. That may be called again after it succeeded, so what is
-    /// gone already is fine.
+    /// Adds a finalizer with its cleanup. The cleanup may be called again after it succeeded, so it
+    /// must be idempotent.
     ///
     /// # Errors
     ///
-    /// The name is none for a finalizer, or is registered already.
+    /// The name is invalid or registered already.
     pub fn with<Fut>(
         mut self,
         name: impl Into<String>,
@@ -112,11 +112,11 @@ impl<K: Cacheable> Finalizers<K> {
         Ok(self)
     }
 
-    /// Runs one pass over `object` under all of them.
+    /// Runs one pass over `object` with all finalizers.
     ///
     /// # Errors
     ///
-    /// `pass` failed, some clean-ups did, or a patch did.
+    /// `pass`, a cleanup or a patch failed.
     pub async fn run<E, Fut>(
         &self,
         api: &Api<K>,
@@ -178,8 +178,8 @@ impl<K: Cacheable> Finalizers<K> {
     }
 }
 
-/// The JSON patch that removes finalizers that are still where they were read: from the back, so
-/// that the places in front hold.
+/// The JSON patch that removes finalizers if they are unchanged at their positions. From the back,
+/// so that earlier positions stay valid.
 fn removal(names: &[&str], present: &[String]) -> Value {
     let places = present.iter().enumerate().rev();
     let places = places.filter(|(_, name)| names.contains(&&***name));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn name_that_a_server_refuses_or_that_is_there_is_refused() {
+    fn invalid_and_duplicate_names_are_refused() {
         let clean_up = |_, _| async { Ok(()) };
         let none = Finalizers::<ConfigMap>::new;
         for name in ["", "guard", "a b/c", "a.b/c/d"] {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_removed_from_the_back() {
+    fn several_finalizers_are_removed_from_the_back() {
         let present = ["a", "b", "a", "c"].map(str::to_owned);
         assert_eq!(
             removal(&["a", "c"], &present).to_string(),

@@ -1,4 +1,4 @@
-//! What may be chosen about a manager.
+//! Options of a manager.
 
 use std::{fmt, sync::Arc};
 
@@ -28,20 +28,20 @@ use crate::{
     recording::{RecorderWorker, recorded},
 };
 
-/// The field manager of writes outside of a controller, unless told otherwise.
+/// The default field manager of writes outside of controllers.
 const FIELD_MANAGER: &str = "setpoint";
 
 /// The name of the manager's own informers in metrics.
 const CACHE_NAME: &str = "manager";
 
-/// In whose name the election tells events.
+/// The component that the election's events are recorded under.
 const ELECTION_NAME: &str = "leader-election";
 
 /// Builds a [`Manager`]. Nothing runs before [`Manager::run`].
 #[must_use = "a builder does nothing until `build`"]
 pub struct ManagerBuilder {
     client: kube_client::Client,
-    /// `None` is the wall's.
+    /// `None` is the wall clock.
     clock: Option<Clock>,
     seed: Option<u64>,
     cache: CacheOptions,
@@ -73,8 +73,8 @@ impl ManagerBuilder {
         }
     }
 
-    /// Puts a layer around the client: everything that the manager sends goes through it, the last
-    /// one added first. See [`layer`](crate::client::layer). To be called within a runtime.
+    /// Puts a tower layer around the client. Every request of the manager goes through it; the last
+    /// layer added is the outermost. See [`layer`](crate::client::layer). Call it within a runtime.
     pub fn layer<L>(mut self, layer: &L) -> Self
     where
         L: Layer<ClientService>,
@@ -86,9 +86,9 @@ impl ManagerBuilder {
         self
     }
 
-    /// Records what the manager asks and is answered, for a [replay](crate::recording). The worker
-    /// writes it. Call it last: layers, a clock or a seed that are set afterwards are not part of
-    /// the recording. To be called within a runtime.
+    /// Records the manager's requests and their answers, for a [replay](crate::recording). The
+    /// worker writes the file. Call it last: layers, a clock or a seed that are set afterwards are
+    /// not part of the recording. Call it within a runtime.
     pub fn record(mut self) -> (Self, RecorderWorker) {
         let clock = self.clock.get_or_insert_with(Clock::wall);
         let seed = *self.seed.get_or_insert_with(seed::from_entropy);
@@ -97,59 +97,58 @@ impl ManagerBuilder {
         (self, worker)
     }
 
-    /// What holds for controllers whose own builders say nothing. Default: what those call their
-    /// defaults.
+    /// Defaults of controllers that their own builders do not override.
     pub fn controller_defaults(mut self, defaults: ControllerDefaults) -> Self {
         self.controllers = defaults;
         self
     }
 
-    /// Lets controllers and tasks that are for the leader run only while this process holds a
-    /// Lease. Default: no election, every process leads.
+    /// Runs leader-only controllers and tasks only while this process holds a Lease. Default: no
+    /// election, every process leads.
     ///
-    /// Their clients write only while the lease is held ([`ManagerHandle::leader_client`]). A lease
-    /// that is lost ends the manager at once with
-    /// [`ManagerError::LeadershipLost`](crate::ManagerError::LeadershipLost). At a stop the
-    /// election ends after everything that it guards, so that
-    /// [`release_on_stop`](ElectionOptions::release_on_stop) is safe: the next leader then need not
+    /// Their clients write only while the lease is held ([`ManagerHandle::leader_client`]). Losing
+    /// the lease ends the manager at once with
+    /// [`ManagerError::LeadershipLost`](crate::ManagerError::LeadershipLost). At a stop, the
+    /// election ends after everything that it guards, so
+    /// [`release_on_stop`](ElectionOptions::release_on_stop) is safe and the next leader need not
     /// wait.
     ///
     /// # Errors
     ///
-    /// The options break a rule, or name no namespace where there is no pod's.
+    /// The options are invalid, or name no namespace and this process runs in no pod.
     ///
     /// [`machine_identity`]: crate::election::machine_identity
     pub fn leader_election(
         mut self,
         options: impl Into<ElectionOptions>,
     ) -> Result<Self, OptionsError> {
-        // What can be wrong is wrong now, and not when everything runs.
+        // Invalid options fail now, not when the manager runs.
         self.election = Some(options.into().resolved()?);
         Ok(self)
     }
 
-    /// Counts into these metrics, which another part of the program may have, too. Default: the
-    /// manager's own. One manager each: its families would be there twice.
+    /// Registers its metrics here; other parts of the program may share it. Default: a registry of
+    /// its own. One manager per registry: a second one would register the same families again.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// Where dates come from: events, leases, conditions. Default: the wall clock. A simulation
-    /// gives [`Clock::starting_at`], made where tokio time is to be read.
+    /// The clock of events, leases and conditions. Default: the wall clock. A simulation uses
+    /// [`Clock::starting_at`], called within the paused runtime.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// The seed of all chance, for a simulation: watch time-outs, jitter, reconcile ids. Default:
-    /// drawn from the operating system's entropy.
+    /// The seed of all randomness: watch time-outs, jitter, reconcile ids. For simulations.
+    /// Default: from the operating system's entropy.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Caches only the objects of these namespaces; a cached read of another one is an error:
+    /// Caches only the objects of these namespaces; a cached read in another one fails:
     /// [`CacheOptions::namespaces`]. Default: all.
     ///
     /// # Errors
@@ -163,44 +162,43 @@ impl ManagerBuilder {
         Ok(self)
     }
 
-    /// What is cached, and how, in place of what was chosen before, of namespaces too. Default:
-    /// everything that is watched.
+    /// Replaces all cache options, namespaces included. Default: cache everything that is watched.
     pub fn cache(mut self, options: CacheOptions) -> Self {
         self.cache = options;
         self
     }
 
-    /// How long tasks may take to end when the manager stops. Default: 30 s.
+    /// How long to wait for tasks when the manager stops. Default: 30 s.
     pub fn grace(mut self, grace: Grace) -> Self {
         self.grace = grace;
         self
     }
 
-    /// The field manager of writes through [`Manager::client`](super::ManagerHandle::client).
-    /// Controllers write in their own names.
+    /// The field manager of [`Manager::client`](super::ManagerHandle::client). Controllers use
+    /// their own names.
     pub fn field_manager(mut self, name: impl Into<Arc<str>>) -> Self {
         self.field_manager = name.into();
         self
     }
 
-    /// Which API events are written with. Default: [`EventApi::New`].
+    /// Which API to write events with. Default: [`EventApi::New`].
     pub fn events(mut self, api: EventApi) -> Self {
         self.events.api = api;
         self
     }
 
-    /// The machine or pod that events are reported from: `component-host` is their reporting
-    /// instance. Default: none.
+    /// The host or pod that events are reported from. Their reporting instance is `component-host`.
+    /// Default: none.
     pub fn event_host(mut self, host: impl Into<Arc<str>>) -> Self {
         self.events.host = host.into();
         self
     }
 
-    /// The manager: nothing has been asked of the server.
+    /// Builds the manager, without a request to the server.
     ///
     /// # Panics
     ///
-    /// When there is no seed and the operating system gives no randomness.
+    /// If there is no seed and the operating system provides no randomness.
     pub fn build(self) -> Manager {
         let Self { clock, mut cache, grace, field_manager, events, .. } = self;
         let Self { client, controllers, metrics, election, seed, .. } = self;
@@ -215,16 +213,16 @@ impl ManagerBuilder {
                 registry.register_collector(Box::new(InformerCollector(figures)));
             });
         }
-        let (broadcaster, heard) = Broadcaster::new(clock.clone());
+        let (broadcaster, queue) = Broadcaster::new(clock.clone());
         let (election, leadership) = match election {
             None => (None, None),
             Some(mut options) => {
-                // Candidates with one seed would come at the same moments.
+                // With the same seed, candidates would retry at the same moments.
                 options.seed.get_or_insert(seed);
                 let recorder = broadcaster.recorder(ELECTION_NAME.into());
                 match Election::new(client.clone(), clock.clone(), recorder, options) {
                     Ok((election, leadership)) => (Some(election), Some(leadership)),
-                    // It was possible when it was asked for.
+                    // Validated in `leader_election`.
                     Err(error) => (Some(Election::impossible(error)), None),
                 }
             }
@@ -253,7 +251,7 @@ impl ManagerBuilder {
             clusters: Mutex::default(),
         };
         let seed = environment.seed_of("event recorder");
-        let event_worker = EventWorker::new(client, heard, events, seed);
+        let event_worker = EventWorker::new(client, queue, events, seed);
         let handle = ManagerHandle::new(environment);
         let roster = handle.roster.clone();
         let controllers = Arc::new(move || roster.controllers());

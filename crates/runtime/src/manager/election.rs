@@ -1,4 +1,4 @@
-//! A manager's election: who stands, and how the manager sees it.
+//! A manager's election.
 
 use futures::future::BoxFuture;
 use setpoint_object::time::Clock;
@@ -11,18 +11,18 @@ use crate::{
     events::EventRecorder,
 };
 
-/// A campaign to be run, and whether it is won.
+/// An election to run, and its state.
 pub(super) struct Election {
-    /// Stands for election until the token is cancelled, and then gives the lead up. Ends by itself
-    /// only when the lead was lost, or cannot be had.
+    /// Runs for election until the token is cancelled, and then releases the lease. Returns by
+    /// itself only when the lease was lost or cannot be acquired.
     pub(super) run:
         Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> + Send>,
-    /// Whether this process leads. Once that is no longer so it never is again.
+    /// Whether this process leads. Once lost, never again.
     pub(super) state: watch::Receiver<LeaderState>,
 }
 
 impl Election {
-    /// A candidate for a Lease, and its view.
+    /// A candidate for a Lease, and the view of it.
     pub(super) fn new(
         client: kube_client::Client,
         clock: Clock,
@@ -38,7 +38,7 @@ impl Election {
         Ok((Self { run: Box::new(run), state }, leadership))
     }
 
-    /// One that cannot be held: the manager ends with why.
+    /// An election with invalid options: running it fails with `error`.
     pub(super) fn impossible(error: OptionsError) -> Self {
         let run = move |_| -> BoxFuture<'static, Result<(), BoxError>> {
             Box::pin(async move { Err(BoxError::from(error)) })

@@ -1,4 +1,4 @@
-//! Why a manager ended.
+//! Errors of a manager.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,47 +6,47 @@ use std::{sync::Arc, time::Duration};
 use super::MEMBERS_MAX;
 use crate::{error::BoxError, source::IndexRefused};
 
-/// A member that a manager does not take.
+/// Why a manager did not add a member.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// Names are labels of logs and metrics: each is one member's, until that has ended.
+    /// Names are labels of logs and metrics. A name is free again when its member has ended.
     #[error("there is a member named {name:?} already")]
     DuplicateName {
         /// The name.
         name: Arc<str>,
     },
-    /// Names of clusters are labels, too.
+    /// Names of clusters are labels too.
     #[error("there is a cluster named {name:?} already")]
     DuplicateCluster {
         /// The name.
         name: Arc<str>,
     },
-    /// An index that a watch of the controller declares or needs cannot be had.
+    /// An index that a watch of the controller declares or needs is not available.
     #[error("add {name:?}")]
     Index {
         /// The controller.
         name: Arc<str>,
-        /// Why not.
+        /// The reason.
         #[source]
         source: IndexRefused,
     },
-    /// The manager stops, or has ended: nothing starts any more (MGR-9).
-    #[error("the manager stops: {name:?} is not started")]
+    /// The manager is stopping or has ended (MGR-9).
+    #[error("the manager is stopping: {name:?} is not started")]
     Stopping {
         /// The name.
         name: Arc<str>,
     },
     /// There are [`MEMBERS_MAX`] members, or [`CLUSTERS_MAX`](crate::cluster::CLUSTERS_MAX)
     /// clusters.
-    #[error("there are as many as may be: {name:?} is not taken")]
+    #[error("too many members or clusters: {name:?} is not added")]
     TooMany {
         /// The name.
         name: Arc<str>,
     },
 }
 
-/// Why a manager ended otherwise than by being stopped, or could not stop as it should.
+/// Why a manager ended on its own, or could not stop cleanly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
@@ -55,7 +55,7 @@ pub enum ManagerError {
     Member {
         /// The member.
         name: Arc<str>,
-        /// Why.
+        /// The cause.
         #[source]
         source: BoxError,
     },
@@ -64,28 +64,28 @@ pub enum ManagerError {
     Panic {
         /// The task.
         name: Arc<str>,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
-    /// This process led and does so no more: everything was dropped where it stood, and the process
-    /// should exit (MGR-22).
+    /// This process has lost the leadership. All tasks were dropped, and the process should exit
+    /// (MGR-22).
     #[error("leader election lost")]
     LeadershipLost {
-        /// What the election says.
+        /// The election's error.
         #[source]
         source: Option<BoxError>,
     },
-    /// SIGINT and SIGTERM cannot be listened to.
+    /// Signal handlers for SIGINT and SIGTERM could not be installed.
     #[error("listen for signals")]
     Signals(#[source] std::io::Error),
-    /// The grace period was over before all tasks had ended: they were dropped.
+    /// The grace period passed before all tasks had ended. They were dropped.
     #[error("{} had not ended after the grace period of {period:?}", .running.join(", "))]
     GraceExpired {
         /// The period.
         period: Duration,
-        /// What still ran, sorted.
+        /// The tasks that still ran, sorted.
         running: Vec<String>,
-        /// The failure that had begun the stop, if it was one.
+        /// The failure that caused the stop, if any.
         #[source]
         source: Option<Box<ManagerError>>,
     },

@@ -1,4 +1,4 @@
-//! What a manager's members share, for whoever adds to it.
+//! The handle of a manager, and what its members share.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -9,14 +9,14 @@ use setpoint_object::time::Clock;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AddError, Readiness,
+    AddError,
     roster::{Member, Roster},
 };
 use crate::{
     cache::Cache,
     client::Client,
     cluster::Cluster,
-    controller::{Controller, ControllerDefaults, ControllerHandle, Environment},
+    controller::{Controller, ControllerDefaults, ControllerHandle, ControllerState, Environment},
     election::Leadership,
     error::BoxError,
     events::{Broadcaster, EventRecorder},
@@ -27,11 +27,11 @@ use crate::{
     runnable::{Elected, Group, Run, Runnable},
 };
 
-/// A way into a manager, before and while it runs: adds members, stops single ones, asks how it
-/// does. Cheap to clone.
+/// A handle to a manager, before and while it runs: adds and removes members, shows its state.
+/// Cheap to clone.
 ///
-/// It owns nothing: every task belongs to [`Manager::run`](crate::Manager::run). After the stop has
-/// begun nothing can be added.
+/// It owns nothing: every task belongs to [`Manager::run`](crate::Manager::run). Once the stop has
+/// begun, adding fails.
 #[derive(Clone)]
 pub struct ManagerHandle {
     pub(super) environment: Arc<ManagerEnvironment>,
@@ -51,7 +51,7 @@ pub(super) struct ManagerEnvironment {
     pub(super) controllers: ControllerDefaults,
     pub(super) metrics: Metrics,
     pub(super) leadership: Option<Leadership>,
-    /// Where informers tell of themselves.
+    /// The registry of the informers' metrics.
     pub(super) informers: Option<MetricsRegistry>,
     pub(super) field_manager: Arc<str>,
     pub(super) clusters: Mutex<Vec<Cluster>>,
@@ -67,13 +67,13 @@ impl ManagerHandle {
         }
     }
 
-    /// Adds a controller; the types it watches are cached from now on. In a manager that runs it
+    /// Adds a controller. The types it watches are cached from now on. In a running manager it
     /// starts at once, or when this process is elected (MGR-9).
     ///
     /// # Errors
     ///
-    /// There is a member of that name, there are too many, or the manager stops; or an index that a
-    /// watch of the controller declares cannot be had.
+    /// The name is taken, there are too many members, the manager stops, or an index that a watch
+    /// of the controller declares is not available.
     pub fn add<R: RequestKey>(
         &self,
         controller: Controller<R>,
@@ -123,7 +123,7 @@ impl ManagerHandle {
     ///
     /// # Errors
     ///
-    /// There is a member of that name, there are too many, or the manager stops.
+    /// The name is taken, there are too many members, or the manager stops.
     pub fn add_runnable(
         &self,
         name: impl Into<Arc<str>>,
@@ -152,21 +152,21 @@ impl ManagerHandle {
         self.add_runnable(name, Runnable::new(run))
     }
 
-    /// Asks one member to stop, and says whether there is one of that name. The others go on. A
-    /// controller ends when its passes have, and takes its handlers off the informers; what it
-    /// watched stays cached. When it has ended its name is free.
+    /// Stops one member; returns whether it existed. The others keep running. A controller ends
+    /// after its running passes, and removes its handlers from the informers; the types it watched
+    /// stay cached. The name is free once the member has ended.
     pub fn remove(&self, name: &str) -> bool {
         self.roster.remove(name)
     }
 
-    /// The client that controllers get, under the manager's own field manager.
+    /// The client that controllers get, with the manager's own field manager.
     pub fn client(&self) -> &Client {
         &self.environment.client
     }
 
-    /// The client for work that only the leader may do: what it writes leaves this process only
-    /// while the lease is held. Controllers that run on the leader get it; tasks that do should
-    /// write through it. Without an election it is [`client`](Self::client).
+    /// The client for work of the leader only. Its writes leave this process only while the lease
+    /// is held. Leader-only controllers get it; leader-only tasks should write through it. Without
+    /// an election it is [`client`](Self::client).
     pub fn leader_client(&self) -> Client {
         let client = &self.environment.client;
         match &self.environment.leadership {
@@ -185,45 +185,46 @@ impl ManagerHandle {
         &self.environment.cache
     }
 
-    /// Which resource a kind is at the manager's own cluster.
+    /// Maps kinds to resources of the manager's own cluster.
     pub fn mapper(&self) -> &Mapper {
         &self.environment.mapper
     }
 
-    /// A recorder of events in the name of `component`.
+    /// A recorder that reports events as `component`.
     pub fn recorder(&self, component: impl Into<Arc<str>>) -> EventRecorder {
         self.environment.broadcaster.recorder(component.into())
     }
 
-    /// The further clusters that were added.
+    /// The additional clusters.
     pub fn clusters(&self) -> Vec<Cluster> {
         self.environment.clusters.lock().clone()
     }
 
-    /// What the manager tells about itself, to be read, served or added to.
+    /// The manager's metrics, to read, serve or extend.
     pub fn metrics(&self) -> Metrics {
         self.environment.metrics.clone()
     }
 
-    /// The views of the controllers added so far and not removed.
+    /// Handles of the controllers that were added and not removed.
     pub fn controllers(&self) -> Vec<ControllerHandle> {
         self.roster.controllers()
     }
 
-    /// Why the last passes over a key of a controller ran, by the controller's name and the key as
-    /// it displays; `None` if there is no such controller. See [`ControllerHandle::explain`].
+    /// Why the last passes over a key of a controller ran. Takes the controller's name and the
+    /// key's `Display` text; `None` if there is no such controller. See
+    /// [`ControllerHandle::explain`].
     pub fn explain(&self, controller: &str, key: &str) -> Option<Vec<Explanation>> {
         let controllers = self.controllers();
         let controller = controllers.iter().find(|handle| handle.name() == controller)?;
         Some(controller.explain_text(key))
     }
 
-    /// Whether the controllers added so far reconcile, to be awaited by any number of tasks.
+    /// Whether the controllers added so far are ready. Any number of tasks may await it.
     pub fn readiness(&self) -> Readiness {
         Readiness::new(self.controllers())
     }
 
-    /// Whether this process leads, to be awaited by any number of tasks.
+    /// Whether this process leads. Any number of tasks may await it.
     pub fn elected(&self) -> Elected {
         Elected::new(self.elected.clone())
     }
@@ -239,19 +240,53 @@ impl fmt::Debug for ManagerHandle {
 }
 
 impl ManagerEnvironment {
-    /// A member's share of the seed.
+    /// The seed of one member.
     pub(super) fn seed_of(&self, name: &str) -> u64 {
         use std::hash::{DefaultHasher, Hasher};
-        // A hasher with fixed keys: the same name has the same share in each process.
+        // A hasher with fixed keys: a name has the same seed in each process.
         let mut hasher = DefaultHasher::new();
         hasher.write(name.as_bytes());
         self.seed ^ hasher.finish()
     }
 
-    /// Waits until the caches that somebody asked for by name have synced, or ended.
+    /// Waits until the caches that the program requested itself have synced or ended.
     pub(super) fn caches_synced(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut all = vec![self.cache.synced().boxed()];
         all.extend(self.clusters.lock().iter().map(|cluster| cluster.cache().synced().boxed()));
         join_all(all).map(drop)
+    }
+}
+
+/// Whether all of a manager's controllers reconcile, or would at once if this process led. Cheap to
+/// clone; any number of tasks may wait.
+#[derive(Debug, Clone)]
+pub struct Readiness {
+    controllers: Vec<ControllerHandle>,
+}
+
+impl Readiness {
+    pub(super) fn new(controllers: Vec<ControllerHandle>) -> Self {
+        Self { controllers }
+    }
+
+    /// Whether every controller is ready now.
+    pub fn is_ready(&self) -> bool {
+        self.controllers.iter().all(|controller| controller.state().is_ready())
+    }
+
+    /// Waits until every controller has been ready. Returns false if one stops before.
+    ///
+    /// Cancel safe: it only observes.
+    pub async fn ready(&self) -> bool {
+        for controller in &self.controllers {
+            let mut state = controller.watch_state();
+            let settled =
+                |state: &ControllerState| state.is_ready() || *state == ControllerState::Stopped;
+            match state.wait_for(settled).await {
+                Ok(state) if state.is_ready() => {}
+                _ => return false,
+            }
+        }
+        true
     }
 }

@@ -1,4 +1,4 @@
-//! Who is a member of a manager, while it is built and while it runs.
+//! The members of a manager, before and while it runs.
 
 use std::sync::Arc;
 
@@ -11,44 +11,44 @@ use super::AddError;
 use crate::controller::ControllerHandle;
 use crate::runnable::{Group, Run};
 
-/// How many members a manager has at once: controllers and runnables together.
+/// How many members a manager may have at once: controllers and runnables together.
 ///
-/// Each is a task and a set of labels. 4096 is far more than a program has, and little enough to
-/// notice one that adds without end.
+/// Each is a task and a set of labels. 4096 is far more than a program needs, and catches one that
+/// adds members without end.
 pub const MEMBERS_MAX: usize = 4096;
 
 /// A controller or another task that has not started.
 pub(super) struct Member {
     pub(super) name: Arc<str>,
     pub(super) group: Group,
-    /// It waits by itself for the caches it reads: it may start before they have synced.
+    /// It waits for its own caches, so it may start before they have synced.
     pub(super) awaits_its_caches: bool,
     pub(super) run: Run,
-    /// Its own end, for it alone.
+    /// Stops this member alone.
     pub(super) stop: CancellationToken,
 }
 
-/// The members of one manager, shared by those who add and by the one who runs.
+/// The members of one manager, shared by its handles and `run`.
 #[derive(Default)]
 pub(super) struct Roster {
     state: Mutex<State>,
-    /// There are new members.
+    /// Notified when members were added.
     pub(super) added: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// Added, and not taken up by `run`.
+    /// Added, and not yet taken by `run`.
     new: Vec<Member>,
-    /// Of every member that has not ended.
+    /// The stop tokens of all members that have not ended.
     stops: HashMap<Arc<str>, CancellationToken>,
-    /// Of every controller that was added and not removed, in that order.
+    /// Every controller that was added and not removed, in that order.
     controllers: Vec<ControllerHandle>,
     is_stopping: bool,
 }
 
 impl Roster {
-    /// Takes a name, for [`add`](Self::add) or [`release`](Self::ended).
+    /// Reserves a name for [`add`](Self::add); [`ended`](Self::ended) frees it.
     pub(super) fn reserve(&self, name: &Arc<str>) -> Result<CancellationToken, AddError> {
         let mut state = self.state.lock();
         if state.is_stopping {
@@ -65,8 +65,7 @@ impl Roster {
         Ok(stop)
     }
 
-    /// Adds a member whose name was reserved. One that comes after the stop began is dropped
-    /// (MGR-9).
+    /// Adds a member whose name was reserved. Dropped if the stop has begun (MGR-9).
     pub(super) fn add(
         &self,
         member: Member,
@@ -79,7 +78,7 @@ impl Roster {
             return Err(AddError::Stopping { name });
         }
         if let Some(controller) = controller {
-            // A later controller of that name takes the place of the one that has ended.
+            // Replaces an ended controller of the same name.
             state.controllers.retain(|known| known.name() != controller.name());
             state.controllers.push(controller);
         }
@@ -89,12 +88,12 @@ impl Roster {
         Ok(())
     }
 
-    /// Stops one member. Says whether there was one.
+    /// Stops one member; returns whether it existed.
     pub(super) fn remove(&self, name: &str) -> bool {
         let mut state = self.state.lock();
         let Some(stop) = state.stops.get(name).cloned() else { return false };
         state.controllers.retain(|controller| controller.name() != name);
-        // One that was never started has nothing to end.
+        // A member that has not started can be dropped.
         let never_run: Vec<Member> =
             state.new.extract_if(.., |member| &*member.name == name).collect();
         if !never_run.is_empty() {
@@ -107,17 +106,17 @@ impl Roster {
         true
     }
 
-    /// A member has ended: its name is free.
+    /// Frees the name of a member that has ended.
     pub(super) fn ended(&self, name: &str) {
         self.state.lock().stops.remove(name);
     }
 
-    /// The members added since this was last asked.
+    /// Takes the members that were added since the last call.
     pub(super) fn take(&self) -> Vec<Member> {
         std::mem::take(&mut self.state.lock().new)
     }
 
-    /// Refuses new members from now on, and drops those that were not taken up.
+    /// Refuses new members from now on, and drops those that have not started.
     pub(super) fn begin_stop(&self) {
         let mut state = self.state.lock();
         state.is_stopping = true;

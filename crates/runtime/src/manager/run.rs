@@ -1,4 +1,4 @@
-//! A manager's life.
+//! Runs a manager: starts its members in order, supervises them, stops them in order.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use super::{
 use crate::runnable::Group;
 use crate::{election::LeaderState, error::chain, signal::cancel_on_signal};
 
-/// How far a manager has come. Each member has a step from which on it may start.
+/// How far a manager has started. Each member starts at one of these steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Progress {
     /// HTTP servers start.
     Servers,
     /// Webhooks start.
     Webhooks,
-    /// The caches run, and what waits for them by itself.
+    /// The caches run, and members that wait for their own caches.
     Caches,
-    /// The caches that were asked for by name have synced.
+    /// The caches that the program requested itself have synced.
     Synced,
     /// This process leads.
     Elected,
@@ -47,9 +47,9 @@ impl Member {
 
 /// Why a manager stops.
 enum Cause {
-    Asked,
+    Requested,
     Failed(ManagerError),
-    /// Nothing may go on: another process leads.
+    /// Everything must stop at once: another process leads.
     Lost(ManagerError),
 }
 
@@ -59,14 +59,14 @@ enum Ended {
     Task(Result<(), ManagerError>),
 }
 
-/// Everything that runs.
-struct Life {
+/// The running manager.
+struct Running {
     // Helpers.
     roster: Arc<Roster>,
     synced: CancellationToken,
     elected: CancellationToken,
 
-    // What runs, in the order of the start.
+    // Running tasks, in start order.
     events: Stage,
     servers: Stage,
     webhooks: Stage,
@@ -81,7 +81,7 @@ struct Life {
     waiting: Vec<Member>,
 }
 
-/// Refuses new members, however a manager ends.
+/// Refuses new members when dropped, however the manager ends.
 struct Closing(Arc<Roster>);
 
 impl Drop for Closing {
@@ -91,30 +91,30 @@ impl Drop for Closing {
 }
 
 impl Manager {
-    /// Runs everything until SIGINT or SIGTERM, or until something fails; then stops everything in
+    /// Runs everything until SIGINT or SIGTERM, or until a member fails; then stops everything in
     /// order, as [`run`](Self::run). A second signal exits at once, with status 1.
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run), and when signals cannot be listened to.
+    /// As [`run`](Self::run), or if signal handlers cannot be installed.
     pub async fn run_until_signal(self) -> Result<(), ManagerError> {
         let stop = CancellationToken::new();
         tokio::select! {
             ended = self.run(stop.clone()) => ended,
-            // Never returns but with an error: after the first signal the other arm ends.
+            // Returns only on an error: after the first signal the other branch ends.
             signal = cancel_on_signal(stop) => match signal.map_err(ManagerError::Signals)? {},
         }
     }
 
-    /// Runs everything until `stop`, or until something fails; then stops everything in order.
+    /// Runs everything until `stop`, or until a member fails; then stops everything in order.
     ///
-    /// Dropping the future ends all tasks where they wait. It takes the manager: starting twice is
-    /// not to be had (MGR-10).
+    /// Consumes the manager, so it cannot be started twice (MGR-10). Dropping the future drops all
+    /// tasks.
     ///
     /// # Errors
     ///
-    /// The first failure of a member, later ones are logged; that the leadership was lost; and that
-    /// the grace period was too short, with the failure that had begun the stop as its cause.
+    /// The first failure of a member (later ones are logged), a lost leadership, or an exceeded
+    /// grace period, with the failure that caused the stop as its source.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ManagerError> {
         let Self { handle, grace, cache_workers, event_workers, election, .. } = self;
         #[cfg(feature = "endpoints")]
@@ -127,7 +127,7 @@ impl Manager {
         }
         let roster = handle.roster.clone();
         let _closing = Closing(roster.clone());
-        let mut life = Life::new(roster, handle.synced.clone(), handle.elected.clone());
+        let mut life = Running::new(roster, handle.synced.clone(), handle.elected.clone());
 
         for (name, worker) in event_workers {
             life.events.spawn(&name, |stop| async move {
@@ -147,16 +147,16 @@ impl Manager {
         life.advance(Progress::Caches).await;
         let synced = handle.environment.caches_synced().boxed().fuse();
 
-        let cause = life.go_on(&stop, synced, election).await;
+        let cause = life.supervise(&stop, synced, election).await;
         life.roster.begin_stop();
         match &cause {
-            Cause::Asked => tracing::info!("stopping"),
+            Cause::Requested => tracing::info!("stopping"),
             Cause::Failed(error) | Cause::Lost(error) => {
                 tracing::error!(error = chain(error), "stopping");
             }
         }
         let (failure, grace) = match cause {
-            Cause::Asked => (None, grace),
+            Cause::Requested => (None, grace),
             Cause::Failed(error) => (Some(error), grace),
             Cause::Lost(error) => (Some(error), Grace::None),
         };
@@ -170,7 +170,7 @@ impl Manager {
     }
 }
 
-impl Life {
+impl Running {
     fn new(roster: Arc<Roster>, synced: CancellationToken, elected: CancellationToken) -> Self {
         Self {
             roster,
@@ -189,16 +189,16 @@ impl Life {
         }
     }
 
-    /// Comes to the next step, and waits until the members that it lets start were called: not
-    /// until they have done anything.
+    /// Enters the next step, and waits until the members that it starts have been called, not until
+    /// they have done anything.
     async fn advance(&mut self, progress: Progress) {
         self.progress = progress;
         let called = self.admit();
-        // An error says that the member never will be called.
+        // An error means that the member will never be called.
         join_all(called).await;
     }
 
-    /// Starts the members that may, group by group, each in the order they were added.
+    /// Starts the members whose step has come, group by group, each in the order they were added.
     fn admit(&mut self) -> Vec<tokio::sync::oneshot::Receiver<()>> {
         let progress = self.progress;
         let mut admitted: Vec<Member> =
@@ -222,8 +222,8 @@ impl Life {
         started.collect()
     }
 
-    /// Goes through the steps and takes new members, until there is a reason to stop.
-    async fn go_on(
+    /// Advances through the steps and takes new members, until there is a reason to stop.
+    async fn supervise(
         &mut self,
         stop: &CancellationToken,
         mut synced: Fuse<BoxFuture<'static, ()>>,
@@ -234,15 +234,15 @@ impl Life {
         loop {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return Cause::Asked,
+                () = stop.cancelled() => return Cause::Requested,
                 // Cancel safe: see `next`.
                 ended = self.next() => match ended {
                     Ended::Election(ended) => return self.election_ended(ended),
                     Ended::Task(Err(error)) => return Cause::Failed(error),
                     Ended::Task(Ok(())) => {}
                 },
-                // After the ends of tasks: that of the election says why it was lost. Cancel safe:
-                // see `changed`.
+                // After the ends of tasks, since the election's end says why it was lost. Cancel
+                // safe: see `changed`.
                 state = changed(&mut leading) => match (state, self.progress) {
                     (LeaderState::Leading, Progress::Synced) => self.lead().await,
                     (LeaderState::Ended, Progress::Elected) => {
@@ -250,10 +250,9 @@ impl Life {
                     }
                     _ => {}
                 },
-                // Cancel safe: a dropped `notified` that was not told leaves what it would have
-                // been told.
+                // Cancel safe: a dropped `notified` that was not woken passes its wake-up on.
                 () = roster.added.notified() => self.take_new(),
-                // Cancel safe: it is kept.
+                // Cancel safe: the future is kept across iterations.
                 () = &mut synced => {
                     self.advance(Progress::Synced).await;
                     self.synced.cancel();
@@ -275,7 +274,7 @@ impl Life {
         self.elected.cancel();
     }
 
-    /// Takes members that were added while this runs: they start at once if their step has come
+    /// Takes members that were added while running. They start at once if their step has come
     /// (MGR-9).
     fn take_new(&mut self) {
         let new = self.roster.take();
@@ -283,11 +282,11 @@ impl Life {
         for removed in self.waiting.extract_if(.., |member| member.stop.is_cancelled()) {
             self.roster.ended(&removed.name);
         }
-        // What is called when is of no concern here.
+        // No need to wait until they are called.
         drop(self.admit());
     }
 
-    /// The election ends by itself only when it fails.
+    /// Without a stop, the election ends only by failing.
     fn election_ended(&self, ended: Result<(), ManagerError>) -> Cause {
         if self.progress < Progress::Elected {
             let name = Arc::from("the leader election");
@@ -301,11 +300,11 @@ impl Life {
         Cause::Lost(lost(ended))
     }
 
-    /// The next end of a task. Cancel safe, as each of its arms.
+    /// The next end of a task. Cancel safe, as each of its branches.
     async fn next(&mut self) -> Ended {
         tokio::select! {
             biased;
-            // First, for it says that nothing else may go on.
+            // First: its end means that nothing else may go on.
             ended = self.election.next() => Ended::Election(ended),
             ended = self.leader.next() => Ended::Task(ended),
             ended = self.warm_up.next() => Ended::Task(ended),
@@ -356,16 +355,16 @@ impl Life {
         Err(ManagerError::GraceExpired { period, running, source: failure.map(Box::new) })
     }
 
-    /// The order of MGR-20. When the lead is lost before what it guards has ended, nothing may go
-    /// on, a stop neither (MGR-22): that is the error, unless a failure had begun the stop (MGR-10:
-    /// the first is told).
+    /// Stops in the order of MGR-20. If the leadership is lost before everything it guards has
+    /// ended, all tasks are dropped (MGR-22). That is the error then, unless a failure caused the
+    /// stop (MGR-10: the first one is returned).
     async fn end_in_order(
         &mut self,
         failure: &mut Option<ManagerError>,
     ) -> Result<(), ManagerError> {
         let Self { warm_up, others, leader, election, .. } = self;
-        // A leader's work that had a warm-up stops with the leader's, and a warm-up that came to
-        // nothing beside all: either may hold what the other waits for.
+        // If elected, warm-up tasks stop with the leader's tasks; otherwise with the tasks that
+        // need no leader. Either may hold what the other waits for.
         let was_elected = self.progress == Progress::Elected;
         let work = async {
             if was_elected {
@@ -392,9 +391,9 @@ impl Life {
         for failed in failed {
             keep_first(failure, failed);
         }
-        // The caches after the reconcilers, which read to the end; then who still serves; then the
-        // lease, which guards nothing any more; and at the very end the events, which all of them
-        // may tell.
+        // The caches stop after the reconcilers, which read to the end; then the servers; then the
+        // election, which guards nothing any more; and last the event recorder, which all of them
+        // may use.
         for stage in [&mut self.caches, &mut self.webhooks, &mut self.servers] {
             keep_first(failure, stage.end().await);
         }
@@ -408,7 +407,7 @@ impl Life {
     }
 }
 
-/// The end of an election that was won, before it was told to end.
+/// The end of an election that was won, before it was asked to stop.
 fn lost(ended: Result<(), ManagerError>) -> ManagerError {
     let source = match ended {
         Err(ManagerError::Member { source, .. }) => Some(source),
@@ -417,10 +416,10 @@ fn lost(ended: Result<(), ManagerError>) -> ManagerError {
     ManagerError::LeadershipLost { source }
 }
 
-/// Waits until the election comes further. For ever without one, and when that has ended: its task
-/// says so.
+/// Waits until the election's state changes. Pending for ever without an election, and when it has
+/// ended: its task reports that.
 ///
-/// Cancel safe: a dropped `changed` has not marked anything as seen.
+/// Cancel safe: a dropped `changed` marks nothing as seen.
 async fn changed(election: &mut Option<watch::Receiver<LeaderState>>) -> LeaderState {
     if let Some(state) = election {
         if state.changed().await.is_ok() {

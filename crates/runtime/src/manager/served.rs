@@ -1,4 +1,4 @@
-//! What a manager serves over HTTP.
+//! A manager's HTTP endpoints.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -11,11 +11,11 @@ use crate::{
     runnable::Runnable,
 };
 
-/// How long after its lease has run out a process that still holds itself for the leader is held
-/// for stuck: 20 s, as controller-runtime (LE-16).
+/// How long after its lease has expired a process that still considers itself leader fails its
+/// health check: 20 s, as controller-runtime (LE-16).
 const RENEWAL_TOLERANCE: Duration = Duration::from_secs(20);
 
-/// The endpoints of a manager, and its checks.
+/// The endpoints of a manager, and its health checks.
 #[derive(Default)]
 pub(super) struct Served {
     endpoints: Vec<(&'static str, Endpoint, What)>,
@@ -23,7 +23,7 @@ pub(super) struct Served {
     pub(super) health: Health,
 }
 
-/// What an endpoint is for.
+/// What an endpoint serves.
 #[derive(Debug, Clone, Copy)]
 struct What {
     health: bool,
@@ -32,7 +32,7 @@ struct What {
 
 impl ManagerBuilder {
     /// Serves `/healthz` and `/readyz` at an endpoint: the checks of
-    /// [`Manager::health`](crate::Manager::health). Default: nowhere.
+    /// [`Manager::health`](crate::Manager::health). Default: not served.
     pub fn health(mut self, endpoint: Endpoint) -> Self {
         let what = What { health: true, metrics: false };
         self.served.endpoints.push(("the health endpoint", endpoint, what));
@@ -40,7 +40,7 @@ impl ManagerBuilder {
     }
 
     /// Serves `/metrics` at an endpoint, and counts the requests of the manager's client. Default:
-    /// nowhere. To be built within a runtime.
+    /// not served. Call [`build`](Self::build) within a runtime then.
     pub fn serve_metrics(mut self, endpoint: Endpoint) -> Self {
         let what = What { health: false, metrics: true };
         self.served.endpoints.push(("the metrics endpoint", endpoint, what));
@@ -48,15 +48,15 @@ impl ManagerBuilder {
     }
 
     /// Serves all three paths at one endpoint: [`health`](Self::health) and
-    /// [`serve_metrics`](Self::serve_metrics) at once.
+    /// [`serve_metrics`](Self::serve_metrics) together.
     pub fn serve(mut self, endpoint: Endpoint) -> Self {
         let what = What { health: true, metrics: true };
         self.served.endpoints.push(("the endpoint", endpoint, what));
         self
     }
 
-    /// What `rest_client_requests_total` says as the API server's `host`. Default: nothing, for a
-    /// client does not tell.
+    /// The API server's `host` label in `rest_client_requests_total`. Default: empty, since a
+    /// client does not expose it.
     pub fn server_host(mut self, host: impl Into<Arc<str>>) -> Self {
         self.served.host = host.into();
         self
@@ -64,7 +64,7 @@ impl ManagerBuilder {
 }
 
 impl Served {
-    /// The client, whose requests are counted if anybody can see the count.
+    /// The client; its requests are counted if metrics are served.
     pub(super) fn counted(
         &self,
         client: kube_client::Client,
@@ -76,7 +76,7 @@ impl Served {
         layered(client, &CountRequests::new(metrics, self.host.clone()))
     }
 
-    /// Makes the endpoints show this manager.
+    /// Connects the endpoints to this manager.
     pub(super) fn over(mut self, manager: &ManagerHandle) -> Self {
         for probe in [Probe::Healthz, Probe::Readyz] {
             self.health.offer(probe, "ping", Check::ping());
@@ -123,7 +123,7 @@ impl Served {
         self
     }
 
-    /// The endpoints as members, to be started first.
+    /// The endpoints as members, which start first.
     pub(super) fn start(self) -> impl Iterator<Item = (&'static str, Runnable)> {
         self.health.start();
         self.endpoints.into_iter().map(|(name, endpoint, _)| (name, endpoint.into_runnable()))

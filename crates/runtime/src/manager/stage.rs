@@ -1,4 +1,4 @@
-//! The tasks that start and stop together.
+//! Tasks that start and stop together.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     error::{BoxError, chain},
 };
 
-/// The tasks of one stage, with their names, and what stops them.
+/// The tasks of one stage, their names, and the token that stops them.
 pub(super) struct Stage {
     tasks: JoinSet<Result<(), BoxError>>,
     names: BTreeMap<Id, Arc<str>>,
@@ -43,8 +43,8 @@ impl Stage {
         self.names.insert(id, name.into());
     }
 
-    /// Starts a member, unless the stop begins first. What is given ends when the member was
-    /// called, or never will be.
+    /// Starts a member, unless the stop begins first. The returned receiver completes when the
+    /// member was called, or will never be.
     pub(super) fn admit(
         &mut self,
         member: Member,
@@ -57,12 +57,12 @@ impl Stage {
         let label = name.clone();
         let task = async move {
             let _ended = Ended { name, roster: roster.clone() };
-            // The one gate behind which nothing starts any more once the stop has begun.
+            // The only place that starts members: nothing starts after the stop has begun.
             if roster.is_stopping() || stop.is_cancelled() {
                 return Ok(());
             }
             let mut running = run(Start { stop: stop.clone(), go });
-            // Nobody may wait for it.
+            // The receiver may be gone.
             _ = called.send(());
             tokio::select! {
                 biased;
@@ -81,8 +81,8 @@ impl Stage {
         self.names.values().map(ToString::to_string)
     }
 
-    /// The next task's end; for ever if there is none left. Cancel safe: a dropped `join_next` has
-    /// taken nothing.
+    /// The next end of a task; pending if there is none. Cancel safe: a dropped `join_next` takes
+    /// nothing.
     pub(super) async fn next(&mut self) -> Result<(), ManagerError> {
         match self.tasks.join_next_with_id().await {
             Some(ended) => self.settle(ended),
@@ -106,7 +106,7 @@ impl Stage {
         }
     }
 
-    /// Stops the stage and waits for it. Gives its first failure; later ones are logged.
+    /// Stops the stage and waits for it. Returns its first failure; later ones are logged.
     pub(super) async fn end(&mut self) -> Option<ManagerError> {
         self.stop.cancel();
         let mut first = None;
@@ -119,7 +119,7 @@ impl Stage {
     }
 }
 
-/// Keeps the first failure, and logs those after it (MGR-10).
+/// Stores the first failure, and logs later ones (MGR-10).
 pub(super) fn keep_first(first: &mut Option<ManagerError>, next: Option<ManagerError>) {
     match (first.is_some(), next) {
         (_, None) => {}
@@ -128,7 +128,7 @@ pub(super) fn keep_first(first: &mut Option<ManagerError>, next: Option<ManagerE
     }
 }
 
-/// Says that a member has ended, however it ends: its name is free again.
+/// Frees a member's name when dropped, however the member ends.
 struct Ended {
     name: Arc<str>,
     roster: Arc<Roster>,

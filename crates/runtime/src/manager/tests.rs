@@ -1,4 +1,4 @@
-//! The order of the start and of the stop, under failures at random (runtime spec 15.1).
+//! The order of starts and stops under random failures (runtime spec 15.1).
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{AddError, Grace, Manager, ManagerError, Runnable, election::Election};
 use crate::{election::LeaderState, error::BoxError};
 
-/// A client of a server that serves nothing.
+/// A client whose server answers nothing.
 fn client() -> kube_client::Client {
     let service = tower::service_fn(async |_: http::Request<Body>| {
         let answer = http::Response::builder().status(404).body(Body::empty()).unwrap();
@@ -43,7 +43,7 @@ async fn replicas_do_not_share_a_seed() {
     assert_eq!(Manager::builder(client()).seed(7).build().handle.environment.seed, 7);
 }
 
-/// In the order of the start.
+/// In start order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Server,
@@ -68,16 +68,16 @@ impl Kind {
     }
 }
 
-/// How a member ends.
+/// When a member ends.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// When asked, after so many seconds.
-    Asked(u64),
-    /// By itself after so many seconds, well.
+    /// This many seconds after its stop.
+    Stopped(u64),
+    /// By itself after this many seconds, with success.
     Done(u64),
-    /// By itself after so many seconds, badly.
+    /// By itself after this many seconds, with an error.
     Fails(u64),
-    /// After so many seconds.
+    /// By a panic after this many seconds.
     Panics(u64),
     /// Never.
     Stuck,
@@ -89,7 +89,7 @@ enum What {
     SeesStop,
     Ends,
     Fails,
-    /// Of the test itself.
+    /// The test stops the manager.
     Stop,
     Elected,
     Lost,
@@ -97,7 +97,7 @@ enum What {
 }
 
 #[derive(Debug, Clone)]
-struct Said {
+struct Entry {
     at: Instant,
     kind: Option<Kind>,
     what: What,
@@ -105,13 +105,13 @@ struct Said {
 
 #[derive(Clone, Default)]
 struct Trace {
-    said: Arc<Mutex<Vec<Said>>>,
+    entries: Arc<Mutex<Vec<Entry>>>,
     alive: Arc<AtomicUsize>,
 }
 
 impl Trace {
-    fn say(&self, kind: Option<Kind>, what: What) {
-        self.said.lock().push(Said { at: Instant::now(), kind, what });
+    fn record(&self, kind: Option<Kind>, what: What) {
+        self.entries.lock().push(Entry { at: Instant::now(), kind, what });
     }
 }
 
@@ -129,19 +129,19 @@ fn secs(secs: u64) -> Duration {
 
 fn runnable(kind: Kind, end: End, trace: Trace) -> Runnable {
     let run = move |stop: CancellationToken| {
-        trace.say(Some(kind), What::Starts);
+        trace.record(Some(kind), What::Starts);
         trace.alive.fetch_add(1, Ordering::SeqCst);
         let alive = Alive(trace.alive.clone());
         async move {
             let _alive = alive;
-            let said = trace.clone();
+            let stop_trace = trace.clone();
             let stopped = async {
                 stop.cancelled().await;
-                said.say(Some(kind), What::SeesStop);
+                stop_trace.record(Some(kind), What::SeesStop);
             };
             let mut stopped = std::pin::pin!(stopped);
             let by_itself = match end {
-                End::Asked(_) | End::Stuck => None,
+                End::Stopped(_) | End::Stuck => None,
                 End::Done(after) | End::Fails(after) | End::Panics(after) => Some(after),
             };
             let own = async {
@@ -153,23 +153,23 @@ fn runnable(kind: Kind, end: End, trace: Trace) -> Runnable {
             tokio::select! {
                 biased;
                 () = &mut stopped => match end {
-                    End::Asked(after) => tokio::time::sleep(secs(after)).await,
+                    End::Stopped(after) => tokio::time::sleep(secs(after)).await,
                     End::Stuck => std::future::pending().await,
                     _ => {}
                 },
                 () = own => match end {
                     End::Fails(_) => {
-                        trace.say(Some(kind), What::Fails);
+                        trace.record(Some(kind), What::Fails);
                         return Err(BoxError::from("by itself"));
                     }
                     End::Panics(_) => {
-                        trace.say(Some(kind), What::Fails);
+                        trace.record(Some(kind), What::Fails);
                         std::panic::resume_unwind(Box::new("ouch".to_owned()));
                     }
                     _ => {}
                 },
             }
-            trace.say(Some(kind), What::Ends);
+            trace.record(Some(kind), What::Ends);
             Ok(())
         }
     };
@@ -182,8 +182,7 @@ fn runnable(kind: Kind, end: End, trace: Trace) -> Runnable {
     }
 }
 
-/// How the campaign goes: elected after so many seconds, the lead lost after so many more; `None`
-/// is never.
+/// The election: acquired after this many seconds, lost after this many more; `None`: never.
 type Campaign = (Option<u64>, Option<u64>);
 
 fn election((won, lost): Campaign, trace: Trace) -> Election {
@@ -196,15 +195,15 @@ fn election((won, lost): Campaign, trace: Trace) -> Election {
                 None => std::future::pending().await,
             };
             wait(won).await;
-            trace.say(None, What::Elected);
+            trace.record(None, What::Elected);
             told.send_replace(LeaderState::Leading);
             wait(lost).await;
-            trace.say(None, What::Lost);
+            trace.record(None, What::Lost);
             told.send_replace(LeaderState::Ended);
         };
         tokio::select! {
             biased;
-            () = stop.cancelled() => trace.say(None, What::Resigns),
+            () = stop.cancelled() => trace.record(None, What::Resigns),
             () = campaign => return Err(BoxError::from("the lease is another's")),
         }
         Ok(())
@@ -214,7 +213,7 @@ fn election((won, lost): Campaign, trace: Trace) -> Election {
 
 fn ends() -> impl Strategy<Value = End> {
     prop_oneof![
-        5 => (0..4u64).prop_map(End::Asked),
+        5 => (0..4u64).prop_map(End::Stopped),
         2 => (0..40u64).prop_map(End::Done),
         1 => (0..40u64).prop_map(End::Fails),
         1 => (0..40u64).prop_map(End::Panics),
@@ -224,7 +223,7 @@ fn ends() -> impl Strategy<Value = End> {
 
 #[derive(Debug, Clone)]
 struct Case {
-    /// Each is added so many seconds after the start; `None` is before it.
+    /// Each is added this many seconds after the start; `None`: before it.
     members: Vec<(usize, End, Option<u64>)>,
     election: Option<Campaign>,
     stop_after: u64,
@@ -249,8 +248,8 @@ fn cases() -> impl Strategy<Value = Case> {
         })
 }
 
-/// Runs a case; gives the trace, when `run` returned, and what.
-fn play(case: &Case) -> (Vec<Said>, Instant, Result<(), ManagerError>, usize) {
+/// Runs a case; returns the trace, the time at which `run` returned, and its result.
+fn play(case: &Case) -> (Vec<Entry>, Instant, Result<(), ManagerError>, usize) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.unwrap().block_on(async {
@@ -278,11 +277,11 @@ fn play(case: &Case) -> (Vec<Said>, Instant, Result<(), ManagerError>, usize) {
                 }
             });
         }
-        let (asked, said, after) = (stop.clone(), trace.clone(), case.stop_after);
+        let (stopping, stop_trace, after) = (stop.clone(), trace.clone(), case.stop_after);
         tasks.spawn(async move {
             tokio::time::sleep(secs(after)).await;
-            said.say(None, What::Stop);
-            asked.cancel();
+            stop_trace.record(None, What::Stop);
+            stopping.cancel();
         });
         let ended = manager.run(stop).await;
         let at = Instant::now();
@@ -290,17 +289,17 @@ fn play(case: &Case) -> (Vec<Said>, Instant, Result<(), ManagerError>, usize) {
             handle.add_task("late", async |_| Ok(())),
             Err(AddError::Stopping { .. })
         ));
-        // Every task is dropped by now, or as soon as the runtime comes to it.
+        // Every task has been dropped by now, or is as soon as the runtime gets to it.
         tokio::time::sleep(Duration::from_millis(1)).await;
         drop(tasks);
-        let said = trace.said.lock().clone();
-        (said, at, ended, trace.alive.load(Ordering::SeqCst))
+        let entries = trace.entries.lock().clone();
+        (entries, at, ended, trace.alive.load(Ordering::SeqCst))
     })
 }
 
 fn check(case: &Case) {
-    let (said, returned, ended, alive) = play(case);
-    let find = |what| said.iter().position(|said| said.what == what);
+    let (entries, returned, ended, alive) = play(case);
+    let find = |what| entries.iter().position(|entry| entry.what == what);
     let by_whom = [What::Stop, What::Fails, What::Lost].into_iter().filter_map(find).min();
     let began = by_whom.expect("each case stops");
     let was_elected = match case.election {
@@ -308,27 +307,29 @@ fn check(case: &Case) {
         Some(_) => find(What::Elected).is_some_and(|elected| elected < began),
     };
 
-    // MGR-9, 15.1: no member starts after the moment at which the stop began.
-    let late: Vec<_> =
-        said[began..].iter().filter(|s| s.what == What::Starts && s.at > said[began].at).collect();
+    // MGR-9, 15.1: no member starts after the stop has begun.
+    let late: Vec<_> = entries[began..]
+        .iter()
+        .filter(|s| s.what == What::Starts && s.at > entries[began].at)
+        .collect();
     assert!(late.is_empty(), "{late:?} start after the stop began");
 
-    // MGR-1 to 6: those added before the start come group by group.
+    // MGR-1 to 6: members added before the start are started group by group.
     if case.members.iter().all(|(.., at)| at.is_none()) {
         let started: Vec<Kind> =
-            said.iter().filter(|s| s.what == What::Starts).filter_map(|s| s.kind).collect();
+            entries.iter().filter(|s| s.what == What::Starts).filter_map(|s| s.kind).collect();
         assert!(started.is_sorted(), "{started:?}");
     }
     if !was_elected {
-        let led = said.iter().any(|s| s.what == What::Starts && s.kind == Some(Kind::Leader));
+        let led = entries.iter().any(|s| s.what == What::Starts && s.kind == Some(Kind::Leader));
         assert!(!led, "leader's work on one who was never elected");
     }
 
-    // MGR-20: a step of the stop begins when the members of the steps before it have ended.
+    // MGR-20: a step of the stop begins when the members of the previous steps have ended.
     let mut running: Vec<u8> = Vec::new();
-    for said in &said {
-        let Some(step) = said.kind.map(|kind| kind.stops_at(was_elected)) else { continue };
-        match said.what {
+    for entry in &entries {
+        let Some(step) = entry.kind.map(|kind| kind.stops_at(was_elected)) else { continue };
+        match entry.what {
             What::Starts => running.push(step),
             What::Ends | What::Fails => {
                 let of = running.iter().position(|running| *running == step).unwrap();
@@ -342,18 +343,19 @@ fn check(case: &Case) {
         }
     }
     if let Some(resigns) = find(What::Resigns) {
-        let after = said[resigns..].iter().find(|s| s.kind.is_some());
+        let after = entries[resigns..].iter().find(|s| s.kind.is_some());
         assert!(after.is_none(), "{after:?} after the lease was given up");
     }
 
     // MGR-21: within the grace period, and nothing is left behind.
-    let took = returned - said[began].at;
+    let took = returned - entries[began].at;
     assert!(took <= secs(case.grace), "the stop took {took:?}");
     assert_eq!(alive, 0, "tasks outlive the manager");
 
-    // MGR-8, 10, 22: what is returned.
-    let first = said[began].what;
-    let asked_at_once = find(What::Stop).is_some_and(|stop| said[stop].at == said[began].at);
+    // MGR-8, 10, 22: the result.
+    let first = entries[began].what;
+    let stopped_at_once =
+        find(What::Stop).is_some_and(|stop| entries[stop].at == entries[began].at);
     match (&ended, first) {
         (Err(ManagerError::LeadershipLost { .. }), What::Lost) => {
             assert_eq!(took, Duration::ZERO, "a lost lead has no grace");
@@ -363,24 +365,23 @@ fn check(case: &Case) {
             assert!(!running.is_empty());
             let names: BTreeSet<_> = running.iter().collect();
             assert_eq!(names.len(), running.len());
-            assert!(source.is_some() || asked_at_once, "{ended:?}");
+            assert!(source.is_some() || stopped_at_once, "{ended:?}");
         }
         (Err(ManagerError::Member { .. } | ManagerError::Panic { .. }), What::Fails) => {}
-        // The stop was looked at first, and then the lead was lost.
+        // The stop was handled first, and then the leadership was lost.
         (Err(ManagerError::LeadershipLost { .. }), What::Fails) => {
-            assert!(asked_at_once && find(What::Lost).is_some(), "{said:?}");
+            assert!(stopped_at_once && find(What::Lost).is_some(), "{entries:?}");
         }
-        // Asked to stop at the moment of a failure: one of both is seen first, and the failure is
-        // told.
+        // Stopped at the moment of a failure: either is seen first, and the failure is returned.
         (Err(_), What::Stop) => {
-            let at = said[began].at;
+            let at = entries[began].at;
             let failed =
-                said.iter().any(|s| s.at >= at && matches!(s.what, What::Fails | What::Lost));
+                entries.iter().any(|s| s.at >= at && matches!(s.what, What::Fails | What::Lost));
             assert!(failed, "{ended:?}");
         }
         (Ok(()), What::Stop) => {}
-        // The stop came at the same moment, and is looked at first.
-        (Ok(()), _) => assert!(case.grace == 0 && asked_at_once, "{said:?}"),
+        // The stop came at the same moment, and was handled first.
+        (Ok(()), _) => assert!(case.grace == 0 && stopped_at_once, "{entries:?}"),
         other => panic!("{other:?}"),
     }
 }
@@ -395,7 +396,7 @@ proptest! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mgr_22_a_lost_lead_ends_the_manager_at_once_with_what_the_election_says() {
+async fn mgr_22_a_lost_leadership_ends_the_manager_at_once_with_the_elections_error() {
     let trace = Trace::default();
     let mut manager = manager(Grace::Unlimited);
     manager.election = Some(election((Some(3), Some(4)), trace.clone()));
@@ -412,7 +413,7 @@ async fn mgr_22_a_lost_lead_ends_the_manager_at_once_with_what_the_election_says
 }
 
 #[tokio::test(start_paused = true)]
-async fn le_17_elected_is_said_when_the_leaders_members_have_started() {
+async fn le_17_elected_is_set_when_the_leaders_members_have_started() {
     let trace = Trace::default();
     let mut manager = manager(Grace::Unlimited);
     manager.election = Some(election((Some(3), None), trace.clone()));
@@ -435,11 +436,11 @@ async fn le_17_elected_is_said_when_the_leaders_members_have_started() {
     assert_eq!(*at_start.lock(), Some(false), "it was called before");
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap().unwrap();
-    assert_eq!(trace.said.lock().last().unwrap().what, What::Resigns);
+    assert_eq!(trace.entries.lock().last().unwrap().what, What::Resigns);
 }
 
 #[tokio::test(start_paused = true)]
-async fn mgr_9_a_running_manager_takes_members_and_lets_single_ones_go() {
+async fn mgr_9_members_can_be_added_to_and_removed_from_a_running_manager() {
     let trace = Trace::default();
     let manager = manager(Grace::Unlimited);
     let handle = manager.handle();
@@ -447,7 +448,7 @@ async fn mgr_9_a_running_manager_takes_members_and_lets_single_ones_go() {
     let mut tasks = JoinSet::new();
     tasks.spawn(manager.run(stop.clone()));
     handle.elected().wait().await;
-    let add = |kind| handle.add_runnable("late", runnable(kind, End::Asked(5), trace.clone()));
+    let add = |kind| handle.add_runnable("late", runnable(kind, End::Stopped(5), trace.clone()));
     let settle = || tokio::time::sleep(secs(1));
     for kind in KINDS {
         add(kind).unwrap();

@@ -1,4 +1,4 @@
-//! Informers and their reflectors.
+//! Metrics of informers and their reflectors.
 
 use std::{
     fmt,
@@ -14,20 +14,17 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use setpoint_informer::{MetricsRegistry, metrics};
 use setpoint_object::GroupVersionResource;
 
-use super::{
-    durations::Durations,
-    family::{counter, gauge, histogram},
-};
+use super::family::{Durations, counter, gauge, histogram};
 
-/// The upper bounds of processing, lists and watches, in seconds.
+/// The upper bounds of the buckets of processing, lists and watches, in seconds.
 const SECONDS: [f64; 14] =
     [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 600.0];
 
-/// The figures of every informer that lives. Cheap to clone.
+/// The numbers of every live informer. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct InformerFigures(Arc<Mutex<Vec<Weak<Figures>>>>);
 
-/// What one informer counts.
+/// The numbers of one informer.
 struct Figures {
     informer: Box<str>,
     resource: GroupVersionResource,
@@ -117,13 +114,13 @@ impl metrics::Metrics for Figures {
 }
 
 impl InformerFigures {
-    /// Where informers tell of themselves.
+    /// A registry for informers to report to.
     pub(crate) fn registry(&self) -> MetricsRegistry {
         let all = self.0.clone();
         MetricsRegistry::new(move |informer, resource| {
             let figures = Arc::new(Figures::new(informer, resource));
             let mut all = all.lock();
-            // Of an informer that has ended nothing is told any more.
+            // An informer that has ended reports nothing more.
             all.retain(|figures| figures.strong_count() > 0);
             all.push(Arc::downgrade(&figures));
             figures
@@ -137,7 +134,7 @@ impl InformerFigures {
     }
 }
 
-/// Writes the families of informers: `informer_*` and `reflector_*`.
+/// Writes the metrics of informers: `informer_*` and `reflector_*`.
 pub(crate) struct InformerCollector(pub(crate) InformerFigures);
 
 type Number = (&'static str, &'static str, fn(&Figures) -> &AtomicU64);

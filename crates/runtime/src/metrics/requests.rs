@@ -1,4 +1,4 @@
-//! Requests to the API server.
+//! Metrics of requests to the API server.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +15,14 @@ use tower::{Layer, Service};
 
 use super::{Metrics, family::counter};
 
-/// How many combinations of code, method and host are told apart; what comes after them is counted
+/// How many combinations of code, method and host have their own series. Further ones are counted
 /// under the code `other`.
 const SERIES_MAX: usize = 512;
 
-/// A code, or `<error>` without an answer; a method; a host.
+/// The code, or `<error>` without an answer; the method; the host.
 type Labels = (Box<str>, Box<str>, Box<str>);
 
-/// How many requests there were of each kind. Cheap to clone.
+/// Counts of requests by labels. Cheap to clone.
 #[derive(Clone, Default)]
 struct RequestFigures(Arc<Mutex<BTreeMap<Labels, u64>>>);
 
@@ -38,9 +38,9 @@ impl RequestFigures {
 }
 
 /// A `tower` layer that counts requests when they are answered, for `rest_client_requests_total`. A
-/// manager with a metrics endpoint has one around its client.
+/// manager with a metrics endpoint puts one around its client.
 ///
-/// A client does not say where it sends its requests: the label `host` is what is given here.
+/// The label `host` is the given text, since a client does not expose its server.
 #[derive(Clone)]
 pub struct CountRequests {
     figures: RequestFigures,
@@ -48,8 +48,8 @@ pub struct CountRequests {
 }
 
 impl CountRequests {
-    /// Counts into these metrics, which must not have such a layer already: the family would be
-    /// there twice.
+    /// Registers with these metrics. They must not have such a layer already, or the family would
+    /// be registered twice.
     pub fn new(metrics: &Metrics, host: impl Into<Arc<str>>) -> Self {
         let figures = RequestFigures::default();
         let collector = Box::new(RequestCollector(figures.clone()));
@@ -66,7 +66,7 @@ impl<S> Layer<S> for CountRequests {
     }
 }
 
-/// A service whose requests are counted: see [`CountRequests`].
+/// A service that counts requests: see [`CountRequests`].
 #[derive(Debug, Clone)]
 pub struct Counted<S> {
     inner: S,

@@ -1,4 +1,4 @@
-//! How families read as text.
+//! The text formats of families.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use prometheus_client::{
 use super::*;
 
 #[test]
-fn labels_are_escaped_and_the_formats_differ_in_names_of_counters() {
+fn labels_are_escaped_and_names_of_counters_differ_by_format() {
     #[derive(Debug)]
     struct Odd;
     impl Collector for Odd {
@@ -36,7 +36,7 @@ fn labels_are_escaped_and_the_formats_differ_in_names_of_counters() {
 }
 
 #[test]
-fn spec_11_durations_fall_into_the_bucket_whose_bound_they_do_not_pass() {
+fn spec_11_durations_are_counted_in_the_bucket_whose_bound_they_do_not_exceed() {
     let durations = Durations::default();
     for millis in [1, 5, 6, 60_000, 60_001] {
         durations.observe(Duration::from_millis(millis));

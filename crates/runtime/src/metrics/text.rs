@@ -1,16 +1,16 @@
-//! The two text formats.
+//! The text formats of scrapes.
 
 #[cfg(feature = "endpoints")]
 use bytes::Bytes;
 
-/// OpenMetrics text in Prometheus' older format: a counter's family has the name of its samples,
-/// and there is no mark at the end.
+/// Converts OpenMetrics to Prometheus' older format: a counter's family has the name of its
+/// samples, and there is no end marker.
 pub(super) fn prometheus(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len() + openmetrics.len() / 16);
     let mut about: Option<(&str, &str)> = None;
     for line in openmetrics.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Its name depends on the type, which comes next.
+            // The family's name depends on the type, which is on the next line.
             about = rest.split_once(' ');
         } else if let Some((name, kind)) =
             line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))

@@ -1,75 +1,75 @@
-//! Why a key is in a queue.
+//! Causes of passes.
 
 use std::fmt;
 
 use setpoint_informer::Event;
 use setpoint_workqueue::Tag;
 
-/// Why a key was added to a controller's queue. Of several additions that became one pass, the one
-/// that decided when it runs: [`Tag`].
+/// Why a key was added to a controller's queue. If several additions were merged into one pass, the
+/// one that set the time: [`Tag`].
 ///
-/// `source` counts the controller's watches in the order in which they were declared, from zero: at
-/// most 65,535 are told apart. `resource_version` is the version of the object that the event was
-/// about, and zero where the server's versions are no numbers.
+/// `source` numbers the controller's watches from zero, in the order of their declaration; numbers
+/// above 65,535 are not distinct. `resource_version` is the version of the event's object; zero if
+/// the server's versions are not numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Somebody outside of the controller's watches added it: through
+    /// Added from outside of the controller's watches: through
     /// [`Controller::queue`](crate::Controller::queue), or a channel.
     #[default]
     External,
     /// A watched object was created.
     Created {
-        /// Which watch.
+        /// The number of the watch.
         source: u16,
         /// The object's version.
         resource_version: u64,
     },
     /// A watched object changed.
     Updated {
-        /// Which watch.
+        /// The number of the watch.
         source: u16,
         /// The object's version after the change.
         resource_version: u64,
     },
-    /// A watched object is gone.
+    /// A watched object was deleted.
     Deleted {
-        /// Which watch.
+        /// The number of the watch.
         source: u16,
-        /// The last version that was seen of it; zero if none was.
+        /// The last version that was seen; zero if none was.
         resource_version: u64,
     },
-    /// The cache was gone through again: nothing is new.
+    /// A resync: nothing has changed.
     Resync {
-        /// Which watch.
+        /// The number of the watch.
         source: u16,
-        /// The object's version, which was told before.
+        /// The object's version, which was delivered before.
         resource_version: u64,
     },
-    /// The object was there when the controller began to watch.
+    /// The object existed when the controller started to watch.
     InitialList {
-        /// Which watch.
+        /// The number of the watch.
         source: u16,
         /// The object's version.
         resource_version: u64,
     },
-    /// The pass before failed, or asked to be repeated with back-off.
+    /// The previous pass failed, or asked for a requeue with back-off.
     Retry,
-    /// The pass before asked to come back after a time.
+    /// The previous pass asked for a requeue after a delay.
     Timer,
-    /// The key has become this replica's.
+    /// The key was handed over to this replica.
     HandOver,
 }
 
-/// Where the source stands in a packed cause; below it the kind.
+/// The position of the source in a packed cause; the kind is below it.
 const SOURCE_SHIFT: u32 = 16;
 
 impl Cause {
-    /// The cause of the keys that an event of a watch leads to.
+    /// The cause of keys that an event of a watch adds.
     pub(crate) fn of_event<K>(source: usize, event: &Event<K>) -> Self {
         let source = u16::try_from(source).unwrap_or(u16::MAX);
         let version = event.object().map_or("", |object| object.resource_version());
-        // Versions are opaque where they are no numbers.
+        // Versions may be opaque text.
         let resource_version = version.parse().unwrap_or(0);
         match event {
             Event::Added { in_initial_list: true, .. } => {
@@ -82,18 +82,17 @@ impl Cause {
         }
     }
 
-    /// The watch, where the cause is one's event.
+    /// The number of the watch, if the cause is an event.
     pub fn source(self) -> Option<u16> {
         self.seen().map(|(source, _)| source)
     }
 
-    /// The version of the object that the event was about, where the cause is an event and the
-    /// version is known.
+    /// The version of the event's object, if the cause is an event and the version is known.
     pub fn resource_version(self) -> Option<u64> {
         self.seen().map(|(_, version)| version).filter(|version| *version != 0)
     }
 
-    /// In one word, as a field of logs and spans: `created`, `initial-list`, `retry` …
+    /// One word, for logs and spans: `created`, `initial-list`, `retry` …
     pub fn as_str(self) -> &'static str {
         match self {
             Self::External => "external",
@@ -119,8 +118,8 @@ impl Cause {
         }
     }
 
-    /// The same in twelve bytes, as a queue carries it: the version; and the source above the kind.
-    /// No tag is `External` too, which gives way to whatever comes later.
+    /// The cause packed into twelve bytes for the queue: the version, and the source above the
+    /// kind. `External` has no tag, so any other cause replaces it.
     pub(crate) fn tag(self) -> Tag {
         let kind = match self {
             Self::External => 9,
@@ -137,7 +136,7 @@ impl Cause {
         Tag(version, u32::from(source) << SOURCE_SHIFT | kind)
     }
 
-    /// What a tag says; one of somebody else's reads as `External`.
+    /// The cause in a tag; a tag from elsewhere reads as `External`.
     pub(crate) fn of_tag(Tag(resource_version, bits): Tag) -> Self {
         let source = (bits >> SOURCE_SHIFT) as u16;
         match bits & 0xff {
@@ -165,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cause_comes_out_of_a_tag_as_it_went_in() {
+    fn every_cause_survives_packing_into_a_tag() {
         let (source, resource_version) = (u16::MAX, u64::MAX);
         let all = [
             Cause::External,

@@ -1,4 +1,4 @@
-//! How a pass began, and what came of it.
+//! The start and the outcome of a pass.
 
 use std::{fmt, time::Duration};
 
@@ -6,16 +6,16 @@ use tokio::time::Instant;
 
 use super::Cause;
 
-/// How much of an error's text is remembered, in bytes.
+/// How much of an error's text is recorded, in bytes.
 pub const ERROR_BYTES_MAX: usize = 512;
 
-/// The id of one pass, written as a version 4 UUID. Drawn from the manager's seed.
+/// The id of one pass, displayed as a version 4 UUID. Derived from the manager's seed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReconcileId(pub(crate) u128);
 
 impl ReconcileId {
-    /// The id of the pass of this number. Two rounds of SplitMix64, whose outputs are distinct for
-    /// distinct inputs.
+    /// The id of the pass with this number. Two rounds of SplitMix64, so ids of different numbers
+    /// differ.
     pub(crate) fn of(seed: u64, number: u64) -> Self {
         let high = split_mix(seed ^ split_mix(number));
         Self(u128::from(high) << 64 | u128::from(split_mix(high ^ number)))
@@ -44,7 +44,7 @@ impl fmt::Debug for ReconcileId {
     }
 }
 
-/// How a pass began: what its worker knows of it, and nothing that takes an allocation.
+/// What a worker knows when a pass starts. Needs no allocation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Began {
     pub(crate) at: Instant,
@@ -58,7 +58,7 @@ pub(crate) struct Began {
 
 #[cfg(test)]
 impl Began {
-    /// A pass that begins now, and of which nothing else is known.
+    /// A pass that starts now, with defaults.
     pub(crate) fn now(cause: Cause) -> Self {
         Self {
             at: Instant::now(),
@@ -72,31 +72,31 @@ impl Began {
     }
 }
 
-/// What came of a pass.
+/// The outcome of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PassOutcome {
-    /// It succeeded, and waits for a change.
+    /// It succeeded without a requeue.
     Success,
-    /// It succeeded, and comes back after this time.
+    /// It succeeded with a requeue after this time.
     RequeueAfter(Duration),
-    /// It succeeded, and comes back with back-off.
+    /// It succeeded with a requeue with back-off.
     Requeue,
-    /// It failed, and comes back with back-off: the error with its causes, cut after
+    /// It failed and is retried with back-off: the error with its causes, cut to
     /// [`ERROR_BYTES_MAX`].
     Error(Box<str>),
-    /// It failed for good: the error likewise.
+    /// It failed with a terminal error: the error, cut as above.
     Terminal(Box<str>),
-    /// It panicked: what the panic said, likewise.
+    /// It panicked: the message, cut as above.
     Panic(Box<str>),
-    /// It took too long, and was dropped.
+    /// It timed out and was dropped.
     Timeout,
-    /// It was dropped before it had ended: its controller was stopped without patience.
+    /// It was dropped before its end: its controller was stopped at once.
     Dropped,
 }
 
 impl PassOutcome {
-    /// In one word, as a field of spans; the first three and `error` as the `result` label of
+    /// One word, for spans. The first three and `error` are the values of the `result` label of
     /// controller-runtime's metrics.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl PassOutcome {
         !matches!(self, Self::Success | Self::RequeueAfter(_) | Self::Requeue)
     }
 
-    /// The error's text, where there is one.
+    /// The error's text, if any.
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Error(text) | Self::Terminal(text) | Self::Panic(text) => Some(text),
@@ -125,7 +125,7 @@ impl PassOutcome {
     }
 }
 
-/// As much of an error's text as is remembered.
+/// An error's text, cut to the recorded length.
 pub(crate) fn cut(mut text: String) -> Box<str> {
     if text.len() > ERROR_BYTES_MAX {
         text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));

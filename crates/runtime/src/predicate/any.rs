@@ -1,4 +1,4 @@
-//! Events whose type is forgotten.
+//! Untyped events.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use kube_core::Resource;
 use setpoint_informer::{Event, Key, Object};
 use setpoint_object::Skim;
 
-/// What a filter may ask of an object, whatever its type is.
+/// The properties of an object of any type that filters can use.
 pub trait Observed {
     /// Namespace and name.
     fn key(&self) -> &Key;
@@ -14,7 +14,7 @@ pub trait Observed {
     /// The uid.
     fn uid(&self) -> &str;
 
-    /// The version.
+    /// The resourceVersion.
     fn resource_version(&self) -> &str;
 
     /// The metadata, without decoding the object.
@@ -39,34 +39,34 @@ impl<K: Resource + 'static> Observed for Object<K> {
     }
 }
 
-/// An [`Event`] whose type is forgotten.
+/// An untyped [`Event`].
 #[non_exhaustive]
 pub enum AnyEvent<'a> {
-    /// The object is there and was not before.
+    /// The object is new to the handler.
     Added {
         /// The object.
         object: &'a dyn Observed,
-        /// Whether it was there when the handler began.
+        /// Whether it is in the handler's initial list.
         in_initial_list: bool,
     },
-    /// The object changed, or is told again.
+    /// The object changed or was resynced.
     Updated {
-        /// What it was before.
+        /// The old state.
         old: &'a dyn Observed,
-        /// What it is now.
+        /// The new state.
         new: &'a dyn Observed,
     },
-    /// The object is gone.
+    /// The object was deleted.
     Deleted {
         /// Its key.
         key: &'a Key,
-        /// Its last known state, if any is known.
+        /// Its last known state, if any.
         last_known: Option<&'a dyn Observed>,
     },
 }
 
 impl<'a> AnyEvent<'a> {
-    /// The same event, with its type forgotten.
+    /// The untyped form of an event.
     pub fn of<K: Resource + 'static>(event: &'a Event<K>) -> Self {
         match event {
             Event::Added { object, in_initial_list } => {
@@ -80,7 +80,7 @@ impl<'a> AnyEvent<'a> {
         }
     }
 
-    /// Which object this is about.
+    /// The key of the event's object.
     pub fn key(&self) -> &Key {
         match self {
             Self::Added { object, .. } => object.key(),

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use setpoint_informer::{CachePolicy, Record, ResourceType, Tombstone};
 
-/// An object with this in its metadata, as a cache holds it.
+/// An object with this metadata, as in a cache.
 fn object(metadata: Value, policy: CachePolicy) -> Object<ConfigMap> {
     let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}});
     object["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
@@ -14,7 +14,7 @@ fn object(metadata: Value, policy: CachePolicy) -> Object<ConfigMap> {
     Object::new(record, policy)
 }
 
-/// Which events pass: each kind of event, between an old and a new state that differ in one thing.
+/// The events that pass: each kind of event, between states that differ in one field.
 #[track_caller]
 fn check(predicate: Predicate<ConfigMap>, expect: Expect) {
     for policy in [CachePolicy::Compact, CachePolicy::Decoded] {
@@ -51,7 +51,7 @@ fn web() -> Predicate<ConfigMap> {
 }
 
 #[test]
-fn stock_predicates_pass_what_their_table_says() {
+fn predicates_agree_with_their_table() {
     check(
         Predicate::resource_version_changed(),
         expect!["added version generation labels annotations deleted missed"],
@@ -73,12 +73,12 @@ fn predicates_combine_and_prd_2_a_negation_drops_additions() {
         Predicate::generation_changed().and(Predicate::labels_changed()),
         expect!["added deleted missed"],
     );
-    // The classic mistake: what passes always is dropped always.
+    // The classic mistake: events that always pass are always dropped.
     check(Predicate::generation_changed().not(), expect!["resync version labels annotations"]);
 }
 
 #[test]
-fn second_of_two_is_asked_only_when_it_matters() {
+fn second_predicate_is_evaluated_only_if_needed() {
     let never = || Predicate::new(|_: &Event<ConfigMap>| panic!("asked"));
     check(
         Predicate::new(|_| true).or(never()),
@@ -88,7 +88,7 @@ fn second_of_two_is_asked_only_when_it_matters() {
 }
 
 #[test]
-fn functions_of_one_kind_of_event_leave_the_others_alone() {
+fn functions_of_one_kind_of_event_do_not_affect_the_others() {
     check(
         Predicate::added(|_, _| false),
         expect!["resync version generation labels annotations deleted missed"],
@@ -107,7 +107,7 @@ fn functions_of_one_kind_of_event_leave_the_others_alone() {
 }
 
 #[test]
-fn all_of_none_is_everything_and_any_of_none_is_nothing() {
+fn all_without_predicates_passes_everything_and_any_passes_nothing() {
     check(
         Predicate::all([]),
         expect!["added resync version generation labels annotations deleted missed"],
@@ -130,7 +130,7 @@ fn all_of_none_is_everything_and_any_of_none_is_nothing() {
 }
 
 #[test]
-fn prd_2_negations_drop_what_always_passes() {
+fn prd_2_negations_drop_events_that_always_pass() {
     for always in [
         Predicate::resource_version_changed(),
         Predicate::labels_changed(),
@@ -146,9 +146,9 @@ fn prd_2_negations_drop_what_always_passes() {
     }
 }
 
-/// A filter says of any type what its namesake says of a known one.
+/// An untyped predicate agrees with the typed one of the same name.
 #[test]
-fn filters_of_all_watches_pass_what_predicates_pass() {
+fn filters_of_all_watches_agree_with_predicates() {
     let of = Predicate::<ConfigMap>::of;
     check(
         of(Predicate::resource_version_changed()),

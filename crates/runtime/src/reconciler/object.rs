@@ -1,4 +1,4 @@
-//! A reconciler that gets the object first.
+//! Reconcilers that get the object instead of its key.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -7,18 +7,17 @@ use setpoint_informer::Cacheable;
 use super::{Action, BoxError, Reconciler};
 use crate::{context::Context, request::Request};
 
-/// Makes the world fit one object, as the cache has it: a [`Reconciler`] that need not look it up.
-/// Made one by [`for_object`].
+/// Reconciles one object as it is in the cache. [`for_object`] makes a [`Reconciler`] of it.
 ///
-/// Every `Fn(Arc<K>, Context) -> impl Future<Output = Result<Action, E>>` is one. What an object
-/// leaves behind when it is gone is for a [finalizer](crate::finalizer()) or for owner references:
-/// there is no call for an object that is not there any more.
+/// Every `Fn(Arc<K>, Context) -> impl Future<Output = Result<Action, E>>` is one. It is not called
+/// for an object that is gone. Use a [finalizer](crate::finalizer()) or owner references for
+/// cleanup.
 pub trait ObjectReconciler<K>: Send + Sync + 'static {
-    /// Why a pass failed.
+    /// The error of a failed pass.
     type Error: Into<BoxError>;
 
-    /// One pass over `object`, which may be older than the server's, and is nobody's to change:
-    /// clone what is to be written.
+    /// Reconciles `object`. The object may be older than the server's. It is shared and read-only:
+    /// clone it to write it.
     ///
     /// # Errors
     ///
@@ -53,9 +52,9 @@ pub struct ForObject<K: Cacheable, T> {
     reconciler: T,
 }
 
-/// A reconciler that gets the object from the cache and hands it to `reconciler`; a key without an
-/// object is a success, and calls nobody (RES-14). The controller is to be
-/// [`for_`](crate::ControllerBuilder::for_) the type, or to watch it.
+/// A reconciler that gets the object from the cache and passes it to `reconciler`. If the object is
+/// gone, the pass succeeds without a call (RES-14). The controller must be
+/// [`for_`](crate::ControllerBuilder::for_) the type, or watch it.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -78,7 +77,7 @@ where
     for_object_with(K::DynamicType::default(), reconciler)
 }
 
-/// [`for_object`] for a type known at run time.
+/// [`for_object`] for a type that is known at run time only.
 pub fn for_object_with<K: Cacheable, T: ObjectReconciler<K>>(
     dynamic_type: K::DynamicType,
     reconciler: T,

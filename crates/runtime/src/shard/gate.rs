@@ -1,28 +1,34 @@
-//! The gate before a sharded controller's workers.
+//! The gate of a sharded controller, and its membership.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use setpoint_object::time::Clock;
+use setpoint_workqueue::{AddOptions, WorkQueue};
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
 
-use super::state::State;
+use super::{Member, Sharded, member::Requeue, state::State};
 use crate::{
+    client::Client,
     fence::{Deadline, Fence, Fenced},
+    pass::Cause,
     request::RequestKey,
+    source::Sources,
 };
 
-/// How many keys that were another replica's are remembered, in case they become this one's.
+/// How many refused keys of other replicas are remembered, in case this replica becomes their
+/// owner.
 ///
-/// 65,536: with 1000 events a second, what comes within a minute. Of what is forgotten, a hand-over
-/// still finds what is in the caches.
+/// 65,536: the events of a minute, at 1000 a second. For older ones, a hand-over still finds the
+/// keys of cached objects.
 pub const REFUSED_KEYS_MAX: usize = 1 << 16;
 
-/// Says which keys this process may reconcile, at each pass anew, and remembers those that it
-/// refused.
+/// Decides at each pass whether this replica may reconcile the key, and remembers the refused keys.
 pub(crate) struct Gate<R> {
     state: Arc<State>,
-    /// How long they are of interest: a pass that a crashed owner did not come to is older than its
-    /// Lease by no more.
+    /// How long refused keys are remembered: at most so much older than its Lease is a pass that a
+    /// crashed owner missed.
     patience: Duration,
     keys: Mutex<VecDeque<(Instant, R)>>,
 }
@@ -32,7 +38,7 @@ impl<R: RequestKey> Gate<R> {
         Self { state, patience, keys: Mutex::default() }
     }
 
-    /// Whether a pass over `key` may begin now. A key that may not is left without a pass.
+    /// Starts a pass over `key` if permitted. Otherwise the key gets no pass here.
     pub(crate) fn enter(&self, key: &R) -> Option<GatePass> {
         let Some(number) = self.state.begin(&key.to_string()) else {
             self.note(key.clone());
@@ -54,7 +60,7 @@ impl<R: RequestKey> Gate<R> {
         keys.push_back((now, key));
     }
 
-    /// Takes out those that `is_wanted`.
+    /// Takes the remembered keys that match.
     pub(crate) fn take(&self, is_wanted: &dyn Fn(&R) -> bool) -> Vec<R> {
         let mut keys = self.keys.lock();
         let (wanted, rest) =
@@ -65,22 +71,22 @@ impl<R: RequestKey> Gate<R> {
     }
 }
 
-/// The leave to reconcile one key. Dropped when the pass has ended and all its requests have been
-/// answered or dropped, before the key may be handed out again.
+/// The permission to reconcile one key. Dropped when the pass has ended and all its requests have
+/// been answered or dropped, before the key may be handed out again.
 pub(crate) struct GatePass {
     _running: Running,
     deadline: Arc<Deadline>,
 }
 
 impl GatePass {
-    /// Waits until the pass is to be dropped where it is. Cancel safe.
+    /// Waits until the permission is revoked: the pass is to be dropped. Cancel safe.
     pub(crate) async fn revoked(&self) -> Fenced {
         self.deadline.passed().await;
         self.deadline.check().err().unwrap_or(Fenced::NotHeld)
     }
 }
 
-/// A pass that runs.
+/// A running pass.
 struct Running {
     state: Arc<State>,
     number: u64,
@@ -89,5 +95,55 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.state.end(self.number);
+    }
+}
+
+/// How many lease durations refused keys are remembered: one until a silent owner's Lease expires,
+/// and one until its keys have moved.
+const PATIENCE_LEASES: u32 = 2;
+
+/// The membership of a sharded controller.
+pub(crate) struct Attached<R> {
+    /// For its workers.
+    pub(crate) gate: Arc<Gate<R>>,
+    /// For its reconciler; fenced.
+    pub(crate) client: Client,
+    member: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl<R: RequestKey> Attached<R> {
+    /// Joins the group. Gained keys are queued from the sources' caches.
+    pub(crate) fn start(
+        sharded: Sharded,
+        (client, clock, seed): (&Client, Clock, u64),
+        sources: Arc<Sources<R>>,
+        queue: WorkQueue<R>,
+    ) -> Self {
+        let state = sharded.state.clone();
+        let patience = sharded.options.timings.lease * PATIENCE_LEASES;
+        let gate = Arc::new(Gate::new(state.clone(), patience));
+        let requeue: Requeue = Box::new({
+            let gate = gate.clone();
+            move |is_gained| {
+                let only = |key: &R| is_gained(&key.to_string());
+                sources.requeue(&only);
+                for key in gate.take(&only) {
+                    queue.add_with(key, AddOptions::default().tag(Cause::HandOver.tag()));
+                }
+            }
+        });
+        let member = Member::new(sharded, client.kube().clone(), clock, seed, requeue);
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(member.run(stop.clone()));
+        let client = client.fenced(state.deadline.clone());
+        Self { gate, client, member: tasks, stop }
+    }
+
+    /// Leaves the group, after the workers have ended.
+    pub(crate) async fn end(mut self) {
+        self.stop.cancel();
+        while self.member.join_next().await.is_some() {}
     }
 }

@@ -1,4 +1,4 @@
-//! One member's life: it joins, renews and publishes, removes the silent, and leaves.
+//! A member of a group: joins, renews and publishes, removes expired members, leaves.
 
 use std::sync::Arc;
 
@@ -13,11 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     MEMBERS_MAX, Sharded,
     options::ShardOptions,
-    promise::{Members, Promise},
+    ownership::Ownership,
+    promise::{Members, Promise, seed_of},
     roster::{Expired, Roster},
-    standing::Standing,
     state::State,
-    weight::seed_of,
 };
 use crate::{
     election::{Attempts, bounded, micro_time},
@@ -25,13 +24,13 @@ use crate::{
     fence::Fence,
 };
 
-/// The label by which the Leases of a group are found.
+/// The label that selects the Leases of a group.
 const GROUP_LABEL: &str = "shard.setpoint.dev/group";
 
-/// Queues the keys for which the function says so.
+/// Queues the keys that the function accepts.
 pub(crate) type Requeue = Box<dyn Fn(&dyn Fn(&str) -> bool) + Send>;
 
-/// A member of a group, to be run beside its controller's workers.
+/// A member of a group; runs beside its controller's workers.
 pub(crate) struct Member {
     // Helpers.
     api: Api<Lease>,
@@ -45,7 +44,7 @@ pub(crate) struct Member {
     namespace: String,
     me: Arc<str>,
     lease_name: String,
-    /// The watch has brought something.
+    /// Notified when the watch has news.
     changed: Arc<Notify>,
 
     // State.
@@ -54,31 +53,31 @@ pub(crate) struct Member {
     own: Option<Own>,
 }
 
-/// The Lease that this member holds.
+/// The Lease of this member.
 struct Own {
     lease: Lease,
     attempts: Attempts,
-    /// What was sent and may be in force, the one seen in the watch first. Never empty.
+    /// Published promises that may be in force, the one seen in the watch first. Never empty.
     promises: Vec<Promise>,
     /// The watch shows the first of them.
     is_seen: bool,
-    /// What is to be promised when no pass contradicts it any more.
+    /// The next promise, once no running pass contradicts it.
     next: Option<Members>,
 }
 
-/// Why a member stopped being one.
-enum Left {
-    /// It was told to.
+/// Why a member left the group.
+enum LeaveReason {
+    /// It was stopped.
     Stopped,
-    /// Its Lease is gone.
+    /// Its Lease was deleted.
     Removed,
 }
 
-/// Why a renewal did not succeed.
+/// Why a renewal failed.
 enum RenewError {
-    /// The Lease is gone, or somebody else's.
+    /// The Lease was deleted, or another process holds it.
     Removed,
-    /// It is worth trying again.
+    /// Worth a retry.
     Failed(BoxError),
 }
 
@@ -89,7 +88,7 @@ impl<E: Into<BoxError>> From<E> for RenewError {
 }
 
 impl Member {
-    /// A member that asks through a client which is not fenced by it.
+    /// A member whose client is not fenced by its own membership.
     pub(crate) fn new(
         sharded: Sharded,
         client: kube_client::Client,
@@ -101,7 +100,7 @@ impl Member {
         let source = ClientSource::namespaced::<Lease>(client.clone(), &namespace)
             .labels(format!("{GROUP_LABEL}={}", options.group));
         let (informer, informer_worker) = SharedInformer::builder(source)
-            // A group that is not watched stands still: it is asked again soon.
+            // Without its watch a member makes no progress: short back-off.
             .backoff(options.timings.retry / 8, options.timings.retry)
             .seed(seed)
             .build();
@@ -122,9 +121,9 @@ impl Member {
         }
     }
 
-    /// Takes part until `stop`, which is to be cancelled when the controller's workers have ended;
-    /// then leaves, so that others take over at once. Dropping the future leaves the Lease to
-    /// expire.
+    /// Participates until `stop`, which must be cancelled after the controller's workers have
+    /// ended; then leaves, so that others take over at once. Dropping the future leaves the Lease
+    /// to expire.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
         let end = CancellationToken::new();
@@ -133,7 +132,7 @@ impl Member {
             tasks.spawn(worker.run(end.clone()));
         }
         let changed = self.changed.clone();
-        // One bit is enough: what there is is read from the cache.
+        // A notification is enough: the Leases are read from the cache.
         let told = self.informer.add_handler(
             move |_| changed.notify_one(),
             HandlerOptions::default().queue_max(MEMBERS_MAX),
@@ -149,12 +148,12 @@ impl Member {
         }
         while self.join(&stop).await {
             match self.stay(&stop).await {
-                Left::Stopped => return self.leave().await,
-                Left::Removed => {
-                    tracing::warn!(group = self.options.group, identity = %self.me, "this replica's lease is gone: it joins anew");
+                LeaveReason::Stopped => return self.leave().await,
+                LeaveReason::Removed => {
+                    tracing::warn!(group = self.options.group, identity = %self.me, "this replica's lease is gone: it joins again");
                     self.withdraw();
-                    // What runs was begun under the Lease that is gone, and is not to go on under
-                    // the next one.
+                    // Running passes began under the deleted Lease and must end before the next
+                    // one.
                     while self.state.runs_any() && !stop.is_cancelled() {
                         tokio::select! {
                             () = stop.cancelled() => {}
@@ -166,16 +165,16 @@ impl Member {
         }
     }
 
-    /// Owns nothing any more.
+    /// Gives up all keys.
     fn withdraw(&mut self) {
         self.state.deadline.close();
         self.state.await_ends(true);
-        self.state.set(Standing::default());
+        self.state.set(Ownership::default());
         self.state.members.send_replace(Vec::new());
         self.own = None;
     }
 
-    /// Creates this member's Lease, which promises to run nothing. False when stopped before.
+    /// Creates this member's Lease, with a promise to run nothing. Returns false if stopped first.
     async fn join(&mut self, stop: &CancellationToken) -> bool {
         let mut attempts = Attempts::default();
         while !stop.is_cancelled() {
@@ -183,8 +182,8 @@ impl Member {
             if self.roster.len() < MEMBERS_MAX {
                 match self.create(&mut attempts).await {
                     Ok(true) => return true,
-                    // Another process's, of the same identity. If it stays silent, it is removed as
-                    // any other.
+                    // The Lease of another process with the same identity. If it is silent, it
+                    // expires as any other.
                     Ok(false) => {}
                     Err(error) => {
                         tracing::warn!(
@@ -230,7 +229,7 @@ impl Member {
         let (lease, is_answered) = match created {
             Ok(lease) => (lease, true),
             Err(error) => {
-                // An earlier try may have been done, its answer lost.
+                // An earlier try may have succeeded without its answer.
                 let found = bounded(within, self.api.get_opt(&self.lease_name)).await?;
                 match found {
                     Some(lease) if attempts.contains(&lease.spec.clone().unwrap_or_default()) => {
@@ -255,8 +254,8 @@ impl Member {
         Ok(true)
     }
 
-    /// Renews, acknowledges who comes and goes, and removes who is silent.
-    async fn stay(&mut self, stop: &CancellationToken) -> Left {
+    /// Renews, acknowledges changes of members, and removes expired ones.
+    async fn stay(&mut self, stop: &CancellationToken) -> LeaveReason {
         let mut renewal = Instant::now();
         if self.state.deadline.check().is_ok() {
             renewal += self.options.timings.retry;
@@ -271,14 +270,13 @@ impl Member {
                 renewal = Instant::now() + self.options.timings.retry;
                 let renewed = tokio::select! {
                     biased;
-                    // What is on its way is remembered by nobody, but the Lease is deleted whatever
-                    // it says.
-                    () = stop.cancelled() => return Left::Stopped,
+                    // Drops a pending renewal: the Lease will be deleted in any case.
+                    () = stop.cancelled() => return LeaveReason::Stopped,
                     renewed = self.renew() => renewed,
                 };
                 match renewed {
                     Ok(()) => {}
-                    Err(RenewError::Removed) => return Left::Removed,
+                    Err(RenewError::Removed) => return LeaveReason::Removed,
                     Err(RenewError::Failed(error)) => {
                         tracing::warn!(
                             group = self.options.group,
@@ -293,8 +291,8 @@ impl Member {
             let wake = self.roster.next_expiry().map_or(renewal, |expiry| expiry.min(renewal));
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return Left::Stopped,
-                // Cancel safe, as the next: the wake-up of a dropped wait goes to the next one.
+                () = stop.cancelled() => return LeaveReason::Stopped,
+                // Cancel safe, as the next: a dropped wait passes its wake-up on.
                 () = self.changed.notified() => {}
                 () = self.state.ended.notified() => {}
                 () = tokio::time::sleep_until(wake) => {}
@@ -302,11 +300,11 @@ impl Member {
         }
     }
 
-    /// Takes in what the watch shows, and what may be run by that.
+    /// Reads the members from the watch, and updates what may run.
     fn look(&mut self) {
         let Ok(leases) = self.informer.lister().list(&Selector::everything()) else {
-            // A Lease that cannot be read may say anything.
-            self.state.set(Standing::default());
+            // A Lease that cannot be parsed may promise anything.
+            self.state.set(Ownership::default());
             return;
         };
         let own = self.own.as_ref().map(|own| (&own.lease.metadata.name, &own.lease.metadata.uid));
@@ -315,7 +313,8 @@ impl Member {
         let shown = leases.iter().find(|lease| is_own(lease)).and_then(|lease| Promise::of(lease));
         let Some(own) = &mut self.own else { return };
 
-        // The watch never goes back, so what it shows is in force or was; what came before is over.
+        // The watch never goes back: the shown promise is or was in force, and earlier ones are
+        // over.
         let shown = shown.map(|promise| promise.number);
         if let Some(at) = own.promises.iter().position(|promise| Some(promise.number) == shown) {
             own.promises.drain(..at);
@@ -325,37 +324,37 @@ impl Member {
         }
         let names = self.roster.holders().chain([self.me.clone()]);
         let members = Members::of(names);
-        // One at a time: the next is begun when the last has been seen.
+        // One at a time: the next promise starts when the last has been seen.
         if own.is_seen && own.promises.len() == 1 {
             own.next = (own.promises[0].members != members).then_some(members);
         }
         self.stand();
     }
 
-    /// Lets begin what may begin, and queues what was gained.
+    /// Updates what may run, and queues gained keys.
     fn stand(&mut self) {
         let Some(own) = &self.own else { return };
         self.state.await_ends(own.next.is_some());
-        let standing = if own.is_seen {
+        let ownership = if own.is_seen {
             let sent = own.promises.iter().map(|promise| promise.members.clone());
             let all = sent.chain(own.next.clone()).collect();
-            Standing::new(self.me.clone(), all, self.roster.claims())
+            Ownership::new(self.me.clone(), all, self.roster.claims())
         } else {
-            Standing::default()
+            Ownership::default()
         };
-        let before = self.state.standing();
-        if *before == standing {
+        let before = self.state.ownership();
+        if *before == ownership {
             return;
         }
-        let gains = standing.may_gain_on(&before);
-        let before = self.state.set(standing);
+        let gains = ownership.may_gain_on(&before);
+        let before = self.state.set(ownership);
         if gains {
-            let now = self.state.standing();
+            let now = self.state.ownership();
             (self.requeue)(&|key| now.owns(key) && !before.owns(key));
         }
     }
 
-    /// Makes the next promise the one to be sent, if no pass contradicts it any more.
+    /// Makes the next promise the one to publish, if no running pass contradicts it.
     fn prepare(&mut self) -> bool {
         let Some(own) = &mut self.own else { return false };
         let Some(next) = &own.next else { return false };
@@ -370,13 +369,13 @@ impl Member {
         true
     }
 
-    /// Whether the watch shows that this member's Lease is gone, after it had shown it.
+    /// Whether the watch has shown this member's Lease, and then its deletion.
     fn has_lost_lease(&self) -> bool {
         self.own.as_ref().is_some_and(|own| !own.is_seen && own.promises[0].number > 0)
     }
 
-    /// One renewal, with the last promise: an update without reading first, and if that fails a
-    /// read and another one (LE-12).
+    /// One renewal with the last promise: updates the last seen version; if that fails, reads and
+    /// updates again (LE-12).
     async fn renew(&mut self) -> Result<(), RenewError> {
         if let Err(error) = self.update().await {
             let within = self.options.timings.request_timeout();
@@ -394,7 +393,7 @@ impl Member {
             self.update().await?;
         }
         if self.state.take_missed() {
-            let now = self.state.standing();
+            let now = self.state.ownership();
             (self.requeue)(&|key| now.owns(key));
         }
         Ok(())
@@ -417,13 +416,13 @@ impl Member {
         let params = PostParams::default();
         own.lease = bounded(within, self.api.replace(&self.lease_name, &params, &lease)).await?;
         own.attempts.clear();
-        // The Lease was there all the time, so nobody has had this member's keys, also if the
+        // The Lease existed throughout, so no other member had this member's keys, even if the
         // deadline had passed.
         self.state.deadline.open(sent, self.options.timings.renew);
         Ok(())
     }
 
-    /// Removes a Lease that has not changed for its duration: the version that was seen, or none.
+    /// Deletes an expired Lease at the version that was seen.
     async fn remove_expired(&mut self) {
         let retry = self.options.timings.retry;
         let Some(Expired { name, uid, resource_version }) = self.roster.take_expired(retry) else {
@@ -448,7 +447,7 @@ impl Member {
         }
     }
 
-    /// Deletes this member's Lease: nothing runs any more.
+    /// Deletes this member's Lease. No pass runs any more.
     async fn leave(&mut self) {
         let Some(own) = self.own.take() else { return };
         self.withdraw();
@@ -480,7 +479,7 @@ impl Member {
     }
 }
 
-/// Whether the answer says that there is no such Lease.
+/// Whether the answer says that the Lease does not exist.
 fn is_gone(error: &KubeError) -> bool {
     matches!(error, KubeError::Api(status) if status.code == 404 || status.code == 409)
 }

@@ -1,4 +1,4 @@
-//! What may be chosen about a sharded controller.
+//! Options of a sharded controller.
 
 use std::{fmt, sync::Arc};
 
@@ -8,42 +8,40 @@ use crate::{
     fence::SuspendClock,
 };
 
-/// How many replicas share a controller at most. One that comes when there are so many waits for
-/// another to go.
+/// How many replicas can share a controller. An additional one waits until another leaves.
 ///
-/// 64: a promise then takes at most 9 kB on a Lease, and each Lease's renewals are told to each
+/// 64: a promise then takes at most 9 kB on a Lease, and each renewal of a Lease is sent to every
 /// member.
 pub const MEMBERS_MAX: usize = 64;
 
-/// How long an identity may be, in bytes.
+/// The longest identity, in bytes.
 pub(super) const IDENTITY_BYTES_MAX: usize = 128;
 
-/// How long a group's name may be, in bytes: it is a label's value, and with 17 more the name of a
-/// Lease.
+/// The longest name of a group, in bytes: a label's value, and with 17 more the name of a Lease.
 const GROUP_BYTES_MAX: usize = 46;
 
-/// Which group a replica joins, and as whom.
+/// The group of a replica, and its identity.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ShardOptions {
     /// The group: all replicas of one controller. A DNS label of at most 46 bytes.
     pub group: String,
-    /// Who joins: this process's alone, at most 128 bytes. See
+    /// The identity of this replica; unique, at most 128 bytes. See
     /// [`machine_identity`](crate::election::machine_identity).
     ///
-    /// It decides which keys the replica wins. One that is kept over restarts keeps its keys, but
-    /// waits for its former self's Lease to expire, unless that left cleanly.
+    /// It determines which keys the replica wins. With a stable identity, a restarted replica keeps
+    /// its keys. But it waits for its previous Lease to expire, unless it left cleanly.
     pub identity: String,
     /// The Leases' namespace. Default: the pod's.
     pub namespace: Option<String>,
-    /// The spans of each member's Lease. Default: 15 s, 10 s, 2 s.
+    /// The durations of each member's Lease. Default: 15 s, 10 s, 2 s.
     pub timings: Timings,
-    /// A clock that goes on while the machine is suspended. Default: none.
+    /// A clock that also counts suspended time. Default: none.
     pub suspend_clock: Option<SuspendClock>,
 }
 
 impl ShardOptions {
-    /// The defaults, for a replica of this identity in this group.
+    /// The defaults, for this group and identity.
     pub fn new(group: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             group: group.into(),
@@ -73,7 +71,7 @@ impl ShardOptions {
     }
 }
 
-/// One replica's membership in a group; for
+/// A replica's membership in a group; for
 /// [`ControllerBuilder::sharded`](crate::ControllerBuilder::sharded).
 pub struct Sharded {
     pub(super) options: ShardOptions,
@@ -82,12 +80,12 @@ pub struct Sharded {
 }
 
 impl Sharded {
-    /// A membership. Nothing is asked before the controller runs.
+    /// A membership. Sends no request before the controller runs.
     ///
     /// # Errors
     ///
-    /// The group or the identity suits no Lease, the spans break LE-1, or no namespace is given
-    /// where there is no pod's.
+    /// The group or the identity is invalid in a Lease, the durations violate LE-1, or no namespace
+    /// is given and this process runs in no pod.
     pub fn new(options: ShardOptions) -> Result<Self, OptionsError> {
         options.timings.validate()?;
         let is_label = |text: &str| {
@@ -111,7 +109,7 @@ impl Sharded {
         Ok(Self { options, namespace, state })
     }
 
-    /// A view of the membership that outlives the controller.
+    /// A view of the membership; outlives the controller.
     pub fn view(&self) -> ShardView {
         ShardView { state: self.state.clone() }
     }

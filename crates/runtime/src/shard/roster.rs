@@ -1,11 +1,11 @@
-//! The other Leases of the group: what they claim, and which have been silent for too long.
+//! The other Leases of a group: their claims, and which have expired.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::claim::Claim;
+use super::ownership::Claim;
 use crate::election::holder;
 
 /// The other Leases, by name.
@@ -21,11 +21,11 @@ struct Other {
     duration: Duration,
     /// When it was last seen to change, on this process's clock: LE-10.
     changed: Instant,
-    /// Not to be tried to remove before.
+    /// No removal is tried before.
     patience: Instant,
 }
 
-/// A Lease that may be removed if it is still this version.
+/// A Lease to delete, if it is still at this version.
 #[derive(Debug, Clone)]
 pub(super) struct Expired {
     pub(super) name: String,
@@ -34,7 +34,7 @@ pub(super) struct Expired {
 }
 
 impl Roster {
-    /// Takes what the watch shows now.
+    /// Updates from the watch.
     pub(super) fn update<'a>(&mut self, leases: impl Iterator<Item = &'a Lease>) {
         let now = Instant::now();
         let mut before = std::mem::take(&mut self.0);
@@ -72,12 +72,12 @@ impl Roster {
         self.0.values().map(|other| other.claim.clone()).collect()
     }
 
-    /// When the next Lease is to be removed.
+    /// When the next Lease expires.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.0.values().map(Other::due).min()
     }
 
-    /// One Lease that is to be removed now; it is not given again for `pause`.
+    /// A Lease that has expired; it is not returned again for `pause`.
     pub(super) fn take_expired(&mut self, pause: Duration) -> Option<Expired> {
         let now = Instant::now();
         let (name, other) = self.0.iter_mut().find(|(_, other)| other.due() <= now)?;
@@ -96,7 +96,7 @@ impl Other {
     }
 }
 
-/// How long a Lease holds unchanged. One that does not say, holds as long as one may.
+/// The duration of a Lease. One without a duration has the longest possible.
 fn duration(lease: &Lease) -> Duration {
     let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
     Duration::from_secs(seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(u64::from(u16::MAX)))

@@ -1,4 +1,4 @@
-//! What a member and its controller's workers share.
+//! The state that a member shares with its controller's workers.
 
 use std::{
     fmt,
@@ -12,25 +12,25 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::{promise::Members, standing::Standing};
+use super::{ownership::Ownership, promise::Members};
 use crate::fence::{Deadline, Fence, SuspendClock};
 
-/// Whether passes may begin, and which run.
+/// Whether passes may begin, and the running ones.
 pub(crate) struct State {
     pub(super) deadline: Arc<Deadline>,
     inner: Mutex<Inner>,
-    /// A pass has ended, while somebody waits for that.
+    /// Notified when a pass has ended, while `is_awaited`.
     pub(super) ended: Notify,
     is_awaited: AtomicBool,
     /// A key was refused because the deadline had passed.
     is_missed: AtomicBool,
-    /// The members as last acknowledged: for views.
+    /// The acknowledged members, for views.
     pub(super) members: watch::Sender<Vec<Arc<str>>>,
 }
 
 #[derive(Default)]
 struct Inner {
-    standing: Arc<Standing>,
+    ownership: Arc<Ownership>,
     running: HashMap<u64, Arc<str>>,
     next: u64,
 }
@@ -47,54 +47,53 @@ impl State {
         }
     }
 
-    pub(super) fn standing(&self) -> Arc<Standing> {
-        self.inner.lock().standing.clone()
+    pub(super) fn ownership(&self) -> Arc<Ownership> {
+        self.inner.lock().ownership.clone()
     }
 
-    /// Begins a pass over a key, if it may be. The number is to be given back when the pass has
-    /// ended.
+    /// Starts a pass over a key if permitted. Pass the returned number to [`end`](Self::end).
     pub(super) fn begin(&self, key: &str) -> Option<u64> {
         if self.deadline.check().is_err() {
             self.is_missed.store(true, Ordering::Relaxed);
             return None;
         }
-        let mut standing = self.standing();
+        let mut ownership = self.ownership();
         loop {
-            // Decided without the lock, and again if it was decided by what is over.
-            if !standing.owns(key) {
+            // Decided without the lock; decided again if the ownership changed meanwhile.
+            if !ownership.owns(key) {
                 return None;
             }
             let mut inner = self.inner.lock();
-            if Arc::ptr_eq(&inner.standing, &standing) {
+            if Arc::ptr_eq(&inner.ownership, &ownership) {
                 let number = inner.next;
                 inner.next += 1;
                 inner.running.insert(number, key.into());
                 return Some(number);
             }
-            standing = inner.standing.clone();
+            ownership = inner.ownership.clone();
         }
     }
 
     pub(super) fn end(&self, number: u64) {
         self.inner.lock().running.remove(&number);
-        // Who awaits an end says so before it looks whether passes run, under the lock: so either
-        // it saw none, or is seen here.
+        // The waiter sets `is_awaited` before it checks, under the lock, whether passes run. So
+        // either it saw this pass ended, or it is notified here.
         if self.is_awaited.load(Ordering::Relaxed) {
             self.ended.notify_one();
         }
     }
 
-    /// Whether ends of passes are to be told from now on.
+    /// Turns notifications of ended passes on or off.
     pub(super) fn await_ends(&self, is_awaited: bool) {
         self.is_awaited.store(is_awaited, Ordering::Relaxed);
     }
 
-    /// Changes what may begin from now on; gives what was before.
-    pub(super) fn set(&self, standing: Standing) -> Arc<Standing> {
-        std::mem::replace(&mut self.inner.lock().standing, Arc::new(standing))
+    /// Replaces the ownership; returns the previous one.
+    pub(super) fn set(&self, ownership: Ownership) -> Arc<Ownership> {
+        std::mem::replace(&mut self.inner.lock().ownership, Arc::new(ownership))
     }
 
-    /// Whether a pass runs over a key that `me` does not win among these.
+    /// Whether a pass runs over a key that `me` does not win among these members.
     pub(super) fn runs_others(&self, me: &Arc<str>, members: &Members) -> bool {
         let inner = self.inner.lock();
         inner.running.values().any(|key| members.winner(key) != Some(me))
@@ -105,43 +104,45 @@ impl State {
         !self.inner.lock().running.is_empty()
     }
 
-    /// Whether keys were refused because the deadline had passed, since this was last asked.
+    /// Whether keys were refused since the last call because the deadline had passed.
     pub(super) fn take_missed(&self) -> bool {
         self.is_missed.swap(false, Ordering::Relaxed)
     }
 }
 
-/// A view of one replica's membership: for probes, metrics and tests. Cheap to clone; outlives the
-/// controller.
+/// A view of a replica's membership: for health checks, metrics and tests. Cheap to clone; outlives
+/// the controller.
 #[derive(Clone)]
 pub struct ShardView {
     pub(super) state: Arc<State>,
 }
 
 impl ShardView {
-    /// Whether a pass over this key may begin here now; the key as it displays.
+    /// Whether a pass over this key may begin here now. Takes the key's `Display` text.
     pub fn owns(&self, key: &str) -> bool {
-        self.state.deadline.check().is_ok() && self.state.standing().owns(key)
+        self.state.deadline.check().is_ok() && self.state.ownership().owns(key)
     }
 
-    /// The members that this replica has acknowledged last, sorted; none while it is none itself.
+    /// The members that this replica last acknowledged, sorted; empty while it is not a member.
     pub fn members(&self) -> Vec<Arc<str>> {
         self.state.members.borrow().clone()
     }
 
-    /// The members, to be told of changes.
+    /// The members, as a channel to watch for changes.
     pub fn watch(&self) -> watch::Receiver<Vec<Arc<str>>> {
         self.state.members.subscribe()
     }
 
-    /// Whether this replica knows of nothing that is still changing hands: it has acknowledged the
-    /// members that it sees, and their promises leave it what it wins.
+    /// Whether no keys are moving from or to this replica: it has acknowledged the members that it
+    /// sees, and no other promise claims the keys it wins.
     pub fn is_settled(&self) -> bool {
-        let standing = self.state.standing();
-        self.state.deadline.check().is_ok() && standing.own.len() == 1 && standing.claims.is_empty()
+        let ownership = self.state.ownership();
+        self.state.deadline.check().is_ok()
+            && ownership.own.len() == 1
+            && ownership.claims.is_empty()
     }
 
-    /// Lets writes pass while the replica's Lease is held.
+    /// A fence that lets writes pass while the replica's Lease is held.
     pub fn fence(&self) -> Arc<dyn Fence> {
         self.state.deadline.clone()
     }

@@ -1,4 +1,4 @@
-//! One watched type at work: its informers, what of its events counts, and which keys they concern.
+//! The feed of one watched type: its informers, its filters, and its handler.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use setpoint_workqueue::WorkQueue;
 
 use super::{
     Enqueue, EventHandler, IndexRefused, Retries,
-    enqueue::priority_of,
+    handler::priority_of,
     retry::{PanicStatus, Panics},
 };
 use crate::{
@@ -23,71 +23,70 @@ use crate::{
     request::RequestKey,
 };
 
-/// Where a feed adds its keys.
+/// Where a feed adds its keys, and how.
 pub(crate) struct Target<R> {
     pub(crate) queue: WorkQueue<R>,
-    /// The priority of what is not urgent.
+    /// The low priority.
     pub(crate) low_priority: i32,
-    /// Which of the controller's watches it is, in the order of their declaration.
+    /// The number of the watch, in the order of declaration.
     pub(crate) source: usize,
-    /// Where to add events whose handler panicked.
+    /// Where to queue events whose handler panicked.
     pub(crate) retries: Retries,
 }
 
-/// A watched type that knows its informers; whatever its type is.
+/// A watched type with its informers, type-erased.
 pub(crate) trait Feed<R>: Send + Sync {
     /// The watched resource.
     fn resource(&self) -> String;
 
-    /// How each of its informers does: one at least.
+    /// The status of each of its informers; at least one.
     fn statuses(&self) -> Vec<MemberStatus>;
 
-    /// Waits until one of its informers has ended.
+    /// Waits until one of its informers has stopped.
     fn stopped(&self) -> BoxFuture<'static, ()>;
 
-    /// Waits until its cache shows what was written to a namespace. `None` if it does, or never
+    /// Waits until its cache shows the writes to a namespace. `None` if it does already, or never
     /// will: it caches other namespaces or other objects, or it has stopped.
-    fn unshown(&self, namespace: &str, writes: &Writes) -> Option<BoxFuture<'static, ()>>;
+    fn await_writes(&self, namespace: &str, writes: &Writes) -> Option<BoxFuture<'static, ()>>;
 
-    /// Whether it watches another cluster than the manager's own, whose versions are not
-    /// comparable.
+    /// Whether it watches another cluster than the manager's own. Versions are not comparable then.
     fn is_elsewhere(&self) -> bool;
 
-    /// The cached objects that have one of these versions.
+    /// The cached objects at these versions.
     fn find_seen(&self, versions: &BTreeSet<u64>) -> BTreeMap<u64, Seen>;
 
-    /// Begins to add keys.
+    /// Starts to add keys.
     fn start(&self, target: Target<R>) -> Result<CacheRegistration, Stopped>;
 
-    /// Handles the events of an object again whose handler panicked.
+    /// Handles the stored events of an object again whose handler panicked.
     fn retry(&self, target: &Target<R>, key: &Key);
 
-    /// How often functions of the user panicked, and what became of it.
+    /// The panics of user functions, and the events they affected.
     fn panics(&self) -> PanicStatus;
 
-    /// Adds the keys of everything that is cached, as far as `only` wants them.
+    /// Adds the keys of all cached objects, filtered by `only`.
     fn requeue(&self, target: &Target<R>, only: &dyn Fn(&R) -> bool);
 }
 
-/// A watched type that does not know its informer yet.
+/// A watched type without an informer yet.
 pub(crate) type Unbound<R> =
     Box<dyn FnOnce(Binding<'_>) -> Result<Arc<dyn Feed<R>>, IndexRefused> + Send>;
 
-/// What makes a feed of a watch.
+/// What a watch needs to become a feed.
 pub(crate) struct Binding<'a> {
-    /// The manager's, over the cache that the watch is of.
+    /// The manager's client, over the cache of the watch.
     pub(crate) client: &'a Client,
     pub(crate) hold: Hold,
-    /// The controller's, beside the watch's own.
+    /// The controller's filters, besides the watch's own.
     pub(crate) filters: Arc<[Predicate]>,
 }
 
-/// For how long a watch needs its type cached.
+/// How long a watch keeps its type cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// For as long as the cache lives.
+    /// As long as the cache lives.
     Pinned,
-    /// For as long as the watch lives.
+    /// As long as the watch lives.
     Leased,
 }
 
@@ -95,12 +94,12 @@ pub(crate) enum Hold {
 pub(super) struct WatchFeed<K: Cacheable, R> {
     pub(super) informer: CacheInformer<K>,
     pub(super) is_elsewhere: bool,
-    /// What keeps the type cached, where that is this watch's to do.
+    /// Keeps the type cached, if the watch is leased.
     pub(super) _lease: Option<CacheLease<K>>,
     pub(super) rule: Arc<Rule<K, R>>,
 }
 
-/// Which events count, and for whom.
+/// Filters and handles the events of a watch.
 pub(super) struct Rule<K, R> {
     pub(super) predicates: Vec<Predicate<K>>,
     pub(super) filters: Arc<[Predicate]>,
@@ -109,14 +108,14 @@ pub(super) struct Rule<K, R> {
 }
 
 impl<K: Cacheable, R: RequestKey> Rule<K, R> {
-    /// Adds the keys of an event; one whose handler panics is kept, to be handled again.
+    /// Adds the keys of an event. If its handler panics, the event is stored for a retry.
     fn apply(&self, event: Event<K>, keys: &Enqueue<'_, R>, target: &Target<R>) {
         let admits = || {
             let seen = SeenEvent::of(&event);
             self.predicates.iter().all(|predicate| predicate.admits_seen(&seen))
                 && self.filters.iter().all(|filter| filter.admits_seen(&seen))
         };
-        // What a predicate cannot tell of passes.
+        // If a predicate panics, the event passes.
         if self.panics.catch("a predicate or filter", event.key(), admits).unwrap_or(true) {
             self.handle(event, keys, target);
         }
@@ -147,7 +146,7 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         async move { informer.stopped().await }.boxed()
     }
 
-    fn unshown(&self, namespace: &str, writes: &Writes) -> Option<BoxFuture<'static, ()>> {
+    fn await_writes(&self, namespace: &str, writes: &Writes) -> Option<BoxFuture<'static, ()>> {
         let informer = self.informer.of_namespace(namespace).ok()?;
         let (selection, lister) = (informer.selection(), informer.lister());
         let is_other = selection.namespace.as_deref().is_some_and(|of| of != namespace);
@@ -164,7 +163,7 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
             return None;
         }
         let shown = async move {
-            // A cache that stops, or whose versions have no order, shows it never.
+            // A cache that stops, or whose versions are not ordered, will never show it.
             _ = lister.at_least(&version.to_string()).await;
         };
         Some(shown.boxed())
@@ -193,7 +192,7 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         let keys = Enqueue::new(&target.queue, target.low_priority, Cause::HandOver, Some(only));
         for lister in self.informer.lister().listers() {
             for object in lister.snapshot().iter() {
-                // As a handler that begins now would be told.
+                // As for the initial list of a new handler.
                 let event = Event::Added { object, in_initial_list: true };
                 self.rule.apply(event, &keys, target);
             }

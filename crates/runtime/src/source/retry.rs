@@ -1,4 +1,4 @@
-//! Events whose handler panicked, to be handled again.
+//! Retries of events whose handler panicked.
 
 use std::{
     any::Any,
@@ -14,17 +14,17 @@ use setpoint_workqueue::{Exponential, WorkQueue};
 
 use crate::error::panic_message;
 
-/// How many objects of a watch may have events that wait to be handled again.
+/// How many objects of a watch may have events that wait for a retry.
 ///
-/// 4096: a function that panics for more than that panics for all, and its program is to be mended.
-/// The event of one more object is dropped, which is logged and counted.
+/// 4096: a function that panics more often fails for all objects and must be fixed. The event of
+/// one more object is dropped, logged and counted.
 pub const RETRIED_OBJECTS_MAX: usize = 4096;
 
-/// The first and the longest wait of an event whose handler panicked. 1 s, as client-go waits after
-/// a panic; 1000 s, as a key whose passes fail.
+/// The first and the longest back-off of an event whose handler panicked. 1 s, as client-go waits
+/// after a panic; 1000 s, as a key whose passes fail.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1000));
 
-/// Which events are to be handled again: the number of a watch, and the key of an object.
+/// A queue of events to retry: the number of a watch, and the key of an object.
 pub(crate) type Retries = WorkQueue<(usize, Key)>;
 
 pub(super) fn retries() -> Retries {
@@ -35,17 +35,17 @@ pub(super) fn retries() -> Retries {
     }
 }
 
-/// The panics of one watch's functions, and what became of them.
+/// The panics of one watch's functions, and the events to retry.
 #[derive(Debug)]
 pub(super) struct Panics<K> {
     n: AtomicU64,
     n_lost: AtomicU64,
     last: Mutex<Option<String>>,
-    /// Events by object, at most two each: a deletion, and what came after it.
+    /// Events by object, at most two each: a deletion, and the latest event after it.
     waiting: Mutex<BTreeMap<Key, Vec<Event<K>>>>,
 }
 
-/// What there is to see of [`Panics`].
+/// A snapshot of [`Panics`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PanicStatus {
     pub(crate) n: u64,
@@ -62,7 +62,7 @@ impl<K> Default for Panics<K> {
 }
 
 impl<K> Panics<K> {
-    /// Runs a function of the user; `None` if it panicked, which is counted and logged.
+    /// Runs a user function. A panic is counted and logged, and returns `None`.
     pub(super) fn catch<T>(&self, what: &str, key: &Key, f: impl FnOnce() -> T) -> Option<T> {
         catch_unwind(AssertUnwindSafe(f)).map_err(|panic| self.note(what, key, &*panic)).ok()
     }
@@ -74,7 +74,7 @@ impl<K> Panics<K> {
         *self.last.lock() = Some(format!("{what} panicked for {key}: {said}"));
     }
 
-    /// Keeps an event to be handled again. Says whether there was room.
+    /// Stores an event for a retry. Returns false if there is no room.
     pub(super) fn keep(&self, event: Event<K>) -> bool {
         let key = event.key().clone();
         let mut waiting = self.waiting.lock();
@@ -88,7 +88,7 @@ impl<K> Panics<K> {
         true
     }
 
-    /// The events of an object that wait.
+    /// Takes the stored events of an object.
     pub(super) fn take(&self, key: &Key) -> Vec<Event<K>> {
         self.waiting.lock().remove(key).unwrap_or_default()
     }
@@ -103,8 +103,8 @@ impl<K> Panics<K> {
     }
 }
 
-/// Adds an event of an object to those that wait, as a handler's queue does; but what came and went
-/// is still told of.
+/// Merges an event into the stored ones of its object, as a handler's queue does, but keeps a
+/// deletion that is followed by a new object.
 fn merge<K>(waiting: &mut Vec<Event<K>>, event: Event<K>) {
     let event = match (waiting.pop(), event) {
         (None, event) => event,
@@ -115,7 +115,7 @@ fn merge<K>(waiting: &mut Vec<Event<K>>, event: Event<K>) {
             Event::Added { object: new, in_initial_list }
         }
         (Some(deleted @ Event::Deleted { .. }), event @ Event::Deleted { .. }) => {
-            // The later knows less where the deletion was missed.
+            // The later one has no object if the deletion was missed.
             if event.object().is_some() { event } else { deleted }
         }
         (Some(deleted @ Event::Deleted { .. }), event) => {

@@ -1,4 +1,4 @@
-//! The sources of one controller, through its life.
+//! The sources of one controller.
 
 use std::{fmt, sync::Arc};
 
@@ -21,28 +21,28 @@ use crate::{
     request::RequestKey,
 };
 
-/// How many sources a controller has at once.
+/// How many sources a controller may have at once.
 ///
-/// 1024: more than a controller is for; a program that adds watches and forgets to remove them is
-/// told.
+/// 1024: more than a controller needs; an error for a program that adds watches and never removes
+/// them.
 pub(crate) const SOURCES_MAX: usize = 1024;
 
-/// What a controller's sources have in common, and what they are.
+/// The sources of a controller, and their shared queue.
 pub(crate) struct Sources<R> {
     // Settings.
     queue: WorkQueue<R>,
     low_priority: i32,
     filters: Arc<[Predicate]>,
-    /// So many watches the controller was built with.
+    /// How many watches the controller was built with.
     n_built: usize,
 
     // State.
     state: Mutex<State<R>>,
-    /// Events that are to be handled again.
+    /// Events to retry.
     retries: Retries,
-    /// A source waits to be started.
+    /// A source is waiting to be started.
     added: Notify,
-    /// A watch came or went.
+    /// A watch was added or removed.
     changed: Notify,
 }
 
@@ -50,75 +50,72 @@ struct State<R> {
     phase: Phase,
     /// The number of the next source.
     next: usize,
-    /// Watches that were added before there was a cache.
+    /// Watches that were added before [`bind`](Sources::bind).
     unbound: Vec<(usize, Unbound<R>)>,
     watches: Vec<Watched<R>>,
-    /// Other sources that wait to be started.
-    foreign: Vec<Box<dyn DynSource<R>>>,
-    n_foreign: usize,
+    /// Other sources that are waiting to be started.
+    external: Vec<Box<dyn DynSource<R>>>,
+    n_external: usize,
 }
 
-/// How far the controller's life has come.
+/// The phase of the controller.
 #[derive(Clone)]
 enum Phase {
     Created,
-    /// It has a client and its cache; nothing has been started.
+    /// It has a client with a cache; nothing has started.
     Bound(Client),
-    /// What comes now starts at once.
+    /// New sources start at once.
     Started(Client),
     Ended,
 }
 
-/// A watch that has its informer.
+/// A watch with its informer.
 struct Watched<R> {
     number: usize,
     resource: Arc<str>,
     feed: Arc<dyn Feed<R>>,
-    /// Once it was started.
+    /// Set once it has started.
     registration: Option<CacheRegistration>,
-    /// That one of its informers has ended was told.
-    is_told: bool,
+    /// The end of one of its informers was reported.
+    end_is_reported: bool,
 }
 
-/// A watch that was started, and is to sync.
+/// A watch that has started and has not synced.
 pub(crate) struct Awaited<R> {
     pub(crate) feed: Arc<dyn Feed<R>>,
     pub(crate) registration: CacheRegistration,
 }
 
-/// A cache that does not show yet what was written.
-pub(crate) struct Unshown {
-    /// Ends when it does, or never will.
+/// A cache that does not show a write yet.
+pub(crate) struct LaggingCache {
+    /// Completes when it does, or never will.
     pub(crate) shown: BoxFuture<'static, ()>,
-    /// The handler that adds keys.
+    /// The registration of its handler.
     pub(crate) registration: Option<CacheRegistration>,
 }
 
-/// How one watch of a controller does.
+/// The status of one watch of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SourceStatus {
     /// The watched resource.
     pub resource: String,
-    /// Whether its handler was told of everything that was there at its start.
+    /// Whether its handler got all objects of the initial list.
     pub has_synced: bool,
     /// Whether its informer has ended: it gave up, was removed from the cache, or its owner stopped
-    /// it. No event comes any more; of a type that is cached by namespace, none of one namespace at
-    /// least.
+    /// it. No more events arrive. For a type cached by namespace: at least one namespace has ended.
     pub has_stopped: bool,
-    /// What keeps its cache from being up to date, if anything does: the last failure of its
-    /// informer with its causes. Of a type that is cached by namespace it is the first that fails,
-    /// with its name, and how many others do.
+    /// The last failure of its informer with its causes, if the cache is not up to date. For a type
+    /// cached by namespace: the first failing namespace with its failure, and how many others fail.
     pub degraded: Option<String>,
     /// How often its predicates, the controller's filters and its event handler have panicked: see
     /// the [module](crate::source).
     pub panics: u64,
-    /// The last of these panics: what panicked, for which object, and what it said.
+    /// The last of these panics: the function, the object and the message.
     pub last_panic: Option<String>,
-    /// Objects of which events wait to be handled again.
+    /// Objects with events that wait for a retry.
     pub retrying: usize,
-    /// Events that were dropped after a panic, because [too many](super::RETRIED_OBJECTS_MAX)
-    /// waited.
+    /// Events dropped after a panic, because [too many](super::RETRIED_OBJECTS_MAX) were waiting.
     pub lost: u64,
 }
 
@@ -128,7 +125,7 @@ impl<R: RequestKey> Sources<R> {
         low_priority: i32,
         filters: Vec<Predicate>,
         unbound: Vec<Unbound<R>>,
-        foreign: Vec<Box<dyn DynSource<R>>>,
+        external: Vec<Box<dyn DynSource<R>>>,
     ) -> Self {
         let n_built = unbound.len();
         let state = State {
@@ -136,8 +133,8 @@ impl<R: RequestKey> Sources<R> {
             next: n_built,
             unbound: unbound.into_iter().enumerate().collect(),
             watches: Vec::new(),
-            n_foreign: foreign.len(),
-            foreign,
+            n_external: external.len(),
+            external,
         };
         Self {
             queue,
@@ -151,12 +148,12 @@ impl<R: RequestKey> Sources<R> {
         }
     }
 
-    /// Requests the informers of the watches that the controller was built with, for as long as the
-    /// cache lives.
+    /// Requests the informers of the watches that the controller was built with. They live as long
+    /// as the cache.
     ///
     /// # Errors
     ///
-    /// An index of a watch is refused. Then the controller cannot be used.
+    /// An index of a watch is not available. The controller cannot be used then.
     pub(crate) fn bind(&self, client: &Client) -> Result<(), IndexRefused> {
         let unbound = {
             let mut state = self.state.lock();
@@ -183,7 +180,7 @@ impl<R: RequestKey> Sources<R> {
     ) -> Result<Watched<R>, IndexRefused> {
         let feed = watch(Binding { client, hold, filters: self.filters.clone() })?;
         let resource = feed.resource().into();
-        Ok(Watched { number, resource, feed, registration: None, is_told: false })
+        Ok(Watched { number, resource, feed, registration: None, end_is_reported: false })
     }
 
     fn target(&self, source: usize) -> Target<R> {
@@ -191,13 +188,12 @@ impl<R: RequestKey> Sources<R> {
         Target { queue, low_priority: self.low_priority, source, retries }
     }
 
-    /// The way into the queue for sources that are no watches.
+    /// The sink for sources other than watches.
     pub(crate) fn sink(&self) -> KeySink<R> {
         KeySink::new(self.queue.clone(), self.low_priority)
     }
 
-    /// Starts all watches; gives those that are to sync, or the resource whose informer has
-    /// stopped.
+    /// Starts all watches and returns them. The error is a resource whose informer has stopped.
     pub(crate) fn start(&self) -> Result<Vec<Awaited<R>>, String> {
         let waiting: Vec<_> = {
             let mut state = self.state.lock();
@@ -218,7 +214,7 @@ impl<R: RequestKey> Sources<R> {
         Ok(awaited)
     }
 
-    /// Notes that a watch has begun. One that was removed meanwhile is over at once.
+    /// Stores the registration of a watch. If the watch was removed meanwhile, ends it.
     fn registered(&self, number: usize, registration: &CacheRegistration) {
         let mut state = self.state.lock();
         match state.watches.iter_mut().find(|watched| watched.number == number) {
@@ -230,12 +226,12 @@ impl<R: RequestKey> Sources<R> {
         }
     }
 
-    /// Adds a watch: stored before the controller starts, started at once after that (CTL-2). Gives
-    /// its number.
+    /// Adds a watch and returns its number. Stored before the controller starts, started at once
+    /// after that (CTL-2).
     pub(crate) fn add_watch(&self, watch: Unbound<R>) -> Result<usize, WatchError> {
         let (number, client, is_started) = {
             let mut state = self.state.lock();
-            let n_sources = state.unbound.len() + state.watches.len() + state.n_foreign;
+            let n_sources = state.unbound.len() + state.watches.len() + state.n_external;
             if n_sources >= SOURCES_MAX {
                 return Err(WatchError::TooMany);
             }
@@ -274,8 +270,8 @@ impl<R: RequestKey> Sources<R> {
         Ok(number)
     }
 
-    /// Ends a watch: its handler leaves the informer, which ends if nobody else needs it. Says
-    /// whether there was one.
+    /// Removes a watch and its handler; its informer ends if nothing else needs it. Returns whether
+    /// the watch existed.
     pub(crate) fn remove_watch(&self, number: usize) -> bool {
         let mut state = self.state.lock();
         let n_before = state.unbound.len();
@@ -283,7 +279,7 @@ impl<R: RequestKey> Sources<R> {
         let watches: Vec<_> =
             state.watches.extract_if(.., |watched| watched.number == number).collect();
         let was_there = n_before != state.unbound.len() || !watches.is_empty();
-        // What they drop may be the user's: not under the lock.
+        // User values are dropped outside of the lock.
         drop(state);
         self.changed.notify_one();
         watches.iter().for_each(Watched::end);
@@ -291,13 +287,13 @@ impl<R: RequestKey> Sources<R> {
         was_there
     }
 
-    /// Waits until an informer of a watch has ended that was not removed, and gives its resource;
-    /// each watch is told once. For one who waits. Cancel safe.
+    /// Waits until an informer of a watch has ended on its own, and returns its resource. Each
+    /// watch is reported once. For a single caller. Cancel safe.
     pub(crate) async fn watch_ended(&self) -> Arc<str> {
         loop {
             let mut ends: FuturesUnordered<_> = {
                 let state = self.state.lock();
-                let watches = state.watches.iter().filter(|watched| !watched.is_told);
+                let watches = state.watches.iter().filter(|watched| !watched.end_is_reported);
                 let end = |watched: &Watched<R>| {
                     let (number, ended) = (watched.number, watched.feed.stopped());
                     ended.map(move |()| number)
@@ -306,22 +302,22 @@ impl<R: RequestKey> Sources<R> {
             };
             let number = tokio::select! {
                 biased;
-                // Cancel safe: it only looks.
+                // Cancel safe: it only observes.
                 Some(number) = ends.next() => number,
-                // Cancel safe: all are looked at anew.
+                // Cancel safe: all watches are checked again.
                 () = self.changed.notified() => continue,
             };
             let mut state = self.state.lock();
             let ended = state.watches.iter_mut().find(|watched| watched.number == number);
             if let Some(ended) = ended {
-                ended.is_told = true;
+                ended.end_is_reported = true;
                 return ended.resource.clone();
             }
         }
     }
 
-    /// Handles events again whose handler panicked, as they fall due. Never ends, for one who runs
-    /// it. Cancel safe.
+    /// Handles stored events again as they fall due. Never returns. For a single caller. Cancel
+    /// safe.
     pub(crate) async fn retry(&self) {
         while let Some(item) = self.retries.get().await {
             let (number, key) = item.key();
@@ -332,63 +328,64 @@ impl<R: RequestKey> Sources<R> {
             };
             match feed {
                 Some(feed) => feed.retry(&self.target(*number), key),
-                // It was removed.
+                // The watch was removed.
                 None => self.retries.forget(item.key()),
             }
         }
         std::future::pending().await
     }
 
-    /// Adds a source that is no watch.
-    pub(crate) fn add_foreign(&self, source: Box<dyn DynSource<R>>) -> Result<(), WatchError> {
+    /// Adds a source other than a watch.
+    pub(crate) fn add_external(&self, source: Box<dyn DynSource<R>>) -> Result<(), WatchError> {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Ended) {
             return Err(WatchError::Stopped);
         }
-        if state.unbound.len() + state.watches.len() + state.n_foreign >= SOURCES_MAX {
+        if state.unbound.len() + state.watches.len() + state.n_external >= SOURCES_MAX {
             return Err(WatchError::TooMany);
         }
-        state.n_foreign += 1;
-        state.foreign.push(source);
+        state.n_external += 1;
+        state.external.push(source);
         drop(state);
         self.added.notify_one();
         Ok(())
     }
 
-    /// The other sources that were added since this was last asked.
-    pub(crate) fn take_foreign(&self) -> Vec<Box<dyn DynSource<R>>> {
-        std::mem::take(&mut self.state.lock().foreign)
+    /// Takes the other sources that were added since the last call.
+    pub(crate) fn take_external(&self) -> Vec<Box<dyn DynSource<R>>> {
+        std::mem::take(&mut self.state.lock().external)
     }
 
-    /// A source that is no watch is over.
-    pub(crate) fn foreign_ended(&self) {
-        self.state.lock().n_foreign -= 1;
+    /// A source other than a watch has ended.
+    pub(crate) fn external_ended(&self) {
+        self.state.lock().n_external -= 1;
     }
 
-    /// Waits until a source that is no watch was added. Cancel safe.
-    pub(crate) async fn foreign_added(&self) {
+    /// Waits until a source other than a watch is added. Cancel safe.
+    pub(crate) async fn external_added(&self) {
         self.added.notified().await;
     }
 
-    /// The caches that are going to show what was written, and do not yet. Those of types that are
-    /// not watched are not asked, nor those of other clusters.
-    pub(crate) fn unshown(&self, written: &Written) -> Vec<Unshown> {
+    /// The watched caches that will show these writes and do not yet. Types that are not watched
+    /// and other clusters are skipped.
+    pub(crate) fn lagging_caches(&self, written: &Written) -> Vec<LaggingCache> {
         let state = self.state.lock();
-        let mut unshown = Vec::new();
+        let mut lagging = Vec::new();
         for ((resource, namespace), writes) in &written.0 {
             let is_of = |watched: &&Watched<R>| {
                 *watched.resource == **resource && !watched.feed.is_elsewhere()
             };
             for watched in state.watches.iter().filter(is_of) {
-                if let Some(shown) = watched.feed.unshown(namespace, writes) {
-                    unshown.push(Unshown { shown, registration: watched.registration.clone() });
+                if let Some(shown) = watched.feed.await_writes(namespace, writes) {
+                    lagging
+                        .push(LaggingCache { shown, registration: watched.registration.clone() });
                 }
             }
         }
-        unshown
+        lagging
     }
 
-    /// Adds the keys of everything that the watches' caches hold, as far as `only` wants them.
+    /// Adds the keys of all cached objects of the watches, filtered by `only`.
     pub(crate) fn requeue(&self, only: &dyn Fn(&R) -> bool) {
         let feeds: Vec<_> = {
             let state = self.state.lock();
@@ -399,7 +396,7 @@ impl<R: RequestKey> Sources<R> {
         }
     }
 
-    /// A watch by its number, to explain what came of it.
+    /// A watch by its number, for explanations.
     pub(crate) fn find(&self, number: usize) -> Option<WatchedSource> {
         let state = self.state.lock();
         let watched = state.watches.iter().find(|watched| watched.number == number)?;
@@ -408,12 +405,12 @@ impl<R: RequestKey> Sources<R> {
         Some(WatchedSource { resource, find_seen })
     }
 
-    /// How the watches do.
+    /// The status of each watch.
     pub(crate) fn statuses(&self) -> Vec<SourceStatus> {
         self.state.lock().watches.iter().map(Watched::status).collect()
     }
 
-    /// How one watch does, while it is there.
+    /// The status of one watch, if it exists.
     pub(crate) fn status(&self, number: usize) -> Option<SourceStatus> {
         let state = self.state.lock();
         state.watches.iter().find(|watched| watched.number == number).map(Watched::status)
@@ -424,14 +421,14 @@ impl<R: RequestKey> Sources<R> {
         state.watches.iter().find(|watched| watched.number == number)?.registration.clone()
     }
 
-    /// Takes the controller's handlers off the informers that it shares (CTL-6), and refuses
-    /// further sources.
+    /// Removes the controller's handlers from the shared informers (CTL-6), and refuses new
+    /// sources.
     pub(crate) fn end(&self) {
         let ended = {
             let mut state = self.state.lock();
             state.phase = Phase::Ended;
-            let State { unbound, watches, foreign, .. } = &mut *state;
-            (std::mem::take(unbound), std::mem::take(watches), std::mem::take(foreign))
+            let State { unbound, watches, external, .. } = &mut *state;
+            (std::mem::take(unbound), std::mem::take(watches), std::mem::take(external))
         };
         ended.1.iter().for_each(Watched::end);
     }
@@ -459,7 +456,7 @@ impl<R> Watched<R> {
     }
 }
 
-/// What keeps a watch from being up to date, if anything does.
+/// The first failure among a watch's informers, if any.
 fn degraded(statuses: &[MemberStatus]) -> Option<String> {
     let mut degraded =
         statuses.iter().filter_map(|member| Some((&member.what, member.status.degraded.as_ref()?)));

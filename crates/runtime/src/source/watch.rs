@@ -1,4 +1,4 @@
-//! A type that a controller watches.
+//! Watches of a controller.
 
 use std::{any::TypeId, error::Error, fmt, sync::Arc};
 
@@ -20,13 +20,13 @@ use crate::{
     request::{Request, RequestKey},
 };
 
-/// One watched type, and which of its events count.
+/// A watched type, and filters of its events.
 #[must_use]
 pub struct Watch<K: Resource> {
     dynamic_type: K::DynamicType,
     predicates: Vec<Predicate<K>>,
     informer: Option<SharedInformer<K>>,
-    /// Of another cluster than the manager's own.
+    /// The cache of another cluster than the manager's own.
     cache: Option<Cache>,
     is_cluster_scoped: bool,
     any_owner: bool,
@@ -36,7 +36,7 @@ pub struct Watch<K: Resource> {
 /// An index that a watch declares.
 struct Index<K> {
     name: Arc<str>,
-    /// The type of its function: tells whether two watches declare the same.
+    /// The type of its function: equal if two watches declare the same index.
     function: TypeId,
     add: Box<AddIndex<K>>,
 }
@@ -77,10 +77,9 @@ impl<K: Cacheable> Watch<K> {
         }
     }
 
-    /// All events of the metadata of a type known at compile time, from the manager's cache: of its
-    /// objects nothing else is asked for or held. Read it as `PartialObjectMeta<K>`: a read of
-    /// whole objects needs a watch of whole objects, which is a second cache, and neither waits for
-    /// the other (BLD-4).
+    /// All events of the metadata of a type known at compile time, from the manager's cache. Only
+    /// metadata is requested and cached. Read it as `PartialObjectMeta<K>`. A read of whole objects
+    /// needs a watch of whole objects: a second cache, not synchronized with this one (BLD-4).
     pub fn metadata() -> Watch<PartialObjectMeta<K>>
     where
         K::DynamicType: Default,
@@ -93,15 +92,15 @@ impl<K: Cacheable> Watch<K> {
         Watch::dynamic(dynamic_type)
     }
 
-    /// Only events that `predicate` passes, too: of several, all must pass it.
+    /// Passes only events that match `predicate`; with several, an event must match all.
     pub fn filter(mut self, predicate: Predicate<K>) -> Self {
         self.predicates.push(predicate);
         self
     }
 
-    /// Declares an index of the cache of this type: [`Select::index`](crate::client::Select::index)
-    /// then finds objects by the values that `function` gives. Objects that are cached without
-    /// being decoded are decoded once for each write.
+    /// Declares an index of this type's cache: [`Select::index`](crate::client::Select::index)
+    /// finds objects by the values that `function` returns. Objects that are cached undecoded are
+    /// decoded once for each write.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -128,34 +127,34 @@ impl<K: Cacheable> Watch<K> {
         self
     }
 
-    /// From this informer instead of the manager's cache: of another cluster, or with a selector of
-    /// its own. Its owner runs it.
+    /// Uses this informer instead of the manager's cache: one of another cluster, or with its own
+    /// selector. Its owner must run it.
     pub fn informer(mut self, informer: SharedInformer<K>) -> Self {
         self.informer = Some(informer);
         self
     }
 
-    /// From the cache of another cluster than the manager's own.
+    /// Uses the cache of another cluster than the manager's own.
     pub fn cluster(mut self, cluster: &Cluster) -> Self {
         self.cache = Some(cluster.cache().clone());
         self
     }
 
-    /// Says that a type known at run time has no namespace, so that what it owns leads to keys
-    /// without one, and that rules which name namespaces are not for it.
+    /// Marks a type known at run time as cluster-scoped. Keys of owners of this type have no
+    /// namespace then, and cache rules by namespace do not apply.
     pub fn cluster_scoped(mut self) -> Self {
         self.is_cluster_scoped = true;
         self
     }
 
-    /// For [`owns`](crate::ControllerBuilder::owns): every owner of the controller's type counts,
-    /// not only the one flagged *controller*.
+    /// For [`owns`](crate::ControllerBuilder::owns): follows every owner reference to the
+    /// controller's type, not only the one flagged *controller*.
     pub fn any_owner(mut self) -> Self {
         self.any_owner = true;
         self
     }
 
-    /// What owner references to this type look like.
+    /// Matches owner references to this type.
     pub(crate) fn owner(&self) -> Owner {
         Owner { kind: self.kind().group_kind(), is_cluster_scoped: self.is_cluster_scoped }
     }
@@ -169,23 +168,23 @@ impl<K: Cacheable> Watch<K> {
         )
     }
 
-    /// The source whose keys are the objects themselves.
+    /// A source whose keys are the objects' own.
     pub(crate) fn of_objects(self) -> Unbound<Request> {
         self.handled(ForObject)
     }
 
-    /// The source whose keys are the owners of the objects.
+    /// A source whose keys are the objects' owners.
     pub(crate) fn of_owners(self, owner: Owner) -> Unbound<Request> {
         let any_owner = self.any_owner;
         self.handled(ForOwner { owner, any_owner })
     }
 
-    /// The source whose keys are what `handler` adds.
+    /// A source whose keys `handler` adds.
     pub(crate) fn handled<R: RequestKey>(self, handler: impl EventHandler<K, R>) -> Unbound<R> {
         self.handled_with(|_| Ok(handler))
     }
 
-    /// The source whose keys are added by what `handler` makes of the manager's client.
+    /// A source whose handler is made from the manager's client.
     pub(crate) fn handled_with<R: RequestKey, H: EventHandler<K, R>>(
         self,
         handler: impl FnOnce(&Client) -> Result<H, IndexRefused> + Send + 'static,

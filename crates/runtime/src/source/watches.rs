@@ -1,25 +1,24 @@
-//! Watches that come and go while a controller runs.
+//! Adds and removes watches while a controller runs.
 
 use std::{fmt, sync::Arc};
 
 use setpoint_informer::{Cacheable, Event};
 
 use super::{
-    DynSource, EventHandler, Foreign, Mapped, Source, SourceStatus, Sources, Unbound, Watch,
-    WatchError,
+    DynSource, EventHandler, External, Mapped, Source, SourceStatus, Sources, Unbound, Watch,
 };
 use crate::{
     cache::CacheRegistration,
     request::{Request, RequestKey},
 };
 
-/// The watches of one controller, to be added to and taken from while it runs. Cheap to clone;
-/// outlives the controller.
+/// The watches of one controller, to add and remove while it runs. Cheap to clone; outlives the
+/// controller.
 ///
-/// A watch that is added before the controller starts is like those it was built with: its workers
-/// wait for it. One that is added later begins at once, and nobody waits for it. It keeps its type
-/// cached for as long as it is there, and no longer, unless somebody else needs that; so a
-/// reconciler reads such a type only while its watch is there.
+/// The workers wait for the watches that are added before the controller starts. A watch that is
+/// added later starts at once, and nothing waits for it. Its type is cached until the watch is
+/// removed, or longer if something else needs it. So a reconciler should read such a type only
+/// while its watch exists.
 ///
 /// From [`Controller::watches`](crate::Controller::watches),
 /// [`ControllerHandle::watches`](crate::ControllerHandle::watches), and in a pass
@@ -27,19 +26,18 @@ use crate::{
 pub struct Watches<R = Request>(pub(crate) Arc<Sources<R>>);
 
 impl Watches<Request> {
-    /// Adds a type whose keys are its own objects.
+    /// Adds a type whose objects' own keys are queued.
     ///
     /// # Errors
     ///
-    /// The controller has stopped, or has too many sources; or the watch was given an informer that
-    /// has stopped.
+    /// The controller has stopped or has too many sources, or the given informer has stopped.
     pub fn objects<K: Cacheable>(&self, watch: Watch<K>) -> Result<WatchHandle, WatchError> {
         self.add(watch.of_objects())
     }
 }
 
 impl<R: RequestKey> Watches<R> {
-    /// Adds a type whose events concern the keys that `map` says:
+    /// Adds a type whose events concern the keys that `map` returns:
     /// [`ControllerBuilder::watches`](crate::ControllerBuilder::watches).
     ///
     /// # Errors
@@ -67,15 +65,15 @@ impl<R: RequestKey> Watches<R> {
         self.add(watch.handled(handler))
     }
 
-    /// Adds a source that is no watch. One that is added while the controller runs starts at once,
-    /// and its start has no time-out.
+    /// Adds a source other than a watch. While the controller runs, it starts at once, without a
+    /// time-out.
     ///
     /// # Errors
     ///
     /// The controller has stopped, or has too many sources.
     pub fn source(&self, source: impl Source<R>) -> Result<(), WatchError> {
-        let source: Box<dyn DynSource<R>> = Box::new(Foreign(source));
-        self.0.add_foreign(source)
+        let source: Box<dyn DynSource<R>> = Box::new(External(source));
+        self.0.add_external(source)
     }
 
     fn add(&self, watch: Unbound<R>) -> Result<WatchHandle, WatchError> {
@@ -83,14 +81,13 @@ impl<R: RequestKey> Watches<R> {
         Ok(WatchHandle { sources: self.0.clone(), number })
     }
 
-    /// Wants a pass, at the low priority, over every key that the watched objects lead to and
-    /// `only` wants: as if the controller began anew. Takes time that grows with the cached
-    /// objects.
+    /// Queues, at the low priority, every key that the watched objects lead to and that `only`
+    /// accepts, as at a restart. Takes time proportional to the number of cached objects.
     pub fn requeue(&self, only: impl Fn(&R) -> bool) {
         self.0.requeue(&only);
     }
 
-    /// How the watches do, those of the builder first.
+    /// The status of each watch, those of the builder first.
     pub fn statuses(&self) -> Vec<SourceStatus> {
         self.0.statuses()
     }
@@ -108,7 +105,7 @@ impl<R> fmt::Debug for Watches<R> {
     }
 }
 
-/// A controller's sources whose keys' type is forgotten.
+/// The sources of a controller, without the type of its keys.
 trait DynSources: Send + Sync {
     fn remove_watch(&self, number: usize) -> bool;
     fn status(&self, number: usize) -> Option<SourceStatus>;
@@ -129,8 +126,7 @@ impl<R: RequestKey> DynSources for Sources<R> {
     }
 }
 
-/// One watch that was added to a controller. Dropping it leaves the watch where it is, for as long
-/// as the controller runs.
+/// A watch that was added to a controller. Dropping the handle does not remove the watch.
 #[derive(Clone)]
 pub struct WatchHandle {
     sources: Arc<dyn DynSources>,
@@ -138,20 +134,19 @@ pub struct WatchHandle {
 }
 
 impl WatchHandle {
-    /// Ends the watch: no event of it leads to a key any more, and its type is cached no longer,
-    /// unless somebody else needs that. What is queued stays. Says whether it was still there.
+    /// Removes the watch: its events add no more keys, and its type is no longer cached for it.
+    /// Queued keys stay. Returns whether the watch existed.
     pub fn remove(&self) -> bool {
         self.sources.remove_watch(self.number)
     }
 
-    /// How it does; nothing before the controller is added to a manager, and after the end.
+    /// Its status; `None` before the controller is added to a manager, and after its end.
     pub fn status(&self) -> Option<SourceStatus> {
         self.sources.status(self.number)
     }
 
-    /// Waits until everything that was there when it began has been told; says whether that came.
-    /// Not so before the controller has started, and if the watch ends first. Cancel safe: it only
-    /// looks.
+    /// Waits until all objects of the initial list were handled. Returns false if the controller
+    /// has not started, or if the watch ends first. Cancel safe: it only observes.
     pub async fn synced(&self) -> bool {
         match self.sources.registration(self.number) {
             Some(registration) => registration.synced().await.is_ok(),
@@ -164,4 +159,38 @@ impl fmt::Debug for WatchHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WatchHandle").field("status", &self.status()).finish_non_exhaustive()
     }
+}
+
+/// An index that a watch declares or needs, and that is not available.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("index {index:?} of {resource}: {reason}")]
+#[non_exhaustive]
+pub struct IndexRefused {
+    /// The resource, with its group.
+    pub resource: String,
+    /// The index.
+    pub index: Arc<str>,
+    /// The reason.
+    pub reason: String,
+}
+
+/// Why a controller did not add a watch.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// An index that the watch declares or needs is not available.
+    #[error(transparent)]
+    Index(#[from] IndexRefused),
+    /// The controller is stopping or has ended.
+    #[error("the controller has stopped")]
+    Stopped,
+    /// The given informer has stopped.
+    #[error("the informer has stopped")]
+    InformerStopped,
+    /// The watch leads to keys of another type than the controller's.
+    #[error("the controller's keys are of another type")]
+    Keys,
+    /// The controller has the maximum number of sources.
+    #[error("the controller has {} sources already", super::set::SOURCES_MAX)]
+    TooMany,
 }

@@ -1,4 +1,4 @@
-//! Nothing: the feature `otel` is off.
+//! Empty stand-ins while the feature `otel` is off.
 
 use std::fmt::Display;
 
@@ -10,11 +10,11 @@ use crate::{
     request::Request,
 };
 
-/// There are none.
+/// Has no values.
 #[derive(Debug, Clone)]
 pub(crate) enum Traces {}
 
-/// There is none.
+/// Has no values.
 pub(crate) enum Trace {}
 
 impl Traces {
@@ -36,7 +36,7 @@ impl Trace {
     }
 }
 
-/// The pass as it is.
+/// Returns the pass unchanged.
 pub(crate) fn within<F: Future>(_: Option<&Trace>, pass: F) -> F {
     pass
 }

@@ -1,4 +1,4 @@
-//! The spans themselves.
+//! The spans of passes.
 
 use std::{
     fmt::{self, Display},
@@ -16,7 +16,7 @@ use opentelemetry::{
 use setpoint_object::time::Timestamp;
 
 use crate::{
-    client::{Note, Noting, ReadFrom, WriteOutcome},
+    client::{Note, NoteKind, ReadFrom, WriteOutcome},
     pass::{Began, PassOutcome},
     request::Request,
 };
@@ -24,15 +24,15 @@ use crate::{
 /// The name of the instrumentation scope.
 const SCOPE: &str = "setpoint";
 
-/// Where passes are traced to: a tracer of somebody's provider. Cheap to clone.
+/// Where to send traces of passes: a tracer of a provider. Cheap to clone.
 #[derive(Clone)]
 pub struct Traces(Arc<BoxedTracer>);
 
-/// One pass, as a span that is not over yet.
+/// The unfinished span of a pass.
 pub(crate) struct Trace(Context);
 
 impl Traces {
-    /// Traces to this provider, in the scope `setpoint`.
+    /// Sends traces to this provider, in the scope `setpoint`.
     pub fn new<P>(provider: &P) -> Self
     where
         P: TracerProvider,
@@ -42,7 +42,7 @@ impl Traces {
         Self(Arc::new(BoxedTracer::new(Box::new(provider.tracer(SCOPE)))))
     }
 
-    /// A pass begins; `request` is its key where that names an object.
+    /// Starts the span of a pass; `request` is its key if that names an object.
     pub(crate) fn begin(
         &self,
         controller: &str,
@@ -79,7 +79,7 @@ impl Traces {
             .with_kind(SpanKind::Internal)
             .with_start_time(date(now))
             .with_attributes(attributes);
-        // Each pass is a trace of its own: what caused it is another process's, or long over.
+        // Each pass is a separate trace: its cause happened in another process, or ended earlier.
         let root = Context::new();
         let span = self.0.build_with_context(builder, &root);
         Some(Trace(root.with_span(span)))
@@ -87,7 +87,7 @@ impl Traces {
 }
 
 impl Trace {
-    /// The pass has ended.
+    /// Ends the span of the pass.
     pub(crate) fn end(&self, outcome: &PassOutcome, notes: &[Note], now: Timestamp) {
         let span = self.0.span();
         for note in notes {
@@ -104,7 +104,7 @@ impl Trace {
     }
 }
 
-/// The pass with its span as the active context, where there is one.
+/// The pass with its span as the active context, if traced.
 pub(crate) fn within<F: Future>(trace: Option<&Trace>, pass: F) -> Either<WithContext<F>, F> {
     match trace {
         Some(trace) => Either::Left(pass.with_context(trace.0.clone())),
@@ -119,7 +119,7 @@ fn event(note: &Note) -> (&'static str, Vec<KeyValue>) {
         KeyValue::new("setpoint.times", i64::from(note.n_times)),
     ];
     match note.what {
-        Noting::Read(from) => {
+        NoteKind::Read(from) => {
             let from = match from {
                 ReadFrom::Cache => "cache",
                 ReadFrom::Server => "server",
@@ -127,7 +127,7 @@ fn event(note: &Note) -> (&'static str, Vec<KeyValue>) {
             attributes.push(KeyValue::new("setpoint.from", from));
             ("k8s.read", attributes)
         }
-        Noting::Write { verb, resource_version, outcome } => {
+        NoteKind::Write { verb, resource_version, outcome } => {
             let what = match outcome {
                 WriteOutcome::Done => "done",
                 WriteOutcome::Refused(_) => "refused",
@@ -147,7 +147,7 @@ fn event(note: &Note) -> (&'static str, Vec<KeyValue>) {
     }
 }
 
-/// A version, as text: numbers of OpenTelemetry are signed.
+/// A version as text: OpenTelemetry's numbers are signed.
 fn version_of(name: &'static str, version: u64) -> KeyValue {
     KeyValue::new(name, version.to_string())
 }

@@ -1,4 +1,4 @@
-//! A key rests until the caches show what its pass wrote; its worker goes on.
+//! A key is held back until the caches show what its pass wrote; its worker goes on.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn controller() -> ControllerBuilder {
     Controller::builder("config").for_(Watch::<ConfigMap>::new())
 }
 
-/// Says when each pass begins, and writes the object once.
+/// Sends the start of each pass, and writes the object once.
 fn writer(trace: &Trace) -> impl Reconciler<Request> + use<> {
     let (trace, begun) = (trace.clone(), Instant::now());
     move |request: Request, context: Context| {
@@ -43,7 +43,7 @@ fn writer(trace: &Trace) -> impl Reconciler<Request> + use<> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn worker_of_a_pass_that_wrote_takes_other_keys_at_once() {
+async fn worker_takes_other_keys_at_once_after_a_pass_that_wrote() {
     let (server, trace) = (server(), Trace::default());
     for name in ["a", "b", "c"] {
         server.put(MAPS, config_map(name));
@@ -56,7 +56,7 @@ async fn worker_of_a_pass_that_wrote_takes_other_keys_at_once() {
     assert_eq!((queue.in_flight, queue.resting), (0, 3));
 
     pass(Duration::from_millis(60)).await;
-    // One pass each for the events of their writes; it changes nothing.
+    // One pass each for the events of their writes, which changes nothing.
     expect!["a at 20ms · b at 40ms · c at 40ms"].assert_eq(&trace.take());
     assert_eq!(handle.queue().resting, 0);
     assert_eq!(handle.stats().catch_up_timeouts, 0);
@@ -64,7 +64,7 @@ async fn worker_of_a_pass_that_wrote_takes_other_keys_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_that_is_wanted_while_it_rests_waits_for_the_time_out_which_is_counted() {
+async fn key_added_while_held_back_waits_for_the_time_out_which_is_counted() {
     let (server, trace) = (server(), Trace::default());
     server.put(MAPS, config_map("a"));
     server.mute_watches();
@@ -77,7 +77,7 @@ async fn key_that_is_wanted_while_it_rests_waits_for_the_time_out_which_is_count
     settle().await;
     expect!["a at 0ns · b at 1ms"].assert_eq(&trace.take());
     pass(Duration::from_millis(300)).await;
-    // The write of `b` was refused: it backs off, and rests for nothing.
+    // The write of `b` was refused: the key backs off, and is not held back.
     let taken = trace.take();
     assert!(taken.contains("a at 250ms"), "{taken}");
     assert_eq!(taken.matches("a at").count(), 1, "{taken}");
@@ -100,8 +100,8 @@ async fn bookmark_past_the_write_shows_it() {
     running.stop().await.unwrap();
 }
 
-/// A controller that is told of keys by a channel, and whose passes create an object. Its cache
-/// selects other objects, or another namespace, or has stopped.
+/// A controller with keys from a channel, whose passes create an object. Its cache selects other
+/// objects, or another namespace, or has stopped.
 async fn check_not_waited_for(choose: impl FnOnce(ClientSource) -> ClientSource, stops: bool) {
     let server = server();
     let source = choose(ClientSource::all::<ConfigMap>(server.client()));
@@ -141,7 +141,7 @@ async fn caches_that_will_not_show_a_write_are_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_does_not_wait_for_keys_that_rest() {
+async fn stopping_does_not_wait_for_held_back_keys() {
     let (server, trace) = (server(), Trace::default());
     server.put(MAPS, config_map("a"));
     server.mute_watches();

@@ -1,4 +1,4 @@
-//! One manager, several clusters.
+//! One manager with several clusters.
 
 use std::{fmt, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A key that says of which cluster it is (CLU-2).
+/// A key that names its cluster (CLU-2).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Place {
     cluster: &'static str,
@@ -87,7 +87,7 @@ async fn clu_1_a_controller_copies_from_one_cluster_to_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mgr_3_what_needs_no_leader_waits_for_the_caches_of_all_clusters() {
+async fn mgr_3_members_without_a_leader_wait_for_the_caches_of_all_clusters() {
     let (west, east) = (Server::new(&[CONFIG_MAPS, EVENTS]), Server::new(&[EVENTS]));
     let trace = Trace::default();
     let mut manager = builder(&west).build();

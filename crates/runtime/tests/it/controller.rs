@@ -1,4 +1,4 @@
-//! From events to passes, and what happens to a key after each.
+//! From events to passes, and what happens to a key after each pass.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ fn controller() -> ControllerBuilder {
     Controller::builder("config").for_(Watch::<ConfigMap>::new())
 }
 
-/// A reconciler that says which key it was given, and what the cache holds for it.
+/// A reconciler that sends each key it gets, with the cached object.
 fn seer(
     trace: &Trace,
 ) -> impl Fn(Request, Context) -> std::future::Ready<Result<Action, BoxError>> + Send + Sync + 'static
@@ -50,7 +50,7 @@ fn seer(
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_that_are_there_that_come_change_and_go_are_reconciled() {
+async fn existing_created_changed_and_deleted_objects_are_reconciled() {
     let (server, trace) = (server(), Trace::default());
     server.put(MAPS, config_map("old"));
     let (running, handle) = run(&server, controller().build(seer(&trace)).unwrap());
@@ -76,8 +76,8 @@ async fn objects_that_are_there_that_come_change_and_go_are_reconciled() {
     );
 }
 
-/// One row of the table at `Action`: what the pass comes to, when the next one comes, and what is
-/// counted then.
+/// One row of the table at `Action`: the result of a pass, when the next pass starts, and the
+/// counts then.
 async fn check_outcome(
     outcome: impl Fn(u32) -> Result<Action, BoxError> + Send + Sync + 'static,
     expect: expect_test::Expect,
@@ -114,7 +114,7 @@ async fn check_outcome(
 }
 
 #[tokio::test(start_paused = true)]
-async fn res_1_success_forgets_and_waits_for_a_change() {
+async fn res_1_success_resets_failures_and_waits_for_a_change() {
     check_outcome(|_| Ok(Action::await_change()), expect![
         "at 1ms attempt 0 · success 1 requeue_after 0 requeue 0 error 0 terminal 0 panics 0 timeouts 0 limited 0"
     ])
@@ -122,7 +122,7 @@ async fn res_1_success_forgets_and_waits_for_a_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn res_2_requeue_after_forgets_and_comes_back() {
+async fn res_2_requeue_after_resets_failures_and_requeues() {
     check_outcome(|n| if n == 0 { Err("once".into()) } else { Ok(Action::requeue_after(Duration::from_millis(20))) }, expect![
         "at 1ms attempt 0 · at 6ms attempt 1 · at 26ms attempt 0 · success 0 requeue_after 2 requeue 0 error 1 terminal 0 panics 0 timeouts 0 limited 0"
     ])
@@ -138,7 +138,7 @@ async fn res_9_requeue_after_zero_waits_for_a_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn res_3_requeue_comes_back_with_backoff() {
+async fn res_3_requeue_is_with_backoff() {
     check_outcome(|n| Ok(if n < 2 { Action::requeue() } else { Action::await_change() }), expect![
         "at 1ms attempt 0 · at 6ms attempt 1 · at 16ms attempt 2 · success 1 requeue_after 0 requeue 2 error 0 terminal 0 panics 0 timeouts 0 limited 0"
     ])
@@ -146,7 +146,7 @@ async fn res_3_requeue_comes_back_with_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn res_5_error_comes_back_with_backoff() {
+async fn res_5_error_is_retried_with_backoff() {
     check_outcome(|_| Err("always".into()), expect![
         "at 1ms attempt 0 · at 6ms attempt 1 · at 16ms attempt 2 · success 0 requeue_after 0 requeue 0 error 3 terminal 0 panics 0 timeouts 0 limited 1"
     ])
@@ -158,7 +158,7 @@ async fn res_5_error_comes_back_with_backoff() {
 struct Outer(#[source] Terminal);
 
 #[tokio::test(start_paused = true)]
-async fn res_7_terminal_error_at_any_depth_neither_counts_nor_forgets() {
+async fn res_7_terminal_error_at_any_depth_leaves_the_failure_count() {
     check_outcome(|n| if n == 0 { Err("once".into()) } else { Err(Outer(Terminal::new("final")).into()) }, expect![
         "at 1ms attempt 0 · at 6ms attempt 1 · success 0 requeue_after 0 requeue 0 error 2 terminal 1 panics 0 timeouts 0 limited 1"
     ])
@@ -166,7 +166,7 @@ async fn res_7_terminal_error_at_any_depth_neither_counts_nor_forgets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn res_8_panic_is_an_error_that_is_counted_apart() {
+async fn res_8_panic_is_an_error_with_its_own_count() {
     check_outcome(|n| if n == 0 { std::panic::resume_unwind(Box::new("ouch")) } else { Ok(Action::await_change()) }, expect![
         "at 1ms attempt 0 · at 6ms attempt 1 · success 1 requeue_after 0 requeue 0 error 1 terminal 0 panics 1 timeouts 0 limited 0"
     ])
@@ -186,7 +186,7 @@ async fn panic_that_is_not_recovered_ends_the_manager() {
     assert_eq!(handle.state(), ControllerState::Stopped);
 }
 
-/// Gives a closure whose future never ends by itself an error type.
+/// Gives an error type to a closure whose future never ends by itself.
 fn erase<Fut: Future<Output = Result<Action, BoxError>> + Send>(
     reconciler: impl Fn(Request, Context) -> Fut + Send + Sync + 'static,
 ) -> impl Fn(Request, Context) -> Fut + Send + Sync + 'static {
@@ -201,7 +201,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pass_that_takes_too_long_is_dropped_and_repeated() {
+async fn pass_that_times_out_is_dropped_and_retried() {
     let (server, trace) = (server(), Trace::default());
     let reconciler = {
         let trace = trace.clone();
@@ -227,7 +227,7 @@ async fn pass_that_takes_too_long_is_dropped_and_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_during_a_pass_is_one_more_pass_and_other_keys_go_on() {
+async fn change_during_a_pass_causes_one_more_pass_and_does_not_delay_other_keys() {
     let (server, trace) = (server(), Trace::default());
     let reconciler = {
         let trace = trace.clone();
@@ -259,7 +259,7 @@ async fn change_during_a_pass_is_one_more_pass_and_other_keys_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owned_objects_lead_to_their_controlling_owner_old_and_new() {
+async fn owned_objects_queue_their_old_and_new_controlling_owner() {
     let (server, trace) = (server(), Trace::default());
     let owned = |owner: &str, api_version: &str, controller: bool| {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "ownerReferences": [
@@ -290,7 +290,7 @@ async fn owned_objects_lead_to_their_controlling_owner_old_and_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mapped_events_and_a_channel_lead_to_keys_too() {
+async fn mapped_events_and_a_channel_add_keys_too() {
     let (server, trace) = (server(), Trace::default());
     let (keys, outside) = mpsc::channel(1);
     let map = |event: &Event<Pod>| vec![Request::new("mapped", event.key().name.clone())];
@@ -341,7 +341,7 @@ async fn generation_predicate_drops_status_and_metadata_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resync_tells_again_unless_the_version_must_have_changed() {
+async fn resync_is_delivered_unless_a_predicate_requires_a_new_version() {
     for (predicate, expected) in [
         (false, "default/a generation 1 · default/a generation 1"),
         (true, "default/a generation 1"),
@@ -365,7 +365,7 @@ async fn resync_tells_again_unless_the_version_must_have_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_told_again_every_ten_hours_and_never_if_that_is_turned_off() {
+async fn resync_is_every_ten_hours_unless_disabled() {
     const HOUR: Duration = Duration::from_secs(3600);
     for (resync, expected) in [(None, "default/a generation 1"), (Some(Duration::ZERO), "")] {
         let (server, trace) = (server(), Trace::default());
@@ -388,7 +388,7 @@ async fn everything_is_told_again_every_ten_hours_and_never_if_that_is_turned_of
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_of_a_pass_say_who_sends_them() {
+async fn requests_of_a_pass_carry_its_origin() {
     let server = server();
     let reconciler = |request: Request, context: Context| async move {
         context.client().api::<ConfigMap>().get_live(&request).await?;
@@ -409,7 +409,7 @@ async fn requests_of_a_pass_say_who_sends_them() {
 }
 
 #[test]
-fn controllers_that_cannot_work_are_refused() {
+fn invalid_controllers_are_refused() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
     let reconciler = |_: Request, _: Context| async { Ok::<_, BoxError>(Action::await_change()) };
@@ -428,10 +428,10 @@ fn controllers_that_cannot_work_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn next_pass_reads_what_the_pass_before_it_wrote_and_there_is_one() {
+async fn next_pass_reads_the_previous_writes_and_there_is_only_one() {
     for (catch_up, expected) in [
         (Duration::from_millis(250), "sees None · sees Some(\"3\")"),
-        // Without, the last write is still on its way when the next pass reads.
+        // Without it, the last write is not in the cache yet when the next pass reads.
         (Duration::ZERO, "sees None · sees Some(\"2\") · sees Some(\"3\")"),
     ] {
         let (server, trace) = (server(), Trace::default());

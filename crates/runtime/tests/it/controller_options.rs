@@ -1,5 +1,5 @@
-//! What may be chosen about a controller: priorities, pace, limits, defaults of the manager; and
-//! what a pass is told.
+//! Options of controllers: priorities, minimum interval, limits, defaults of the manager; and the
+//! context of a pass.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -56,7 +56,7 @@ async fn res_14_object_reconciler_gets_the_object_and_none_is_a_success_without_
 }
 
 #[tokio::test(start_paused = true)]
-async fn context_says_which_pass_this_is_and_until_when() {
+async fn context_has_the_id_attempt_and_deadline_of_the_pass() {
     let (server, trace) = (server(), Trace::default());
     let said = trace.clone();
     let reconciler = move |_: Request, context: Context| {
@@ -83,7 +83,7 @@ async fn context_says_which_pass_this_is_and_until_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_goes_before_the_initial_list_and_pq_26_does_not_starve_it() {
+async fn change_precedes_the_initial_list_and_pq_26_does_not_starve_it() {
     // (how priorities are served, which of the old keys get a pass while changes come faster than
     // passes)
     for (priorities, starves) in [(None, false), (Some(Priorities::Strict), true)] {
@@ -146,7 +146,7 @@ async fn pq_46_key_of_the_initial_list_stays_low_until_a_change_lifts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pq_48_without_priorities_everything_is_served_as_it_came() {
+async fn pq_48_without_priorities_keys_are_served_in_order_of_arrival() {
     let (server, trace) = (server(), Trace::default());
     server.put(MAPS, config_map("b"));
     server.put(MAPS, config_map("c"));
@@ -168,7 +168,7 @@ async fn pq_48_without_priorities_everything_is_served_as_it_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn passes_over_one_key_are_an_interval_apart_whatever_happens() {
+async fn passes_over_one_key_start_at_least_an_interval_apart() {
     let (server, trace) = (server(), Trace::default());
     let started = tokio::time::Instant::now();
     let said = trace.clone();
@@ -197,7 +197,7 @@ async fn passes_over_one_key_are_an_interval_apart_whatever_happens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_tenants_storm_delays_no_other_tenant_and_holds_no_more_workers_than_it_may() {
+async fn one_tenants_burst_delays_no_other_tenant_and_uses_at_most_its_workers() {
     for grouped in [false, true] {
         let (server, trace) = (server(), Trace::default());
         let said = trace.clone();
@@ -234,7 +234,7 @@ async fn one_tenants_storm_delays_no_other_tenant_and_holds_no_more_workers_than
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_of_all_keys_share_a_bucket_and_figures_that_make_no_sense_are_refused() {
+async fn retries_of_all_keys_share_a_bucket_and_invalid_figures_are_refused() {
     let (server, trace) = (server(), Trace::default());
     for n in 0..20 {
         server.put(MAPS, config_map(&format!("m{n}")));
@@ -253,7 +253,7 @@ async fn retries_of_all_keys_share_a_bucket_and_figures_that_make_no_sense_are_r
     };
     let (running, handle) = run(&server, limited(1.0).build(reconciler.clone()).unwrap());
     pass(Duration::from_millis(10_500)).await;
-    // Twenty first passes; four retries at once, then one a second.
+    // Twenty first passes; four retries at once, then one per second.
     let n_passes = handle.stats().error;
     assert!((20 + 4 + 9..=20 + 4 + 11).contains(&n_passes), "{n_passes}");
     running.stop().await.unwrap();
@@ -270,8 +270,8 @@ async fn retries_of_all_keys_share_a_bucket_and_figures_that_make_no_sense_are_r
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_left_open_are_the_managers_then_the_defaults() {
-    // 5.1: the option, the kind's, the manager's.
+async fn unset_options_are_the_managers_then_the_defaults() {
+    // 5.1: the controller's option, the manager's for the kind, the manager's for all.
     let n_at_once = async |own: Option<usize>, of_kind: Option<usize>, all: Option<usize>| {
         let server = server();
         for n in 0..20 {
@@ -312,7 +312,7 @@ async fn options_left_open_are_the_managers_then_the_defaults() {
 }
 
 #[test]
-fn names_that_suit_no_label_are_refused() {
+fn names_that_are_not_valid_labels_are_refused() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
     let reconciler = |_: Request, _: Context| async { Ok::<_, BoxError>(Action::await_change()) };

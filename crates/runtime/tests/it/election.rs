@@ -1,4 +1,4 @@
-//! LE-10 to LE-17, and property 7: who holds a Lease, until when, and who is next.
+//! LE-10 to LE-17, and property 7: who holds a Lease, how long, and who is next.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/main";
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One candidate, running.
+/// A running candidate.
 struct Candidate {
     leadership: Leadership,
     link: Link,
@@ -80,9 +80,9 @@ async fn first_candidate_creates_the_lease_and_a_second_one_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn le_10_silent_holder_is_succeeded_a_full_duration_after_it_was_first_seen() {
+async fn le_10_silent_holder_is_replaced_a_full_duration_after_it_was_first_seen() {
     let server = Server::new(&[LEASES]);
-    // A record from a clock far ahead and one long past: neither is looked at.
+    // A record from a clock far ahead, and one from long ago: the times are ignored.
     for year in ["2050", "1999"] {
         let time = format!("{year}-01-01T00:00:00.000000Z");
         server.put(
@@ -151,7 +151,7 @@ async fn property_7_partition_longer_than_the_deadline_stops_the_leader_before_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn fence_passes_its_deadline_though_no_task_runs() {
+async fn fence_closes_at_its_deadline_although_no_task_runs() {
     let server = Server::new(&[LEASES]);
     let one = stand(&server, options("one"));
     one.elected_after().await;
@@ -165,7 +165,7 @@ async fn fence_passes_its_deadline_though_no_task_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_answers_cost_reads_and_not_the_lease() {
+async fn lost_answers_cost_reads_but_not_the_lease() {
     let server = Server::new(&[LEASES]);
     let one = stand(&server, options("one"));
     one.link.lose_answers(8);
@@ -179,7 +179,7 @@ async fn lost_answers_cost_reads_and_not_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_process_of_the_same_identity_does_not_pass_for_the_first() {
+async fn second_process_with_the_same_identity_is_not_taken_for_the_first() {
     let server = Server::new(&[LEASES]);
     let mut one = stand(&server, options("same"));
     one.elected_after().await;
@@ -200,7 +200,7 @@ async fn le_16_leader_that_is_stuck_is_unhealthy() {
     pass(7 * SECOND).await;
     assert_eq!(one.leadership.check_renewal(SECOND), Ok(()));
     one.stall.set(true);
-    // Its last renewal was sent a second ago at most.
+    // Its last renewal was sent at most a second ago.
     pass(15 * SECOND).await;
     assert_eq!(one.leadership.check_renewal(SECOND), Ok(()));
     pass(2 * SECOND).await;
@@ -223,7 +223,7 @@ async fn lease_deleted_by_hand_is_created_again_by_its_holder() {
     assert_eq!(record(&server)["holderIdentity"], "one");
 }
 
-/// How long the fences of two candidates are open together, looked at each millisecond.
+/// How long the fences of two candidates are open at once; checked each millisecond.
 async fn both_open_for(one: &Candidate, two: &Candidate, time: Duration) -> Duration {
     let (start, mut both) = (Instant::now(), Duration::ZERO);
     while start.elapsed() < time {
@@ -265,9 +265,9 @@ async fn deleted_lease_of_a_holder_that_is_gone_is_taken_when_its_record_expires
     assert!(one.leadership.fence().check().is_err());
 }
 
-/// The bound that the fence's page states for what cannot be closed.
+/// The bound that the fence's page gives for what a fence cannot close.
 #[tokio::test(start_paused = true)]
-async fn newcomer_that_never_saw_the_deleted_lease_shares_it_for_a_retry_at_most() {
+async fn new_candidate_that_never_saw_the_deleted_lease_shares_it_for_at_most_a_retry() {
     for moment in 0..21 {
         let server = Server::new(&[LEASES]);
         let one = stand(&server, options("one"));
@@ -282,7 +282,7 @@ async fn newcomer_that_never_saw_the_deleted_lease_shares_it_for_a_retry_at_most
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_ends_when_the_lease_is_somebody_elses() {
+async fn leader_ends_when_another_process_holds_the_lease() {
     let server = Server::new(&[LEASES]);
     let mut one = stand(&server, options("one"));
     one.elected_after().await;

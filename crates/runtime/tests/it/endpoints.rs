@@ -1,4 +1,4 @@
-//! Health and metrics over a real socket.
+//! Health checks and metrics over a real socket.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -74,7 +74,7 @@ async fn spec_1_3_an_address_in_use_is_an_error_at_construction() {
 }
 
 #[tokio::test]
-async fn spec_1_3_probes_say_what_fails_and_withhold_why() {
+async fn spec_1_3_probes_name_failed_checks_and_withhold_reasons() {
     let server = Server::new(&[EVENTS]);
     let (endpoint, address) = bind();
     let manager = builder(&server).health(endpoint).build();
@@ -146,7 +146,7 @@ async fn spec_13_readiness_names_the_cache_that_does_not_sync_and_why() {
 }
 
 #[tokio::test]
-async fn spec_11_metrics_are_there_in_both_formats_under_the_fields_names() {
+async fn spec_11_metrics_are_exported_in_both_formats_under_the_usual_names() {
     let server = Server::new(&[CONFIG_MAPS, EVENTS]);
     server.put("/api/v1/namespaces/default/configmaps", config_map("a"));
     let (endpoint, address) = bind();
@@ -186,7 +186,7 @@ async fn spec_11_metrics_are_there_in_both_formats_under_the_fields_names() {
 }
 
 #[tokio::test]
-async fn spec_1_3_a_known_token_is_asked_for_on_every_path() {
+async fn spec_1_3_a_known_token_is_required_on_every_path() {
     let server = Server::new(&[EVENTS]);
     let (endpoint, address) = bind();
     let hello = async |_: Request<Bytes>| Response::new(Bytes::from_static(b"hello"));
@@ -205,9 +205,9 @@ async fn spec_1_3_a_known_token_is_asked_for_on_every_path() {
 }
 
 #[tokio::test]
-async fn spec_1_3_tls_shows_a_certificate_of_its_own_and_offers_http_2() {
+async fn spec_1_3_tls_uses_a_self_signed_certificate_and_offers_http_2() {
     let server = Server::new(&[EVENTS]);
-    // TLS of the other end has no clock to be given.
+    // The client's TLS has no injectable clock.
     let certificates = Certificates::self_signed(Clock::wall()).unwrap();
     let (endpoint, address) = bind();
     let running = start(builder(&server).serve_metrics(endpoint.tls(certificates.clone()))).await;
@@ -254,7 +254,7 @@ async fn tls(
     connector.connect(ServerName::try_from("localhost").unwrap(), stream).await
 }
 
-/// A pair of files as a Secret is mounted.
+/// A pair of files, as a mounted Secret.
 fn write_pair(directory: &std::path::Path, name: &str) {
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     std::fs::write(directory.join("tls.crt"), made.cert.pem()).unwrap();
@@ -262,7 +262,7 @@ fn write_pair(directory: &std::path::Path, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spec_7_certificates_are_read_again_and_a_bad_pair_keeps_the_old_one() {
+async fn spec_7_certificates_are_read_again_and_a_bad_pair_is_ignored() {
     let clock = || Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

@@ -40,7 +40,7 @@ fn node() -> ObjectReference {
     ObjectReference::of(&node)
 }
 
-/// An event without what the server makes of it.
+/// An event without the fields that the server sets.
 fn told(event: &Value) -> String {
     let mut event = event.clone();
     event["metadata"].take();
@@ -48,7 +48,7 @@ fn told(event: &Value) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_event_of_the_core_api_is_written_beside_its_object_and_repeats_are_counted() {
+async fn ev_core_event_is_written_to_its_objects_namespace_and_repeats_are_counted() {
     let (server, recorder, running) = start(EventApi::Core);
     recorder.normal(&config_map(), "Synced", "all is well");
     settle().await;
@@ -98,7 +98,7 @@ async fn ev_event_of_the_core_api_is_written_beside_its_object_and_repeats_are_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_event_of_the_newer_api_says_what_was_done_and_what_else_it_concerns() {
+async fn ev_newer_event_has_an_action_and_a_related_object() {
     let (server, recorder, running) = start(EventApi::New);
     let node = node();
     recorder
@@ -188,7 +188,7 @@ async fn ev_thousand_identical_calls_lead_to_a_burst_of_writes_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_event_that_expired_on_the_server_is_made_again() {
+async fn ev_event_that_expired_on_the_server_is_created_again() {
     for (api, events) in [(EventApi::Core, EVENTS), (EventApi::New, NEW_EVENTS)] {
         let (server, recorder, running) = start(api);
         recorder.normal(&config_map(), "Synced", "all is well");
@@ -216,7 +216,7 @@ async fn ev_2_cluster_scoped_objects_have_their_events_in_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_2_event_about_nothing_is_dropped_and_counted() {
+async fn ev_2_event_without_an_object_is_dropped_and_counted() {
     let (server, recorder, running) = start(EventApi::New);
     recorder.warning(&ObjectReference::default(), "Down", "gone");
     settle().await;
@@ -227,7 +227,7 @@ async fn ev_2_event_about_nothing_is_dropped_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_broken_connection_is_tried_again_and_a_refusal_is_not() {
+async fn ev_broken_connection_is_retried_and_a_refusal_is_not() {
     for (api, events) in [(EventApi::Core, EVENTS), (EventApi::New, NEW_EVENTS)] {
         let (server, recorder, running) = start(api);
         server.fail_next(Method::POST, "events", 0);
@@ -246,7 +246,7 @@ async fn ev_broken_connection_is_tried_again_and_a_refusal_is_not() {
 #[tokio::test(start_paused = true)]
 async fn ev_write_whose_answer_was_lost_is_no_loss() {
     let (server, recorder, running) = start(EventApi::New);
-    // It is done, and the connection breaks; the next try finds it there.
+    // It is done, and then the connection breaks; the next try finds the event.
     server.fail_next(Method::POST, "events", 1);
     recorder.normal(&config_map(), "One", "x");
     pass(Duration::from_secs(13)).await;
@@ -255,7 +255,7 @@ async fn ev_write_whose_answer_was_lost_is_no_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_server_out_of_reach_is_tried_twelve_times_and_holds_up_no_other_event() {
+async fn ev_unreachable_server_is_tried_twelve_times_and_does_not_delay_other_events() {
     let (server, recorder, running) = start(EventApi::New);
     (0..12).for_each(|_| server.fail_next(Method::POST, "events", 0));
     recorder.normal(&config_map(), "One", "x");
@@ -296,7 +296,7 @@ async fn ev_recorder_never_waits_and_counts_what_it_loses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_3_what_was_told_before_the_end_is_written_before_the_end_and_nothing_after() {
+async fn ev_3_events_emitted_before_the_end_are_written_and_none_after() {
     let (server, recorder, running) = start(EventApi::New);
     settle().await;
     recorder.normal(&config_map(), "Last", "words");

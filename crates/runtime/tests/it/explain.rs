@@ -1,4 +1,4 @@
-//! Why each pass ran, asked of a controller that runs.
+//! Explanations of a running controller's passes.
 
 use std::{
     io,
@@ -53,7 +53,7 @@ async fn idle(_: Request, _: Context) -> Result<Action, BoxError> {
     Ok(Action::await_change())
 }
 
-/// The stories without the ids of their passes.
+/// The explanations without the ids of their passes.
 fn told(explanations: &[Explanation]) -> String {
     let story = |explanation: &Explanation| {
         let id = explanation.reconcile_id.to_string();
@@ -63,14 +63,14 @@ fn told(explanations: &[Explanation]) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_event_that_leads_to_a_pass_is_its_cause_with_version_and_writer() {
+async fn cause_of_a_pass_is_its_event_with_version_and_writer() {
     let server = server();
     server.put(MAPS, written_by(config_map("a"), "kubectl"));
     let (running, handle) = run(&server, controller().build(idle).unwrap());
     settle().await;
     expect![[r#"
         config default/a at 2026-01-01T00:00:00.000000Z
-          because configmaps default/a was there from the start at version 1, written by kubectl (Update)
+          because configmaps default/a was in the initial list at version 1, written by kubectl (Update)
           attempt 1 after 0ns in the queue at priority -100
           succeeded; it took 0ns
     "#]]
@@ -96,7 +96,7 @@ async fn each_event_that_leads_to_a_pass_is_its_cause_with_version_and_writer() 
             Cause::InitialList { source, resource_version: initial },
         ]
     );
-    // Who wrote a version is known while the cache holds it.
+    // The writers of a version are known while the cache holds it.
     let named: Vec<_> = handle.explain(&key("a")).iter().map(|pass| pass.writers.len()).collect();
     assert_eq!(named, [1, 0, 0, 0]);
     running.stop().await.unwrap();
@@ -124,7 +124,7 @@ async fn event_of_an_owned_object_names_that_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_writes_retries_timers_and_errors_are_told() {
+async fn reads_writes_retries_timers_and_errors_are_explained() {
     let server = server();
     server.fail_next(Method::PATCH, "configmaps", 500);
     server.fail_next(Method::PATCH, "configmaps", 1);
@@ -154,7 +154,7 @@ async fn reads_writes_retries_timers_and_errors_are_told() {
           read configmaps default/a from the cache
           failed for good: it is gone; it took 0ns
         config default/a at 2026-01-01T00:01:00.012000Z
-          because the pass before asked to come back now
+          because the previous pass asked for a requeue after a delay
           attempt 1 after 0ns in the queue
           read configmaps default/a from the cache, 2 times
           read configmaps default/a from the server
@@ -168,11 +168,11 @@ async fn reads_writes_retries_timers_and_errors_are_told() {
           patch configmaps default/a: now 2
           succeeded, to come back after 60s; it took 2ms
         config default/a at 2026-01-01T00:00:00.008000Z
-          because the pass before asked to be repeated
+          because the previous pass asked for a retry
           attempt 2 after 0ns in the queue
           read configmaps default/a from the cache, 2 times
           read configmaps default/a from the server
-          patch configmaps default/a: perhaps done, no answer came
+          patch configmaps default/a: no answer, it may have been done
           failed: patch configmaps default/a: reach the server: cut; it took 2ms
         config default/a at 2026-01-01T00:00:00.001000Z
           because one of configmaps was created at version 1
@@ -187,7 +187,7 @@ async fn reads_writes_retries_timers_and_errors_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_become_one_pass_are_counted_and_what_runs_now_is_told() {
+async fn merged_events_are_counted_and_running_passes_are_explained() {
     let server = server();
     let slow = async |_: Request, _: Context| -> Result<Action, BoxError> {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -216,7 +216,7 @@ async fn events_that_become_one_pass_are_counted_and_what_runs_now_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resyncs_channels_and_panics_have_their_names() {
+async fn resyncs_channels_and_panics_are_named_in_explanations() {
     let server = server();
     server.put(MAPS, config_map("a"));
     let n_passes = Arc::new(AtomicU32::new(0));
@@ -263,7 +263,7 @@ async fn ring_is_bounded_and_can_be_turned_off() {
     }
 }
 
-/// What a subscriber wrote.
+/// The output of a subscriber.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -279,7 +279,7 @@ impl io::Write for Lines {
 }
 
 #[tokio::test(start_paused = true)]
-async fn span_of_a_pass_says_the_same() {
+async fn span_of_a_pass_has_the_same_text() {
     let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()

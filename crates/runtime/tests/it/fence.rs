@@ -1,4 +1,4 @@
-//! Writes leave only while a lease is held: at each point where they could be late.
+//! Writes are sent only while a lease is held: checked at each point where they can be delayed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     world::{CONFIG_MAPS, builder, config_map, pass, settle},
 };
 
-/// A fence that a test moves.
+/// A fence that a test opens and closes.
 #[derive(Clone, Default)]
 struct Gate(Arc<Mutex<bool>>);
 
@@ -50,7 +50,7 @@ async fn closed_fence_refuses_writes_and_lets_reads_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_that_waits_behind_the_first_check_fails_at_the_second() {
+async fn request_delayed_after_the_first_check_fails_at_the_second() {
     let server = Server::new(&[CONFIG_MAPS]);
     let link = Link::new(&server, 0);
     let manager = builder(&server).build();
@@ -84,7 +84,7 @@ async fn request_that_waits_behind_the_first_check_fails_at_the_second() {
         let write = async {
             match name {
                 "create" => api.create(&PostParams::default(), &some_map("a")).await.map(drop),
-                // A request without a body is no exception.
+                // The same for a request without a body.
                 _ => {
                     let request = http::Request::delete("/api/v1/namespaces/default/configmaps/a")
                         .body(Vec::new())

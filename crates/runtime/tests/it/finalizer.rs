@@ -1,4 +1,4 @@
-//! The finalizer's four states, and what happens when the world changes under it.
+//! The four states of a finalizer, and concurrent changes of the object.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::{
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const NAME: &str = "example.com/guard";
 
-/// A controller that says what its finalizer asks for; `cleanup` says whether cleaning up succeeds.
+/// A controller that sends what its finalizer asks for; `cleanup` says whether the cleanup
+/// succeeds.
 fn guarded(server: &Server, trace: &Trace, cleanup: fn(u32) -> bool) -> Running {
     let trace = trace.clone();
     let reconciler = move |request: Request, context: Context| {
@@ -56,7 +57,7 @@ fn guarded(server: &Server, trace: &Trace, cleanup: fn(u32) -> bool) -> Running 
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizer_is_on_before_apply_and_off_after_cleanup() {
+async fn finalizer_is_added_before_apply_and_removed_after_cleanup() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     let running = guarded(&server, &trace, |attempt| attempt > 0);
     let mut object = config_map("a");
@@ -64,8 +65,8 @@ async fn finalizer_is_on_before_apply_and_off_after_cleanup() {
     server.put(MAPS, object);
     server.put(MAPS, config_map("b"));
     settle().await;
-    // Each is applied as the finalizer is put on, and again for the change that this was: while `a`
-    // rests, `b` has its turn.
+    // Each is applied when the finalizer is added, and again for that change. While `a` is held
+    // back, `b` gets its turn.
     expect!["apply under example.com/other example.com/guard · apply under example.com/guard · apply under example.com/other example.com/guard · apply under example.com/guard"]
         .assert_eq(&trace.take());
 
@@ -87,7 +88,7 @@ async fn finalizer_is_on_before_apply_and_off_after_cleanup() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_applied_when_the_finalizer_cannot_be_put_on() {
+async fn nothing_is_applied_when_the_finalizer_cannot_be_added() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     server.fail_next(Method::PATCH, "configmaps/a", 500);
     server.fail_next(Method::PATCH, "configmaps/a", 0);
@@ -122,7 +123,7 @@ async fn object_deleted_while_the_controller_was_down_is_cleaned_up_at_its_start
 }
 
 #[tokio::test(start_paused = true)]
-async fn cleanup_is_repeated_when_taking_the_finalizer_off_fails() {
+async fn cleanup_is_repeated_when_removing_the_finalizer_fails() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     let mut object = config_map("a");
     object["metadata"]["finalizers"] = json!([NAME]);

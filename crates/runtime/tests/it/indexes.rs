@@ -1,4 +1,4 @@
-//! Indexes that watches declare, and mappings that read the cache.
+//! Indexes of watches, and maps that read the cache.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::{Value, json};
@@ -20,14 +20,14 @@ fn server() -> Server {
     Server::new(&[CONFIG_MAPS, PODS, EVENTS])
 }
 
-/// A config map that names a pod.
+/// A config map that refers to a pod.
 fn naming(name: &str, pod: &str) -> Value {
     let mut map = config_map(name);
     map["data"] = json!({"pod": pod});
     map
 }
 
-/// The pods that a config map names.
+/// The pods that a config map refers to.
 fn pods(map: &ConfigMap) -> Vec<String> {
     let pod = map.data.iter().filter_map(|data| data.get("pod"));
     pod.map(|pod| format!("default/{pod}")).collect()
@@ -61,7 +61,7 @@ fn by_hand(event: &Event<Pod>, client: &Client) -> Vec<Request> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_of_a_named_object_leads_to_those_that_name_it() {
+async fn change_of_a_referenced_object_queues_the_objects_that_refer_to_it() {
     let by_index = of_maps().watches_by_index::<ConfigMap, _>(Watch::<Pod>::new(), "pods");
     let by_hand = of_maps().watches_with(Watch::<Pod>::new(), by_hand);
     for controller in [by_index, by_hand] {
@@ -93,7 +93,7 @@ async fn change_of_a_named_object_leads_to_those_that_name_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn index_is_declared_again_by_the_same_function_and_by_no_other() {
+async fn index_can_be_declared_again_only_with_the_same_function() {
     let (server, trace) = (server(), Trace::default());
     let mut manager = builder(&server).build();
     manager.add(build(of_maps(), &trace)).unwrap();
@@ -118,7 +118,7 @@ async fn index_is_declared_again_by_the_same_function_and_by_no_other() {
         refused(of_maps_named("none").watches_by_index::<ConfigMap, _>(Watch::<Pod>::new(), "x")),
         "index \"x\" of configmaps: there is none of that name: declare it by Watch::index, before"
     );
-    // The name of a controller that was refused is free.
+    // The name of a refused controller is free.
     manager.add(build(of_maps_named("none"), &trace)).unwrap();
 }
 

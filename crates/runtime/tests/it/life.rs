@@ -1,4 +1,4 @@
-//! A controller's end, wherever a pass is; and how often it passes over what changed.
+//! Stopping a controller at any point of a pass, and the number of passes per change.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A pass with a wait, a write and a read at each step.
+/// A pass with a delay, a write and a read at each step.
 async fn long(
     request: Request,
     context: Context,
@@ -38,8 +38,8 @@ async fn long(
     Ok(Action::requeue_after(Duration::from_millis(3)))
 }
 
-/// A world in which everything waits for something now and then, stopped after so long: while it
-/// syncs, between passes, in each step of a pass, and while a key is held for the caches.
+/// A world in which everything is delayed at times, stopped after this time: while it syncs,
+/// between passes, in each step of a pass, and while a key is held back.
 async fn stopped_after(time: Duration, grace: Grace) {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     server.delay_watches(Duration::from_millis(5));
@@ -104,7 +104,7 @@ fn ctl_4_stop_at_every_await_point_ends_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_cost_at_most_a_pass_each_and_a_storm_during_a_pass_costs_one() {
+async fn each_change_costs_at_most_one_pass_and_a_burst_during_a_pass_costs_one() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     let reconciler = {
         let trace = trace.clone();
@@ -116,7 +116,7 @@ async fn changes_cost_at_most_a_pass_each_and_a_storm_during_a_pass_costs_one() 
                 let Some(object) = api.get(&request)? else { return Ok(Action::await_change()) };
                 let generation = object.metadata.generation.unwrap();
                 trace.say(generation.to_string());
-                // Level-based: it writes what it saw, and only if that is news.
+                // Level-based: writes what it read, and only if that differs.
                 let status = json!({"status": {"seen": generation}});
                 api.patch_status(&request, &kube_core::params::Patch::Merge(status)).await?;
                 Ok::<_, BoxError>(Action::await_change())
@@ -135,8 +135,8 @@ async fn changes_cost_at_most_a_pass_each_and_a_storm_during_a_pass_costs_one() 
         }
     }
     pass(Duration::from_secs(600)).await;
-    // The pass reads the newest; the storm is one more; its own write is another one, which writes
-    // nothing.
+    // A pass reads the newest state. The burst causes one more pass, and its own write another one,
+    // which writes nothing.
     let passes = trace.take();
     assert!(passes.ends_with("100"), "{passes}");
     let n_passes = handle.stats().total();
@@ -145,9 +145,8 @@ async fn changes_cost_at_most_a_pass_each_and_a_storm_during_a_pass_costs_one() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_hot_loop_whatever_a_reconciler_asks_for() {
-    // (what it answers, how many passes an hour may take at most): 18 doublings from 5 ms reach
-    // 1000 s.
+async fn no_result_of_a_reconciler_causes_a_hot_loop() {
+    // (result, maximum passes per hour): 18 doublings from 5 ms reach 1000 s.
     type Answer = fn() -> Result<Action, BoxError>;
     let answers: [(Answer, u64); 5] = [
         (|| Err("no".into()), 22),
@@ -170,7 +169,7 @@ async fn no_hot_loop_whatever_a_reconciler_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_of_one_keys_pass_is_retried_and_concerns_no_other_key() {
+async fn panic_of_a_pass_is_retried_and_does_not_affect_other_keys() {
     // Property 10 of section 15.
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     for name in ["bad", "good"] {

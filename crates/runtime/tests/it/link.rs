@@ -1,4 +1,4 @@
-//! One replica's way to the server, on which everything can go wrong that goes wrong on a network.
+//! A replica's connection to the server, with the faults of a network.
 
 use std::{
     convert::Infallible,
@@ -26,20 +26,20 @@ pub(crate) struct Link(Arc<Inner>);
 struct Inner {
     server: Server,
     state: Mutex<State>,
-    /// Nothing gets through, in either direction, while this is true.
+    /// While true, nothing gets through in either direction.
     cut: watch::Sender<bool>,
-    /// Requests wait in this process, between the first check and the body's hand-over, while this
-    /// is true.
+    /// While true, requests wait in this process, between the first check and the hand-over of the
+    /// body.
     held: watch::Sender<bool>,
 }
 
 struct State {
     rng: SmallRng,
-    /// How long a request takes at most, in each direction.
+    /// The longest delay of a request, in each direction.
     delay_max: Duration,
-    /// One write in so many loses its answer after it was done.
+    /// One in this many writes loses its answer after it was done.
     lost_answers: u32,
-    /// The writes that the server took: when, method, path.
+    /// The writes that reached the server: time, method, path.
     writes: Vec<(Instant, Method, String)>,
 }
 
@@ -62,27 +62,27 @@ impl Link {
         kube_client::Client::new(self.clone(), "default")
     }
 
-    /// Cuts the link or mends it. What is on its way then waits.
+    /// Cuts or restores the link. Requests on the way wait.
     pub(crate) fn cut(&self, is_cut: bool) {
         self.0.cut.send_replace(is_cut);
     }
 
-    /// Holds requests back inside the process, where a full queue or a blocked layer would.
+    /// Holds requests back inside the process, as a full queue or a blocked layer does.
     pub(crate) fn hold(&self, is_held: bool) {
         self.0.held.send_replace(is_held);
     }
 
-    /// Every request takes up to this long, each way.
+    /// Delays every request by up to this time, in each direction.
     pub(crate) fn delay(&self, max: Duration) {
         self.0.state.lock().delay_max = max;
     }
 
-    /// One write in so many loses its answer; 0 for none.
+    /// One in this many writes loses its answer; 0 for none.
     pub(crate) fn lose_answers(&self, one_in: u32) {
         self.0.state.lock().lost_answers = one_in;
     }
 
-    /// The writes that came through so far.
+    /// The writes that have reached the server so far.
     pub(crate) fn writes(&self) -> Vec<(Instant, Method, String)> {
         self.0.state.lock().writes.clone()
     }
@@ -142,7 +142,7 @@ impl Service<Request<Body>> for Link {
     }
 }
 
-/// An answer's body that does not come through while the link is cut.
+/// An answer's body that does not get through while the link is cut.
 fn severed(
     body: UnsyncBoxBody<Bytes, Infallible>,
     cut: &watch::Sender<bool>,

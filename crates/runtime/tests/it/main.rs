@@ -1,4 +1,4 @@
-//! Controllers over a server that is a map: what the crate promises, seen from outside.
+//! Tests of controllers over an in-memory API server, through the public API.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

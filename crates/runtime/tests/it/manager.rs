@@ -1,4 +1,4 @@
-//! Starting, stopping, failing.
+//! Starting, stopping and failing managers.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ async fn cache_that_does_not_sync_in_time_fails_the_manager_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn type_that_is_not_served_holds_up_only_its_own_controller() {
+async fn type_that_is_not_served_delays_only_its_own_controller() {
     let server = Server::new(&[CONFIG_MAPS, EVENTS]);
     let mut manager = builder(&server).build();
     let good = manager
@@ -83,7 +83,7 @@ async fn type_that_is_not_served_holds_up_only_its_own_controller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_lets_a_pass_finish_with_a_cache_and_leaves_the_rest() {
+async fn stop_lets_a_running_pass_finish_with_its_cache_and_drops_queued_keys() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     let reconciler = {
         let trace = trace.clone();
@@ -143,7 +143,7 @@ async fn pass_that_outlasts_the_grace_period_is_dropped_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_failure_of_a_task_stops_the_others_and_is_what_run_returns() {
+async fn first_failure_of_a_task_stops_the_others_and_run_returns_it() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     let mut manager = builder(&server).build();
     manager.add_task("short", |_| async { Ok(()) }).unwrap();
@@ -203,7 +203,7 @@ async fn two_controllers_share_one_informer_and_readiness_has_many_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cached_reads_of_types_nobody_watches_or_that_have_not_synced_are_errors() {
+async fn cached_reads_of_unwatched_or_unsynced_types_are_errors() {
     let server = Server::new(&[CONFIG_MAPS, EVENTS]);
     let manager = builder(&server).build();
     let key = Request::new("default", "a");

@@ -1,4 +1,4 @@
-//! What of a type a manager's cache holds, and from when until when.
+//! What a manager's cache holds, and when.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(start_paused = true)]
-async fn cch_1_rules_of_one_type_select_and_change_what_is_held_of_it_alone() {
+async fn cch_1_rules_of_one_type_apply_to_that_type_only() {
     let server = Server::new(&[CONFIG_MAPS, PODS, EVENTS]);
     for namespace in ["a", "b"] {
         for (resource, kind) in [("configmaps", "ConfigMap"), ("pods", "Pod")] {
@@ -52,7 +52,7 @@ async fn cch_1_rules_of_one_type_select_and_change_what_is_held_of_it_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_10_what_is_removed_stops_and_a_later_request_begins_anew() {
+async fn cch_10_a_removed_cache_stops_and_a_later_request_starts_a_new_one() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     server.put(MAPS, config_map("a"));
     let said = trace.clone();
@@ -79,7 +79,7 @@ async fn cch_10_what_is_removed_stops_and_a_later_request_begins_anew() {
     let read = maps.get(&Request::new("default", "a"));
     assert!(matches!(read, Err(ClientError::NotCached { .. })), "{read:?}");
     assert_eq!(before.lister().len(), 1, "who holds it reads what was there");
-    // The controller goes on, and says of its source that it has ended.
+    // The controller goes on, and its source is reported as stopped.
     assert_eq!(handle.state(), ControllerState::Running);
     assert!(handle.sources()[0].has_stopped);
 
@@ -95,7 +95,7 @@ async fn cch_10_what_is_removed_stops_and_a_later_request_begins_anew() {
     assert_eq!(trace.take(), "default/a · default/b");
     assert_eq!(server.watchers(CONFIG_MAPS), 1);
 
-    // A lease of what was removed does not count for what came after.
+    // A lease of the removed cache does not hold the new one.
     assert!(cache.remove::<ConfigMap>());
     let after = handle.watches::<Request>().unwrap().objects(Watch::<ConfigMap>::new()).unwrap();
     assert!(after.synced().await);
@@ -110,7 +110,7 @@ async fn cch_10_what_is_removed_stops_and_a_later_request_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_10_a_controller_that_waits_for_what_is_removed_fails() {
+async fn cch_10_a_controller_that_waits_for_a_removed_cache_fails() {
     let server = Server::new(&[EVENTS]);
     let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
     let controller = controller.build(|_: Request, _: Context| {
@@ -127,12 +127,12 @@ async fn cch_10_a_controller_that_waits_for_what_is_removed_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_9_and_11_indexes_are_declared_at_any_time_and_nobody_waits_who_does_not_want_to() {
+async fn cch_9_and_11_indexes_can_be_declared_at_any_time_without_waiting() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     server.put(MAPS, config_map("a"));
     let mut manager = builder(&server).build();
     let (cache, maps) = (manager.cache().clone(), manager.client().api::<ConfigMap>());
-    // Nobody serves pods.
+    // Pods are not served.
     let pods = cache.informer_unawaited::<Pod>(&());
     let said = trace.clone();
     let task = move |_| async move {
@@ -152,7 +152,7 @@ async fn cch_9_and_11_indexes_are_declared_at_any_time_and_nobody_waits_who_does
     settle().await;
     let found = |value: &str| maps.select().index("by-name", value).all().unwrap().len();
     assert_eq!((found("a"), found("b")), (1, 0));
-    // A late one is over what is cached already.
+    // A late index covers the objects that are already cached.
     informer.add_index("by-name-too", by_name).unwrap();
     let by_both = maps.select().index("by-name", "a").index("by-name-too", "a");
     assert_eq!(by_both.all().unwrap().len(), 1);

@@ -1,4 +1,5 @@
-//! Two managers with one Lease: who reconciles, until when, and how fast the next one does.
+//! Two managers with one Lease: which one reconciles, how long, and how fast the next one takes
+//! over.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::{
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// One replica of a program with one controller.
+/// A replica of a program with one controller.
 struct Replica {
     link: Link,
     running: Running,
@@ -96,7 +97,7 @@ async fn mgr_5_the_second_replica_is_warm_and_a_clean_stop_hands_over_within_a_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn mgr_22_a_leader_that_is_cut_off_has_ended_before_the_next_one_begins() {
+async fn mgr_22_a_leader_that_is_cut_off_has_ended_before_the_next_one_starts() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS, LEASES]), Trace::default());
     server.put(MAPS, config_map("a"));
     let mut first = start(&server, "first", &trace);

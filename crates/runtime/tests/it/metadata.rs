@@ -1,4 +1,4 @@
-//! Conditions and owners: what controllers write into an object's metadata and status.
+//! Conditions and owner references in an object's metadata and status.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ fn utl_5_owners_are_set_found_and_removed_by_group_kind_and_name() {
     };
     assert_eq!(names(&pod), "a b");
     assert_eq!(controller_of(&pod).unwrap().name, "a", "an owner beside the controller");
-    // It was made anew: it is known by its name, and its uid is brought up to date.
+    // It was recreated: it is matched by its name, and its uid is updated.
     let mut anew = b.clone();
     anew.metadata.uid = Some("uid-of-another".into());
     assert!(has_owner_reference(&anew, &(), &pod));

@@ -1,5 +1,4 @@
-//! Types that are cached from several namespaces: one informer each, behind one face (CCH-3,
-//! CCH-4).
+//! Types that are cached for several namespaces: one informer each, behind one API (CCH-3, CCH-4).
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +56,7 @@ fn key(text: &str) -> Request {
     text.parse().unwrap()
 }
 
-/// The keys of objects, as they come.
+/// The keys of objects, as they are queued.
 fn keys<'a, K: kube_core::ResourceExt + 'a>(
     objects: impl IntoIterator<Item = &'a Arc<K>>,
 ) -> String {
@@ -88,7 +87,7 @@ async fn cch_4_a_controller_gets_the_events_of_all_its_namespaces_and_no_others(
         .build(move |request: Request, context: Context| {
             said.say(request.to_string());
             async move {
-                // What it is told of, it can read.
+                // It can read every object whose key it gets.
                 if !request.namespace.is_empty() {
                     context.client().api::<ConfigMap>().get(&request)?.unwrap();
                 }
@@ -120,7 +119,7 @@ async fn cch_4_a_controller_gets_the_events_of_all_its_namespaces_and_no_others(
     assert_eq!(trace.take(), "b/own");
     assert_eq!(handle.stats().error, 0);
 
-    // Why a pass ran is found in the cache of its namespace.
+    // The explanation finds the object in the cache of its namespace.
     let mut changed = config_map("own");
     changed["metadata"]["managedFields"] =
         json!([{"manager": "kubectl", "operation": "Update", "time": "2026-01-01T00:00:00Z"}]);
@@ -191,7 +190,7 @@ async fn cch_4_reads_go_to_the_namespace_and_lists_over_all_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_4_a_namespace_that_may_not_be_read_is_named_and_holds_up_the_type() {
+async fn cch_4_a_forbidden_namespace_is_named_and_delays_the_type() {
     let (server, trace) = (server(), Trace::default());
     server.put(&maps_in("a"), config_map("x"));
     server.put(&maps_in("b"), config_map("x"));
@@ -215,7 +214,7 @@ async fn cch_4_a_namespace_that_may_not_be_read_is_named_and_holds_up_the_type()
     assert!(said.ends_with("configmaps is forbidden"), "{said}");
     let degraded = handle.sources().remove(0).degraded.unwrap();
     assert!(degraded.starts_with("configmaps in namespace b: "), "{degraded}");
-    // The other one can be read; what would need both cannot.
+    // The other namespace can be read; reads of both fail.
     assert!(maps.get(&key("a/x")).unwrap().is_some());
     assert!(matches!(maps.get(&key("b/x")), Err(ClientError::NotSynced { .. })));
     let all = maps.list(None, &Selector::everything());
@@ -238,7 +237,7 @@ async fn cch_4_a_namespace_that_may_not_be_read_is_named_and_holds_up_the_type()
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_3_all_namespaces_beside_a_named_one_are_all_others() {
+async fn cch_3_all_namespaces_next_to_a_named_one_means_all_others() {
     let server = server();
     let labeled = |name: &str, app: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -247,7 +246,7 @@ async fn cch_3_all_namespaces_beside_a_named_one_are_all_others() {
     for namespace in ["a", "b", "c"] {
         server.put(&maps_in(namespace), labeled("x", namespace));
     }
-    // Objects of `b` are held without annotations.
+    // Objects of `b` are cached without annotations.
     let mut of_b = CacheConfig::default();
     of_b.transform = Some(Arc::new(|object: bytes::Bytes| {
         let text = String::from_utf8_lossy(&object).replace("\"long\":\"text\"", "");
@@ -293,7 +292,7 @@ async fn cch_3_all_namespaces_beside_a_named_one_are_all_others() {
 #[tokio::test(start_paused = true)]
 async fn cch_4_own_writes_are_waited_for_in_their_namespace_alone() {
     let server = server();
-    // A list at version 0 would be followed by a replay, whose versions say nothing.
+    // A list at version 0 is followed by a replay, whose versions are not meaningful.
     server.put(&maps_in("c"), config_map("before"));
     let manager = of_namespaces(&server, &["a", "b"]).build();
     let maps = manager.client().api::<ConfigMap>();
@@ -310,8 +309,8 @@ async fn cch_4_own_writes_are_waited_for_in_their_namespace_alone() {
     maps.create(&map("a", "x")).await.unwrap();
     assert!(maps.get(&key("a/x")).unwrap().is_none(), "the cache is late");
     assert!(maps.get_own(&key("a/x")).await.unwrap().is_some());
-    // The last write of all is in `a`; the cache of `b`, where nothing happens, need not come so
-    // far.
+    // The last write is in `a`; the cache of `b`, where nothing happens, need not reach its
+    // version.
     maps.create(&map("b", "x")).await.unwrap();
     maps.create(&map("a", "y")).await.unwrap();
     maps.create(&map("c", "x")).await.unwrap();
@@ -324,7 +323,7 @@ async fn cch_4_own_writes_are_waited_for_in_their_namespace_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_4_a_pass_that_writes_to_one_namespace_is_not_held_for_the_others() {
+async fn cch_4_a_pass_that_writes_to_one_namespace_does_not_wait_for_the_others() {
     let (server, trace) = (server(), Trace::default());
     for namespace in ["a", "b"] {
         server.put(&maps_in(namespace), config_map("x"));
@@ -360,7 +359,7 @@ async fn cch_4_a_pass_that_writes_to_one_namespace_is_not_held_for_the_others() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_4_a_type_that_is_said_to_have_no_namespaces_is_cached_whole() {
+async fn cch_4_a_type_declared_cluster_scoped_is_cached_whole() {
     let (server, trace) = (server(), Trace::default());
     server.put(NODES, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}));
     let nodes = ApiResource::erase::<Node>(&());
@@ -401,7 +400,7 @@ async fn cch_4_a_manager_of_one_namespace_knows_nothing_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_4_a_watch_of_several_namespaces_comes_and_goes_with_all_its_informers() {
+async fn cch_4_a_watch_of_several_namespaces_is_added_and_removed_with_all_its_informers() {
     let (server, trace) = (server(), Trace::default());
     for namespace in ["a", "b"] {
         server.put(&pods_in(namespace), pod_of(&json!({"metadata": {}}), "p"));

@@ -1,4 +1,4 @@
-//! Functions of the user that panic: no event is lost, and nothing ends.
+//! Panics of user functions: no event is lost, and nothing ends.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ fn namer(
     }
 }
 
-/// The names of the objects `a` and `b` that passes are made over, and the watch's panics.
+/// The passes over the objects `a` and `b`, by name, and the watch's panics.
 async fn check_admitted(controller: ControllerBuilder) {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     let (running, handle) = run(&server, controller.build(namer(&trace)).unwrap());
@@ -53,7 +53,7 @@ async fn check_admitted(controller: ControllerBuilder) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn event_whose_predicate_or_filter_panics_is_a_pass() {
+async fn event_passes_if_its_predicate_or_filter_panics() {
     let panics = |name: &str| name != "a" || panic!("no data");
     let watch = Watch::<ConfigMap>::new();
     let predicate = Predicate::object(move |object| panics(&object.key().name));
@@ -65,7 +65,7 @@ async fn event_whose_predicate_or_filter_panics_is_a_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn event_whose_mapping_panics_is_mapped_again_with_back_off_and_others_go_on() {
+async fn event_whose_handler_panics_is_retried_with_back_off_and_does_not_delay_others() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     let n_calls = Arc::new(AtomicU32::new(0));
     let map = {
@@ -100,7 +100,7 @@ async fn event_whose_mapping_panics_is_mapped_again_with_back_off_and_others_go_
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_that_is_gone_before_its_event_was_mapped_is_told_of() {
+async fn object_deleted_before_its_event_was_mapped_is_still_delivered() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     let n_calls = Arc::new(AtomicU32::new(0));
     let map = {

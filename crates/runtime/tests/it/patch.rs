@@ -1,9 +1,9 @@
-//! The patches that the small server understands.
+//! The patches that the in-memory server understands.
 
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, Reason};
 
-/// Enough of RFC 6902 for what the crate sends.
+/// The part of RFC 6902 that the crate sends.
 pub(crate) fn json_patch(object: &mut Value, operations: &Value) -> Result<(), ApiError> {
     for operation in operations.as_array().unwrap() {
         let path = operation["path"].as_str().unwrap();

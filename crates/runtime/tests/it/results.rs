@@ -1,6 +1,6 @@
-//! The table of results, row by row and in any order (spec 5.3; property 3 of section 15): after
-//! every pass, what the limiter has counted, what the queue holds and under which label the pass is
-//! counted are those of a ten-line model.
+//! The table of results, row by row and in random order (spec 5.3; property 3 of section 15). After
+//! every pass, the limiter's count, the queue's contents and the pass's label agree with a ten-line
+//! model.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -20,17 +20,17 @@ use crate::{
     world::{EVENTS, Trace, pass, run, settle},
 };
 
-/// What one pass does.
+/// The result of one pass.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// RES-1, RES-2, RES-9: success, coming back after so many milliseconds; with a priority of its
-    /// own or without (RES-12).
+    /// RES-1, RES-2, RES-9: success, with a requeue after this many milliseconds, with or without a
+    /// priority (RES-12).
     After(Option<u64>, Option<i32>),
     /// RES-3.
     Requeue(Option<i32>),
-    /// RES-5, and RES-6 with a priority; so deep among the causes.
+    /// RES-5, and RES-6 with a priority; at this depth in the source chain.
     Error(Option<i32>, u8),
-    /// RES-7, so deep among the causes; the last is within an error that names a priority.
+    /// RES-7, at this depth in the source chain; the innermost error is within one with a priority.
     Terminal(u8, bool),
     /// RES-8.
     Panic,
@@ -84,7 +84,7 @@ async fn play(step: Step) -> Result<Action, BoxError> {
     }
 }
 
-/// What the table says.
+/// The expected result.
 #[derive(Debug, Default)]
 struct Model {
     failures: u32,
@@ -93,15 +93,15 @@ struct Model {
 }
 
 impl Model {
-    /// The back-off of the default limiter: 5 ms, doubling to 1000 s; counts.
+    /// The back-off of the default limiter: 5 ms, doubling to 1000 s; counts up.
     fn backoff(&mut self) -> Duration {
         let factor = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
         self.failures += 1;
         Duration::from_millis(5).saturating_mul(factor).min(Duration::from_secs(1000))
     }
 
-    /// In what time, and at which priority, the key comes back after a pass that it was handed out
-    /// for at `priority`.
+    /// When, and at which priority, a key is requeued after a pass that it was handed out for at
+    /// `priority`.
     fn apply(&mut self, step: Step, priority: i32) -> Option<(Duration, i32)> {
         let (asked, is_terminal) = match step {
             Step::After(None | Some(0), _) => {
@@ -143,7 +143,7 @@ impl Model {
     }
 }
 
-/// Plays the steps, each as soon as the key comes back, or is added at the next of `adds`.
+/// Plays the steps, each when the key comes back or is added at the next of `adds`.
 async fn check(steps: Vec<Step>, adds: Vec<i32>, attempts_max: Option<u32>) {
     let server = Server::new(&[EVENTS]);
     let left = Arc::new(Mutex::new(VecDeque::from(steps.clone())));
@@ -204,7 +204,7 @@ async fn check(steps: Vec<Step>, adds: Vec<i32>, attempts_max: Option<u32>) {
                     Step::Timeout => TIMEOUT,
                     _ => Duration::ZERO,
                 });
-                // The pass began a few ticks before we looked.
+                // The pass started a few ticks before this check.
                 let due_in = entry.due_in.unwrap();
                 let slack = Duration::from_millis(4);
                 assert!(due_in <= wait && due_in + late + slack >= wait, "{due_in:?} of {wait:?}");
@@ -225,7 +225,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn res_1_to_12_and_pq_44_every_history_of_results_is_the_models(
+    fn res_1_to_12_and_pq_44_every_history_of_results_agrees_with_the_model(
         steps in prop::collection::vec(step(), 1..12),
         adds in prop::collection::vec(-200..200_i32, 1..4),
         attempts_max in prop::option::of(1..4_u32),
@@ -234,7 +234,7 @@ proptest! {
     }
 }
 
-/// Every single row, at every number of failures before it: what chance might leave out.
+/// Every row, after every number of failures: covers what random histories may miss.
 #[test]
 fn res_1_to_12_every_row_after_up_to_three_failures() {
     let rows = [
@@ -264,8 +264,8 @@ fn res_1_to_12_every_row_after_up_to_three_failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn res_11_what_comes_during_a_pass_collapses_with_its_own_return() {
-    // (what the pass asks for, what comes meanwhile) → passes within a minute, and when.
+async fn res_11_changes_during_a_pass_merge_with_its_requeue() {
+    // (result of the pass, event during the pass) → passes within a minute, and when.
     let trace = Trace::default();
     for action in
         [Action::requeue_after(Duration::from_secs(20)), Action::requeue(), Action::await_change()]
@@ -299,7 +299,7 @@ async fn res_11_what_comes_during_a_pass_collapses_with_its_own_return() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn given_up_key_is_told_of_and_starts_afresh_at_a_change() {
+async fn given_up_key_is_reported_and_starts_again_at_a_change() {
     use k8s_openapi::api::core::v1::ConfigMap;
     use setpoint_runtime::Watch;
 

@@ -1,5 +1,5 @@
-//! An API server of the smallest kind: objects in a map, lists, watches from a log, and writes. It
-//! says what was asked of it.
+//! A minimal API server: objects in a map, lists, watches from a log, and writes. Records the
+//! requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -29,8 +29,8 @@ pub(crate) struct Server(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    /// Something changed: for watches to look. They wake in the order in which they wait, where a
-    /// `watch` channel draws lots.
+    /// Wakes the watches after a change, in the order in which they wait. A `watch` channel would
+    /// wake them in random order.
     changed: Notify,
 }
 
@@ -43,26 +43,26 @@ struct State {
     served: Vec<String>,
     requests: Vec<String>,
     origins: Vec<Origin>,
-    /// Answers that come instead of the next writes that match.
+    /// Answers that replace those of the next matching writes.
     faults: VecDeque<(Method, &'static str, u16)>,
     revision: u64,
     watch_delay: Duration,
     is_mute: bool,
     /// Counts how often all watches were ended.
     epoch: u64,
-    /// Watches cannot begin before this revision.
+    /// Watches cannot start before this revision.
     oldest: u64,
-    /// Resources that may not be read, or their collections in one namespace.
+    /// Forbidden resources, or their collections in one namespace.
     forbidden: Vec<String>,
-    /// Watches that are open, by resource, and by collection where that is of one namespace.
+    /// Open watches, by resource or by the collection of one namespace.
     watchers: BTreeMap<String, usize>,
-    /// Resources whose metadata alone was asked for.
+    /// Resources of which only metadata was requested.
     metadata: Vec<String>,
 }
 
-/// A path of the API, taken apart.
+/// A parsed path of the API.
 struct Path {
-    /// Without a namespace: what a watch of all namespaces asks for.
+    /// Without a namespace: a watch of all namespaces.
     resource: String,
     plural: String,
     namespace: String,
@@ -109,7 +109,7 @@ impl Path {
     }
 }
 
-/// Whether a field selector passes an object: of all fields this server knows the namespace alone.
+/// Whether a field selector matches an object. This server knows `metadata.namespace` only.
 fn has_fields(fields: &str, object: &Value) -> bool {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     fields.split(',').all(|term| match term.split_once("!=") {
@@ -135,13 +135,12 @@ impl Server {
         self.0.state.lock().served.push(resource.to_owned());
     }
 
-    /// Refuses every request for this resource path, or for the collection of one namespace, from
-    /// now on.
+    /// Forbids this resource path, or the collection of one namespace, from now on.
     pub(crate) fn forbid(&self, resource: &str) {
         self.0.state.lock().forbidden.push(resource.to_owned());
     }
 
-    /// Refuses it no longer.
+    /// Permits it again.
     pub(crate) fn permit(&self, resource: &str) {
         self.0.state.lock().forbidden.retain(|of| of != resource);
     }
@@ -151,18 +150,18 @@ impl Server {
         self.0.state.lock().watchers.get(resource).copied().unwrap_or_default()
     }
 
-    /// Whether the metadata of a resource path was asked for without the rest.
+    /// Whether only the metadata of a resource path was requested.
     pub(crate) fn asked_as_metadata(&self, resource: &str) -> bool {
         self.0.state.lock().metadata.iter().any(|of| of == resource)
     }
 
-    /// Answers the next request of this method whose path holds `part` with a failure of this code;
-    /// 0 breaks the connection before the request is seen, 1 after it is done.
+    /// Fails the next request of this method whose path contains `part` with this code; 0 breaks
+    /// the connection before the request is handled, 1 after it.
     pub(crate) fn fail_next(&self, method: Method, part: &'static str, code: u16) {
         self.0.state.lock().faults.push_back((method, part, code));
     }
 
-    /// Puts an object there as somebody else would: by the path of its collection.
+    /// Creates or replaces an object, as another client: by the path of its collection.
     pub(crate) fn put(&self, collection: &str, object: Value) -> Value {
         let path = Path::parse(collection);
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -172,7 +171,7 @@ impl Server {
         object
     }
 
-    /// Takes an object away as somebody else would; one with finalizers is only marked.
+    /// Deletes an object, as another client; one with finalizers is only marked.
     pub(crate) fn delete(&self, object: &str) {
         let path = Path::parse(object);
         let mut state = self.0.state.lock();
@@ -191,33 +190,33 @@ impl Server {
         self.0.state.lock().select(&path)
     }
 
-    /// Ends every watch; with `expire`, what happened so far cannot be watched any more either.
+    /// Ends every watch; with `expire`, earlier changes cannot be watched any more.
     pub(crate) fn cut_watches(&self, expire: bool) {
         let mut state = self.0.state.lock();
         state.epoch += 1;
         if expire {
             state.oldest = state.revision;
         }
-        // Wakes the watches, which look and find that they are over.
+        // Wakes the watches, which then see that they have ended.
         self.0.changed.notify_waiters();
     }
 
-    /// Forgets the failures that have not happened yet.
+    /// Removes the failures that have not been used.
     pub(crate) fn heal(&self) {
         self.0.state.lock().faults.clear();
     }
 
-    /// Sends every watch event this late.
+    /// Delays every watch event by this time.
     pub(crate) fn delay_watches(&self, delay: Duration) {
         self.0.state.lock().watch_delay = delay;
     }
 
-    /// Sends watches nothing but bookmarks from now on.
+    /// Sends only bookmarks to watches from now on.
     pub(crate) fn mute_watches(&self) {
         self.0.state.lock().is_mute = true;
     }
 
-    /// Sends every watch of a resource a bookmark of the present version.
+    /// Sends a bookmark of the current version to every watch of a resource.
     pub(crate) fn bookmark(&self, resource: &str) {
         let mut state = self.0.state.lock();
         state.revision += 1;
@@ -229,7 +228,7 @@ impl Server {
         self.0.changed.notify_waiters();
     }
 
-    /// The writes that were asked for so far, and forgets them.
+    /// Takes the writes that were requested so far.
     pub(crate) fn take_writes(&self) -> Vec<String> {
         std::mem::take(&mut self.0.state.lock().requests)
     }
@@ -315,7 +314,7 @@ impl Server {
         Ok(answer)
     }
 
-    /// The log from a revision on, as a body that never ends.
+    /// The log after a revision, as a body that never ends.
     fn watch(&self, path: Path, from: u64, fields: &str) -> UnsyncBoxBody<Bytes, Infallible> {
         let fields: Arc<str> = fields.into();
         let server = self.clone();
@@ -404,8 +403,8 @@ impl State {
         all.map(|(_, object)| object.clone()).collect()
     }
 
-    /// Writes an object as the API does: uid, resourceVersion and generation are the server's, and
-    /// a deleted object without finalizers goes.
+    /// Writes an object as the API does: the server sets uid, resourceVersion and generation, and a
+    /// deleted object without finalizers is removed.
     fn store(&mut self, resource: &str, namespace: &str, name: &str, mut object: Value) -> Value {
         let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
         let before = self.objects.get(&key).cloned();
@@ -467,7 +466,7 @@ impl tower_service::Service<Request<Body>> for Server {
         let server = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            // A request that is cut before its end is none.
+            // A request that is cut before its end is not handled.
             let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
             let query = parts.uri.query().unwrap_or_default();
             let path = Path::parse(parts.uri.path());

@@ -1,4 +1,4 @@
-//! One controller on several replicas: each key is one replica's, and moves only when it must.
+//! One controller on several replicas: each key has one owner, and moves only if it must.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Which replica began a pass over which key when, and whether it has ended.
+/// Which replica started a pass over which key, when, and whether it has ended.
 type Passes = Arc<Mutex<Vec<(String, String, Instant, Option<Instant>)>>>;
 
 struct Replica {
@@ -37,7 +37,7 @@ struct Replica {
     link: Link,
 }
 
-/// A replica whose passes take so long.
+/// A replica whose passes take this long.
 fn start(server: &Server, name: &str, passes: &Passes, length: Duration) -> Replica {
     let link = Link::new(server, 1);
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
@@ -93,7 +93,7 @@ fn world() -> (Server, Passes) {
     (server, Passes::default())
 }
 
-/// Who owns each key by what the replicas say: exactly one.
+/// The owner of each key according to the replicas: exactly one.
 fn owners(replicas: &[&Replica]) -> BTreeMap<String, String> {
     let mut owners = BTreeMap::new();
     for key in keys() {
@@ -104,7 +104,8 @@ fn owners(replicas: &[&Replica]) -> BTreeMap<String, String> {
     owners
 }
 
-/// No two passes over a key at once, and gives who began passes since `since`.
+/// Checks that no two passes over a key overlap; returns which replicas started passes since
+/// `since`.
 fn begun(passes: &Passes, since: Instant) -> BTreeSet<(String, String)> {
     let passes = passes.lock();
     for (at, (who, key, began, ended)) in passes.iter().enumerate() {
@@ -154,7 +155,7 @@ async fn join_leave_and_crash_move_only_the_keys_they_must() {
         assert_eq!(moved.contains(&(of.clone(), key.clone())), has_moved);
     }
 
-    // One crashes: its keys rest for a lease duration.
+    // One crashes: its keys have no owner for a lease duration.
     let crashed = Instant::now();
     drop(c.running);
     pass(10 * SECOND).await;
@@ -185,7 +186,7 @@ async fn keys_that_are_being_reconciled_move_when_their_passes_have_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_that_is_cut_off_stops_before_its_keys_are_anothers_and_comes_back() {
+async fn replica_that_is_cut_off_stops_before_its_keys_move_and_then_rejoins() {
     let (server, passes) = world();
     let a = start(&server, "a", &passes, 3 * SECOND);
     let b = start(&server, "b", &passes, 3 * SECOND);
@@ -208,7 +209,7 @@ async fn replica_that_is_cut_off_stops_before_its_keys_are_anothers_and_comes_ba
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_that_a_crashed_owner_did_not_come_to_is_told_to_the_next() {
+async fn deletion_that_a_crashed_owner_did_not_handle_reaches_the_next_owner() {
     let (server, passes) = world();
     let a = start(&server, "a", &passes, SECOND / 100);
     let b = start(&server, "b", &passes, SECOND / 100);

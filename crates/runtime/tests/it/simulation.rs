@@ -1,5 +1,5 @@
-//! A controller under faults: whatever is cut, refused, lost or killed on the way, in the end the
-//! world fits what was declared.
+//! A controller under faults: whatever is cut, refused, lost or killed on the way, the actual state
+//! matches the declared one in the end.
 
 use std::{
     collections::BTreeMap,
@@ -29,11 +29,10 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const ITS_PODS: &str = "/api/v1/namespaces/default/pods";
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Which keys are being reconciled.
+/// The keys that are being reconciled.
 type Held = Arc<Mutex<BTreeMap<String, Arc<AtomicBool>>>>;
 
-/// Gives each ConfigMap a Pod that carries its number, and takes the Pod away before the ConfigMap
-/// may go.
+/// Gives each ConfigMap a Pod with its number, and deletes the Pod before the ConfigMap.
 async fn mirror(request: Request, context: Context, held: Held) -> Result<Action, BoxError> {
     let flag = held.lock().entry(request.to_string()).or_default().clone();
     assert!(!flag.swap(true, Ordering::SeqCst), "{request} is reconciled twice at the same time");
@@ -63,7 +62,7 @@ async fn mirror(request: Request, context: Context, held: Held) -> Result<Action
     Ok(finalizer(&maps, "example.com/mirror", map, pass).await?)
 }
 
-/// Says that a key is no longer reconciled, also when the pass is killed.
+/// Removes a key from the reconciled ones, even if the pass is killed.
 struct Released(Arc<AtomicBool>);
 
 impl Drop for Released {
@@ -86,7 +85,7 @@ fn start(server: &Server, seed: u64) -> Running {
     Running::start(manager)
 }
 
-/// One random history, and what is left in the end.
+/// Plays a random history; returns the final state.
 async fn live(seed: u64) -> Vec<Value> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let server = Server::new(&[CONFIG_MAPS, PODS, EVENTS]);
@@ -112,7 +111,7 @@ async fn live(seed: u64) -> Vec<Value> {
                 server.fail_next(method, ["pods", "configmaps"][rng.random_range(0..2)], code);
             }
             10 => {
-                // As a process that is killed: nothing is awaited, nothing is flushed.
+                // As a killed process: nothing is awaited or flushed.
                 drop(running);
                 running = start(&server, seed + n);
             }
@@ -150,7 +149,7 @@ async fn live(seed: u64) -> Vec<Value> {
 }
 
 #[test]
-fn world_fits_what_was_declared_after_any_faults() {
+fn actual_state_matches_the_declared_one_after_any_faults() {
     for seed in 0..30 {
         let run = || {
             let runtime = tokio::runtime::Builder::new_current_thread()

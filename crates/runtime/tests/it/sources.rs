@@ -1,5 +1,5 @@
-//! Where keys come from: watches that come and go, channels, anybody's sources; and what is said
-//! when one does not sync.
+//! Sources of keys: watches that are added and removed, channels, custom sources; and the errors of
+//! those that do not sync.
 
 use std::{
     sync::{
@@ -38,7 +38,7 @@ fn pod(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}})
 }
 
-/// A reconciler that says its keys.
+/// A reconciler that sends its keys.
 fn seer(
     trace: &Trace,
 ) -> impl Fn(Request, Context) -> std::future::Ready<Result<Action, BoxError>> + Send + Sync + 'static
@@ -177,7 +177,7 @@ async fn ctl_6_stopped_controller_has_left_the_informers_that_it_shared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn not_installed_and_forbidden_types_fail_in_time_with_what_to_do() {
+async fn uninstalled_and_forbidden_types_fail_in_time_with_advice() {
     // Spec 13: kind not installed; no permission.
     let failure = async |server: Server| {
         let controller = of_maps().sync_timeout(Some(Duration::from_secs(30)));
@@ -205,7 +205,7 @@ async fn not_installed_and_forbidden_types_fail_in_time_with_what_to_do() {
     assert!(said.ends_with("configmaps is forbidden"), "{said}");
 }
 
-/// Says that it was dropped.
+/// Sends a message when dropped.
 struct Flag(Arc<AtomicBool>);
 
 impl Drop for Flag {
@@ -215,7 +215,7 @@ impl Drop for Flag {
 }
 
 #[tokio::test(start_paused = true)]
-async fn source_of_somebody_elses_adds_at_its_start_and_goes_on_until_the_stop() {
+async fn custom_source_adds_keys_at_its_start_and_until_the_stop() {
     let (server, trace) = (server(), Trace::default());
     let dropped = Arc::new(AtomicBool::new(false));
     let flag = Flag(dropped.clone());
@@ -254,13 +254,13 @@ async fn source_of_somebody_elses_adds_at_its_start_and_goes_on_until_the_stop()
 
 #[tokio::test(start_paused = true)]
 async fn source_that_blocks_or_fails_or_panics_fails_its_controller() {
-    // "Func" of the sources table: a start that does not return fails with the time-out's message.
+    // "Func" of the sources table: a start that does not return fails with a time-out.
     type Start =
         fn(KeySink<Request>) -> futures::future::BoxFuture<'static, Result<SourceRun, BoxError>>;
     let cases: [(Start, &str); 5] = [
         (
             |_| Box::pin(std::future::pending()),
-            "the start of bad has not returned within 120s: it must leave what goes on to its run",
+            "the start of bad has not returned within 120s: return long work as a `SourceRun`",
         ),
         (|_| Box::pin(async { Err("no link".into()) }), "bad failed: no link"),
         (
@@ -294,14 +294,14 @@ async fn source_that_blocks_or_fails_or_panics_fails_its_controller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn channel_may_carry_anything_that_concerns_keys() {
+async fn channel_may_carry_any_value_that_maps_to_keys() {
     let (server, trace) = (server(), Trace::default());
     let (sender, receiver) = mpsc::channel(1);
     let both = |(a, b): (&'static str, &'static str)| [a, b].map(Request::cluster).to_vec();
     let controller =
         Controller::builder("outside").channel_of(receiver, both).build(seer(&trace)).unwrap();
     let (running, handle) = run(&server, controller);
-    // The bound is one, and the queue takes what comes as it comes.
+    // The channel's bound is one; the queue takes each key at once.
     for pair in [("a", "b"), ("b", "c"), ("d", "a")] {
         sender.send(pair).await.unwrap();
     }
@@ -318,7 +318,7 @@ async fn channel_may_carry_anything_that_concerns_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bld_4_metadata_watch_holds_metadata_alone_beside_the_whole_objects() {
+async fn bld_4_a_metadata_watch_caches_only_metadata_next_to_whole_objects() {
     let (server, trace) = (server(), Trace::default());
     let mut object = config_map("a");
     object["data"] = json!({"k": "v"});
@@ -339,7 +339,7 @@ async fn bld_4_metadata_watch_holds_metadata_alone_beside_the_whole_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn given_informer_is_watched_and_is_its_owners() {
+async fn given_informer_is_watched_and_is_run_by_its_owner() {
     let (server, trace) = (server(), Trace::default());
     server.put(ITS_PODS, pod("p"));
     let (informer, worker) =
@@ -377,7 +377,7 @@ async fn given_informer_is_watched_and_is_its_owners() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bld_5_and_6_filter_applies_to_all_watches_and_to_no_other_source() {
+async fn bld_5_and_6_a_filter_applies_to_all_watches_and_to_no_other_source() {
     let (server, trace) = (server(), Trace::default());
     let source = source_fn("b", |keys: KeySink<Request>| async move {
         keys.add(Request::new("source", "b"));
@@ -399,7 +399,7 @@ async fn bld_5_and_6_filter_applies_to_all_watches_and_to_no_other_source() {
     let mut keys: Vec<String> = trace.take().split(" · ").map(str::to_owned).collect();
     keys.sort();
     assert_eq!(keys, ["default/a", "default/c", "pod/a", "source/b"]);
-    // Those that come at run time, too.
+    // Including sources that are added at run time.
     let late = handle.watch(Watch::<Pod>::new(), |event: &Event<Pod>| {
         vec![Request::new("late", event.key().name.clone())]
     });
@@ -410,7 +410,7 @@ async fn bld_5_and_6_filter_applies_to_all_watches_and_to_no_other_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hnd_4_handler_of_functions_says_when_and_how_urgently() {
+async fn hnd_4_handler_functions_set_delay_and_priority() {
     let (server, trace) = (server(), Trace::default());
     let started = tokio::time::Instant::now();
     let said = trace.clone();
@@ -444,7 +444,7 @@ async fn hnd_4_handler_of_functions_says_when_and_how_urgently() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn map_of_objects_sees_both_sides_of_an_update_and_each_key_once() {
+async fn map_of_objects_gets_both_sides_of_an_update_and_adds_each_key_once() {
     let (server, trace) = (server(), Trace::default());
     let labelled = |labels: Value| {
         let mut pod = pod("p");
@@ -470,7 +470,7 @@ async fn map_of_objects_sees_both_sides_of_an_update_and_each_key_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requeue_wants_every_key_of_the_caches_that_is_wanted_again() {
+async fn requeue_adds_every_matching_key_of_the_caches() {
     let (server, trace) = (server(), Trace::default());
     for name in ["a", "b", "c"] {
         server.put(MAPS, config_map(name));
@@ -489,7 +489,7 @@ async fn requeue_wants_every_key_of_the_caches_that_is_wanted_again() {
 
 #[tokio::test(start_paused = true)]
 async fn write_is_not_waited_for_in_the_caches_of_other_clusters() {
-    // The other cluster's versions are lower, and never come to those of this one.
+    // The other cluster's versions are lower, and never reach those of this one.
     let (near, far) = (server(), server());
     for n in 0..9 {
         near.put(ITS_PODS, pod(&n.to_string()));

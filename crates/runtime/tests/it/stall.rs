@@ -1,4 +1,4 @@
-//! A replica that stands still while time goes on: stopped by a signal, starved by its host, or
+//! A replica that stands still while time passes: stopped by a signal, starved by its host, or
 //! blocked by its own code.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::watch;
 
-/// Stops and starts the future that was made with it. A clone is the same switch.
+/// Stops and resumes the future that was created with it. A clone is the same switch.
 #[derive(Clone)]
 pub(crate) struct Stall(watch::Sender<bool>);
 
@@ -18,7 +18,7 @@ impl Stall {
         Self(watch::Sender::new(false))
     }
 
-    /// While this is true, the future is not polled, whatever wakes it.
+    /// While true, the future is not polled, whatever wakes it.
     pub(crate) fn set(&self, is_stalled: bool) {
         self.0.send_replace(is_stalled);
     }
@@ -42,8 +42,7 @@ impl<T> Future for Stalled<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Whoever waits for the end of a stall is polled at its end, so waits anew for the next
-        // one.
+        // A waiter for the end of a stall is polled at that end, and so waits for the next one.
         while *self.switch.borrow() {
             let mut stalled = self.switch.subscribe();
             let resumed = self.resumed.get_or_insert_with(|| {

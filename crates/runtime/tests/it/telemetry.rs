@@ -1,4 +1,4 @@
-//! Passes as spans of OpenTelemetry.
+//! Passes as OpenTelemetry spans.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     world::{CONFIG_MAPS, EVENTS, config_map, pass, run},
 };
 
-/// A span in lines, without what is drawn by lot.
+/// A span as text, without random values.
 fn told(span: &SpanData) -> String {
     let mut attributes: BTreeMap<String, String> = BTreeMap::new();
     for attribute in &span.attributes {
@@ -35,7 +35,7 @@ fn told(span: &SpanData) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pass_is_a_span_with_what_it_read_and_wrote_and_spans_within_are_its_children() {
+async fn pass_is_a_span_with_its_reads_and_writes_and_inner_spans_are_children() {
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     let server = Server::new(&[CONFIG_MAPS, EVENTS]);

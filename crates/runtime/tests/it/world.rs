@@ -1,4 +1,4 @@
-//! A manager over the small server, on paused time.
+//! A manager over the in-memory server, on paused time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ pub(crate) const CONFIG_MAPS: &str = "/api/v1/configmaps";
 pub(crate) const EVENTS: &str = "/api/v1/events";
 pub(crate) const PODS: &str = "/api/v1/pods";
 
-/// What happened, in order.
+/// A log of what happened, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Trace(Arc<Mutex<Vec<String>>>);
 
@@ -26,7 +26,7 @@ impl Trace {
         self.0.lock().push(text.into());
     }
 
-    /// What was said since this was last asked.
+    /// Takes the entries since the last call.
     pub(crate) fn take(&self) -> String {
         std::mem::take(&mut *self.0.lock()).join(" · ")
     }
@@ -46,7 +46,7 @@ impl Running {
         Self { stop, tasks }
     }
 
-    /// Stops it, and says how it ended.
+    /// Stops it; returns how it ended.
     pub(crate) async fn stop(mut self) -> Result<(), ManagerError> {
         self.stop.cancel();
         self.ended().await
@@ -74,13 +74,13 @@ pub(crate) fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-/// Lets everything happen that can within this time; paused time passes as soon as nothing else can
-/// be done.
+/// Lets this time pass: everything that can happen within it happens. Paused time advances when all
+/// tasks are idle.
 pub(crate) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// [`pass`] for as long as no back-off takes.
+/// [`pass`] for less than any back-off.
 pub(crate) async fn settle() {
     pass(Duration::from_millis(1)).await;
 }

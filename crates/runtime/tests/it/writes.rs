@@ -1,4 +1,4 @@
-//! What the client writes and reads live, and create-or-update.
+//! Writes and live reads of the client, and create-or-update.
 
 use expect_test::expect;
 use http::Method;
@@ -46,7 +46,7 @@ async fn create_or_update_writes_only_what_differs() {
         PATCH /api/v1/namespaces/default/configmaps/a by tester"#]]
     .assert_eq(&server.take_writes().join("\n"));
 
-    // A write from elsewhere that the cache has not seen is not overwritten.
+    // A concurrent write that the cache has not seen is not overwritten.
     let mut other = server.get("/api/v1/namespaces/default/configmaps/a").unwrap();
     other["data"]["k"] = json!("other");
     server.put("/api/v1/namespaces/default/configmaps", other);
@@ -57,12 +57,12 @@ async fn create_or_update_writes_only_what_differs() {
 
     let renamed =
         create_or_update(&api, &Request::new("default", "b"), set("1")).await.unwrap_err();
-    expect!["asked for default/b, made default/a"].assert_eq(&renamed.to_string());
+    expect!["expected default/b, made default/a"].assert_eq(&renamed.to_string());
     running.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_reads_live_writes_and_says_what_failed() {
+async fn client_reads_live_writes_and_reports_failures() {
     let server = Server::new(&[CONFIG_MAPS, EVENTS]);
     let manager = builder(&server).build();
     let api = manager.client().api::<ConfigMap>();

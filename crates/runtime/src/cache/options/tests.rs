@@ -98,7 +98,7 @@ fn cch_1_to_3_precedence_is_the_references_over_all_combinations() {
 }
 
 #[test]
-fn cch_2_namespaces_of_a_type_that_has_none_are_refused() {
+fn cch_2_namespaces_of_a_cluster_scoped_type_are_refused() {
     use k8s_openapi::api::core::v1::{Namespace, Pod};
     let in_a = || ByType {
         namespaces: Some(Namespaces::from([("a".to_owned(), CacheConfig::default())])),

@@ -1,4 +1,4 @@
-//! What a request is about, read from its path.
+//! Parses the path of a request.
 
 use std::{fmt, sync::Arc};
 
@@ -6,7 +6,7 @@ use http::{Method, Request, header};
 
 use super::query;
 
-/// What is done with objects.
+/// What a request does with objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the verbs of the API, as they are")]
@@ -25,12 +25,12 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether it changes anything.
+    /// Whether it is a write.
     pub fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
 
-    /// As authorization spells it; apply is a patch there.
+    /// As in RBAC, where apply is a patch.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -45,11 +45,11 @@ impl Verb {
     }
 }
 
-/// What a request for a resource is about. The texts are those of the path.
+/// What a request for a resource is about. The texts are as in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApiCall {
-    /// What is done.
+    /// The verb.
     pub verb: Verb,
     /// The group; empty for the core group.
     pub group: Arc<str>,
@@ -57,17 +57,17 @@ pub struct ApiCall {
     pub version: Arc<str>,
     /// The plural name.
     pub resource: Arc<str>,
-    /// The namespace; empty if the path has none, as for all namespaces and for cluster-scoped
+    /// The namespace. Empty if the path has none: for all namespaces, and for cluster-scoped
     /// objects.
     pub namespace: Arc<str>,
-    /// The object; empty for a collection.
+    /// The object's name; empty for a collection.
     pub name: Arc<str>,
-    /// The part of it; empty for the whole.
+    /// The subresource; empty for the object itself.
     pub subresource: Arc<str>,
 }
 
 impl ApiCall {
-    /// Reads a request; `None` if it is not for a resource, as discovery is not.
+    /// Parses a request; `None` if it is not for a resource, such as discovery.
     pub fn of<B>(request: &Request<B>) -> Option<Self> {
         let mut parts = request.uri().path().trim_matches('/').split('/');
         let (group, version) = match parts.next()? {
@@ -77,8 +77,8 @@ impl ApiCall {
         };
         let mut parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
         let mut namespace = "";
-        // `namespaces/a` is an object, and so is its status; `namespaces/a/pods` is a collection in
-        // it.
+        // `namespaces/a` and `namespaces/a/status` are about an object; `namespaces/a/pods` is
+        // about a collection in it.
         if let ["namespaces", of, collection, ..] = parts[..]
             && !matches!(collection, "status" | "finalize")
         {

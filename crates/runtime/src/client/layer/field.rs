@@ -1,22 +1,28 @@
-//! In whose name writes are recorded, and how strictly they are read.
+//! Layers that set options of writes: field manager, field validation, dry run.
 
 use std::sync::Arc;
 
-use http::{Request, Response};
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Limited};
 use kube_client::client::Body;
+use serde_json::{Value, json};
 use tower::Layer;
 
-use super::{ApiCall, Each, RequestService, Verb, Wrapped, pass_on, query};
-use crate::{client::FieldValidation, error::BoxError};
+use super::{ApiCall, Each, LayerError, RequestService, Verb, Wrapped, pass_on, query};
+use crate::{
+    client::{BODY_BYTES_MAX, FieldValidation},
+    error::BoxError,
+};
 
-/// Records writes that name no field manager in this name.
+/// Sets the field manager of writes that have none.
 ///
-/// It wins over the name that a [`Client`](crate::Client) gives unasked, which is the controller's,
-/// and not over one that [`field_manager`](crate::Client::field_manager) or a call gave it.
+/// Overrides a [`Client`](crate::Client)'s default field manager, which is the controller's name.
+/// Does not override one set by [`field_manager`](crate::Client::field_manager) or by a call.
 #[derive(Debug, Clone)]
 pub struct FieldOwner(Arc<str>);
 
-/// An extension of requests whose field manager nobody asked for.
+/// A request extension: the field manager is the client's default.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DefaultOwner;
 
@@ -54,8 +60,8 @@ impl Each for FieldOwner {
     }
 }
 
-/// Has the server read creates, updates and patches that do not say how as strictly as this. Apply
-/// is always strict.
+/// Sets the field validation of creates, updates and patches that have none. Apply is always
+/// strict.
 #[derive(Debug, Clone, Copy)]
 pub struct ValidateFields(FieldValidation);
 
@@ -87,4 +93,60 @@ impl Each for ValidateFields {
         }
         pass_on(&mut inner, request).await
     }
+}
+
+/// Turns every write into a dry run: the server validates and answers it, and nothing changes.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct DryRun;
+
+/// An extension of answers to requests that a [`DryRun`] layer has sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WasDryRun;
+
+impl DryRun {
+    /// The layer.
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+impl<S> Layer<S> for DryRun {
+    type Service = Wrapped<S, Self>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Wrapped { inner, each: *self }
+    }
+}
+
+impl Each for DryRun {
+    async fn send<S: RequestService>(
+        self,
+        mut inner: S,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, BoxError> {
+        if !ApiCall::of(&request).is_some_and(|call| call.verb.is_write()) {
+            return pass_on(&mut inner, request).await;
+        }
+        if request.method() == Method::DELETE {
+            let (parts, body) = request.into_parts();
+            let body = Limited::new(body, BODY_BYTES_MAX).collect().await?.to_bytes();
+            // A server reads the options of a deletion from the body if there is one, otherwise
+            // from the query.
+            let body = if body.is_empty() { body } else { options(&body)? };
+            request = Request::from_parts(parts, Body::from(body));
+        }
+        query::set(&mut request, "dryRun", "All");
+        let mut response = pass_on(&mut inner, request).await?;
+        response.extensions_mut().insert(WasDryRun);
+        Ok(response)
+    }
+}
+
+/// The options of a deletion, with `dryRun` added.
+fn options(body: &[u8]) -> Result<Bytes, LayerError> {
+    let mut options: Value = serde_json::from_slice(body).map_err(|_| LayerError::Options)?;
+    let Some(members) = options.as_object_mut() else { return Err(LayerError::Options) };
+    members.insert("dryRun".to_owned(), json!(["All"]));
+    Ok(options.to_string().into())
 }

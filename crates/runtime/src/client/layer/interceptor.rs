@@ -1,4 +1,4 @@
-//! A closure that every request goes through.
+//! A layer that calls a closure for every request.
 
 use std::{fmt, sync::Arc};
 
@@ -11,8 +11,8 @@ use tower::Layer;
 use super::{ApiCall, Each, RequestService, Wrapped, pass_on};
 use crate::error::BoxError;
 
-/// Gives every request for a resource to a closure, which decides what comes of it (TST-8): fault
-/// injection, counting, lag, fakes.
+/// Passes every request for a resource to a closure, which decides how to answer it (TST-8): for
+/// fault injection, counting, delays, fakes.
 ///
 /// ```no_run
 /// # use setpoint_runtime::client::layer::{Interceptor, Verb, refuse};
@@ -31,9 +31,9 @@ type Intercept = dyn Fn(ApiCall, Request<Body>, Next) -> Answering + Send + Sync
 type Answering = BoxFuture<'static, Result<Response<Body>, BoxError>>;
 
 impl Interceptor {
-    /// The layer. The closure is given what the request is about, the request, and what sends it
-    /// on; an error of its is what the caller sees as a broken connection. A lost answer is one
-    /// that was sent on, and is then not given out.
+    /// The layer. The closure gets the parsed path, the request, and the service to forward it to.
+    /// If it returns an error, the caller sees a broken connection. To simulate a lost answer,
+    /// forward the request and return an error.
     pub fn new<F, Fut>(intercept: F) -> Self
     where
         F: Fn(ApiCall, Request<Body>, Next) -> Fut + Send + Sync + 'static,
@@ -72,15 +72,15 @@ impl Each for Interceptor {
     }
 }
 
-/// What is behind an [`Interceptor`]: it sends a request on, once.
+/// The service behind an [`Interceptor`]; forwards one request.
 pub struct Next(Box<dyn FnOnce(Request<Body>) -> Answering + Send>);
 
 impl Next {
-    /// Sends the request on, this or another.
+    /// Forwards the request, changed or not.
     ///
     /// # Errors
     ///
-    /// As what is behind it.
+    /// The errors of the inner service.
     pub async fn run(self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         (self.0)(request).await
     }
@@ -92,7 +92,7 @@ impl fmt::Debug for Next {
     }
 }
 
-/// An answer with this code, and JSON as its body.
+/// An answer with this code and a JSON body.
 pub fn answer(code: StatusCode, json: impl Into<Vec<u8>>) -> Response<Body> {
     let mut response = Response::new(Body::from(json.into()));
     *response.status_mut() = code;
@@ -101,7 +101,7 @@ pub fn answer(code: StatusCode, json: impl Into<Vec<u8>>) -> Response<Body> {
     response
 }
 
-/// The answer that refuses a request for this reason, as a server would.
+/// An error answer, as a server would send it.
 pub fn refuse(error: &ApiError) -> Response<Body> {
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     answer(code, error.to_json())

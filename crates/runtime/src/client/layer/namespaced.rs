@@ -1,4 +1,4 @@
-//! A client that stays in one namespace.
+//! A layer that restricts a client to one namespace.
 
 use std::sync::Arc;
 
@@ -12,21 +12,22 @@ use tower::Layer;
 use super::{ApiCall, Each, LayerError, RequestService, Wrapped, pass_on, query};
 use crate::{client::BODY_BYTES_MAX, error::BoxError};
 
-/// Of how many groups and versions a [`Namespaced`] layer remembers what has namespaces. Beyond it,
-/// it forgets all and asks again.
+/// How many groups and versions a [`Namespaced`] layer remembers the scopes of. Beyond it, it
+/// forgets all and asks again.
 const GROUP_VERSIONS_MAX: usize = 256;
 
-/// Keeps requests in one namespace: those that name none go there, those for another are refused
-/// ([`LayerError::OtherNamespace`]), and those for cluster-scoped objects pass.
+/// Restricts requests to one namespace. Requests without a namespace go there, requests to another
+/// namespace are refused ([`LayerError::OtherNamespace`]), and requests for cluster-scoped objects
+/// pass.
 ///
-/// What a path without a namespace means, all namespaces or a cluster-scoped object, only the type
-/// says: the layer asks the server, once per group and version, and again for what it does not
-/// find. An object's own `metadata.namespace` must agree with the path it is sent to, as
-/// everywhere; the server sees to that.
+/// Whether a path without a namespace means all namespaces or a cluster-scoped object depends on
+/// the type. The layer asks the server, once per group and version, and again for a resource it
+/// does not find. As everywhere, the server checks that an object's `metadata.namespace` agrees
+/// with the path.
 #[derive(Debug, Clone)]
 pub struct Namespaced {
     namespace: Arc<str>,
-    /// By the path of group and version: whether a resource has namespaces.
+    /// Whether each resource has namespaces, by the path of group and version.
     scopes: Arc<Mutex<HashMap<String, Arc<Scopes>>>>,
 }
 
@@ -38,7 +39,7 @@ impl Namespaced {
         Self { namespace: namespace.into(), scopes: Arc::default() }
     }
 
-    /// Whether a resource has namespaces; `inner` is called only if that is not known yet.
+    /// Whether a resource has namespaces. Calls `inner` only if it is unknown.
     async fn has_namespaces<S: RequestService>(
         &self,
         inner: &mut S,
@@ -63,7 +64,7 @@ impl Namespaced {
     }
 }
 
-/// What the server has of a group and version.
+/// The scopes of a group and version, from the server's discovery.
 async fn discover<S: RequestService>(inner: &mut S, path: &str) -> Result<Scopes, BoxError> {
     #[derive(serde::Deserialize, Default)]
     struct Resources {
@@ -76,7 +77,7 @@ async fn discover<S: RequestService>(inner: &mut S, path: &str) -> Result<Scopes
         #[serde(default)]
         namespaced: bool,
     }
-    // The service that is ready is for the request itself.
+    // The service that is ready is needed for the request itself.
     let mut asked = inner.clone();
     std::future::poll_fn(|context| asked.poll_ready(context)).await.map_err(Into::into)?;
     let request = Request::get(path).body(Body::empty())?;

@@ -2,7 +2,7 @@
 
 use http::{Request, Uri};
 
-/// The value of a parameter, as it is written.
+/// The raw value of a parameter.
 pub(crate) fn value<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
     let parameters = uri.query()?.split('&');
     parameters
@@ -11,7 +11,7 @@ pub(crate) fn value<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
-/// Sets a parameter, whatever it was.
+/// Sets or replaces a parameter.
 pub(super) fn set<B>(request: &mut Request<B>, name: &str, value: &str) {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let mut parameters: Vec<&str> = query
@@ -24,7 +24,7 @@ pub(super) fn set<B>(request: &mut Request<B>, name: &str, value: &str) {
     replace(request, &path);
 }
 
-/// Gives a request another path, with its query.
+/// Replaces the path of a request and keeps its query.
 pub(super) fn replace<B>(request: &mut Request<B>, path: &str) {
     let mut parts = request.uri().clone().into_parts();
     if let Ok(path) = path.parse() {

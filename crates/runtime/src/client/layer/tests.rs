@@ -4,8 +4,8 @@ use tower::{ServiceBuilder, ServiceExt};
 use super::*;
 use crate::client::FieldValidation;
 
-/// Sends a request through a layer to a server that says what it was asked; discovery knows pods,
-/// maps and nodes.
+/// Sends a request through a layer to a server that answers with the request; its discovery has
+/// pods, maps and nodes.
 async fn asked<L>(layer: L, request: Request<Body>) -> Result<String, String>
 where
     L: Layer<Echo>,
@@ -89,7 +89,7 @@ fn call_is_read_from_method_and_path() {
 }
 
 #[tokio::test]
-async fn dry_run_is_of_every_write_and_of_no_read() {
+async fn dry_run_applies_to_every_write_and_to_no_read() {
     let asked = |method, uri: &'static str, body: &'static str| {
         asked(DryRun::new(), request(method, uri, body))
     };
@@ -112,7 +112,7 @@ async fn dry_run_is_of_every_write_and_of_no_read() {
 }
 
 #[tokio::test]
-async fn what_a_call_says_wins_over_the_layers() {
+async fn options_of_a_call_win_over_the_layers() {
     let layers = || {
         ServiceBuilder::new()
             .layer(FieldOwner::new("owner"))
@@ -125,7 +125,7 @@ async fn what_a_call_says_wins_over_the_layers() {
     );
     let own = "/api/v1/nodes?fieldManager=me&fieldValidation=Ignore";
     assert_eq!(asked(own).await.unwrap(), format!("POST {own}"));
-    // Unless nobody has asked for it.
+    // The default of a client is overridden.
     let mut unasked = request(Method::POST, "/api/v1/nodes?fieldManager=me", "");
     unasked.extensions_mut().insert(DefaultOwner);
     let through = FieldOwner::new("an owner").layer(Echo).oneshot(unasked).await.unwrap();
@@ -146,16 +146,16 @@ async fn namespaced_client_stays_in_its_namespace() {
     }
     assert_eq!(
         asked("/api/v1/namespaces/b/pods").await.unwrap_err(),
-        "only namespace a may be asked for, not b"
+        "only namespace a is allowed, not b"
     );
     assert_eq!(
         asked("/api/v1/gadgets").await.unwrap_err(),
-        "whether gadgets has namespaces is not known: it is not served"
+        "the scope of gadgets is unknown: it is not served"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn interceptor_answers_refuses_delays_and_passes_on() {
+async fn interceptor_answers_refuses_delays_and_forwards() {
     let layer = Interceptor::new(|call, request, next: Next| async move {
         match &*call.name {
             "answered" => Ok(answer(http::StatusCode::OK, "mine")),

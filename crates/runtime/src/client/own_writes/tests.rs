@@ -9,7 +9,7 @@ fn version(text: &str) -> Option<OwnWrite> {
 }
 
 #[test]
-fn last_write_of_each_object_is_remembered() {
+fn last_write_of_each_object_is_recorded() {
     let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
     assert_eq!(own.of(&pods, &key(0)), None);
     own.note_answer(&pods, &key(0), br#"{"metadata":{"resourceVersion":"7"}}"#);
@@ -30,7 +30,7 @@ fn last_write_of_each_object_is_remembered() {
 }
 
 #[test]
-fn object_that_nothing_holds_any_more_is_gone_with_the_write() {
+fn object_without_finalizers_is_gone_with_the_write() {
     let object = |meta: &str| is_gone(format!(r#"{{"metadata":{{{meta}}}}}"#).as_bytes());
     assert!(!object(r#""resourceVersion":"7""#));
     assert!(object(r#""deletionTimestamp":"2026-01-01T00:00:00Z""#));
@@ -42,7 +42,7 @@ fn object_that_nothing_holds_any_more_is_gone_with_the_write() {
 }
 
 #[test]
-fn of_what_is_forgotten_the_newest_version_stands_for_all() {
+fn newest_version_stands_for_evicted_writes() {
     let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
     for n in 0..OWN_WRITES_MAX + 2 {
         let object = format!(r#"{{"metadata":{{"resourceVersion":"{}"}}}}"#, n + 10);
@@ -60,7 +60,7 @@ fn of_what_is_forgotten_the_newest_version_stands_for_all() {
 }
 
 #[test]
-fn of_too_many_namespaces_one_version_stands_for_the_rest() {
+fn beyond_the_namespace_limit_one_version_stands_for_the_rest() {
     let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
     let key = |n: usize| Request::new(n.to_string(), "a");
     for n in 0..2 * OWN_WRITES_MAX + 2 {

@@ -1,4 +1,4 @@
-//! The text, by name.
+//! The exposition's families, by name.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -23,7 +23,7 @@ const FIELDS: [(&str, &str); 18] = [
     ("workqueue_retries_total", "counter"),
     ("workqueue_unfinished_work_seconds", "gauge"),
     ("workqueue_work_duration_seconds", "histogram"),
-    // Ours.
+    // Not in client-go.
     ("workqueue_rate_limited_keys", "gauge"),
     ("workqueue_waiting", "gauge"),
     ("workqueue_resting", "gauge"),
@@ -46,7 +46,7 @@ fn controller(name: &str) -> crate::Controller {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spec_11_every_family_is_there_once_with_its_type() {
+async fn spec_11_every_family_is_exported_once_with_its_type() {
     let controllers = [controller("one"), controller("two")];
     let text = over(controllers.iter().map(crate::Controller::handle).collect()).prometheus();
     let mut seen = BTreeSet::new();
@@ -94,8 +94,8 @@ async fn wq_6_a_queue_reads_the_same_as_without_a_manager() {
         stats: handle.queue(),
         levels: handle.queue_levels(),
     }]);
-    /// Samples by name and labels in order, bounds and values as numbers: the two write those
-    /// differently.
+    /// Samples by name and labels, sorted; bounds and values as numbers, since the two writers
+    /// format those differently.
     fn samples(text: &str) -> Vec<(String, Vec<String>, f64)> {
         let lines = text.lines().filter(|line| line.starts_with("workqueue_"));
         let mut samples: Vec<_> = lines

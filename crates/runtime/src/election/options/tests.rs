@@ -1,12 +1,12 @@
 //! LE-1 to LE-5.
 
 use super::*;
-use crate::election::{OptionsError, identity::namespace_of, machine_identity};
+use crate::election::{OptionsError, machine_identity, options::namespace_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn le_1_spans_that_could_not_hold_a_lease_are_refused() {
+fn le_1_unsafe_durations_are_refused() {
     let spans = |lease, renew, retry| Timings { lease, renew, retry }.validate().is_ok();
     assert_eq!(Timings::default().validate().ok(), Some(()));
     assert!(!spans(10 * SECOND, 10 * SECOND, 2 * SECOND), "lease = renew deadline");
@@ -19,7 +19,7 @@ fn le_1_spans_that_could_not_hold_a_lease_are_refused() {
 }
 
 #[test]
-fn le_2_other_locks_are_refused_with_what_to_do() {
+fn le_2_other_locks_are_refused_with_advice() {
     let options = ElectionOptions::new("a").lock("configmapsleases");
     let error = options.validate().unwrap_err();
     assert!(matches!(&error, OptionsError::Lock { .. }));
@@ -57,7 +57,7 @@ fn le_4_identity_is_the_host_and_a_uuid_and_another_each_time() {
 }
 
 #[test]
-fn le_5_a_request_may_take_half_the_renew_deadline_and_a_second_at_least() {
+fn le_5_request_time_out_is_half_the_renew_deadline_and_at_least_a_second() {
     let timeout = |renew| Timings { renew, ..Timings::default() }.request_timeout();
     assert_eq!(timeout(10 * SECOND), 5 * SECOND);
     assert_eq!(timeout(SECOND), SECOND);

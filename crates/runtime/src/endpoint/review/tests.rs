@@ -1,4 +1,4 @@
-//! Reviews by an API server that counts what it is asked.
+//! Reviews by an API server that records its requests.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
 
-use super::super::bearer::BearerAuth;
+use super::{super::bearer::BearerAuth, Recent};
 
-/// What the server was asked, and how many answers are failures.
+/// The server's requests, and how many of its answers are failures.
 #[derive(Default)]
 struct Api {
     asked: Mutex<Vec<Value>>,
@@ -79,7 +79,7 @@ async fn admit(auth: &BearerAuth, method: &str, path: &str, token: &str) -> Stat
 }
 
 #[tokio::test(start_paused = true)]
-async fn spec_1_3_who_is_let_in_is_asked_once_and_remembered() {
+async fn spec_1_3_reviews_are_sent_once_and_cached() {
     let api = Arc::new(Api::default());
     let auth = auth(&api);
     assert_eq!(admit(&auth, "GET", "/metrics", "scraper").await, 200);
@@ -116,16 +116,28 @@ async fn spec_1_3_who_is_let_in_is_asked_once_and_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spec_1_3_failures_are_tried_again_four_times_and_then_500() {
+async fn spec_1_3_failures_are_retried_four_times_and_then_answered_with_500() {
     let api = Arc::new(Api::default());
     let auth = auth(&api);
     *api.failures.lock() = 4;
     let began = Instant::now();
     assert_eq!(admit(&auth, "GET", "/metrics", "scraper").await, 200);
-    // 500 ms, half as long again each time, and a fifth more by chance.
+    // 500 ms, growing by half each time, plus up to a fifth at random.
     let waited = began.elapsed().as_secs_f64();
     assert!((4.0..4.9).contains(&waited), "{waited}");
     *api.failures.lock() = 100;
     assert_eq!(admit(&auth, "GET", "/metrics", "another").await, 500);
     assert_eq!(*api.failures.lock(), 95);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cached_answers_expire_and_their_number_is_bounded() {
+    let secs = Duration::from_secs;
+    let mut recent = Recent::new(2);
+    recent.put("a", 1, secs(10));
+    recent.put("b", 2, secs(5));
+    recent.put("c", 3, secs(20));
+    assert_eq!((recent.get(&"a"), recent.get(&"b"), recent.get(&"c")), (Some(1), None, Some(3)));
+    tokio::time::advance(secs(10)).await;
+    assert_eq!((recent.get(&"a"), recent.get(&"c")), (None, Some(3)));
 }

@@ -2,10 +2,10 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::events::told::EventType;
+use crate::events::event::EventType;
 
-fn told(name: &str, message: &str, at: u64) -> Told {
-    Told {
+fn emitted(name: &str, message: &str, at: u64) -> Emitted {
+    Emitted {
         regarding: ObjectReference {
             kind: "Pod".into(),
             name: name.into(),
@@ -30,14 +30,14 @@ fn say(write: &Write) -> String {
 }
 
 impl Correlator {
-    fn one(&mut self, told: Told) -> Option<Write> {
-        let [write, forgotten] = self.take(told);
+    fn one(&mut self, emitted: Emitted) -> Option<Write> {
+        let [write, forgotten] = self.take(emitted);
         assert_eq!(forgotten, None);
         write
     }
 }
 
-/// Tells each `object message` at its second; says what is written.
+/// Emits each `object message` at its second; returns the writes.
 #[track_caller]
 fn check<'a>(
     api: EventApi,
@@ -47,7 +47,7 @@ fn check<'a>(
     let mut correlator = Correlator::new(api);
     let mut said = Vec::new();
     for (name, message, at) in told_at {
-        let write = correlator.one(told(name, &message, at));
+        let write = correlator.one(emitted(name, &message, at));
         said.push(write.as_ref().map_or("nothing".to_owned(), say));
     }
     expect.assert_eq(&said.join("\n"));
@@ -91,7 +91,7 @@ fn ev_2_events_of_one_instant_have_different_names() {
 }
 
 #[test]
-fn ev_2_name_is_one_whatever_the_object_is_called() {
+fn ev_2_event_name_is_valid_for_any_object_name() {
     assert_eq!(event_name("system:Node", 0xab), "system-node.ab");
     assert_eq!(event_name("a.-b", 0xab), "a.b.ab");
     assert_eq!(event_name(":", 0xab), "event.ab");
@@ -129,9 +129,9 @@ fn ev_1_silence_of_more_than_ten_minutes_starts_a_group_anew() {
     for (at, expected) in [(601, "(combined from similar events): late"), (602, "late")] {
         let mut correlator = Correlator::new(EventApi::Core);
         for n in 0..9 {
-            correlator.take(told("a", &format!("m{n}"), 1));
+            correlator.take(emitted("a", &format!("m{n}"), 1));
         }
-        let write = correlator.one(told("a", "late", at)).unwrap();
+        let write = correlator.one(emitted("a", "late", at)).unwrap();
         assert_eq!(&*write.record().note, expected);
     }
 }
@@ -139,13 +139,13 @@ fn ev_1_silence_of_more_than_ten_minutes_starts_a_group_anew() {
 #[test]
 fn ev_1_flood_about_one_object_and_type_is_held_back_but_counted() {
     let mut correlator = Correlator::new(EventApi::Core);
-    let written = (0..1000).filter(|_| correlator.one(told("a", "x", 1)).is_some()).count();
+    let written = (0..1000).filter(|_| correlator.one(emitted("a", "x", 1)).is_some()).count();
     assert_eq!((written, correlator.take_held_back()), (25, 975));
-    assert!(correlator.one(told("b", "x", 1)).is_some(), "another object has its own allowance");
-    let warning = Told { event_type: EventType::Warning, ..told("a", "x", 1) };
+    assert!(correlator.one(emitted("b", "x", 1)).is_some(), "another object has its own allowance");
+    let warning = Emitted { event_type: EventType::Warning, ..emitted("a", "x", 1) };
     assert!(correlator.one(warning).is_some(), "and so has another type");
-    assert!(correlator.one(told("a", "x", 300)).is_none());
-    let write = correlator.one(told("a", "x", 302)).unwrap();
+    assert!(correlator.one(emitted("a", "x", 300)).is_none());
+    let write = correlator.one(emitted("a", "x", 302)).unwrap();
     assert_eq!(write.record().count, 1002);
 }
 
@@ -154,13 +154,13 @@ fn events_that_differ_in_related_object_or_action_are_different() {
     let mut correlator = Correlator::new(EventApi::New);
     let other = ObjectReference { name: "n".into(), ..ObjectReference::default() };
     for told in [
-        told("a", "x", 1),
-        Told { related: Some(other), ..told("a", "x", 1) },
-        Told { action: "Attach".into(), ..told("a", "x", 1) },
+        emitted("a", "x", 1),
+        Emitted { related: Some(other), ..emitted("a", "x", 1) },
+        Emitted { action: "Attach".into(), ..emitted("a", "x", 1) },
     ] {
         assert!(matches!(correlator.one(told), Some(Write::Create(_))));
     }
-    let mut newer = told("a", "x", 2);
+    let mut newer = emitted("a", "x", 2);
     newer.regarding.resource_version = "8".into();
     let write = correlator.one(newer).unwrap();
     assert!(matches!(write, Write::More(_)), "another version of the object is the same object");
@@ -175,7 +175,7 @@ fn ev_series_is_written_every_half_hour_and_after_six_minutes_of_silence() {
     let mut told_at = told_at.into_iter().peekable();
     for now in 0..4000 {
         while told_at.next_if(|at| *at == now).is_some() {
-            let write = correlator.one(told("a", "x", now));
+            let write = correlator.one(emitted("a", "x", now));
             said.extend(write.map(|write| format!("{now} {}", say(&write))));
         }
         let due = correlator.due(Timestamp::from_secs(now));
@@ -188,35 +188,35 @@ fn ev_series_is_written_every_half_hour_and_after_six_minutes_of_silence() {
         2760 more a.1 10 "x""#]]
     .assert_eq(&said.join("\n"));
     assert_eq!(correlator.next_due(), None, "the series is over");
-    let write = correlator.one(told("a", "x", 4000)).unwrap();
+    let write = correlator.one(emitted("a", "x", 4000)).unwrap();
     assert!(matches!(write, Write::Create(_)), "the next is a new event");
 }
 
 #[test]
-fn what_a_series_has_left_to_say_is_said_at_the_end_and_when_it_is_forgotten() {
+fn last_count_of_a_series_is_written_at_the_end_and_at_its_eviction() {
     let at_end = |n_told: usize| {
         let mut correlator = Correlator::new(EventApi::New);
-        (0..n_told).for_each(|_| _ = correlator.take(told("a", "x", 1)));
+        (0..n_told).for_each(|_| _ = correlator.take(emitted("a", "x", 1)));
         correlator.end(Timestamp::from_secs(2)).iter().map(say).collect::<Vec<_>>()
     };
     assert!(at_end(1).is_empty() && at_end(2).is_empty());
     assert_eq!(at_end(5), [r#"more a.3b9aca00 5 "x""#]);
 
     let mut correlator = Correlator::new(EventApi::New);
-    (0..5).for_each(|_| _ = correlator.take(told("a", "x", 1)));
+    (0..5).for_each(|_| _ = correlator.take(emitted("a", "x", 1)));
     let mut forgotten = Vec::new();
     for n in 0..REMEMBERED_MAX {
-        let [_, write] = correlator.take(told(&format!("b{n}"), "x", 1));
+        let [_, write] = correlator.take(emitted(&format!("b{n}"), "x", 1));
         forgotten.extend(write);
     }
     assert_eq!(forgotten.iter().map(say).collect::<Vec<_>>(), [r#"more a.3b9aca00 5 "x""#]);
 }
 
-/// EV-1 once more, from the whole history each time: what happens to the last thing told.
+/// A model of EV-1, computed from the whole history: the fate of the last event.
 ///
-/// Gives the message under which it is counted, its count, and whether it may be written.
-fn model(history: &[Told]) -> (String, u32, bool) {
-    let alike = |told: &&Told, last: &Told| {
+/// Returns the message under which the event is counted, its count, and whether it may be written.
+fn model(history: &[Emitted]) -> (String, u32, bool) {
+    let alike = |told: &&Emitted, last: &Emitted| {
         (&told.regarding, told.event_type, &told.reason)
             == (&last.regarding, last.event_type, &last.reason)
     };
@@ -247,7 +247,7 @@ fn model(history: &[Told]) -> (String, u32, bool) {
     // (b)
     let same = (0..=n).filter(|n| alike(&&history[*n], last) && counted_as(*n) == message);
     let count = same.count() as u32;
-    // (c): in units of a three-hundredth of a token, so that nothing is rounded.
+    // (c): in units of a three-hundredth of a token, to avoid rounding.
     let (mut tokens, mut at, mut is_admitted) = (25 * 300, None, false);
     for told in history {
         if (&told.regarding, told.event_type) == (&last.regarding, last.event_type) {
@@ -265,7 +265,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn ev_1_chain_is_that_of_the_model(
+    fn ev_1_correlator_agrees_with_the_model(
         steps in proptest::collection::vec(
             (0..2usize, 0..14u32, any::<bool>(), prop_oneof![6 => 0..3u64, 1 => 590..620u64]),
             1..90,
@@ -276,7 +276,7 @@ proptest! {
         let mut now = 0;
         for (object, message, is_warning, passed) in steps {
             now += passed;
-            let mut told = told(["a", "b"][object], &format!("m{message:02}"), now);
+            let mut told = emitted(["a", "b"][object], &format!("m{message:02}"), now);
             told.event_type = if is_warning { EventType::Warning } else { EventType::Normal };
             history.push(told.clone());
             let (counted_as, count, is_admitted) = model(&history);
@@ -294,8 +294,8 @@ proptest! {
         }
     }
 
-    /// Property 8: however the same is told, at most a burst of writes comes of it; and in the end
-    /// the server knows of all of it.
+    /// Property 8: identical events cause at most a burst of writes, and in the end the server has
+    /// the full count.
     #[test]
     fn property_8_identical_calls_lead_to_few_writes(
         passed in proptest::collection::vec(0..400u64, 1..60),
@@ -316,7 +316,7 @@ proptest! {
             now += passed;
             correlator.due(Timestamp::from_secs(now)).iter().for_each(&mut write);
             for _ in 0..3 {
-                correlator.take(told("a", "x", now)).iter().flatten().for_each(&mut write);
+                correlator.take(emitted("a", "x", now)).iter().flatten().for_each(&mut write);
             }
         }
         correlator.end(Timestamp::from_secs(now)).iter().for_each(&mut write);
@@ -324,7 +324,7 @@ proptest! {
         if is_new {
             prop_assert_eq!(counts.values().sum::<u32>(), n_told);
         }
-        // The burst, its refill, and the last word on each series.
+        // The burst, its refill, and the last write of each series.
         prop_assert!(n_writes <= 25 + now / 300 + counts.len() as u64 + now / 360);
     }
 }

@@ -15,7 +15,7 @@ fn began(cause: Cause) -> Began {
     Began { reconcile_id: ReconcileId(1), ..Began::now(cause) }
 }
 
-/// An explainer of a controller with one watch, of whose objects one is still as it was told.
+/// An explainer of a controller with one watch, whose cache still has one object's version.
 fn explainer(passes_max: usize) -> Explainer<Request> {
     let explainer = Explainer::new("network".into(), passes_max);
     let seen = |versions: &BTreeSet<u64>| {
@@ -64,7 +64,7 @@ async fn pass_is_told_as_a_story() {
     let told: Vec<_> = explainer.of_key(&key).iter().map(ToString::to_string).collect();
     expect![[r#"
         network default/a, pass 00000000-0000-4000-8000-000000000001 at 2026-01-01T00:00:00.005000Z
-          because the pass before asked to be repeated
+          because the previous pass asked for a retry
           attempt 2
           still running
         network default/a, pass 00000000-0000-4000-8000-000000000001 at 2026-01-01T00:00:00.000000Z
@@ -88,7 +88,7 @@ async fn pass_is_told_as_a_story() {
 }
 
 #[test]
-fn explainer_that_is_off_remembers_nothing_but_what_was_written() {
+fn disabled_explainer_records_only_writes() {
     let explainer = explainer(0);
     let recording = explainer.begin(Request::cluster("a"), began(Cause::Timer), false);
     let keyed = recording.pass();
@@ -102,6 +102,6 @@ fn explainer_that_is_off_remembers_nothing_but_what_was_written() {
         WriteOutcome::Done,
     );
     let written = recording.end(Instant::now(), PassOutcome::Success);
-    assert!(explainer.all().is_empty() && pass.told().2.is_none());
+    assert!(explainer.all().is_empty() && pass.recorded().2.is_none());
     assert!(written.0.into_values().map(|writes| writes.newest).eq([8]));
 }

@@ -8,7 +8,7 @@ use setpoint_workqueue::{Priorities, WorkQueue};
 use super::*;
 use crate::{
     explain::Cause,
-    source::{HandlerFns, enqueue::priority_of},
+    source::{HandlerFns, handler::priority_of},
 };
 
 /// A Pod with these owners: (apiVersion, kind, name, controller).
@@ -27,7 +27,7 @@ fn pod(version: &str, owners: &[(&str, &str, &str, bool)], policy: CachePolicy) 
     Object::new(record, policy)
 }
 
-/// What a handler adds for each kind of event, with its priority.
+/// The keys that a handler adds for each kind of event, with their priorities.
 #[track_caller]
 fn check(handler: impl EventHandler<Pod, Request>, expect: Expect) {
     for policy in [CachePolicy::Compact, CachePolicy::Decoded] {
@@ -64,7 +64,7 @@ fn check(handler: impl EventHandler<Pod, Request>, expect: Expect) {
 }
 
 #[test]
-fn hnd_3_and_pq_40_to_43_object_handler_tells_every_key() {
+fn hnd_3_and_pq_40_to_43_object_handler_adds_every_key() {
     check(
         ForObject,
         expect![[r"
@@ -85,7 +85,7 @@ fn owner(is_cluster_scoped: bool, any_owner: bool) -> ForOwner {
 }
 
 #[test]
-fn hnd_1_owner_handler_tells_controlling_owners_of_both_sides_whatever_the_version() {
+fn hnd_1_owner_handler_adds_controlling_owners_of_both_sides_in_any_version() {
     check(
         owner(false, false),
         expect![[r"
@@ -98,7 +98,7 @@ fn hnd_1_owner_handler_tells_controlling_owners_of_both_sides_whatever_the_versi
             unknown: 
         "]],
     );
-    // Every owner, and owners without a namespace.
+    // Every owner, including cluster-scoped ones.
     check(
         owner(true, true),
         expect![[r"
@@ -114,7 +114,7 @@ fn hnd_1_owner_handler_tells_controlling_owners_of_both_sides_whatever_the_versi
 }
 
 #[test]
-fn hnd_1_reference_that_cannot_be_read_ends_that_objects_mapping() {
+fn hnd_1_unparsable_reference_ends_the_mapping_of_its_object() {
     let owners = [("apps/v1", "ReplicaSet", "a", true), ("a/b/c", "ReplicaSet", "b", true)];
     let object = pod("1", &owners, CachePolicy::Compact);
     let queue = WorkQueue::builder().build();
@@ -125,7 +125,7 @@ fn hnd_1_reference_that_cannot_be_read_ends_that_objects_mapping() {
 }
 
 #[test]
-fn map_of_objects_tells_both_sides_each_once() {
+fn map_of_objects_adds_the_keys_of_both_sides_once() {
     check(
         MappedObjects(|pod: &Object<Pod>| {
             let owners = &pod.skim().owner_references;
@@ -144,7 +144,7 @@ fn map_of_objects_tells_both_sides_each_once() {
 }
 
 #[test]
-fn map_of_events_sees_the_key_of_a_tombstone_without_an_object() {
+fn map_of_events_gets_the_key_of_a_tombstone_without_an_object() {
     check(
         Mapped(|event: &Event<Pod>| vec![Request::new("of", event.key().name.clone())]),
         expect![[r"
@@ -160,7 +160,7 @@ fn map_of_events_sees_the_key_of_a_tombstone_without_an_object() {
 }
 
 #[test]
-fn functions_are_optional_and_pq_45_what_they_say_counts() {
+fn functions_are_optional_and_pq_45_their_priority_applies() {
     check(
         HandlerFns::new(),
         expect![[r"
@@ -200,7 +200,7 @@ fn functions_are_optional_and_pq_45_what_they_say_counts() {
 }
 
 #[test]
-fn keys_that_are_not_wanted_are_left_out() {
+fn unmatched_keys_are_skipped() {
     let queue = WorkQueue::builder().build();
     let only = |key: &Request| &*key.name == "p";
     let keys = Enqueue::new(&queue, 0, Cause::HandOver, Some(&only));

@@ -1,9 +1,61 @@
-//! Which object an event is about.
+//! Events, their types, and references to objects.
+
+use std::{str::FromStr, sync::Arc};
 
 use kube_core::Resource;
 use serde::Serialize;
+use setpoint_object::time::Timestamp;
 
-/// Which object an event is about.
+/// The type of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EventType {
+    /// Information: all is well.
+    Normal,
+    /// A problem that needs attention.
+    Warning,
+}
+
+/// A text that is not the type of an event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an event type: use Normal or Warning")]
+pub struct UnknownEventType(pub String);
+
+impl EventType {
+    /// The API's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+impl FromStr for EventType {
+    type Err = UnknownEventType;
+
+    fn from_str(text: &str) -> Result<Self, UnknownEventType> {
+        match text {
+            "Normal" => Ok(Self::Normal),
+            "Warning" => Ok(Self::Warning),
+            other => Err(UnknownEventType(other.to_owned())),
+        }
+    }
+}
+
+/// An event that was emitted by a recorder.
+#[derive(Debug, Clone)]
+pub(crate) struct Emitted {
+    pub(super) regarding: ObjectReference,
+    pub(super) related: Option<ObjectReference>,
+    pub(super) event_type: EventType,
+    pub(super) reason: String,
+    pub(super) action: String,
+    pub(super) note: String,
+    pub(super) component: Arc<str>,
+    pub(super) at: Timestamp,
+}
+
+/// A reference to the object that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -17,13 +69,13 @@ pub struct ObjectReference {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// Which incarnation of the name.
+    /// The uid of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Which version of the object it was about.
+    /// The resourceVersion of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
-    /// Which part of the object, if not all of it: `spec.containers{web}`.
+    /// A part of the object: `spec.containers{web}`; empty for the whole.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field_path: String,
 }
@@ -51,14 +103,14 @@ impl ObjectReference {
         }
     }
 
-    /// The same object, whichever version of it: the version an object has is no part of who it is.
+    /// The reference without the resourceVersion, to compare objects.
     pub(super) fn identity(&self) -> Self {
         let mut identity = self.clone();
         identity.resource_version.clear();
         identity
     }
 
-    /// Whether it names an object: an event about anything else cannot be written (EV-2).
+    /// Whether it names an object. An event without one cannot be written (EV-2).
     pub(super) fn is_resolved(&self) -> bool {
         !self.kind.is_empty() && !self.name.is_empty()
     }

@@ -1,21 +1,24 @@
-//! Which keys a member may run: the three conditions, as a value.
+//! Decides which keys a member may run: conditions 2 and 3, as a value.
 
 use std::sync::Arc;
 
-use super::{claim::Claim, promise::Members};
+use k8s_openapi::api::coordination::v1::Lease;
 
-/// What a member may run as far as the Leases say; the deadline is asked beside it.
+use super::promise::{Members, Promise};
+use crate::election::holder;
+
+/// The keys that a member may run according to the Leases; the deadline is checked separately.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Standing {
+pub(super) struct Ownership {
     pub(super) me: Arc<str>,
-    /// Its own promises that may be in force, and the one that it prepares: it runs what it wins
-    /// under each. None: it runs nothing.
+    /// Its own promises that may be in force, and the one that it prepares: it may run the keys
+    /// that it wins under all of them. If empty, it runs nothing.
     pub(super) own: Vec<Members>,
-    /// What others say; without those that cannot touch what it wins anyway.
+    /// Claims of other members, without those that cannot affect the keys it wins.
     pub(super) claims: Vec<Claim>,
 }
 
-impl Standing {
+impl Ownership {
     pub(super) fn new(me: Arc<str>, mut own: Vec<Members>, claims: Vec<Claim>) -> Self {
         own.dedup();
         let is_heard = |claim: &Claim| !own.iter().any(|mine| claim.is_apart_from(&me, mine));
@@ -29,7 +32,7 @@ impl Standing {
         !self.own.is_empty() && self.wins(key) && !self.claims.iter().any(|claim| claim.takes(key))
     }
 
-    /// Whether the key is its own by its promises, if perhaps not yet by others'.
+    /// Whether its own promises give it the key; another member's promise may still do too.
     pub(super) fn wins(&self, key: &str) -> bool {
         self.own.iter().all(|members| members.winner(key) == Some(&self.me))
     }
@@ -40,6 +43,41 @@ impl Standing {
         let keeps_all = before.own.iter().all(|members| self.own.contains(members))
             && before.claims.iter().all(|claim| self.claims.contains(claim));
         is_bound(self) && !(is_bound(before) && keeps_all)
+    }
+}
+
+/// The claim of another member's Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// The keys that its holder wins among these members.
+    Among { holder: Arc<str>, members: Members },
+    /// Every key: its promise cannot be parsed.
+    All,
+}
+
+impl Claim {
+    pub(super) fn of(lease: &Lease) -> Self {
+        match Promise::of(lease) {
+            Some(promise) => Self::Among { holder: holder(lease).into(), members: promise.members },
+            None => Self::All,
+        }
+    }
+
+    pub(super) fn takes(&self, key: &str) -> bool {
+        match self {
+            Self::Among { holder, members } => members.winner(key) == Some(holder),
+            Self::All => true,
+        }
+    }
+
+    /// Whether it claims none of the keys that `me` wins among `mine`, so that it can be ignored.
+    pub(super) fn is_apart_from(&self, me: &Arc<str>, mine: &Members) -> bool {
+        match self {
+            Self::Among { holder, members } => {
+                holder != me && (members == mine || members.names().all(|name| name != holder))
+            }
+            Self::All => false,
+        }
     }
 }
 
@@ -62,47 +100,47 @@ mod tests {
     }
 
     proptest! {
-        /// The third condition, at a moment when each sees the other's promise: whatever the two
-        /// believe, not both run a key.
+        /// The third condition: if each sees the other's promise, at most one of two runs a key,
+        /// whatever they promised.
         #[test]
         fn two_that_see_each_others_promises_never_both_own(a in set(), b in set(), key in "[a-z]{1,8}") {
             let stands = |me: &str, mine: &[u8], claim| {
-                Standing::new(me.into(), vec![members(mine)], vec![claim]).owns(&key)
+                Ownership::new(me.into(), vec![members(mine)], vec![claim]).owns(&key)
             };
             let (of_a, of_b) = (stands("m0", &a, claim("m1", &b)), stands("m1", &b, claim("m0", &a)));
             prop_assert!(!(of_a && of_b));
         }
 
-        /// Claims that are left out change nothing, and a promise more only takes away.
+        /// Ignored claims make no difference, and an additional promise only removes keys.
         #[test]
-        fn what_is_left_out_does_not_count(own in set(), next in set(), others in proptest::collection::vec((0..6_u8, set()), 0..4), key in "[a-z]{1,8}") {
+        fn ignored_claims_make_no_difference(own in set(), next in set(), others in proptest::collection::vec((0..6_u8, set()), 0..4), key in "[a-z]{1,8}") {
             let claims: Vec<_> = others.iter().map(|(holder, of)| claim(&format!("m{holder}"), of)).collect();
             let by_all = members(&own).winner(&key).is_some_and(|winner| **winner == *"m0")
                 && !claims.iter().any(|claim| claim.takes(&key));
-            let one = Standing::new("m0".into(), vec![members(&own)], claims.clone());
+            let one = Ownership::new("m0".into(), vec![members(&own)], claims.clone());
             prop_assert_eq!(one.owns(&key), by_all);
-            let two = Standing::new("m0".into(), vec![members(&own), members(&next)], claims);
+            let two = Ownership::new("m0".into(), vec![members(&own), members(&next)], claims);
             prop_assert!(!two.owns(&key) || (one.owns(&key) && two.wins(&key)));
             prop_assert!(!two.owns(&key) || one.owns(&key) || two.may_gain_on(&one));
         }
 
-        /// Where nobody's view differs, each key is exactly one's.
+        /// If all have the same view, each key has exactly one owner.
         #[test]
         fn members_that_agree_share_all_keys(all in proptest::collection::vec(0..6_u8, 1..6), key in "[a-z]{1,8}") {
             let names: std::collections::BTreeSet<u8> = all.iter().copied().collect();
             let owners = names.iter().filter(|me| {
                 let others = names.iter().filter(|other| other != me);
                 let claims = others.map(|other| claim(&format!("m{other}"), &all)).collect();
-                Standing::new(format!("m{me}").into(), vec![members(&all)], claims).owns(&key)
+                Ownership::new(format!("m{me}").into(), vec![members(&all)], claims).owns(&key)
             });
             prop_assert_eq!(owners.count(), 1);
         }
     }
 
     #[test]
-    fn promise_that_cannot_be_read_takes_everything() {
-        let standing = Standing::new("m0".into(), vec![members(&[0])], vec![Claim::All]);
-        assert!(standing.wins("a") && !standing.owns("a"));
-        assert!(!Standing::default().owns("a"), "without a promise of its own, nothing");
+    fn unparsable_promise_claims_every_key() {
+        let ownership = Ownership::new("m0".into(), vec![members(&[0])], vec![Claim::All]);
+        assert!(ownership.wins("a") && !ownership.owns("a"));
+        assert!(!Ownership::default().owns("a"), "without a promise of its own, nothing");
     }
 }
