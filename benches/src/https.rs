@@ -1,7 +1,5 @@
-//! Creates over HTTPS, the client on the same cores.
+//! Creates over HTTPS, the client on the same cores: a load for other measures.
 
-use crate::process::Program;
-use crate::table::Table;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::api::PostParams;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
@@ -12,23 +10,6 @@ use std::time::{Duration, Instant};
 
 /// How long each load lasts.
 pub(crate) const LOAD: Duration = Duration::from_secs(5);
-
-pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    for (n_connections, goal) in [(1, "kube-apiserver: 820"), (16, "kube-apiserver: 2,192")] {
-        let program = Program::start()?;
-        let data = "x".repeat(1024);
-        let load = Load { n_connections, lasting: LOAD, data: &data, prefix: "cm" };
-        let per_second = runtime.block_on(load.run(&program.kubeconfig))?;
-        let what = format!(
-            "ConfigMap (1 KiB) creates over HTTPS, {n_connections} connection{}",
-            if n_connections == 1 { "" } else { "s" }
-        );
-        table.row(&what, format!("{per_second:.0} a second"), goal);
-    }
-    Ok(())
-}
 
 /// ConfigMaps created one after the other on each of some connections.
 #[derive(Debug)]

@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<[String; 4]>,
-    has_verdicts: bool,
 }
 
 impl Table {
     /// A table that says of each goal whether it is met.
     pub(crate) fn with_verdicts() -> Self {
-        Self { has_verdicts: true, ..Self::default() }
+        Self::default()
     }
 
+    /// A row whose verdict follows from the texts: `3.7 µs (p99 4.1 µs)` meets `≤ 10 µs`.
     pub(crate) fn row(&mut self, what: &str, figure: String, goal: &str) {
         eprintln!("{what}: {figure}");
-        self.rows.push([what.to_owned(), figure, goal.to_owned(), String::new()]);
+        let is_met = meets(&figure, goal);
+        self.judged(what, figure, goal, is_met);
     }
 
     /// A row with its verdict; none where there is no goal.
@@ -34,20 +35,38 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "| measure | figure | goal |")?;
-        f.write_str(if self.has_verdicts {
-            " verdict |\n|---|---|---|---|"
-        } else {
-            "\n|---|---|---|"
-        })?;
+        f.write_str("| measure | figure | goal | verdict |\n|---|---|---|---|")?;
         for [what, figure, goal, verdict] in &self.rows {
-            write!(f, "\n| {what} | {figure} | {goal} |")?;
-            if self.has_verdicts {
-                write!(f, " {verdict} |")?;
-            }
+            write!(f, "\n| {what} | {figure} | {goal} | {verdict} |")?;
         }
         Ok(())
     }
+}
+
+/// Whether a figure meets a goal such as `≤ 5 ms` or `≥ 3×`; `None` where there is no goal. Only
+/// the number at the figure's beginning counts.
+fn meets(figure: &str, goal: &str) -> Option<bool> {
+    let at_most = goal.strip_prefix('≤').or_else(|| goal.strip_prefix('<'));
+    let at_least = goal.strip_prefix('≥').or_else(|| goal.strip_prefix('>'));
+    let (figure, goal) = (quantity(figure)?, quantity(at_most.or(at_least)?)?);
+    Some(if at_most.is_some() { figure <= goal } else { figure >= goal })
+}
+
+/// The number that a text begins with, in seconds or bytes where it has such a unit.
+fn quantity(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = match unit.trim_start().split([' ', ',', ':']).next().unwrap_or_default() {
+        "ns" => 1e-9,
+        "µs" => 1e-6,
+        "ms" => 1e-3,
+        "KiB" => 1024.0,
+        "MiB" => 1024.0 * 1024.0,
+        "GiB" => 1024.0 * 1024.0 * 1024.0,
+        _ => 1.0,
+    };
+    Some(number.parse::<f64>().ok()? * unit)
 }
 
 /// Durations of many rounds.
@@ -85,5 +104,21 @@ pub(crate) fn short(duration: Duration) -> String {
         ..1e3 => format!("{micros:.1} µs"),
         ..1e6 => format!("{:.2} ms", micros / 1e3),
         _ => format!("{:.2} s", micros / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::meets;
+
+    #[test]
+    fn a_verdict_follows_from_figure_and_goal() {
+        assert_eq!(meets("1.63 ms", "≤ 5 ms"), Some(true));
+        assert_eq!(meets("22.2 µs (p99 44.3 µs)", "≤ 0.05 ms"), Some(true));
+        assert_eq!(meets("8.79 ms (p99 17.82 ms)", "≤ 5 ms"), Some(false));
+        assert_eq!(meets("1.45 GiB", "≤ 100 MiB"), Some(false));
+        assert_eq!(meets("3.1×: 37 ns against 116 ns", "≥ 3×"), Some(true));
+        assert_eq!(meets("0.98×", "≥ 0.99×"), Some(false));
+        assert_eq!(meets("3.7 µs", "–"), None);
     }
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measures, and writes the tables that are committed.
 
+use crate::pages;
 use crate::parts::GoParts;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
@@ -50,11 +51,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
         cargo.env("SETPOINT_BENCH_PROGRAM", target.join("dist/setpoint"));
     }
-    if cargo.status().context("cannot start cargo")?.success() {
-        Ok(())
-    } else {
+    if !cargo.status().context("cannot start cargo")?.success() {
         bail!("the measurement failed")
     }
+    pages::run()
 }
 
 /// A peer in Go, built.

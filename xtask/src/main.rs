@@ -7,6 +7,7 @@ mod audit;
 mod bench;
 mod facts;
 mod fuzz;
+mod pages;
 mod parts;
 mod suite;
 #[cfg(test)]
@@ -36,8 +37,10 @@ enum Chore {
     Tidy,
     /// Check licences, versions and sources of dependencies (deny) and unused ones (machete).
     Audit,
-    /// Measure, and write the result table.
+    /// Measure, and write the result table and the figures on pages.
     Bench(bench::Args),
+    /// Copy measured figures from benches/RESULTS.md into the pages that state them.
+    Pages,
     /// Look for bytes for which something that must hold does not.
     Fuzz(fuzz::Args),
 }
@@ -50,6 +53,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Tidy => suite::tidy(),
         Chore::Audit => audit::run(),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Pages => pages::run(),
         Chore::Fuzz(args) => fuzz::run(&args),
     }
 }

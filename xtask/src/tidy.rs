@@ -1,6 +1,7 @@
 //! The house rules that a test can hold: layers, names, sizes.
 
 mod packaging;
+mod pages;
 
 use serde_json::Value;
 use std::collections::BTreeMap;
