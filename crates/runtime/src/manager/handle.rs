@@ -200,6 +200,11 @@ impl ManagerHandle {
         self.environment.clusters.lock().clone()
     }
 
+    /// Where the manager's dates come from.
+    pub fn clock(&self) -> &Clock {
+        &self.environment.clock
+    }
+
     /// What the manager tells about itself, to be read, served or added to.
     pub fn metrics(&self) -> Metrics {
         self.environment.metrics.clone()
