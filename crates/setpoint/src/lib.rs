@@ -11,7 +11,7 @@
 //! | `endpoints` | a manager's health and metrics over HTTP: [`runtime::endpoint`] | an HTTP server |
 //! | `compressed` | compressed caches: `CachePolicy::Compressed`, compressed metadata | zstd |
 //! | `otel` | passes as OpenTelemetry spans: [`runtime::telemetry::Traces`] | `opentelemetry` |
-//! | `webhook` | [`webhook`]: admission, conversion and token review in Rust functions | an HTTP server |
+//! | `webhook` | [`webhook`]: admission, conversion and token review in Rust functions; `Manager::webhooks` | an HTTP server |
 //! | `server` | [`ControlPlane`], [`apiserver`], [`registry`], [`store`] with objects in memory | the API server, `endpoints` |
 //! | `disk` | [`store::DiskStore`] | redb, zstd |
 //! | `etcd` | [`etcd`] | `h2` |
@@ -110,8 +110,12 @@ folder, serves `kubectl` over TLS, and stops cleanly on SIGINT or SIGTERM
 #![cfg_attr(feature = "disk", doc = "```")]
 
 #[cfg(all(feature = "runtime", feature = "webhook"))]
+mod manager_webhooks;
+#[cfg(all(feature = "runtime", feature = "webhook"))]
 mod webhook_metrics;
 
+#[cfg(all(feature = "runtime", feature = "webhook"))]
+pub use manager_webhooks::{ManagerWebhooks, ManagerWebhooksError, ServedWebhooks};
 #[cfg(feature = "server")]
 pub use setpoint_control_plane::{
     ControlPlane, ControlPlaneBuilder, InProcessSource, REQUEST_SECONDS, RequestMetrics,
@@ -161,6 +165,8 @@ pub use setpoint_workqueue as workqueue;
 /// The names that most controllers use: `use setpoint::prelude::*`.
 #[cfg(feature = "runtime")]
 pub mod prelude {
+    #[cfg(feature = "webhook")]
+    pub use crate::ManagerWebhooks;
     #[cfg(feature = "schema")]
     pub use kube_core::CustomResourceExt;
     pub use kube_core::{Resource, ResourceExt};

@@ -98,6 +98,8 @@
 //!
 //! In a manager of the runtime the server belongs to the webhooks' group, which starts before the
 //! caches and stops after them: `Runnable::webhooks(|stop| async { Ok(server.run(stop).await?) })`.
+//! With the crate `setpoint` that is one call, `manager.webhooks(Webhooks::builder()…)`, with
+//! metrics and readiness.
 
 pub mod admission;
 pub mod authentication;

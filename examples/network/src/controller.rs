@@ -213,18 +213,15 @@ impl Say<'_> {
             set_condition(&mut status.conditions, READY, ready, reason, message, generation, now);
             (network.status.as_ref() != Some(&status)).then_some(status)
         };
-        if news(self.network).is_none() {
-            return Ok(false);
-        }
-        // The cache may not have seen this controller's own last write yet: what would be said
-        // twice is looked up first.
+        // This controller may have written the status of another pass, which the cache shows late:
+        // what it wrote itself is waited for, so that nothing is said twice.
         let networks = self.context.client().api::<Network>();
-        let live =
-            networks.get_live(self.request).await?.filter(|live| live.uid() == self.network.uid());
-        let Some(live) = live else { return Ok(false) };
-        let Some(status) = news(&live) else { return Ok(false) };
-        let said = Network { status: Some(status), ..live.clone() };
-        networks.status().merge(&MergeFrom::object(&live), &said).await?;
+        let seen =
+            networks.get_own(self.request).await?.filter(|seen| seen.uid() == self.network.uid());
+        let Some(seen) = seen else { return Ok(false) };
+        let Some(status) = news(&seen) else { return Ok(false) };
+        let said = Network { status: Some(status), ..(*seen).clone() };
+        networks.status().merge(&MergeFrom::object(&seen), &said).await?;
         Ok(true)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! What to look for: a pass is told a key and nothing else, and looks at the copy of the pods that
 //! the manager keeps, where "not there" means "deleted". An error comes back after a growing pause;
-//! after [`ATTEMPTS_MAX`] the controller gives up and says so, by succeeding: the next change of
-//! the pod starts anew.
+//! after [`ATTEMPTS_MAX`] the controller gives up, with an event: the next change of the pod starts
+//! anew.
 
 use k8s_openapi::api::core::v1::Pod;
 use setpoint::prelude::*;
@@ -42,33 +42,20 @@ impl<J: Job> Reconciler for Printer<J> {
 
     async fn reconcile(&self, key: Request, context: Context) -> anyhow::Result<Action> {
         let pod = context.client().api::<Pod>().get(&key)?;
-        match self.0.run(&key, pod) {
-            Err(error) if context.attempt() + 1 >= ATTEMPTS_MAX => {
-                tracing::error!(%key, %error, "giving up after {ATTEMPTS_MAX} attempts, until the pod changes");
-            }
-            ended => ended?,
-        }
+        self.0.run(&key, pod)?;
         Ok(Action::await_change())
     }
 }
 
-/// Runs the controller in a manager until `stop`, `n_workers` at work. Dropping it stops everything
-/// at once.
+/// The controller, `n_workers` at work.
 ///
 /// # Errors
 ///
-/// When the pods cannot be listed in time, or a stop takes too long.
-pub async fn run(
-    mut manager: Manager,
-    n_workers: usize,
-    job: impl Job,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    manager.add(
-        Controller::builder("pod-printer")
-            .for_(Watch::<Pod>::new())
-            .concurrency(n_workers)
-            .build(Printer(job))?,
-    )?;
-    Ok(manager.run(stop).await?)
+/// Never as it is written here.
+pub fn controller(n_workers: usize, job: impl Job) -> Result<Controller, BuildError> {
+    Controller::builder("pod-printer")
+        .for_(Watch::<Pod>::new())
+        .concurrency(n_workers)
+        .rate_limiter(RateLimits::new().max_attempts(ATTEMPTS_MAX))
+        .build(Printer(job))
 }

@@ -29,39 +29,35 @@ struct Cli {
 async fn main() -> anyhow::Result<()> {
     log::init(LogFormat::Text)?;
     let cli = Cli::parse();
+    if let Some(url) = cli.bare {
+        let token = cli.token.or_else(|| std::env::var("POD_PRINTER_TOKEN").ok());
+        let endpoint = bare::Endpoint { url, token };
+        return until_signal(async |stop| {
+            bare::run(&endpoint, |line| println!("{line}"), stop).await;
+            Ok(())
+        })
+        .await;
+    }
+    let client = Client::try_default().await.context("find the cluster: set KUBECONFIG")?;
+    if cli.by_hand {
+        let pods = ClientSource::all::<Pod>(client);
+        return until_signal(async |stop| {
+            by_hand::run(pods, cli.workers, controller::print, stop).await
+        })
+        .await;
+    }
+    let mut manager = Manager::new(client);
+    manager.add(controller::controller(cli.workers, controller::print)?)?;
+    Ok(manager.run_until_signal().await?)
+}
+
+/// What a manager does by itself: stops what runs at SIGINT or SIGTERM, and waits for its end.
+async fn until_signal(
+    run: impl AsyncFnOnce(CancellationToken) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
-    let running = async {
-        match cli.bare {
-            Some(url) => {
-                let token = cli.token.or_else(|| std::env::var("POD_PRINTER_TOKEN").ok());
-                bare::run(&bare::Endpoint { url, token }, |line| println!("{line}"), stop.clone())
-                    .await;
-                Ok(())
-            }
-            None => {
-                let client =
-                    Client::try_default().await.context("find the cluster: set KUBECONFIG")?;
-                let (job, stop) = (controller::print, stop.clone());
-                if cli.by_hand {
-                    let pods = ClientSource::all::<Pod>(client);
-                    by_hand::run(pods, cli.workers, job, stop).await
-                } else {
-                    controller::run(Manager::new(client), cli.workers, job, stop).await
-                }
-            }
-        }
-    };
-    let signalled = async {
-        let outcome = tokio::signal::ctrl_c().await;
-        stop.cancel();
-        // The controller ends in its own time; it is what the other arm waits for.
-        match outcome {
-            Ok(()) => std::future::pending().await,
-            Err(error) => error,
-        }
-    };
     tokio::select! {
-        ended = running => ended,
-        error = signalled => Err(error).context("listen for Ctrl-C"),
+        ended = run(stop.clone()) => ended,
+        Err(error) = cancel_on_signal(stop) => Err(error).context("listen for signals"),
     }
 }

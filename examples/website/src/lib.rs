@@ -1,6 +1,7 @@
 //! An operator: each `Website` gets a Deployment that serves it.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,25 +26,31 @@ pub struct WebsiteSpec {
 }
 
 /// What a website is.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default)]
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct WebsiteStatus {
     /// How many Pods serve it at present.
     #[serde(default)]
     pub ready_replicas: i32,
+    /// `Ready`: as many Pods serve it as should.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
 }
 
-/// The controller: its keys are Websites, and a change of a Deployment leads to the Website that
-/// owns it.
+/// What the program runs, and what its tests run.
 ///
 /// # Errors
 ///
-/// Never as it is written here.
-pub fn controller() -> Result<Controller, BuildError> {
-    Controller::builder("website")
+/// The server refuses the definition.
+pub async fn manager(builder: ManagerBuilder) -> Result<Manager, BoxError> {
+    let mut manager = builder.build();
+    manager.install_crds([Website::crd()]).await?;
+    let controller = Controller::builder("website")
         .for_(Watch::<Website>::new())
         .owns(Watch::<Deployment>::new())
-        .build(reconcile)
+        .build(reconcile)?;
+    manager.add(controller)?;
+    Ok(manager)
 }
 
 /// One pass: reads what should be from the cache, and makes it so. A pass that fails comes back.
@@ -63,9 +70,22 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
         .force();
     let deployment = context.client().api::<Deployment>().apply(&desired).await?;
 
+    let mut status = site.status.clone().unwrap_or_default();
     let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or_default();
-    if site.status.as_ref().map(|status| status.ready_replicas) != Some(ready) {
-        let status = Apply::<Website>::new(&request).status(json!({"readyReplicas": ready}));
+    status.ready_replicas = ready;
+    let is_ready = ready >= site.spec.replicas;
+    set_condition(
+        &mut status.conditions,
+        "Ready",
+        is_ready,
+        if is_ready { "Serving" } else { "PodsNotReady" },
+        &format!("{ready} of {} Pods are ready", site.spec.replicas),
+        site.meta().generation,
+        context.clock().now(),
+    );
+    // A status that says nothing new is not written: it would wake this controller again.
+    if site.status.as_ref() != Some(&status) {
+        let status = Apply::<Website>::new(&request).status(&status).force();
         sites.status().apply(&status).await?;
     }
     Ok(Action::await_change())

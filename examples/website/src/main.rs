@@ -3,13 +3,11 @@
 use setpoint::kube_client::Client;
 use setpoint::log::{self, LogFormat};
 use setpoint::prelude::*;
-use website::{Website, controller};
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<(), BoxError> {
     log::init(LogFormat::Text)?;
-    let mut manager = Manager::new(Client::try_default().await?);
-    manager.install_crds([Website::crd()]).await?;
-    manager.add(controller()?)?;
+    let builder = Manager::builder(Client::try_default().await?);
+    let manager = website::manager(builder).await?;
     Ok(manager.run_until_signal().await?)
 }

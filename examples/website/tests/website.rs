@@ -2,73 +2,63 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::json;
-use setpoint::ControlPlane;
-use setpoint::kube_client::api::{Patch, PatchParams, PostParams};
-use setpoint::kube_client::{Api, Client};
+use setpoint::kube_client::Api;
+use setpoint::kube_client::api::{DeleteParams, Patch, PatchParams, PostParams};
 use setpoint::prelude::*;
-use std::time::Duration;
-use website::{Website, controller};
+use setpoint::testenv::scenario::check;
+use setpoint::testenv::{Life, Plans, Scenario, TestEnv, exists, gone, has_condition};
+use website::{Website, manager};
 
-/// Time is paused: it moves on by itself when all have something to wait for.
-#[tokio::test(start_paused = true)]
-async fn website_gets_a_deployment_and_counts_its_ready_pods() -> anyhow::Result<()> {
-    let plane = ControlPlane::builder().simulated(1).build();
-    let client = plane.client();
-    let stop = CancellationToken::new();
-    let beside = async {
-        let tested = beside_operator(client).await;
-        stop.cancel();
-        tested
-    };
-    let (ended, tested) = tokio::join!(plane.run(stop.clone()), beside);
-    ended?;
-    tested
-}
-
-async fn beside_operator(client: Client) -> anyhow::Result<()> {
-    let mut manager = Manager::builder(client.clone()).seed(1).build();
-    manager.install_crds([Website::crd()]).await?;
-    manager.add(controller()?)?;
-    let stop = CancellationToken::new();
-    let user = async {
-        let done = user(client).await;
-        stop.cancel();
-        done
-    };
-    let (ended, done) = tokio::join!(manager.run(stop.clone()), user);
-    ended?;
-    done
-}
-
-async fn user(client: Client) -> anyhow::Result<()> {
-    let sites = Api::<Website>::default_namespaced(client.clone());
-    let deployments = Api::<Deployment>::default_namespaced(client);
+/// What a user does, and waits for.
+async fn user(env: &TestEnv) -> Result<(), BoxError> {
+    let sites = Api::<Website>::default_namespaced(env.client());
+    let deployments = Api::<Deployment>::default_namespaced(env.client());
     let hello: Website = serde_json::from_str(include_str!("../website.json"))?;
     sites.create(&PostParams::default(), &hello).await?;
 
     // The operator makes a Deployment.
-    let deployment = eventually(async || deployments.get_opt("hello").await.ok()?).await?;
-    assert_eq!(deployment.spec.replicas, Some(2));
+    let deployment = env.until(&deployments, "hello", exists()).await;
+    assert_eq!(deployment.and_then(|deployment| deployment.spec.replicas), Some(2));
+    env.until(&sites, "hello", has_condition("Ready", "False")).await;
 
     // No kubelet is here: the test says what it would say.
     let status = json!({"status": {"replicas": 2, "readyReplicas": 2}});
     deployments.patch_status("hello", &PatchParams::default(), &Patch::Merge(status)).await?;
-    eventually(async || {
-        let status = sites.get("hello").await.ok()?.status?;
-        (status.ready_replicas == 2).then_some(())
-    })
-    .await
+    env.until(&sites, "hello", has_condition("Ready", "True")).await;
+    Ok(())
 }
 
-/// Looks until there is something to see, for a minute at most.
-async fn eventually<T>(look: impl AsyncFn() -> Option<T>) -> anyhow::Result<T> {
-    let looks = async {
-        loop {
-            if let Some(seen) = look().await {
-                return seen;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    Ok(tokio::time::timeout(Duration::from_secs(60), looks).await?)
+#[setpoint::test]
+async fn website_is_ready_when_its_pods_are(env: &TestEnv) -> Result<(), BoxError> {
+    env.run(manager(env.manager()).await?);
+    user(env).await?;
+
+    let sites = Api::<Website>::default_namespaced(env.client());
+    let deployments = Api::<Deployment>::default_namespaced(env.client());
+    sites.delete("hello", &DeleteParams::background()).await?;
+    env.until(&deployments, "hello", gone()).await;
+    Ok(())
+}
+
+/// The same while the operator dies and the server fails.
+struct Hello;
+
+impl Scenario for Hello {
+    type World = ();
+
+    fn world(&self) {}
+
+    async fn live(&self, life: Life, _world: ()) -> Result<(), BoxError> {
+        Ok(manager(life.manager()).await?.run(life.stop).await?)
+    }
+
+    async fn drive(&self, env: &TestEnv, _world: &()) {
+        env.install(&Website::crd()).await.expect("the definition is served");
+        user(env).await.expect("users are served");
+    }
+}
+
+#[test]
+fn website_is_ready_in_the_end_whatever_happens() {
+    check(&Hello, &Plans::new().crashes().storms(20));
 }

@@ -200,6 +200,11 @@ impl ManagerHandle {
         self.environment.clusters.lock().clone()
     }
 
+    /// The manager's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.environment.clock
+    }
+
     /// The manager's metrics, to read, serve or extend.
     pub fn metrics(&self) -> Metrics {
         self.environment.metrics.clone()

@@ -14,7 +14,7 @@ use setpoint::prelude::*;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Runs a test beside a control plane in process, with time that passes by itself when nothing else
+/// Runs a test beside a control plane in this process, with time that passes by itself when nothing else
 /// is to be done.
 fn with_control_plane(test: impl AsyncFnOnce(Client, CancellationToken)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -47,8 +47,9 @@ impl Way {
     async fn run(self, client: Client, job: impl Job, stop: CancellationToken) {
         match self {
             Self::Runtime => {
-                let manager = Manager::builder(client).seed(1).build();
-                controller::run(manager, 2, job, stop).await.unwrap();
+                let mut manager = Manager::builder(client).seed(1).build();
+                manager.add(controller::controller(2, job).unwrap()).unwrap();
+                manager.run(stop).await.unwrap();
             }
             Self::ByHand => {
                 by_hand::run(ClientSource::all::<Pod>(client), 2, job, stop).await.unwrap();

@@ -1,0 +1,14 @@
+//! Runs the controller in the cluster that KUBECONFIG names, or that its pod is in.
+
+use bucket::service::Service;
+use setpoint::kube_client::Client;
+use setpoint::log::{self, LogFormat};
+use setpoint::prelude::*;
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    log::init(LogFormat::Text)?;
+    let builder = Manager::builder(Client::try_default().await?);
+    let manager = bucket::manager(builder, Service::default()).await?;
+    Ok(manager.run_until_signal().await?)
+}

@@ -1,0 +1,14 @@
+//! Runs one replica in the cluster that KUBECONFIG names, or that its pod is in.
+
+use setpoint::kube_client::Client;
+use setpoint::log::{self, LogFormat};
+use setpoint::prelude::*;
+use setpoint::runtime::election::machine_identity;
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    log::init(LogFormat::Text)?;
+    let builder = Manager::builder(Client::try_default().await?);
+    let manager = replicas::manager(builder, &machine_identity()?)?;
+    Ok(manager.run_until_signal().await?)
+}

@@ -1,0 +1,42 @@
+//! The older version of a Team, which some clients still use.
+
+use crate::TeamSpec as Hub;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use setpoint::prelude::*;
+use setpoint::webhook::{Refusal, Spoke};
+
+/// What a team should be.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone)]
+#[kube(
+    group = "example.dev",
+    version = "v1",
+    kind = "Team",
+    namespaced,
+    crates(kube_core = "setpoint::kube_core")
+)]
+pub struct TeamSpec {
+    /// Who is in it: names with commas between them.
+    pub members: String,
+}
+
+/// Where an object of this version keeps the lead, for which it has no field: without it a client
+/// that reads v1 and writes it back would delete the lead.
+const LEAD: &str = "example.dev/lead";
+
+impl Spoke<crate::Team> for Team {
+    fn to_hub(mut self) -> Result<crate::Team, Refusal> {
+        let lead = self.annotations_mut().remove(LEAD);
+        let names = self.spec.members.split(',').map(str::trim);
+        let members = names.filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        Ok(crate::Team { metadata: self.metadata, spec: Hub { members, lead } })
+    }
+
+    fn from_hub(mut hub: crate::Team) -> Result<Self, Refusal> {
+        if let Some(lead) = hub.spec.lead.take() {
+            hub.annotations_mut().insert(LEAD.to_owned(), lead);
+        }
+        let spec = TeamSpec { members: hub.spec.members.join(",") };
+        Ok(Self { metadata: hub.metadata, spec })
+    }
+}
