@@ -249,6 +249,8 @@ pub struct Kind {
     pub prepare_status: fn(&Context<'_>, &mut Value, &Value),
     /// See [`Validate`].
     pub validate: Validate,
+    /// Validating a small object may take long as well: it is done on a thread that may be held up.
+    pub validates_slowly: bool,
     /// What a client is told about a valid new object, one text each.
     pub warnings: fn(&Value) -> Vec<String>,
     /// POSTs that act: the subresource, empty for the main endpoint, and what it does.
@@ -306,6 +308,7 @@ impl Kind {
             prepare: prepare_nothing,
             prepare_status: prepare_status_nothing,
             validate: validate_nothing,
+            validates_slowly: false,
             warnings: no_warnings,
             actions: &[],
             parts: &[],

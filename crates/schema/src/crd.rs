@@ -8,6 +8,7 @@ mod validate;
 
 pub use build::type_schema;
 pub use default::default_definition;
+pub(crate) use validate::rule_path;
 pub use validate::{
     Approval, approval_of, ca_bundle_valid, condition_is_true, definition_warnings,
     validate_definition,

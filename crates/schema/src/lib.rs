@@ -12,7 +12,7 @@
 //!
 //! ```text
 //! bytes ─ decode::parse ─▶ tree ─┬─ built-in: decode::conform ─▶ default::declared ─▶ (the registry's kinds)
-//!                                └─ custom:   prune::prune ─▶ decode::conform_metadata ─▶ default::apply ─▶ validate::validate
+//!                                └─ custom:   prune::prune ─▶ decode::conform_metadata ─▶ default::apply ─▶ validate::validate ─▶ rules::check
 //! a patch is made of the stored tree before that (patch), an apply of it and the managers' fields (apply)
 //! ```
 //!
@@ -27,8 +27,7 @@
 //! byte, so that bodies above [`INLINE_BYTES_MAX`] belong on a thread that may be held up, and so
 //! does the validation of a type that [`node::TypeSchema::has_costly_validation`].
 //!
-//! This crate knows nothing of HTTP and storage. Rules in CEL are carried as data and not
-//! evaluated.
+//! This crate knows nothing of HTTP and storage.
 
 pub mod apply;
 pub mod builtin;
@@ -41,6 +40,7 @@ pub mod patch;
 pub mod pattern;
 pub mod protobuf;
 pub mod prune;
+pub mod rules;
 pub mod validate;
 
 /// The most bytes, of a body and the stored object together, that a caller may work on without

@@ -1,6 +1,7 @@
 //! The schema of a type as an arena of nodes, so that recursive types are ordinary, with a borrowed
 //! cursor to walk it.
 use crate::pattern::Pattern;
+use crate::rules::Rules;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
@@ -191,6 +192,7 @@ impl Validation {
     fn is_costly(&self) -> bool {
         let branches = [&self.all_of, &self.any_of, &self.one_of];
         self.pattern.is_some()
+            || !self.rules.is_empty()
             || self.not.is_some()
             || branches.iter().any(|list| !list.is_empty())
             || self.enumeration.len() > Self::SHORT_ENUM
@@ -206,12 +208,15 @@ pub struct Document {
     lender: Option<Arc<Document>>,
     /// What is asked of the nodes together, found out once.
     traits: OnceLock<Traits>,
+    /// The rules, compiled when an object is first validated.
+    rules: OnceLock<Rules>,
 }
 /// What is true of a document as a whole.
 #[derive(Debug, Clone, Copy)]
 struct Traits {
     embedded_resources: bool,
     costly_validation: bool,
+    rules: bool,
 }
 impl Document {
     /// A cursor at a node.
@@ -234,6 +239,10 @@ impl Document {
                 .nodes
                 .iter()
                 .any(|node| node.validation.as_deref().is_some_and(Validation::is_costly)),
+            rules: self
+                .nodes
+                .iter()
+                .any(|node| node.validation.as_deref().is_some_and(|v| !v.rules.is_empty())),
         })
     }
     /// Adds a node.
@@ -303,8 +312,16 @@ impl TypeSchema {
     pub fn has_embedded_resources(&self) -> bool {
         self.document.traits().embedded_resources
     }
+    /// Whether there are rules in CEL.
+    pub fn has_rules(&self) -> bool {
+        self.document.traits().rules
+    }
+    /// The rules in CEL of a resource of this type. The first call compiles them.
+    pub(crate) fn rules(&self) -> &Rules {
+        self.document.rules.get_or_init(|| Rules::new(self.view(), true))
+    }
     /// Whether validation may take far longer than the size of an object suggests, up to
-    /// [`crate::validate::STEPS_MAX`]: there are patterns, combinators or long enums.
+    /// [`crate::validate::STEPS_MAX`]: there are patterns, combinators, long enums or rules in CEL.
     pub fn has_costly_validation(&self) -> bool {
         self.document.traits().costly_validation
     }

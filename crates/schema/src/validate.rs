@@ -2,9 +2,9 @@
 //!
 //! The order of errors is that of the reference: per node type, combinators, string, format and
 //! number checks, items, enum, then the object's own bounds, required and declared properties, in
-//! name order. Embedded resources and list uniqueness follow. Rules in CEL are data here
-//! ([`crate::node::Validation::rules`]): whoever evaluates them does so after these checks, unless
-//! [`blocks_rules`] says that an error found here stands in the way.
+//! name order. Embedded resources and list uniqueness follow. Rules in CEL are evaluated after
+//! these checks ([`crate::rules::check`]), unless [`blocks_rules`] says that an error found here
+//! stands in the way.
 //!
 //! # Ratcheting
 //!

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use setpoint_object::{ApiError, Reason, field};
 use setpoint_schema::decode::{self, DecodeError};
 use setpoint_schema::node::TypeSchema;
-use setpoint_schema::{INLINE_BYTES_MAX, default, prune, validate};
+use setpoint_schema::{INLINE_BYTES_MAX, default, prune, rules, validate};
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -90,11 +90,20 @@ impl Schema {
         }
         Ok(())
     }
-    /// What its rules say against an object. Those of built-in kinds are in their rooms.
-    pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<field::Error> {
+    /// What its rules say against an object, and warnings. Those of built-in kinds are in their
+    /// rooms.
+    pub(crate) fn validate(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> (Vec<field::Error>, Vec<String>) {
         match self.0.language {
-            Language::GoTypes => Vec::new(),
-            Language::OpenApi => validate::validate(self, object, old),
+            Language::GoTypes => (Vec::new(), Vec::new()),
+            Language::OpenApi => {
+                let mut errors = validate::validate(self, object, old);
+                let warnings = rules::check(self, object, old, &mut errors);
+                (errors, warnings)
+            }
         }
     }
     /// Drops what it does not declare of an object that was of another version.

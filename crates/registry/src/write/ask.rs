@@ -154,5 +154,7 @@ pub(super) async fn run<A: Ask>(
 }
 /// Whether any write of a row's objects may be costly.
 fn is_costly(row: &Resource) -> bool {
-    row.schema.is_costly() || row.schemas().any(|schema| schema.compiles_slowly())
+    row.kind.validates_slowly
+        || row.schema.is_costly()
+        || row.schemas().any(|schema| schema.compiles_slowly())
 }

@@ -183,13 +183,24 @@ impl Write<'_> {
         if self.resource.custom {
             self.validate_kind(object, errors);
             metadata::validate(self.resource, object, errors);
-            errors.extend(self.resource.schema.validate(object, None));
+            self.validate_schema(object, None, errors);
             self.validate_scale(object, errors);
             metadata::warn_of_finalizers(self.attributes, object, None);
         } else {
             metadata::validate(self.resource, object, errors);
         }
         (self.resource.kind.validate)(object, None, errors);
+    }
+    /// Holds an object to its schema.
+    pub(super) fn validate_schema(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        errors: &mut field::Errors,
+    ) {
+        let (found, warnings) = self.resource.schema.validate(object, old);
+        errors.extend(found);
+        warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
     }
     /// Custom resources: the kind of the body.
     pub(super) fn validate_kind(&self, object: &Value, errors: &mut field::Errors) {

@@ -362,7 +362,7 @@ impl Write<'_> {
             let again = errors.clone();
             errors.extend(again);
         }
-        errors.extend(self.resource.schema.validate(new, Some(old)));
+        self.validate_schema(new, Some(old), errors);
         let is_whole = matches!(self.target.subresource, None | Some(Subresource::Scale));
         if self.resource.custom && is_whole {
             self.validate_scale(new, errors);

@@ -8,6 +8,7 @@ mod ca;
 mod columns;
 mod conversion;
 mod defaults;
+mod expressions;
 mod names;
 mod rules;
 mod schema;
@@ -17,6 +18,7 @@ mod versions;
 
 pub use ca::valid as ca_bundle_valid;
 pub use names::{Approval, approval_of};
+pub(crate) use rules::steps as rule_path;
 
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};
@@ -25,7 +27,7 @@ use std::collections::HashSet;
 /// Validates a definition on create (`old` absent) or update; paths as the API reports them.
 ///
 /// On update, what the old definition already had wrong is let through, and what may not change is
-/// checked. Rules in CEL are checked as far as that needs no compiler.
+/// checked.
 pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
     let mut errors = definition(crd);
     if let Some(old) = old {
@@ -46,19 +48,12 @@ pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
     errors
 }
 
-/// Texts of `Warning` headers that writing the definition gives: formats nobody enforces, and rules
-/// that are not evaluated.
+/// Texts of `Warning` headers that writing the definition gives: formats nobody enforces.
 pub fn definition_warnings(crd: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     for version in crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
         if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
             schema::unknown_formats(schema, &mut warnings);
-            if schema::has_rules(schema) {
-                let name = text(version, "name");
-                warnings.push(format!(
-                    "x-kubernetes-validations of version {name:?} are stored but not evaluated by this server"
-                ));
-            }
         }
     }
     warnings

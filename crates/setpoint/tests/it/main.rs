@@ -22,6 +22,7 @@ mod recordings;
 #[allow(dead_code, reason = "tests of the program use more of it")]
 mod replay;
 mod request_metrics;
+mod rules;
 mod runtime;
 mod serve;
 mod shared;

@@ -15,6 +15,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     prepare,
     prepare_status,
     validate,
+    // Rules in CEL are compiled.
+    validates_slowly: true,
     warnings: crd::definition_warnings,
     ..Kind::with_status(
         "apiextensions.k8s.io",

@@ -1,4 +1,4 @@
-//! Rules in CEL, as far as they can be checked without compiling them.
+//! Rules in CEL: everything about them but the expressions.
 use super::text;
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};
@@ -11,35 +11,27 @@ pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Errors) {
     let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
     for (i, rule) in rules.into_iter().flatten().enumerate() {
         let path = path.child("x-kubernetes-validations").index(i);
-        let expression = text(rule, "rule").trim();
-        if expression.is_empty() {
-            errors.push(Error::required(path.child("rule"), "rule is not specified"));
-        }
-        message(rule, expression, &path, errors);
+        message(rule, &path, errors);
         let reason = rule.get("reason").and_then(Value::as_str);
         if let Some(reason) = reason.filter(|reason| !REASONS.contains(reason)) {
             errors.push(Error::not_supported(path.child("reason"), &reason.into(), &REASONS));
         }
         field_path(rule, schema, &path.child("fieldPath"), errors);
-        if rule.get("optionalOldSelf") == Some(&Value::Bool(true)) && !mentions_old(expression) {
-            errors.push(Error::invalid(
-                path.child("optionalOldSelf"),
-                &Value::Bool(true),
-                "may not be set if oldSelf is not used in rule",
-            ));
-        }
     }
 }
 
-fn message(rule: &Value, expression: &str, path: &Path, errors: &mut Errors) {
-    let message = text(rule, "message");
-    if !message.is_empty() && message.trim().is_empty() {
+fn message(rule: &Value, path: &Path, errors: &mut Errors) {
+    let (expression, message) = (text(rule, "rule").trim(), text(rule, "message"));
+    let has_breaks = |text: &str| text.contains(['\n', '\r']);
+    if expression.is_empty() {
+        errors.push(Error::required(path.child("rule"), "rule is not specified"));
+    } else if !message.is_empty() && message.trim().is_empty() {
         let detail = "must be non-empty if specified";
         errors.push(Error::invalid(path.child("message"), &message.into(), detail));
-    } else if message.trim().contains('\n') {
+    } else if has_breaks(message.trim()) {
         let detail = "must not contain line breaks";
         errors.push(Error::invalid(path.child("message"), &message.into(), detail));
-    } else if message.is_empty() && expression.contains('\n') {
+    } else if message.is_empty() && has_breaks(expression) {
         let detail = "message must be specified if rule contains line breaks";
         errors.push(Error::required(path.child("message"), detail));
     }
@@ -55,16 +47,20 @@ fn field_path(rule: &Value, schema: &Value, path: &Path, errors: &mut Errors) {
     if given.is_empty() {
         return;
     }
-    if given.contains('\n') {
-        let detail = "must not contain line breaks";
-        errors.push(Error::invalid(path.clone(), &given.into(), detail));
-    } else if steps(given).is_none_or(|steps| !exists(schema, &steps)) {
-        errors.push(Error::invalid(path.clone(), &given.into(), "must be a valid path"));
+    let mut wrong = |detail| errors.push(Error::invalid(path.clone(), &given.into(), detail));
+    if given.trim().is_empty() {
+        wrong("must be non-empty if specified");
+    }
+    if given.contains(['\n', '\r']) {
+        wrong("must not contain line breaks");
+    }
+    if steps(given).is_none_or(|steps| !exists(schema, &steps)) {
+        wrong("must be a valid path");
     }
 }
 
 /// The names of a path in dots (`.a.b`) and quoted brackets (`['x-y']`).
-fn steps(text: &str) -> Option<Vec<String>> {
+pub(crate) fn steps(text: &str) -> Option<Vec<String>> {
     let mut steps = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -97,12 +93,4 @@ fn exists(schema: &Value, steps: &[String]) -> bool {
         }
     }
     true
-}
-
-/// Whether an expression uses the identifier `oldSelf`.
-fn mentions_old(expression: &str) -> bool {
-    let word = |c: char| c.is_alphanumeric() || c == '_';
-    expression.match_indices("oldSelf").any(|(at, name)| {
-        !expression[..at].ends_with(word) && !expression[at + name.len()..].starts_with(word)
-    })
 }

@@ -1,5 +1,5 @@
 //! `openAPIV3Schema`: keywords and extensions node by node, then structure, then defaults.
-use super::{defaults, rules, structural, text};
+use super::{defaults, expressions, rules, structural, text};
 use crate::validate::is_known_format;
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};
@@ -55,7 +55,11 @@ pub(super) fn validate(schema: &Value, status: bool, path: &Path, errors: &mut E
         let detail = "OpenAPIV3Schema 'schema' is not supported";
         errors.push(Error::invalid(path.clone(), &"".into(), detail));
     } else {
+        let n_errors = errors.len();
         defaults::validate(schema, path, errors);
+        if errors.len() == n_errors {
+            expressions::validate(schema, path, before, errors);
+        }
     }
 }
 

@@ -2,6 +2,7 @@ use super::validate_definition;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
+mod expressions;
 mod schema;
 
 fn crd() -> Value {

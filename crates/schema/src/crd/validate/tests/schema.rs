@@ -217,14 +217,17 @@ fn rules() {
     check_property(
         rule(json!({"rule": "true", "reason": "Foo", "fieldPath": ".zz", "optionalOldSelf": true})),
         expect![[r#"
-        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].reason: Unsupported value: "Foo": supported values: "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"
-        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].fieldPath: Invalid value: ".zz": must be a valid path
-        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule"#]],
+            spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].reason: Unsupported value: "Foo": supported values: "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"
+            spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].fieldPath: Invalid value: ".zz": must be a valid path"#]],
     );
     check_property(
         rule(
             json!({"rule": "self.n == oldSelf.orValue(1)", "fieldPath": ".n", "optionalOldSelf": true}),
         ),
-        expect![""],
+        expect![[r#"
+            spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].rule: Invalid value: {"Rule":"self.n == oldSelf.orValue(1)","Message":"","MessageExpression":"","Reason":null,"FieldPath":".n","OptionalOldSelf":true}: compilation failed: ERROR: <input>:1:26: found no matching overload for 'orValue' applied to 'optional_type(self.x).(int)'
+             | self.n == oldSelf.orValue(1)
+             | .........................^
+            spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule"#]],
     );
 }
