@@ -15,8 +15,10 @@ const PHOTOS: &str = "default/photos";
 /// Gives the Secret an access key.
 async fn set_access_key(env: &TestEnv, access_key: &str) -> Result<(), BoxError> {
     let secrets = Api::<Secret>::default_namespaced(env.client());
+    let data = json!({"accessKey": access_key});
+    let meta = json!({"name": "storage"});
     let secret =
-        json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"accessKey": access_key}});
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data});
     secrets.patch("storage", &PatchParams::apply("test").force(), &Patch::Apply(secret)).await?;
     Ok(())
 }

@@ -76,7 +76,7 @@ impl Slot {
 /// Values are others' types; and an object that goes with its values asks for the lock.
 #[derive(Default)]
 pub(super) struct Leaving {
-    values: Vec<Box<Held>>,
+    values: Vec<Held>,
     objects: Vec<Arc<Inner>>,
 }
 
@@ -133,7 +133,7 @@ impl Places {
             let before = if is_new { 0 } else { held.n_bytes() };
             if held.values.len() == TYPES_MAX {
                 let (first, _) = held.values.remove(0);
-                leaving.values.push(Box::new(Held { values: vec![(first, 0)], is_main: false }));
+                leaving.values.push(Held { values: vec![(first, 0)], is_main: false });
             }
             held.values.reserve_exact(1);
             held.values.push((value, n_bytes));
@@ -233,7 +233,7 @@ impl Places {
         let bytes = if held.is_main { &mut self.main_bytes } else { &mut self.new_bytes };
         *bytes = bytes.saturating_sub(held.n_bytes());
         self.n_held = self.n_held.saturating_sub(1);
-        leaving.values.push(held);
+        leaving.values.push(*held);
     }
 }
 
