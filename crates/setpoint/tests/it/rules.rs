@@ -64,7 +64,7 @@ fn spec() -> Value {
             "queue": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "queue is immutable"}]},
         },
         "x-kubernetes-validations": [{
-            "rule": "self.min <= self.max", "messageExpression": "'min ' + string(self.min) + ' is above max'",
+            "rule": "self.min <= self.max", "messageExpression": "'min %d is above max'.format([self.min])",
             "fieldPath": ".min",
         }],
     })
