@@ -6,8 +6,8 @@
 //! | `summary`  | the leader                               | counts the stamps, in the ConfigMap `summary`  |
 //!
 //! A replica that joins or leaves moves only the keys that it wins or owned. A leader that stops
-//! hands over in less than a second; one that dies, when its Lease has expired. No write of a former
-//! leader or owner leaves its process after that.
+//! hands over in less than a second; a leader that dies, when its Lease has expired. A replica that
+//! was the leader, or owned a key, sends no writes for it after that.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint::object::label::Selector;

@@ -14,8 +14,7 @@ use setpoint::prelude::*;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Runs a test beside a control plane in this process, with time that passes by itself when nothing else
-/// is to be done.
+/// Runs a test beside a control plane in this process, in virtual time.
 fn with_control_plane(test: impl AsyncFnOnce(Client, CancellationToken)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
