@@ -6,7 +6,8 @@
 //! | a validating one   | `/validate-example-dev-v2-team` | refuses a lead who is no member                    |
 //! | a conversion       | `/convert`                      | v1, where members are one text, to v2 and back     |
 //!
-//! A program that serves webhooks runs several replicas: the server asks any of them, leader or not.
+//! A program that serves webhooks runs several replicas: the server asks any of them, the leader or
+//! another.
 
 pub mod v1;
 
