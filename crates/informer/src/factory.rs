@@ -218,9 +218,9 @@ impl InformerFactory {
         self.request(&K::DynamicType::default()).pinned()
     }
 
-    /// The informer of the metadata of a type. Where whole objects are cached or asked for, it reads
-    /// their cache; otherwise nothing but metadata is asked for or held (FAC-7). Whole objects that
-    /// are asked for after it has been started are a second cache.
+    /// The informer of the metadata of a type. Where whole objects are cached or asked for, it
+    /// reads their cache; otherwise nothing but metadata is asked for or held (FAC-7). Whole
+    /// objects that are asked for after it has been started are a second cache.
     pub fn metadata<K: Cacheable>(&self) -> SharedInformer<PartialObjectMeta<K>>
     where
         K::DynamicType: Default,

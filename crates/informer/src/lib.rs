@@ -35,12 +35,12 @@
 //! What it does not: show every state, order changes between keys for a handler, or show a write
 //! before the watch brings it.
 //!
-//! Objects stay the bytes they came as until somebody asks for the typed value ([`CachePolicy`]). So
-//! an informer has no type of its own: handles, listers and handlers of any Rust type that names the
-//! resource read it, and each decodes what it declares ([`SharedInformer::view`]). What was decoded
-//! for one read serves the next, within a bound of bytes ([`DECODED_BYTES`]).
-//! Constructors do nothing; what runs is a worker that the caller owns. All time is tokio's, and
-//! all chance comes from a seed: the operating system's entropy, unless a simulation gives one.
+//! Objects stay the bytes they came as until somebody asks for the typed value ([`CachePolicy`]).
+//! So an informer has no type of its own: handles, listers and handlers of any Rust type that names
+//! the resource read it, and each decodes what it declares ([`SharedInformer::view`]). What was
+//! decoded for one read serves the next, within a bound of bytes ([`DECODED_BYTES`]). Constructors
+//! do nothing; what runs is a worker that the caller owns. All time is tokio's, and all chance
+//! comes from a seed: the operating system's entropy, unless a simulation gives one.
 //!
 //! This crate does not know who serves, and it knows nothing of work queues and reconcilers.
 

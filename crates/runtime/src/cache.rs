@@ -321,8 +321,9 @@ impl Cache {
         self.remove_with::<K>(&K::DynamicType::default())
     }
 
-    /// Stops what caches a resource, whoever asked for it and by whatever Rust type they read it, and
-    /// forgets it; says whether anything did (CCH-10). A later request makes new informers with empty caches and without indexes.
+    /// Stops what caches a resource, whoever asked for it and by whatever Rust type they read it,
+    /// and forgets it; says whether anything did (CCH-10). A later request makes new informers with
+    /// empty caches and without indexes.
     ///
     /// This is for a type that is gone, or is to be cached anew. A type that is needed for a while
     /// is better [watched](crate::source::Watches) for a while. Who uses the type learns it:

@@ -91,8 +91,8 @@ impl Schema {
         }
         Ok(())
     }
-    /// Validates an object with the schema's rules: errors, and warnings. Built-in kinds are validated
-    /// by their kind modules.
+    /// Validates an object with the schema's rules: errors, and warnings. Built-in kinds are
+    /// validated by their kind modules.
     pub(crate) fn validate(
         &self,
         object: &Value,
