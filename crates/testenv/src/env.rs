@@ -146,12 +146,12 @@ impl TestEnvBuilder {
             plane = plane.simulated(seed);
         }
         let plane = plane.clock(clock.clone()).build();
-        let client = plane.client();
+        let (client, server) = (plane.client(), plane.server().clone());
         let mut ready = plane.ready();
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
         serving.spawn(plane.run(stop.clone()));
-        let timeline = Timeline::new();
+        let timeline = Timeline::new(move |revision| server.registry().origin_of(revision));
         tokio::select! {
             biased;
             Ok(_) = ready.wait_for(|is_ready| *is_ready) => {}

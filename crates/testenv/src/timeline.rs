@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use serde_json::Value;
+use setpoint_object::Origin;
 use setpoint_store::{Change, Revision, Store, StoreError};
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,7 +21,8 @@ const DEPTH_MAX: usize = 16;
 
 /// All changes of objects since a [`TestEnv`](crate::TestEnv) started, except for the initial
 /// objects of a control plane. Displays one line per change: seconds, revision, action, object,
-/// writer, and changed fields. Stores the newest 4,096 changes. Clones share it.
+/// writer, changed fields, and in brackets the controller and key of a change that a reconcile
+/// made. Stores the newest 4,096 changes. Clones share it.
 #[derive(Clone)]
 pub struct Timeline {
     inner: Arc<Inner>,
@@ -28,14 +30,20 @@ pub struct Timeline {
 
 struct Inner {
     started: Instant,
+    origin: Box<OriginOf>,
     lines: Mutex<Lines>,
     /// The last revision that has been recorded.
     reached: watch::Sender<u64>,
 }
 
+/// Returns the reconcile that made a revision, if the server knows it.
+type OriginOf = dyn Fn(Revision) -> Option<Arc<Origin>> + Send + Sync;
+
 #[derive(Default)]
 struct Lines {
-    newest: VecDeque<String>,
+    /// With the revision of a change. Its origin is looked up for display, because the server
+    /// learns it only after the commit.
+    newest: VecDeque<(Option<Revision>, String)>,
     n_dropped: usize,
 }
 
@@ -51,21 +59,29 @@ impl fmt::Display for Timeline {
         if lines.n_dropped > 0 {
             writeln!(f, "… {} earlier changes", lines.n_dropped)?;
         }
-        lines.newest.iter().try_for_each(|line| writeln!(f, "{line}"))
+        lines.newest.iter().try_for_each(|(revision, line)| {
+            match revision.and_then(&*self.inner.origin) {
+                Some(origin) => writeln!(f, "{line}  [{} {}]", origin.controller, origin.request),
+                None => writeln!(f, "{line}"),
+            }
+        })
     }
 }
 
 impl Timeline {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(
+        origin: impl Fn(Revision) -> Option<Arc<Origin>> + Send + Sync + 'static,
+    ) -> Self {
         let reached = watch::Sender::new(0);
-        let inner = Inner { started: Instant::now(), lines: Mutex::default(), reached };
+        let origin = Box::new(origin);
+        let inner = Inner { started: Instant::now(), origin, lines: Mutex::default(), reached };
         Self { inner: Arc::new(inner) }
     }
 
     /// Adds a custom line.
     pub fn note(&self, text: impl fmt::Display) {
         let elapsed = self.inner.started.elapsed().as_secs_f64();
-        self.push(format!("{elapsed:>9.3}s        {text}"));
+        self.push(None, format!("{elapsed:>9.3}s        {text}"));
     }
 
     /// Notified after each change.
@@ -73,13 +89,13 @@ impl Timeline {
         self.inner.reached.subscribe()
     }
 
-    fn push(&self, line: String) {
+    fn push(&self, revision: Option<Revision>, line: String) {
         let mut lines = self.inner.lines.lock();
         if lines.newest.len() == LINES_MAX {
             lines.newest.pop_front();
             lines.n_dropped += 1;
         }
-        lines.newest.push_back(line);
+        lines.newest.push_back((revision, line));
     }
 
     /// Records a store's changes after a revision, until its feed ends.
@@ -94,7 +110,8 @@ impl Timeline {
             for change in &batch.changes {
                 if let Some(line) = describe(change) {
                     let elapsed = self.inner.started.elapsed().as_secs_f64();
-                    self.push(format!("{elapsed:>9.3}s r{:<6} {line}", change.revision.0));
+                    let line = format!("{elapsed:>9.3}s r{:<6} {line}", change.revision.0);
+                    self.push(Some(change.revision), line);
                 }
             }
             self.inner.reached.send_replace(batch.revision.0);

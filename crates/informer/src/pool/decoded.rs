@@ -172,8 +172,11 @@ impl Places {
         while self.new_bytes > new_max {
             let Some(place) = self.new.pop_front() else { return };
             let Some(inner) = leaving.look(&place) else { continue };
-            let n_bytes = inner.decoded().held.lock().as_ref().map(|held| held.n_bytes());
-            let Some(n_bytes) = n_bytes else { continue };
+            // An object that left and was read again has a second place: it moves once.
+            let n_bytes = match &*inner.decoded().held.lock() {
+                Some(held) if !held.is_main => held.n_bytes(),
+                _ => continue,
+            };
             let fits = self.main_bytes + n_bytes <= main_max;
             let stays = fits || inner.decoded().is_used.swap(false, Relaxed) || {
                 self.n_dropped += 1;
@@ -295,6 +298,20 @@ mod tests {
             assert_eq!((places.n_bytes(), object.ready_as::<u64>()), (0, None));
         }
         assert!(places.new.len() + places.main.len() <= 65);
+    }
+
+    #[test]
+    fn an_object_that_leaves_and_is_read_again_is_counted_once() {
+        let (mut places, objects) = (Places::default(), objects(40));
+        for _ in 0..3 {
+            read(&mut places, &objects[0]);
+            drop(places.leave(objects[0].inner()));
+        }
+        for object in &objects {
+            read(&mut places, object);
+            let held = objects.iter().filter(|object| object.ready_as::<u64>().is_some());
+            assert_eq!(places.n_bytes(), held.count() * (ENTRY_BYTES + 100));
+        }
     }
 
     #[test]

@@ -28,7 +28,10 @@ async fn controller_runs_until_the_end_and_owned_objects_are_deleted_with_their_
 
     let timeline = env.timeline().to_string();
     let at = |text: &str| timeline.find(text).unwrap_or_else(|| panic!("{text}\n{timeline}"));
-    assert!(at("created  ConfigMap default/a") < at("created  Secret default/a  by copier"));
+    assert!(
+        at("created  ConfigMap default/a")
+            < at("created  Secret default/a  by copier  [copier default/a]")
+    );
     assert!(at("deleted  ConfigMap default/a") < at("deleted  Secret default/a"));
 }
 
