@@ -1,6 +1,7 @@
 //! `cargo xtask audit`: checks licences, versions and sources of dependencies, and finds unused
 //! ones.
 
+use crate::cargo::cargo;
 use crate::parts::cache_folder;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -24,12 +25,7 @@ pub(crate) fn run() -> Result<()> {
 fn tool(tools: &Path, name: &str) -> Result<PathBuf> {
     let binary = tools.join("bin").join(name);
     if !binary.exists() {
-        check(
-            Command::new(env!("CARGO"))
-                .args(["install", "--locked", "--root"])
-                .arg(tools)
-                .arg(name),
-        )?;
+        check(cargo().args(["install", "--locked", "--root"]).arg(tools).arg(name))?;
     }
     Ok(binary)
 }

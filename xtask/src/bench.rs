@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: runs the benchmarks and writes the committed tables.
 
+use crate::cargo::cargo;
 use crate::pages;
 use crate::parts::GoParts;
 use anyhow::{Context, Result, bail};
@@ -19,7 +20,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let what = args.rest.first().map(String::as_str);
     let is_informer = what == Some("informer");
     let is_queue = what == Some("workqueue");
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     cargo.args(["run", "--release", "--package", "setpoint-benches", "--"]).args(&args.rest);
     if is_informer {
         match go_program("client-go") {
@@ -64,9 +65,7 @@ fn go_program(name: &str) -> Result<std::path::PathBuf> {
 }
 
 fn build(package: &str, profile: &str) -> Result<()> {
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--profile", profile, "--package", package])
-        .status();
+    let status = cargo().args(["build", "--profile", profile, "--package", package]).status();
     if status.context("cannot start cargo")?.success() {
         Ok(())
     } else {

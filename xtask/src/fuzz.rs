@@ -6,6 +6,7 @@
 //! Because a search is random, it does not gate a change: changes are tested with the corpus and
 //! with deterministic mutants of it (`fuzz/tests`).
 
+use crate::cargo::cargo;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -88,7 +89,7 @@ fn build() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR");
     let target = target.map_or_else(|| root.join("target"), PathBuf::from).join("fuzz");
     let host = host()?;
-    let status = Command::new(env!("CARGO"))
+    let status = cargo()
         // An explicit target keeps the flags away from build scripts and macros. Not `--locked`:
         // the dependencies of that workspace are pinned through this one.
         .args(["build", "--release", "--target", &host, "--manifest-path"])

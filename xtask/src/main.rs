@@ -4,6 +4,7 @@
 
 mod audit;
 mod bench;
+mod cargo;
 mod facts;
 mod fuzz;
 mod pages;

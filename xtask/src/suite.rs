@@ -7,6 +7,7 @@
 //! Property tests start from a fixed seed, so that the same code always passes or fails. `--seed`
 //! sets another one, to search for failures.
 
+use crate::cargo::cargo;
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail};
 use std::process::Command;
@@ -23,7 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
     cargo.env("PROPTEST_RNG_SEED", args.seed.to_string());
     if !args.unit {
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Tests the feature that no other crate enables: passes as OpenTelemetry spans.
 fn traces() -> Command {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     cargo.args(["test", "--package", "setpoint-runtime", "--features", "otel"]);
     cargo.args(["--test", "it", "telemetry"]);
     cargo
@@ -53,7 +54,7 @@ fn traces() -> Command {
 /// Mutation tests of a simulation: informers or controllers that break one rule each, in a separate
 /// build.
 fn mutations(package: &str) -> Command {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     cargo.args(["test", "--package", package, "--features", "broken-rules"]);
     cargo.args(["--test", "simulation", "mutations"]);
     cargo
@@ -61,7 +62,7 @@ fn mutations(package: &str) -> Command {
 
 /// `cargo xtask tidy`: only the house rules.
 pub(crate) fn tidy() -> Result<()> {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     cargo.args(["test", "--package", "xtask", "tidy"]);
     pass(cargo)
 }

@@ -104,16 +104,17 @@ impl InformerWorker {
             shared.board.synced();
         }
         let mut stages = JoinSet::new();
-        let consumer = consume(shared.clone(), queue.clone(), stop.clone());
-        let reflector = reflector.run(stop.clone());
+        // Boxed, because a future that is moved into another takes its size in it twice.
+        let mut consumer = Box::pin(consume(shared.clone(), queue.clone(), stop.clone()));
+        let mut reflector = Box::pin(reflector.run(stop.clone()));
         stages.spawn(async move {
             tokio::select! {
                 biased;
                 // Cancel safe: where one of them ends, both do.
-                () = reflector => {}
+                () = &mut reflector => {}
                 // It does no more in one poll than the queue can hold; and tokio's budget, which
                 // the reflector may have used up, must not keep the queue from it.
-                () = tokio::task::unconstrained(consumer) => {}
+                () = tokio::task::unconstrained(&mut consumer) => {}
             }
         });
         let mut handlers = JoinSet::new();

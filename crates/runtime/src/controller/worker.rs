@@ -5,7 +5,7 @@ use std::{
     hash::Hash,
     mem,
     panic::AssertUnwindSafe,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -104,14 +104,18 @@ impl<R: RequestKey> Worker<R> {
         // line.
         let stop = self.common.stopping.child_token();
         let common = Arc::new(CommonContext { stopping: stop.clone(), ..self.common.clone() });
-        let mut resting = FuturesUnordered::new();
-        while let Some(item) = poll_resting_while(&mut resting, self.queue.get()).await {
+        let mut resting: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+        loop {
+            let next = poll_resting_while(&mut resting, pin!(self.queue.get())).await;
+            let Some(item) = next else { break };
             if stop.is_cancelled() || self.is_deposed() {
                 break;
             }
             let Some(admitted) = self.admit(&item) else { continue };
-            let pass = self.pass(reconciler, &item, &common, admitted.as_ref());
-            let written = poll_resting_while(&mut resting, pass).await?;
+            let written = {
+                let pass = pin!(self.pass(reconciler, &item, &common, admitted.as_ref()));
+                poll_resting_while(&mut resting, pass).await?
+            };
             drop(admitted);
             // If the key is to be requeued it was added already: its delay has begun.
             if written.0.is_empty() || self.options.catch_up.is_zero() {
@@ -121,7 +125,7 @@ impl<R: RequestKey> Worker<R> {
             match self.sources.lagging_caches(&written) {
                 lagging if lagging.is_empty() => item.done(),
                 // The worker goes on to other keys.
-                lagging => resting.push(self.catch_up(item.rest(), lagging)),
+                lagging => resting.push(self.catch_up(item.rest(), lagging).boxed()),
             }
         }
         Ok(())
@@ -194,14 +198,17 @@ impl<R: RequestKey> Worker<R> {
         let context = Context::new(common.clone(), recording.pass(), info);
         let outcome = {
             let _active = self.shared.counters.begin();
-            let pass = self.reconcile(reconciler, key.clone(), context);
-            let pass = within(trace.as_ref(), pass).instrument(span.clone());
+            // Pinned here, because a future that is moved into another takes its size in it twice.
+            let mut pass = pin!(
+                within(trace.as_ref(), self.reconcile(reconciler, key.clone(), context))
+                    .instrument(span.clone())
+            );
             match admitted {
                 None => pass.await,
                 Some(admitted) => tokio::select! {
                     biased;
                     fenced = admitted.revoked() => Outcome::Error(fenced.into()),
-                    outcome = pass => outcome,
+                    outcome = &mut pass => outcome,
                 },
             }
         };
@@ -235,10 +242,11 @@ impl<R: RequestKey> Worker<R> {
     ) -> Outcome {
         let deadline = context.deadline().zip(self.options.reconcile_timeout);
         // Both the call and its future may panic.
-        let pass =
-            AssertUnwindSafe(async { reconciler.reconcile(key, context).await }).catch_unwind();
+        let mut pass = pin!(
+            AssertUnwindSafe(async { reconciler.reconcile(key, context).await }).catch_unwind()
+        );
         let ended = match deadline {
-            Some((deadline, timeout)) => match tokio::time::timeout_at(deadline, pass).await {
+            Some((deadline, timeout)) => match timeout_at(deadline, &mut pass).await {
                 Ok(ended) => ended,
                 Err(_) => return Outcome::Timeout(ReconcileTimeout { timeout }),
             },
@@ -342,10 +350,9 @@ impl<R: RequestKey> Worker<R> {
 
 /// Awaits `work`, and polls the futures of held-back keys meanwhile. Cancel safe if `work` is.
 pub(super) async fn poll_resting_while<T>(
-    resting: &mut FuturesUnordered<impl Future<Output = ()>>,
-    work: impl Future<Output = T>,
+    resting: &mut FuturesUnordered<BoxFuture<'_, ()>>,
+    mut work: Pin<&mut impl Future<Output = T>>,
 ) -> T {
-    let mut work = pin!(work);
     loop {
         if resting.is_empty() {
             return work.await;

@@ -1,0 +1,17 @@
+//! Starting cargo.
+
+use std::process::Command;
+
+/// Cargo, without the variables that it set for this program. Build scripts that read them, such as
+/// `ring`'s, would run again, and most of the workspace would be compiled again after them.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    for (name, _) in std::env::vars_os() {
+        let is_of_this_program =
+            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(is_of_this_program) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
+}
