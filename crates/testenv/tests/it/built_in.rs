@@ -27,7 +27,7 @@ impl Scenario for Deletions {
         let (client, stop) = (life.client.clone(), life.stop.clone());
         let namespaces = NamespaceController::new(client.clone(), life.clock.clone());
         let namespaces = namespaces.seed(life.seed);
-        let garbage = GarbageCollector::new(client).run(stop.clone());
+        let garbage = GarbageCollector::new(client).seed(life.seed).run(stop.clone());
         let (ended, ()) = tokio::join!(namespaces.run(stop), garbage);
         ended
     }
