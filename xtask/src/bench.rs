@@ -5,7 +5,6 @@ use crate::pages;
 use crate::parts::GoParts;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
-use std::process::Command;
 
 /// The benchmark to run.
 #[derive(Debug, clap::Args)]

@@ -1,7 +1,7 @@
 //! From text to tree.
 //!
 //! The grammar is the `cel` crate's, which leaves macros alone here: they are expanded by
-//! [`macros`](crate::macros). Nothing else of that crate is used, and its tree ends in this module.
+//! [`macros`]. Nothing else of that crate is used, and its tree ends in this module.
 
 use std::sync::Arc;
 

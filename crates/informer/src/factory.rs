@@ -14,7 +14,7 @@
 //!
 //! | the first request                     | its informer serves                          | a request of another type            |
 //! |---------------------------------------|----------------------------------------------|--------------------------------------|
-//! | has [`CachePolicy::Decoded`]          | this type: the cache holds its values        | makes a second informer              |
+//! | has [`CachePolicy::Decoded`](crate::CachePolicy::Decoded) | this type: the cache holds its values        | makes a second informer              |
 //! | is of metadata ([`InformerFactory::metadata`]) | requests of metadata                | turns it into one of whole objects before it has been started; makes a second informer afterwards |
 //!
 //! Index names are those of the informer, not of the type: an index that one type adds is there for

@@ -107,7 +107,7 @@ impl Manager {
     }
 
     /// Creates or updates CustomResourceDefinitions, and waits until they are established and
-    /// served: [`install_and_wait`](crate::crd::install_and_wait) with the manager's field manager.
+    /// served: [`install_and_wait`] with the manager's field manager.
     /// Await it before [`run`](Self::run).
     ///
     /// # Errors
