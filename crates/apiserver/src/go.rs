@@ -1,33 +1,7 @@
-//! Go's notation of quoted strings and durations, which clients send and read.
+//! Go's notation of durations, which clients send and read.
 
-use std::fmt::Write as _;
+use setpoint_object::field::quote;
 use std::time::Duration;
-
-/// A string as Go's `%q` prints it.
-pub(crate) fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                // Writing to a String does not fail.
-                let _ = write!(out, "\\x{:02x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
 
 /// A signed duration, as `time.ParseDuration` reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,10 +77,5 @@ mod tests {
         assert_eq!(size("5"), Err(r#"time: missing unit in duration "5""#.into()));
         assert_eq!(size("5x"), Err(r#"time: unknown unit "x" in duration "5x""#.into()));
         assert_eq!(size("99999999999h"), Err(r#"time: invalid duration "99999999999h""#.into()));
-    }
-
-    #[test]
-    fn control_characters_are_quoted_as_go_quotes_them() {
-        assert_eq!(quote("a\"\\\n\u{0}é"), r#""a\"\\\n\x00é""#);
     }
 }

@@ -4,6 +4,7 @@ use crate::body::Body;
 use crate::query::Query;
 use crate::respond;
 use http::{Response, StatusCode};
+use setpoint_object::field::quote;
 use std::fmt::Write as _;
 
 /// The state that the checks report.
@@ -70,7 +71,7 @@ impl Health {
             };
         }
         if !excluded.is_empty() {
-            let names: Vec<String> = excluded.iter().map(|name| crate::go::quote(name)).collect();
+            let names: Vec<String> = excluded.iter().map(|name| quote(name)).collect();
             let _ = writeln!(
                 lines,
                 "warn: some health checks cannot be excluded: no matches for {}",

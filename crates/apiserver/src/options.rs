@@ -1,6 +1,5 @@
 //! Query options of every verb, and the messages of their refusals.
 
-use crate::go;
 use crate::query::Query;
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
@@ -88,7 +87,7 @@ fn check_field_manager(manager: &str, errors: &mut field::Errors) {
             errors.push(field::Error {
                 kind: ErrorKind::Invalid,
                 path: path(),
-                shown: Some(go::quote(manager)),
+                shown: Some(field::quote(manager)),
                 detail: format!("invalid character U+{:04X} (at position {at})", c as u32),
             });
         }

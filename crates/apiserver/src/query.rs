@@ -1,6 +1,7 @@
 //! Query strings as Go's `url.ParseQuery` reads them, and the scalar rules of query options.
 
 use setpoint_object::ApiError;
+use setpoint_object::field::quote;
 
 /// A parsed query: pairs in order. Pairs that cannot be decoded (`%zz`, `;`) are dropped.
 #[derive(Debug, Clone, Default)]
@@ -52,13 +53,13 @@ impl Query {
         if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(ApiError::bad_request(format!(
                 "strconv.ParseInt: parsing {}: invalid syntax",
-                crate::go::quote(value)
+                quote(value)
             )));
         }
         value.parse().map(Some).map_err(|_| {
             ApiError::bad_request(format!(
                 "strconv.ParseInt: parsing {}: value out of range",
-                crate::go::quote(value)
+                quote(value)
             ))
         })
     }

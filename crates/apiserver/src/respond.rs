@@ -3,7 +3,6 @@
 
 use crate::body::{Body, BodyError};
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
-use crate::go;
 use crate::list::{Form, ListWriter};
 use crate::negotiate::{Accepted, Encoding, Endpoint, accept_header, negotiate};
 use crate::query::Query;
@@ -378,7 +377,8 @@ pub(crate) fn add_warnings(headers: &mut HeaderMap, texts: &[String]) {
             continue;
         }
         left -= length;
-        let line = format!("299 - {}", go::quote(&cut));
+        let quoted = cut.replace('\\', r"\\").replace('"', r#"\""#);
+        let line = format!("299 - \"{quoted}\"");
         if let Ok(value) = HeaderValue::from_bytes(line.as_bytes()) {
             headers.append(header::WARNING, value);
         }

@@ -5,6 +5,7 @@ use crate::negotiate::MetaVersion;
 use crate::query::Query;
 use crate::scan;
 use serde_json::{Value, json};
+use setpoint_object::field::quote;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::table::{Cells, Columns};
@@ -34,7 +35,7 @@ impl IncludeObject {
             "Object" => Ok(Self::Object),
             other => Err(ApiError::bad_request(format!(
                 "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
-                crate::go::quote(other)
+                quote(other)
             ))),
         }
     }

@@ -1,7 +1,5 @@
 //! Texts of numbers as Go reads and writes them.
 
-use std::fmt::Write as _;
-
 use crate::value::Value;
 
 /// `strconv.ParseInt` of base ten.
@@ -97,32 +95,6 @@ pub(crate) fn display(value: &Value<'_>) -> String {
         Value::Timestamp(time) => time.to_string(),
         value => value.type_name().into_owned(),
     }
-}
-
-/// `strconv.Quote`.
-pub(crate) fn quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{c}' => quoted.push_str("\\f"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{b}' => quoted.push_str("\\v"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                // A String takes every write.
-                _ = write!(quoted, "\\x{:02x}", c as u32);
-            }
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Cost, Overload, global, go, member};
+use super::{Cost, Overload, global, member};
 use crate::eval::{Context, Error};
 use crate::types::Type::{self, Bool, Int, String as Text};
 use crate::value::{Opaque, Value};
+use setpoint_object::field::quote;
 
 type Result<'v> = std::result::Result<Value<'v>, Error>;
 
@@ -95,7 +96,7 @@ pub(super) fn rows() -> Vec<Overload> {
 }
 
 fn parse_ip(text: &str) -> std::result::Result<IpAddr, String> {
-    let quoted = go::quote(text);
+    let quoted = quote(text);
     let (bare, zone) = match text.split_once('%') {
         Some((bare, zone)) if !zone.is_empty() => (bare, true),
         _ => (text, false),
@@ -128,7 +129,7 @@ fn refuse_mapped(address: IpAddr, quoted: &str) -> std::result::Result<(), Strin
 }
 
 fn parse_cidr(text: &str) -> std::result::Result<Cidr, String> {
-    let quoted = go::quote(text);
+    let quoted = quote(text);
     let refuse = |why: &str| {
         format!(
             "network address parse error during conversion from string: \
@@ -141,8 +142,8 @@ fn parse_cidr(text: &str) -> std::result::Result<Cidr, String> {
     }
     let address: IpAddr = address
         .parse()
-        .map_err(|_| refuse(&format!("ParseAddr({}): unable to parse IP", go::quote(address))))?;
-    let bad = || refuse(&format!("bad bits after slash: {}", go::quote(bits)));
+        .map_err(|_| refuse(&format!("ParseAddr({}): unable to parse IP", quote(address))))?;
+    let bad = || refuse(&format!("bad bits after slash: {}", quote(bits)));
     let plain = bits.bytes().all(|byte| byte.is_ascii_digit());
     if bits.is_empty() || !plain || (bits.len() > 1 && bits.starts_with('0')) {
         return Err(bad());

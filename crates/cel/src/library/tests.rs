@@ -5,12 +5,13 @@ use crate::macros::Macros;
 use crate::parse::parse;
 use crate::value::Value;
 use crate::{Env, check as type_check};
+use setpoint_object::field::quote;
 
 /// A value as a literal, or as near to one as there is.
 pub(crate) fn show(value: &Value<'_>) -> String {
     match value {
-        Value::String(text) => super::go::quote(text),
-        Value::Bytes(bytes) => format!("b{}", super::go::quote(&String::from_utf8_lossy(bytes))),
+        Value::String(text) => quote(text),
+        Value::Bytes(bytes) => format!("b{}", quote(&String::from_utf8_lossy(bytes))),
         Value::Double(value) if value.fract() == 0.0 => format!("{value:.1}"),
         Value::Uint(value) => format!("{value}u"),
         Value::Duration(duration) => format!("duration({duration})"),

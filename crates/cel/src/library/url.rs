@@ -4,10 +4,11 @@ use std::any::Any;
 
 use indexmap::IndexMap;
 
-use super::{Cost, Overload, global, go, member};
+use super::{Cost, Overload, global, member};
 use crate::eval::{Context, Error};
 use crate::types::Type::{self, Bool, String as Text};
 use crate::value::{Key, Opaque, Value};
+use setpoint_object::field::quote;
 
 type Result<'v> = std::result::Result<Value<'v>, Error>;
 
@@ -52,7 +53,7 @@ pub(super) fn rows() -> Vec<Overload> {
     ]
 }
 
-/// What a character of a URL has to be escaped in.
+/// The part of a URL in which a character is, which decides whether it is escaped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Host,
@@ -73,19 +74,19 @@ fn unescape(text: &str, part: Part) -> std::result::Result<Vec<u8>, String> {
                     |index: usize| bytes.get(index).and_then(|byte| char::from(*byte).to_digit(16));
                 let (Some(high), Some(low)) = (digit(at), digit(at + 1)) else {
                     let shown: String = text[at - 1..].chars().take(3).collect();
-                    return Err(format!("invalid URL escape {}", go::quote(&shown)));
+                    return Err(format!("invalid URL escape {}", quote(&shown)));
                 };
                 // Hosts have no escapes but of characters that are not ASCII, and %25 in zones.
                 if part == Part::Host && high < 8 && !(high == 2 && low == 5) {
                     let shown: String = text[at - 1..].chars().take(3).collect();
-                    return Err(format!("invalid URL escape {}", go::quote(&shown)));
+                    return Err(format!("invalid URL escape {}", quote(&shown)));
                 }
                 plain.push((high * 16 + low) as u8);
                 at += 2;
             }
             b'+' if part == Part::Query => plain.push(b' '),
             byte if part == Part::Host && byte < 0x80 && !host_byte(byte) => {
-                let shown = go::quote(&char::from(byte).to_string());
+                let shown = quote(&char::from(byte).to_string());
                 return Err(format!("invalid character {shown} in host name"));
             }
             byte => plain.push(byte),
@@ -144,7 +145,7 @@ fn parse(text: &str) -> std::result::Result<Url, String> {
 }
 
 fn parse_parts(text: &str, request: bool) -> std::result::Result<Url, String> {
-    let refuse = |why: &str| format!("parse {}: {why}", go::quote(text));
+    let refuse = |why: &str| format!("parse {}: {why}", quote(text));
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return Err(refuse("net/url: invalid control character in URL"));
     }
@@ -206,7 +207,7 @@ fn authority_host(authority: &str) -> std::result::Result<String, String> {
     let valid = port.is_empty()
         || port.starts_with(':') && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !valid {
-        return Err(format!("invalid port {} after host", go::quote(port)));
+        return Err(format!("invalid port {} after host", quote(port)));
     }
     let plain = unescape(host, Part::Host)?;
     Ok(String::from_utf8_lossy(&plain).into_owned())

@@ -7,6 +7,7 @@ use super::Result;
 use crate::eval::{Context, Error};
 use crate::library::go;
 use crate::value::{Key, Value};
+use setpoint_object::field::quote;
 
 /// Digits behind the point if nothing else is said.
 const DIGITS: usize = 6;
@@ -54,7 +55,7 @@ pub(super) fn format<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Resul
     Ok(text.into())
 }
 
-/// What stands behind a percent sign.
+/// A verb of a format: the part after a percent sign.
 struct Clause {
     verb: char,
     digits: usize,
@@ -250,7 +251,7 @@ fn collection(
             let mut parts = Vec::with_capacity(map.len());
             for key in map.keys() {
                 let shown = match Key::of(&key) {
-                    Some(Key::String(text)) => go::quote(&text),
+                    Some(Key::String(text)) => quote(&text),
                     _ => go::display(&key),
                 };
                 let value = map.get(&key).ok_or(Error::NoSuchOverload)??;
@@ -262,7 +263,7 @@ fn collection(
             let mut parts = Vec::new();
             for key in object.keys() {
                 let value = object.get(&key).ok_or(Error::NoSuchOverload)??;
-                parts.push((go::quote(&key), element(context, &value, depth + 1)?));
+                parts.push((quote(&key), element(context, &value, depth + 1)?));
             }
             Ok(Some(braces(parts)))
         }
@@ -280,9 +281,9 @@ fn braces(mut parts: Vec<(String, String)>) -> String {
 fn element(context: &mut Context<'_>, value: &Value<'_>, depth: usize) -> Text {
     context.fuel.take(1)?;
     let text = match value {
-        Value::String(text) => go::quote(text),
-        Value::Bytes(bytes) => format!("b{}", go::quote(&String::from_utf8_lossy(bytes))),
-        Value::Double(value) if !value.is_finite() => go::quote(&go::general(*value)),
+        Value::String(text) => quote(text),
+        Value::Bytes(bytes) => format!("b{}", quote(&String::from_utf8_lossy(bytes))),
+        Value::Double(value) if !value.is_finite() => quote(&go::general(*value)),
         Value::Double(value) => go::fixed(*value, DIGITS),
         Value::Timestamp(time) => format!("timestamp(\"{time}\")"),
         Value::Duration(duration) => format!("duration(\"{duration}\")"),
@@ -309,8 +310,8 @@ mod tests {
             ("'%.3f'.format([1.2345])", "1.234"),
             ("'%f'.format([1234567.5])", "1,234,567.500000"),
             ("'%f'.format(['-Infinity'])", "-∞"),
-            ("'%e'.format([2.71828])", "2.718280\u{202f}×\u{202f}10⁰⁰"),
-            ("'%.6e'.format([1052.032911275])", "1.052033\u{202f}×\u{202f}10⁰³"),
+            ("'%e'.format([2.71828])", "2.718280\\u202f×\\u202f10⁰⁰"),
+            ("'%.6e'.format([1052.032911275])", "1.052033\\u202f×\\u202f10⁰³"),
             ("'%b %b %b'.format([5, -5, true])", "101 -101 1"),
             ("'%o %o'.format([11, -11])", "13 -13"),
             ("'%x %X %x'.format([30, 30, -30])", "1e 1E -1e"),
