@@ -23,7 +23,7 @@ pub struct Ast {
 pub struct Expr {
     /// The node's number.
     pub id: ExprId,
-    /// What the node is.
+    /// The kind of the node, with its children.
     pub kind: ExprKind,
 }
 
@@ -36,7 +36,7 @@ pub enum ExprKind {
     Ident(String),
     /// `operand.field`, or, with `test`, `has(operand.field)`.
     Select {
-        /// What has the field.
+        /// The value that has the field.
         operand: Box<Expr>,
         /// The field's name.
         field: String,
@@ -47,7 +47,7 @@ pub enum ExprKind {
     Call {
         /// The function's name, or an operator's ([`operators`]).
         function: String,
-        /// What stands before the dot.
+        /// The expression before the dot.
         target: Option<Box<Expr>>,
         /// The arguments, without the receiver.
         args: Vec<Expr>,
@@ -123,7 +123,7 @@ pub struct FieldInit {
 /// holds; the value is `result`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comprehension {
-    /// What is walked: a list or a map.
+    /// The range of the loop: a list or a map.
     pub range: Expr,
     /// The name of the element: a list's element or a map's key; with two variables, index or key.
     pub variable: String,

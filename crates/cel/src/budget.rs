@@ -1,4 +1,4 @@
-//! What evaluation costs: the run-time reading of [`Cost`].
+//! The cost of an evaluation: [`Cost`] at run time.
 //!
 //! The rules of Kubernetes go by the function and hold always. Those of cel-go itself go by the
 //! overload: where the types of operands are known only at run time and several overloads fit, such
@@ -69,7 +69,7 @@ pub(crate) fn call(
         Cost::Compare => per_overload(scan(size(0).min(size(1)), 1.0)),
         Cost::Concat => per_overload(scan(size(0).saturating_add(size(1)), 1.0)),
         Cost::InList => per_overload(size(1)),
-        // The receiver counts, whatever the argument's size.
+        // The receiver's size counts, and the argument's does not.
         Cost::Affix | Cost::StringToBytes | Cost::BytesToString | Cost::Format | Cost::Quote => {
             per_overload(scan(size(0), 1.0))
         }

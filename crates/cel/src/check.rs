@@ -16,7 +16,7 @@ mod unify;
 
 use unify::{Substitutions, at_least_as_general};
 
-/// What an expression may refer to.
+/// The variables and functions that an expression may use.
 #[derive(Clone, Debug)]
 pub struct Env {
     variables: BTreeMap<String, Type>,
@@ -49,11 +49,11 @@ pub struct Checked {
     pub ast: Ast,
     /// The types of all nodes, by id. Entries of maps have none and are `dyn` here.
     pub types: Vec<Type>,
-    /// What names and calls refer to.
+    /// The references of names and calls.
     pub references: HashMap<ExprId, Reference>,
 }
 
-/// What a name or a call refers to.
+/// The reference of a name or a call.
 #[derive(Clone, Debug)]
 pub enum Reference {
     /// A variable or a type, by its full name. Stands also at a selection that is one name:

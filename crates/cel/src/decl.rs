@@ -1,4 +1,4 @@
-//! What a JSON tree is to expressions: declared types of a schema's nodes.
+//! The types that expressions see in a JSON tree: those that a schema declares.
 //!
 //! The schema of a custom resource says that a JSON text is a timestamp, that a list is a set, and
 //! which properties an object has. A [`DeclType`] is made of it once per version. The checker reads
@@ -30,7 +30,7 @@ const DURATION_SIZE_MAX: u64 = 32;
 /// The declared type of one node, with what is known of its size.
 #[derive(Clone, Debug)]
 pub struct DeclType {
-    /// What the JSON is.
+    /// The shape of the JSON.
     pub kind: DeclKind,
     /// The type of expressions.
     pub ty: Type,

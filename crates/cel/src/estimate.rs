@@ -1,4 +1,4 @@
-//! What an expression costs at most, before it runs.
+//! The highest cost of an expression, estimated before it runs.
 //!
 //! The rules are cel-go's with Kubernetes' for its libraries: every node has a cost and, if it is a
 //! text, a list or a map, a range of sizes. Sizes come from literals, from the bounds of the schema
@@ -30,7 +30,7 @@ const MAP: u64 = 30;
 const STRUCT: u64 = 40;
 /// Cost of going through one character or byte.
 const TRAVERSAL: f64 = 0.1;
-/// What one character of a pattern multiplies the cost of a text by.
+/// The factor by which one character of a pattern multiplies the cost of a text.
 const PATTERN: f64 = 0.25;
 
 /// The least and the most that an expression costs.
@@ -161,7 +161,7 @@ impl<'a> Estimator<'a> {
 
     fn select(&mut self, expr: &'a Expr, operand: &'a Expr, field: &str, test: bool) -> Range {
         let mut sum = self.cost(operand);
-        // Tests for presence cost nothing: Kubernetes keeps what cel-go had first.
+        // Tests for presence cost nothing, as in the first versions of cel-go.
         if test {
             return sum;
         }

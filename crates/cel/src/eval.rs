@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::ast::Literal;
-use crate::pattern::Regex;
+use crate::pattern::{Pattern, Regex, Scratch};
 use crate::types::Type;
 use crate::value::{Fuel, Value};
 
@@ -41,7 +41,10 @@ const FUEL: u64 = 4_000_000;
 /// The most bytes of new values one evaluation makes, freed ones counted too.
 const ALLOCATED_BYTES_MAX: u64 = 64 << 20;
 
-/// The most patterns one evaluation keeps that are not constants.
+/// The largest program of a pattern in an expression: 2 MiB. Patterns of expressions are short.
+pub const PATTERN_BYTES_MAX: usize = 2 << 20;
+
+/// The most patterns that one context keeps ready to match.
 const PATTERNS_MAX: usize = 16;
 
 /// Why an expression has no value.
@@ -77,13 +80,13 @@ impl Error {
         Error::Message(text.into())
     }
 
-    /// Whether the evaluation ends whatever stands around: `||` and `&&` do not absorb it.
+    /// Whether the error ends the evaluation: `||` and `&&` do not absorb it.
     pub fn is_final(&self) -> bool {
         matches!(self, Error::CostLimit | Error::Interrupted)
     }
 }
 
-/// What one evaluation has and may use.
+/// The state and the limits of one evaluation.
 pub struct Context<'c> {
     cost: u64,
     limit: u64,
@@ -92,7 +95,37 @@ pub struct Context<'c> {
     interrupted: Option<&'c dyn Fn() -> bool>,
     /// Steps for going through values.
     pub fuel: Fuel,
-    patterns: HashMap<Arc<str>, Arc<Regex>>,
+    /// The constant patterns of the program that runs.
+    constants: Arc<[Pattern]>,
+    ready: HashMap<Arc<str>, ReadyPattern>,
+}
+
+/// A compiled pattern with the memory to match it.
+pub(crate) struct ReadyPattern {
+    program: Arc<Regex>,
+    scratch: Scratch,
+}
+
+impl ReadyPattern {
+    fn new(program: Arc<Regex>) -> Self {
+        let scratch = program.scratch();
+        Self { program, scratch }
+    }
+
+    /// Whether the pattern matches anywhere in the text.
+    pub(crate) fn is_match(&mut self, text: &str) -> bool {
+        self.program.is_match(&mut self.scratch, text)
+    }
+
+    /// The first match.
+    pub(crate) fn find<'t>(&mut self, text: &'t str) -> Option<&'t str> {
+        self.program.find(&mut self.scratch, text)
+    }
+
+    /// The first `limit` matches; `None` if it takes too long to find them.
+    pub(crate) fn find_all<'t>(&mut self, text: &'t str, limit: usize) -> Option<Vec<&'t str>> {
+        self.program.find_all(&mut self.scratch, text, limit)
+    }
 }
 
 impl Default for Context<'_> {
@@ -111,7 +144,8 @@ impl<'c> Context<'c> {
             allocated: 0,
             interrupted: None,
             fuel: Fuel::new(FUEL),
-            patterns: HashMap::new(),
+            constants: Arc::default(),
+            ready: HashMap::new(),
         }
     }
 
@@ -122,7 +156,15 @@ impl<'c> Context<'c> {
         self
     }
 
-    /// What the evaluation has cost.
+    /// Starts another evaluation with the same limit. Patterns stay ready.
+    pub fn restart(&mut self) {
+        self.cost = 0;
+        self.rounds = 0;
+        self.allocated = 0;
+        self.fuel = Fuel::new(FUEL);
+    }
+
+    /// The cost of the evaluation so far.
     pub fn cost(&self) -> u64 {
         self.cost
     }
@@ -147,21 +189,26 @@ impl<'c> Context<'c> {
         if self.allocated > ALLOCATED_BYTES_MAX { Err(Error::CostLimit) } else { Ok(()) }
     }
 
-    /// The compiled pattern; a few are kept for this evaluation.
+    /// A pattern ready to match. The program of a constant is compiled once, within the budget of
+    /// its definition; this context keeps some others.
     ///
     /// # Errors
     ///
-    /// What is not a pattern, or too large a one.
-    pub fn pattern(&mut self, text: &str) -> Result<Arc<Regex>, Error> {
-        if let Some(regex) = self.patterns.get(text) {
-            return Ok(regex.clone());
+    /// A text that is no pattern, or one that is too large.
+    pub(crate) fn pattern(&mut self, text: &str) -> Result<&mut ReadyPattern, Error> {
+        if !self.ready.contains_key(text) {
+            let constant = self.constants.iter().find(|constant| constant.source() == text);
+            let program = match constant {
+                Some(constant) => constant.program().map(|(program, _)| program),
+                None => Regex::new(text, PATTERN_BYTES_MAX).map(Arc::new),
+            };
+            let program = program.map_err(|error| Error::message(error.to_string()))?;
+            if self.ready.len() >= PATTERNS_MAX {
+                self.ready.clear();
+            }
+            self.ready.insert(text.into(), ReadyPattern::new(program));
         }
-        let regex = Arc::new(Regex::new(text).map_err(|error| Error::message(error.to_string()))?);
-        if self.patterns.len() >= PATTERNS_MAX {
-            self.patterns.clear();
-        }
-        self.patterns.insert(text.into(), regex.clone());
-        Ok(regex)
+        self.ready.get_mut(text).ok_or_else(|| Error::message("the pattern is not there"))
     }
 
     fn round(&mut self) -> Result<(), Error> {
@@ -178,7 +225,7 @@ impl<'c> Context<'c> {
 /// How a function is computed.
 pub type Function = for<'v> fn(&mut Context<'_>, &[Value<'v>]) -> Result<Value<'v>, Error>;
 
-/// What the variables of an expression stand for.
+/// The values of an expression's variables.
 pub trait Variables<'v> {
     /// The value of a variable, if there is one of this name. Asked each time the variable is read.
     fn get(&self, name: &str) -> Option<Result<Value<'v>, Error>>;

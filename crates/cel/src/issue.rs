@@ -1,4 +1,4 @@
-//! What is wrong with an expression, and where.
+//! Errors of an expression, with their positions.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::ast::{Position, Source};
 pub struct Issue {
     /// Where it is.
     pub position: Position,
-    /// What it is.
+    /// The message.
     pub message: String,
 }
 

@@ -40,7 +40,7 @@ pub struct Overload {
     pub args: Vec<Type>,
     /// The type of the result.
     pub result: Type,
-    /// What a call costs, estimated and counted.
+    /// The cost of a call, estimated and counted.
     pub cost: Cost,
     /// How it is computed.
     pub call: Call,
@@ -49,7 +49,7 @@ pub struct Overload {
 /// How an overload is computed. None: the evaluator does it itself (`_&&_`, `_?_:_`, …).
 pub type Call = Option<Function>;
 
-/// What a call costs, without its operands.
+/// The cost of a call without its operands.
 ///
 /// One rule has two readings: before a rule runs from the bounds of sizes, when it runs from the
 /// sizes. A string is gone through at a tenth of a unit for a character.
@@ -149,13 +149,13 @@ pub struct Library {
 }
 
 impl Library {
-    /// What Kubernetes 1.36 has in rules of custom resources.
+    /// The functions that Kubernetes 1.36 has in rules of custom resources.
     pub fn kubernetes() -> &'static Library {
         static KUBERNETES: LazyLock<Library> = LazyLock::new(|| Library::new(rows()));
         &KUBERNETES
     }
 
-    /// What Kubernetes has, and cel-go's `math`, `base64` and reversing of texts besides. With
+    /// Kubernetes' functions, and cel-go's `math`, `base64` and reversing of texts. With
     /// [`Macros::ALL`](crate::macros::Macros::ALL) for expressions that are not Kubernetes'.
     pub fn extended() -> &'static Library {
         static EXTENDED: LazyLock<Library> = LazyLock::new(|| {
@@ -234,7 +234,7 @@ pub(crate) fn display(value: &Value<'_>) -> String {
     go::display(value)
 }
 
-/// The size of the pattern that a format stands for, which its cost is counted by.
+/// The size of a format's pattern, from which the cost of the format is counted.
 pub(crate) fn format_pattern_size(format: &Value<'_>) -> u64 {
     format::pattern_size(format)
 }

@@ -37,7 +37,7 @@ impl Macros {
     pub const ALL: Macros = Macros { exists_one: true, bind: true, ..Macros::KUBERNETES };
 }
 
-/// What became of a call.
+/// The result of expanding a call.
 pub(crate) enum Expanded {
     /// Its replacement.
     Expr(Expr),

@@ -84,7 +84,7 @@ fn issue(source: &Source, fault: &cel::ParseError) -> Issue {
     Issue { position, message: fault.msg.clone() }
 }
 
-/// What an expression is refused with that nests too deep: cel-go's words and number.
+/// The error of an expression that nests too deep: cel-go's words and number.
 const TOO_DEEP: &str = "expression recursion limit exceeded: 250";
 
 /// The place where brackets or operators nest too deep, without parsing.

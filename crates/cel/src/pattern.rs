@@ -1,82 +1,156 @@
-//! Patterns: Go's regular expressions.
+//! Patterns: Go's regular expressions, compiled when they are first matched, within budgets.
+//!
+//! # Theory
+//!
+//! A definition holds any number of patterns, and a pattern of a few bytes can compile to
+//! megabytes. Therefore:
+//!
+//! | what | is bounded by | beyond it |
+//! |---|---|---|
+//! | the syntax | Go's limits ([`translate`]) | the definition is refused, in Go's words |
+//! | one program | the limit of its [`Budget`] | [`PatternError::TooLarge`] |
+//! | the stored programs of one definition | [`DEFINITION_BYTES_MAX`] | a program lives for one use |
+//! | the stored programs of a process | [`PROCESS_BYTES_MAX`] | a program lives for one use |
+//!
+//! Nothing is compiled when a definition is read. A stored program is freed with its [`Pattern`].
+//! The memory that matching itself needs is a [`Scratch`], which belongs to the validation or
+//! evaluation that matches.
 
 mod class;
 mod go;
+mod stored;
 
 pub use go::{SyntaxError, translate};
+pub use stored::{Budget, DEFINITION_BYTES_MAX, PROCESS_BYTES_MAX, Pattern};
 
-/// The largest program of one pattern: 2 MiB. Patterns of expressions are short.
-const PROGRAM_BYTES_MAX: usize = 2 << 20;
+use regex_automata::meta::{BuildError, Cache, Config, Regex as Engine};
+use regex_automata::nfa::thompson::WhichCaptures;
+use regex_automata::util::iter::Searcher;
+use regex_automata::{Input, Match};
+
+/// Scratch memory of one pattern's lazily built automaton: 256 KiB.
+pub const SCRATCH_BYTES: usize = 256 << 10;
 
 /// The most bytes that one search for all matches goes through, counted as if each match looked at
 /// the whole rest of the text. It takes about a second.
 const SEARCH_BYTES_MAX: usize = 1 << 30;
 
 /// A compiled pattern.
-#[derive(Clone, Debug)]
-pub struct Regex(regex::Regex);
+#[derive(Debug)]
+pub struct Regex {
+    engine: Engine,
+    bytes: usize,
+}
 
-/// Why there is no pattern.
+/// The memory that one pattern is matched with.
+#[derive(Debug)]
+pub struct Scratch(Cache);
+
+impl Scratch {
+    /// The bytes it takes now; matching adds up to [`SCRATCH_BYTES`].
+    pub fn bytes(&self) -> usize {
+        self.0.memory_usage()
+    }
+}
+
+/// Why a pattern cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {
-    /// It is not one.
+    /// Go refuses it.
     #[error(transparent)]
     Syntax(#[from] SyntaxError),
-    /// Its program is larger than any is allowed to be.
+    /// Its program is larger than the limit.
     #[error("error parsing regexp: expression too large")]
     TooLarge,
+    /// The engine refuses it for another reason.
+    #[error("error parsing regexp: {0}")]
+    Engine(String),
+}
+
+impl From<BuildError> for PatternError {
+    fn from(error: BuildError) -> Self {
+        match error.size_limit() {
+            Some(_) => Self::TooLarge,
+            None => Self::Engine(error.to_string()),
+        }
+    }
 }
 
 impl Regex {
-    /// Compiles a pattern.
+    /// Compiles a pattern to a program of at most `bytes_max` bytes.
     ///
     /// # Errors
     ///
-    /// What Go refuses, in its words, and patterns whose program is larger than 2 MiB.
-    pub fn new(pattern: &str) -> Result<Self, PatternError> {
-        regex::RegexBuilder::new(&translate(pattern)?)
-            .size_limit(PROGRAM_BYTES_MAX)
-            .dfa_size_limit(PROGRAM_BYTES_MAX)
-            .build()
-            .map(Self)
-            .map_err(|_| PatternError::TooLarge)
+    /// A pattern that Go refuses, in its words, and a larger program.
+    pub fn new(pattern: &str, bytes_max: usize) -> Result<Self, PatternError> {
+        let translated = translate(pattern)?;
+        let config = Config::new()
+            // A search runs in both directions.
+            .nfa_size_limit(Some(bytes_max / 2))
+            .which_captures(WhichCaptures::Implicit)
+            .hybrid_cache_capacity(SCRATCH_BYTES)
+            .onepass(false)
+            .dfa(false);
+        let engine = Engine::builder().configure(config).build(&translated)?;
+        let bytes = engine.memory_usage() + pattern.len() + size_of::<Self>();
+        Ok(Self { engine, bytes })
     }
 
-    /// Whether the pattern is anywhere in the text.
-    pub fn is_match(&self, text: &str) -> bool {
-        self.0.is_match(text)
+    /// The bytes of the program.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Memory to match this pattern with, and no other.
+    pub fn scratch(&self) -> Scratch {
+        Scratch(self.engine.create_cache())
+    }
+
+    /// Whether the pattern matches anywhere in the text.
+    pub fn is_match(&self, scratch: &mut Scratch, text: &str) -> bool {
+        self.engine.search_half_with(&mut scratch.0, &Input::new(text).earliest(true)).is_some()
     }
 
     /// The first match.
-    pub fn find<'t>(&self, text: &'t str) -> Option<&'t str> {
-        self.0.find(text).map(|found| found.as_str())
+    pub fn find<'t>(&self, scratch: &mut Scratch, text: &'t str) -> Option<&'t str> {
+        self.search(scratch, &Input::new(text)).map(|found| &text[found.range()])
     }
 
     /// The first `limit` matches; `None` if it takes too long to find them.
-    pub fn find_all<'t>(&self, text: &'t str, limit: usize) -> Option<Vec<&'t str>> {
+    pub fn find_all<'t>(
+        &self,
+        scratch: &mut Scratch,
+        text: &'t str,
+        limit: usize,
+    ) -> Option<Vec<&'t str>> {
         let mut found = Vec::new();
         let mut looked_at = 0usize;
         let mut last_end = None;
-        for one in self.0.find_iter(text) {
-            if found.len() >= limit {
+        let mut searcher = Searcher::new(Input::new(text));
+        while found.len() < limit {
+            let Some(one) = searcher.advance(|input| Ok(self.search(scratch, input))) else {
                 break;
-            }
+            };
             looked_at = looked_at.saturating_add(text.len() - one.start());
             if looked_at > SEARCH_BYTES_MAX {
                 return None;
             }
             // Go skips an empty match right behind another one.
             if !(one.is_empty() && last_end == Some(one.start())) {
-                found.push(one.as_str());
+                found.push(&text[one.range()]);
             }
             last_end = Some(one.end());
         }
         Some(found)
     }
+
+    fn search(&self, scratch: &mut Scratch, input: &Input<'_>) -> Option<Match> {
+        self.engine.search_with(&mut scratch.0, input)
+    }
 }
 
-/// Whether Go takes it as a pattern.
+/// Whether Go accepts the pattern.
 pub fn is_valid(pattern: &str) -> bool {
     translate(pattern).is_ok()
 }

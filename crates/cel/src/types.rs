@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Cloning counts references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// What an expression has after an error was reported for it. Fits everything.
+    /// The type of an expression with a reported error. It fits everything.
     Error,
     /// Not known before the rule runs. Fits everything.
     Dyn,
@@ -89,7 +89,7 @@ impl Type {
     /// An IP network.
     pub const CIDR: Type = Type::Opaque("net.CIDR");
 
-    /// Who answers authorization checks.
+    /// The authorizer of an expression.
     pub const AUTHORIZER: Type = Type::Opaque("kubernetes.authorization.Authorizer");
     /// An authorization check of a path.
     pub const PATH_CHECK: Type = Type::Opaque("kubernetes.authorization.PathCheck");
@@ -130,7 +130,7 @@ impl Type {
         matches!(self, Type::Dyn)
     }
 
-    /// Whether it is dynamic or stands for an error.
+    /// Whether it is dynamic or the type of an error.
     pub fn is_dyn_or_error(&self) -> bool {
         matches!(self, Type::Dyn | Type::Error)
     }

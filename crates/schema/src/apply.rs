@@ -17,8 +17,8 @@
 //! merges the configuration into the live object, removes what the applier owned before and nobody
 //! owns now, and is refused when it changes what others own, unless forced.
 //!
-//! What holds afterwards: every leaf of an applied configuration is owned by its applier (identity
-//! and reset fields aside); an apply that is repeated changes nothing; no entry is empty.
+//! Invariants: every leaf of an applied configuration is owned by its applier (identity
+//! and reset fields aside); a repeated apply changes nothing; no entry is empty.
 //!
 //! Sets borrow names and keys from the objects they describe, so that a write allocates little
 //! beyond the result. There is no conversion between versions here: all entries are compared in the
@@ -58,7 +58,7 @@ use serde_json::Value;
 use setpoint_object::time::Timestamp;
 use std::collections::{BTreeSet, HashSet};
 
-/// Who writes, through what.
+/// The writer of a change and its endpoint.
 #[derive(Debug, Clone)]
 pub struct Manager<'a> {
     /// Name: the `fieldManager` option, else made of the user agent.
@@ -70,7 +70,7 @@ pub struct Manager<'a> {
     /// The time an entry gets that changes the object.
     pub now: Timestamp,
 }
-/// What the type looks like for field ownership.
+/// The type as field ownership sees it.
 #[derive(Debug, Clone)]
 pub struct Typing<'a> {
     /// Schema of the request's version.

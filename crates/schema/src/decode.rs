@@ -5,9 +5,9 @@
 //! given twice. [`conform`] holds the tree of a built-in kind to its schema. Custom resources go
 //! through [`crate::prune`] and [`crate::default`] instead.
 //!
-//! # What built-in objects look like at rest
+//! # Stored built-in objects
 //!
-//! Kubernetes decodes into Go structs and encodes those again. What becomes of a field that is
+//! Kubernetes decodes into Go structs and encodes those again. The result for a field that is
 //! absent, null or zero is a property of the field ([`crate::Node::omit_empty`],
 //! [`crate::Node::always_present`], [`crate::Node::zero_null`]); following it here makes equal
 //! objects equal bytes:

@@ -1,5 +1,5 @@
-//! Defaults that a schema declares. What Kubernetes fills in code is each kind's, and the
-//! registry's.
+//! Defaults that a schema declares. Defaults that Kubernetes fills in code belong to
+//! the registry's kinds.
 
 use crate::node::{Node, TypeSchema, View};
 use serde_json::Value;

@@ -1,12 +1,12 @@
-//! What a type means: decoding, pruning, defaulting, validation, patches and apply.
+//! The schemas of types: decoding, pruning, defaulting, validation, patches and apply.
 //!
 //! # Theory
 //!
 //! A type is a [`node::TypeSchema`]: a root in an arena of nodes. Built-in types share one arena
 //! made from the facts tables ([`builtin`]); each version of a custom resource has its own, made
 //! from its `openAPIV3Schema` ([`crd`]). Every operation is a function of a schema and a tree
-//! (`serde_json::Value`), does no I/O and keeps no state, so the same object always comes out the
-//! same, whoever asks.
+//! (`serde_json::Value`), does no I/O and has no state, so the same input always gives the same
+//! result.
 //!
 //! A write passes through in this order:
 //!
@@ -16,15 +16,15 @@
 //! a patch is made of the stored tree before that (patch), an apply of it and the managers' fields (apply)
 //! ```
 //!
-//! What comes out of [`decode::conform`] and [`default`] is canonical: equal objects are equal
+//! The results of [`decode::conform`] and [`default`] are canonical: equal objects are equal
 //! trees, so "nothing changed" is a comparison ([`diff`], or of bytes). The texts of errors are
 //! those of the API server, because clients test for them.
 //!
 //! Answers in protobuf are made of the JSON at rest ([`protobuf`]).
 //!
 //! Every operation takes at most `n log n` of its inputs, and nothing a body says makes more of it
-//! than a small multiple of the largest body. What is left is time: some ten nanoseconds for each
-//! byte, so that bodies above [`INLINE_BYTES_MAX`] belong on a thread that may be held up, and so
+//! than a small multiple of the largest body. The remaining cost is time: some ten nanoseconds for
+//! each byte, so that bodies above [`INLINE_BYTES_MAX`] belong on a thread that may block, and so
 //! does the validation of a type that [`node::TypeSchema::has_costly_validation`].
 //!
 //! This crate knows nothing of HTTP and storage.

@@ -41,7 +41,7 @@ pub enum Shape {
     /// No type (preserve-unknown-fields, RawExtension, JSON).
     Any,
 }
-/// What a string of a built-in type stands for, beyond its JSON shape: decoding canonicalises it.
+/// The format of a built-in type's string, which decoding makes canonical.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Scalar {
     /// Nothing special.
@@ -100,7 +100,7 @@ pub struct Node {
     pub defaulted: Vec<(Str, NodeId)>,
     /// `additionalProperties: {schema}`.
     pub additional: Option<NodeId>,
-    /// `additionalProperties: true`: direct keys are kept.
+    /// `additionalProperties: true`: direct keys are not pruned.
     pub additional_any: bool,
     /// Items of an array.
     pub items: Option<NodeId>,
@@ -206,12 +206,12 @@ pub struct Document {
     pub nodes: Vec<Node>,
     /// The document that nodes are borrowed from instead of copied.
     lender: Option<Arc<Document>>,
-    /// What is asked of the nodes together, found out once.
+    /// Properties of all nodes together, computed once.
     traits: OnceLock<Traits>,
     /// The rules, compiled when an object is first validated.
     rules: OnceLock<Rules>,
 }
-/// What is true of a document as a whole.
+/// The properties of a whole document.
 #[derive(Debug, Clone, Copy)]
 struct Traits {
     embedded_resources: bool,
@@ -294,7 +294,7 @@ impl std::ops::Deref for View<'_> {
     }
 }
 
-/// A type: a document and its root node. What every schema operation takes.
+/// A type: a document and its root node. Every operation on schemas takes one.
 #[derive(Debug, Clone)]
 pub struct TypeSchema {
     /// The arena.

@@ -31,7 +31,7 @@ use setpoint_facts::{DEFINITIONS, Definition, Field, Presence, Type};
 use std::borrow::Cow;
 use writer::Writer;
 
-/// What an object in protobuf begins with.
+/// The first bytes of an object in protobuf.
 pub const MAGIC: &[u8] = b"k8s\0";
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
@@ -56,7 +56,7 @@ pub enum EncodeError {
     Value {
         /// Name of the member; empty for an item or the object itself.
         field: &'static str,
-        /// What it should be.
+        /// The expected type.
         wanted: &'static str,
     },
 }
@@ -78,7 +78,7 @@ pub fn object(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
     Ok(writer.finish())
 }
 
-/// What an object says of its kind.
+/// The type that an object declares.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct TypeMeta<'a> {
@@ -138,7 +138,7 @@ impl ListEncoder {
         written
     }
 
-    /// What stands before and behind the items, which have `items_bytes` in sum. `metadata` is that
+    /// The bytes before and after the items, which have `items_bytes` in sum. `metadata` is that
     /// of the list, in JSON.
     ///
     /// # Errors
@@ -170,7 +170,7 @@ pub fn watch_event(event: &str, object: &[u8]) -> Vec<u8> {
     writer.finish()
 }
 
-/// What the message of a kind is; indices of definitions.
+/// The message of a kind: indices of definitions.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     /// All of a definition's fields.
@@ -232,13 +232,13 @@ fn envelope(
     start_of_envelope(writer, api_version, kind)
 }
 
-/// What stands in an envelope behind the message.
+/// The part of an envelope after the message.
 fn end_of_envelope(writer: &mut Writer) {
     writer.bytes(4, b"");
     writer.bytes(3, b"");
 }
 
-/// What stands before the message.
+/// The part of an envelope before the message.
 fn start_of_envelope(
     writer: &mut Writer,
     api_version: &str,

@@ -10,11 +10,11 @@
 //! [`check`] evaluates them after all other validations, unless one of those stands in the way
 //! ([`crate::validate::blocks_rules`]).
 //!
-//! | on update | |
+//! | on update |  |
 //! |---|---|
 //! | a rule that mentions `oldSelf` | runs if the old object has a value there, or if it says `optionalOldSelf` |
 //! | an old value | is found through properties, keys of maps and the keys of lists of type `map` |
-//! | a rule that fails of a value that is as it was | is a warning, unless it mentions `oldSelf` |
+//! | a rule that fails for an unchanged value | is a warning, unless it mentions `oldSelf` |
 //!
 //! Each expression may cost [`EXPRESSION_COST_MAX`], all for one object [`OBJECT_COST_MAX`]. What
 //! the evaluator counts bounds time as well, so rules belong on a thread that may be held up.
@@ -35,8 +35,11 @@ use crate::validate::blocks_rules;
 use compile::Rule;
 use serde_json::Value;
 use setpoint_cel::decl::DeclType;
+use setpoint_cel::eval::PATTERN_BYTES_MAX;
+use setpoint_cel::pattern::Budget;
 use setpoint_object::field::{Error, Path};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Evaluates the rules of a schema for an object, whose other errors are in `errors`: adds what
 /// they say. `old` is the stored object on update.
@@ -84,7 +87,11 @@ struct NodeRules {
 impl Rules {
     /// Compiles the rules at and below a node; `root` if it is the root of a resource.
     pub(crate) fn new(view: View<'_>, root: bool) -> Self {
-        let mut builder = Builder { rules: Rules::default(), without: HashSet::new() };
+        let mut builder = Builder {
+            rules: Rules::default(),
+            without: HashSet::new(),
+            patterns: Arc::new(Budget::new(PATTERN_BYTES_MAX)),
+        };
         builder.node(view, root, "self");
         builder.rules
     }
@@ -98,10 +105,12 @@ struct Builder {
     rules: Rules,
     /// Nodes that have no rules at or below them.
     without: HashSet<NodeId>,
+    /// The budget of the rules' constant patterns.
+    patterns: Arc<Budget>,
 }
 
 impl Builder {
-    /// Takes in a node; whether there are rules at or below it.
+    /// Adds a node. Returns whether there are rules at or below it.
     fn node(&mut self, view: View<'_>, root: bool, name: &str) -> bool {
         let id = view.id();
         if self.rules.nodes.contains_key(&id) {
@@ -130,8 +139,10 @@ impl Builder {
         if !written.is_empty() {
             found.decl = declare(view, root, name);
             if let Some(decl) = &found.decl {
-                found.rules =
-                    written.iter().filter_map(|rule| Rule::new(rule, view, decl)).collect();
+                found.rules = written
+                    .iter()
+                    .filter_map(|rule| Rule::new(rule, view, decl, &self.patterns))
+                    .collect();
             }
         }
         if below || !found.rules.is_empty() {

@@ -1,4 +1,4 @@
-//! What can be said of literals once types are known: texts of timestamps, lengths of time and
+//! Checks of literals with known types: texts of timestamps, durations and
 //! patterns are valid, literals have one type of element, `format` has fitting arguments.
 
 use super::Checked;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::types::{Param, Type};
 
-/// What free type parameters stand for, as far as it is known.
+/// The known bindings of type parameters.
 #[derive(Debug, Default)]
 pub(super) struct Substitutions {
     /// By the number of the parameter.
     bound: Vec<Option<Type>>,
-    /// What was bound before, newest last: to go back when types do not fit after all.
+    /// Earlier bindings, newest last, to return to when types do not fit.
     trail: Vec<(u32, Option<Type>)>,
 }
 

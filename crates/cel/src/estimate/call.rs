@@ -17,7 +17,7 @@ const FORMAT_MAX: u64 = 64;
 /// Bytes of an IP address.
 const ADDRESS: Range = Range { min: 4, max: 16 };
 
-/// What a call costs, with its operands, and how large its result is.
+/// The cost of a call with its operands, and the size of its result.
 struct Estimate {
     cost: Range,
     size: Option<Range>,

@@ -38,7 +38,7 @@ impl Range {
         Range { min: scaled(self.min), max: scaled(self.max) }
     }
 
-    /// What holds both.
+    /// The smallest range that includes both.
     #[must_use]
     pub fn union(self, other: Range) -> Range {
         Range { min: self.min.min(other.min), max: self.max.max(other.max) }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Context;
 use super::program::{Attr, Base, Call, Entry, Fold, Node, Program, Qualifier, QualifierKind};
+use super::{Context, PATTERN_BYTES_MAX, PATTERNS_MAX};
 use crate::ast::{Ast, Comprehension, Expr, ExprId, ExprKind, Literal, operators};
 use crate::check::{Checked, Reference};
 use crate::library::{Library, Overload};
 use crate::macros::MAP_INSERT;
+use crate::pattern::{Budget, Pattern};
 use crate::types::Type;
 use crate::value::{Str, Value};
 
@@ -15,23 +16,37 @@ use crate::value::{Str, Value};
 const CONVERSIONS: [&str; 9] =
     ["bool", "bytes", "double", "duration", "int", "string", "timestamp", "type", "uint"];
 
+/// Functions whose second operand is a pattern.
+const SEARCHES: [&str; 3] = ["matches", "find", "findAll"];
+
 impl Program {
     /// Compiles a checked expression.
     pub fn new(checked: &Checked) -> Program {
-        let mut compiler =
-            Compiler { checked: Some(checked), library: Library::kubernetes(), locals: Vec::new() };
-        Program { root: compiler.node(&checked.ast.root) }
+        Self::with_budget(checked, &Arc::new(Budget::new(PATTERN_BYTES_MAX)))
+    }
+
+    /// Compiles a checked expression. Its constant patterns share a budget with those of other
+    /// expressions.
+    pub fn with_budget(checked: &Checked, budget: &Arc<Budget>) -> Program {
+        let compiler = Compiler {
+            checked: Some(checked),
+            library: Library::kubernetes(),
+            locals: Vec::new(),
+            patterns: Vec::new(),
+        };
+        compiler.program(&checked.ast, budget)
     }
 
     /// Compiles an expression that was not checked: calls are found by their names and by the types
-    /// of their operands when it runs. What has no such function fails only then.
+    /// of their operands when it runs. A call without such a function fails only then.
     pub fn unchecked(ast: &Ast, library: &'static Library) -> Program {
-        let mut compiler = Compiler { checked: None, library, locals: Vec::new() };
-        Program { root: compiler.node(&ast.root) }
+        let compiler =
+            Compiler { checked: None, library, locals: Vec::new(), patterns: Vec::new() };
+        compiler.program(ast, &Arc::new(Budget::new(PATTERN_BYTES_MAX)))
     }
 }
 
-/// The type a name stands for.
+/// The type with a name.
 pub(super) fn named_type(name: &str) -> Option<Type> {
     Some(match name {
         "bool" => Type::Bool,
@@ -58,9 +73,17 @@ struct Compiler<'a> {
     library: &'static Library,
     /// The locals in scope by name, the innermost last.
     locals: Vec<String>,
+    /// The constant patterns, each once.
+    patterns: Vec<Arc<str>>,
 }
 
 impl Compiler<'_> {
+    fn program(mut self, ast: &Ast, budget: &Arc<Budget>) -> Program {
+        let root = self.node(&ast.root);
+        let pattern = |source: &Arc<str>| Pattern::new(source, budget.clone());
+        Program { root, patterns: self.patterns.iter().map(pattern).collect() }
+    }
+
     fn local(&self, name: &str) -> Option<usize> {
         self.locals.iter().rposition(|local| local == name)
     }
@@ -212,6 +235,13 @@ impl Compiler<'_> {
             let value = std::mem::replace(value, Node::Const(Value::Null));
             return Node::InConstants { value: Box::new(value), list: list.clone() };
         }
+        if SEARCHES.contains(&name.as_str())
+            && let Some(Node::Const(Value::String(pattern))) = nodes.get(1)
+            && !self.patterns.iter().any(|known| **known == **pattern)
+            && self.patterns.len() < PATTERNS_MAX
+        {
+            self.patterns.push(Arc::from(&**pattern));
+        }
         let conversion = CONVERSIONS.contains(&name.as_str());
         let call = Call { function: name.into(), args: nodes, overloads, resolved };
         let node = Node::Call(Box::new(call));
@@ -306,7 +336,7 @@ impl Compiler<'_> {
     }
 }
 
-/// What a call calls.
+/// The function of a call.
 struct Callee<'e> {
     name: String,
     target: Option<&'e Expr>,
@@ -336,7 +366,7 @@ fn fold_constants(node: Node) -> Node {
     if !all {
         return node;
     }
-    let program = Program { root: node };
+    let program = Program { root: node, patterns: Arc::default() };
     match program.evaluate(&mut Context::new(u64::MAX), &()) {
         Ok(value) => Node::Const(value),
         Err(_) => program.root,

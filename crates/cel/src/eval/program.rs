@@ -1,14 +1,17 @@
-//! What a program is made of.
+//! The nodes of a program.
 
 use std::sync::Arc;
 
 use crate::library::Overload;
+use crate::pattern::Pattern;
 use crate::value::{List, Value};
 
 /// An expression ready to run.
 #[derive(Debug)]
 pub struct Program {
     pub(super) root: Node,
+    /// The constants that texts are matched with.
+    pub(super) patterns: Arc<[Pattern]>,
 }
 
 /// One step. Locals are numbered by their place in the scope.

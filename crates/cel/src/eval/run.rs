@@ -25,12 +25,13 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// What the expression fails with, and [`Error::CostLimit`] and [`Error::Interrupted`].
+    /// The expression's own errors, [`Error::CostLimit`] and [`Error::Interrupted`].
     pub fn evaluate<'v>(
         &self,
         context: &mut Context<'_>,
         variables: &dyn Variables<'v>,
     ) -> Result<Value<'v>, Error> {
+        context.constants = self.patterns.clone();
         Run { context, variables, scope: Vec::new() }.eval(&self.root)
     }
 }

@@ -1,7 +1,7 @@
 //! Authorization checks of admission policies and match conditions.
 //!
 //! The functions are always there; a variable of type [`Type::AUTHORIZER`] is only in environments
-//! that declare one. Who answers is an [`Authorizer`].
+//! that declare one. An [`Authorizer`] answers.
 
 use std::any::Any;
 use std::fmt;
@@ -20,7 +20,7 @@ pub trait Authorizer: fmt::Debug + Send + Sync + 'static {
     fn authorize(&self, attributes: &Attributes) -> Decision;
 }
 
-/// What an expression asks: may somebody do this?
+/// A check that an expression asks for: may a user do this?
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Namespace and name of a service account that is asked for instead of the user of the
@@ -53,7 +53,7 @@ pub struct Decision {
     pub allowed: bool,
     /// Why.
     pub reason: String,
-    /// What went wrong.
+    /// The error.
     pub error: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What cel-go has and Kubernetes has not: `math`, `base64`.
+//! Libraries of cel-go that Kubernetes does not have: `math`, `base64`.
 
 use base64::Engine;
 

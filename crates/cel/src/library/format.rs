@@ -18,7 +18,7 @@ struct Format {
     function: &'static str,
     /// The size of the pattern its cost is counted by.
     pattern: u64,
-    /// What is wrong with a text.
+    /// Errors of a text.
     validate: fn(&str) -> Vec<String>,
 }
 

@@ -76,7 +76,7 @@ pub(super) fn rows() -> Vec<Overload> {
         member("first", "list_first", [list()], Type::optional(t())).call(first),
         member("last", "list_last", [list()], Type::optional(t())).call(last),
     ]);
-    // What loops with two variables make maps with. The evaluator does it in place.
+    // Loops with two variables build maps with it. The evaluator does it in place.
     let map = || Type::map(Type::param("K"), Type::param("V"));
     rows.push(global(
         crate::macros::MAP_INSERT,

@@ -54,7 +54,7 @@ pub(super) fn rows() -> Vec<Overload> {
     ]
 }
 
-/// What later versions have and Kubernetes has not.
+/// Functions of later versions, which Kubernetes does not have.
 pub(super) fn later() -> Vec<Overload> {
     vec![member("reverse", "string_reverse", [Text], Text).cost(Cost::Scan).call(reverse)]
 }

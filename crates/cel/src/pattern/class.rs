@@ -23,7 +23,7 @@ const SCRIPTS_OF_FOUR: [&str; 7] = ["ahom", "cham", "kawi", "lisu", "modi", "tha
 pub(super) struct Tables(HashMap<String, Option<(&'static str, usize)>>);
 
 impl Tables {
-    /// The property a name stands for (`gc` or `sc`) and the size of its table; `None` for a name
+    /// The property of a name (`gc` or `sc`) and the size of its table; `None` for a name
     /// that Go does not know.
     fn get(&mut self, name: &str) -> Option<(&'static str, usize)> {
         if let Some(known) = self.0.get(name) {
@@ -36,7 +36,7 @@ impl Tables {
 }
 
 fn look_up(name: &str) -> Option<(&'static str, usize)> {
-    // What Go matches in spite of case, spaces, dashes and underscores, the `regex` crate does too.
+    // Like Go, the `regex` crate ignores case, spaces, dashes and underscores.
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b' ');
     if name.is_empty() || !name.bytes().all(plain) {
         return None;
@@ -193,7 +193,7 @@ fn push_range(out: &mut String, low: u32, high: u32) {
     }
 }
 
-/// Reads an escape that stands for one code point.
+/// Reads the escape of one code point.
 pub(super) fn rune_escape(text: &str) -> Result<(u32, &str), SyntaxError> {
     let mut rest = text.get(1..).unwrap_or_default().chars();
     let Some(c) = rest.next() else {

@@ -32,7 +32,7 @@ pub(super) fn fault(what: &'static str, shown: &str) -> SyntaxError {
     SyntaxError { what, shown: shown.to_owned() }
 }
 
-/// What flags are on.
+/// The flags that are set.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Flags {
     pub(super) fold_case: bool,
@@ -455,7 +455,7 @@ struct Repeat {
 }
 
 impl Repeat {
-    /// What the repetition of an expression extends to.
+    /// The operand of a repetition.
     fn extent(self, of: Extent) -> Extent {
         let Self { min, max, counted } = self;
         let size = match max {

@@ -26,7 +26,7 @@ pub struct Object<'v> {
     decl: &'v ObjectDecl,
 }
 
-/// The key of a map entry. Numbers of the same value are the same key whatever their type.
+/// The key of a map entry. Numbers of the same value are the same key, also if their types differ.
 #[derive(Clone, Debug)]
 pub enum Key {
     /// A boolean.
@@ -61,8 +61,8 @@ impl std::hash::Hash for Key {
 }
 
 impl Key {
-    /// The key a value stands for. A double is a key only for looking up, and only if it is a whole
-    /// number. `None` for what cannot be a key.
+    /// The key of a value. A double is a key only for looking up, and only if it is a whole
+    /// number. `None` if the value cannot be a key.
     pub fn of(value: &Value<'_>) -> Option<Key> {
         Some(match value {
             Value::Bool(value) => Key::Bool(*value),
@@ -220,7 +220,7 @@ impl<'v> Object<'v> {
                 return Ok(false);
             }
         }
-        // What is not declared compares as JSON.
+        // Undeclared fields are compared as JSON.
         let declared = |key: &String| self.decl.fields.values().any(|field| field.json == *key);
         Ok(self
             .map

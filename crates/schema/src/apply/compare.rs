@@ -1,4 +1,4 @@
-//! What differs between two objects, as sets of paths.
+//! The differences between two objects, as sets of paths.
 
 use super::element::path_element;
 use super::fieldset::{FieldSet, Node};
@@ -29,7 +29,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// What happened to a node itself, and below it.
+/// The changes of a node and of the nodes below it.
 #[derive(Default)]
 struct Delta<'a> {
     added: bool,

@@ -1,4 +1,4 @@
-//! What an apply is refused with when others own what it changes (spec: patch §5.5).
+//! Conflicts: the errors of an apply that changes fields of other managers.
 
 use super::fieldset::FieldSet;
 use super::managed::{Entry, Operation};

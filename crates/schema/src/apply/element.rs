@@ -9,7 +9,7 @@ use std::borrow::Cow;
 /// The path element of an item of a list of this type.
 ///
 /// # Errors
-/// Why the item cannot be told apart, in the reference's words.
+/// Why the item has no identity, in the reference's words.
 pub(super) fn path_element<'a>(list: Type<'a>, item: &'a Value) -> Result<PathElement<'a>, String> {
     match list.relation() {
         Relation::Atomic => Err("invalid indexing of non-associative list".to_owned()),

@@ -22,7 +22,7 @@ pub struct Node<'a> {
     pub element: PathElement<'a>,
     /// The path that ends here is in the set.
     pub member: bool,
-    /// What is in the set below.
+    /// The part of the set below it.
     pub children: FieldSet<'a>,
 }
 

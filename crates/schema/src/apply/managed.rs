@@ -245,7 +245,7 @@ pub(super) fn cap(entries: &mut Vec<Entry<'_>>) {
         }
         let version = entries[at].api_version.to_string();
         let Some((into, sets)) = buckets.get_mut(&version) else {
-            // The bucket of an earlier round, if any, takes in the others.
+            // The others are merged into the bucket of an earlier round, if there is one.
             buckets.insert(version, (at, Vec::new()));
             continue;
         };

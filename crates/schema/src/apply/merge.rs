@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Nothing is removed.
 ///
 /// # Errors
-/// An element of the live object that cannot be told apart, in the reference's words.
+/// An element of the live object without an identity, in the reference's words.
 pub(super) fn merge(ty: Type<'_>, live: &mut Value, config: &Value) -> Result<(), String> {
     match ty.form(Some(config)) {
         Form::Map if !ty.atomic_map() => merge_map(ty, live, config),
@@ -108,7 +108,7 @@ fn elements<'a>(ty: Type<'a>, items: &'a [Value]) -> Result<Vec<PathElement<'a>>
 fn plan(live: &[PathElement<'_>], config: &[PathElement<'_>]) -> Vec<Source> {
     let mut in_live: BTreeMap<&PathElement<'_>, Option<usize>> = BTreeMap::new();
     for (at, element) in live.iter().enumerate() {
-        // An element that stands there twice is not merged but replaced.
+        // A duplicate element is not merged but replaced.
         in_live.entry(element).and_modify(|at| *at = None).or_insert(Some(at));
     }
     let in_config: BTreeMap<&PathElement<'_>, usize> =

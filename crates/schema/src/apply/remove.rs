@@ -72,8 +72,8 @@ pub(super) fn with_named_fields<'s>(ty: Type<'_>, set: &FieldSet<'s>) -> FieldSe
 }
 
 /// Removes from `merged` what the applier owned (`last`) and nobody owns any more: `managed` is
-/// what all managers own now, the applier's new set included. What nobody claims stays, unless it
-/// lies in something that is removed.
+/// what all managers own now, the applier's new set included. Unowned fields stay, unless they
+/// lie in something that is removed.
 pub(super) fn prune(ty: Type<'_>, merged: &mut Value, last: &FieldSet<'_>, managed: &FieldSet<'_>) {
     let last = with_named_fields(ty, last);
     let managed = with_named_fields(ty, managed);

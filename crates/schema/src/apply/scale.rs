@@ -41,7 +41,7 @@ impl<'a> ScaleMapping<'a> {
     }
 
     /// The parent's `managedFields` after a write to its Scale: `scale` are the Scale's entries
-    /// now. Who lost the replicas there loses them here.
+    /// now. A manager that lost the replicas there loses them here.
     pub fn to_parent(&self, parent: Option<&Value>, scale: Option<&Value>) -> Option<Value> {
         let mut entries = decode(parent).unwrap_or_default();
         let scale = decode(scale).unwrap_or_default();
@@ -90,7 +90,7 @@ impl<'a> ScaleMapping<'a> {
     }
 }
 
-/// Whose entry it is, in whatever version: operation, manager, subresource.
+/// The identity of an entry without its version: operation, manager, subresource.
 type Owner = (Operation, String, String);
 
 fn owner(entry: &Entry<'_>) -> Owner {

@@ -1,4 +1,4 @@
-//! What an endpoint may own.
+//! The fields that an endpoint may own.
 
 use super::fieldset::FieldSet;
 use super::path::PathElement;

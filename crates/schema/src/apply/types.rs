@@ -5,7 +5,7 @@ use crate::node::{ListType, Node, Scalar, Shape, Str, View};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// The definition whose value is opaque: a leaf, whatever is inside.
+/// The definition of an opaque value, which is a leaf.
 const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 
 /// The type of a value.
@@ -17,7 +17,7 @@ pub(super) enum Type<'a> {
         /// Of a custom resource: key fields have the defaults their schema gives them, and no
         /// others.
         custom: bool,
-        /// This node or one around it keeps unknown fields.
+        /// This node or one around it preserves unknown fields.
         preserve: bool,
     },
     /// Nothing is declared: maps are granular, lists atomic.
@@ -26,7 +26,7 @@ pub(super) enum Type<'a> {
     Untyped,
 }
 
-/// What a value of a type is treated as.
+/// The form of a value: a scalar, a list or a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Map,
@@ -34,7 +34,7 @@ pub(super) enum Form {
     Scalar(ScalarKind),
 }
 
-/// What a scalar may be.
+/// The types of scalars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScalarKind {
     Numeric,
@@ -43,7 +43,7 @@ pub(super) enum ScalarKind {
     Any,
 }
 
-/// How elements of a list are told apart.
+/// The identity of a list's elements.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Relation<'a> {
     Atomic,
@@ -70,7 +70,7 @@ impl<'a> Type<'a> {
         Self::Declared { view, custom, preserve }
     }
 
-    /// What a value is treated as. A type that admits several forms goes by the value; nothing and
+    /// What a value is treated as. A type with several forms takes that of the value; nothing and
     /// `null` count as a map then.
     pub(super) fn form(self, value: Option<&Value>) -> Form {
         let declared = match self {
@@ -137,7 +137,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// How elements of a list are told apart.
+    /// The identity of a list's elements.
     pub(super) fn relation(self) -> Relation<'a> {
         match self {
             Self::Declared { view, .. } => match &view.node().list_type {
@@ -149,7 +149,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// What a key field that an element of this type lacks counts as.
+    /// The value of a key field that an element of this type lacks.
     pub(super) fn key_default(self, name: &str) -> Option<Cow<'a, Value>> {
         let Self::Declared { view, custom, .. } = self else { return None };
         let field = view.property(name)?.node();

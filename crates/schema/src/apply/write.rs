@@ -49,7 +49,7 @@ pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager
     managed::put(new, entries);
 }
 
-/// What a created object is compared with.
+/// The object that a created one is compared with.
 fn empty_object(typing: &Typing<'_>) -> Value {
     if typing.custom { Value::Object(Map::new()) } else { zero(typing.schema.view()) }
 }

@@ -117,7 +117,7 @@ fn well_known(ty: Type) -> Option<&'static str> {
     })
 }
 
-/// What belongs to the field, not to its type.
+/// Properties of the field, not of its type.
 fn add_facts(node: &mut Node, field: &'static Field) {
     node.list_type = match field.list_type {
         "map" => ListType::Map(field.list_map_keys.iter().map(|key| Str::Borrowed(*key)).collect()),

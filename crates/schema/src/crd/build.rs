@@ -1,7 +1,7 @@
 //! `openAPIV3Schema` → [`TypeSchema`].
 use super::metadata;
 use crate::node::{Document, ListType, Node, NodeId, Shape, Str, TypeSchema, Validation};
-use crate::pattern::{Budget, Pattern};
+use crate::pattern::{self, Budget, Pattern};
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -28,7 +28,6 @@ pub(crate) fn node_schema(schema: &Value) -> TypeSchema {
     builder.finish(root)
 }
 
-#[derive(Default)]
 struct Builder {
     document: Document,
     /// Nodes by their hash. Most nodes of a large definition are alike, leaves above all: they are
@@ -36,8 +35,19 @@ struct Builder {
     known: HashMap<u64, Vec<NodeId>>,
     /// The patterns by their source: each is compiled once.
     patterns: HashMap<String, Arc<Pattern>>,
-    /// What the patterns of the document may keep.
+    /// The budget of the document's patterns.
     budget: Arc<Budget>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            document: Document::default(),
+            known: HashMap::new(),
+            patterns: HashMap::new(),
+            budget: pattern::budget(),
+        }
+    }
 }
 
 /// Different nodes of one hash that are looked at; more of them are not shared.
@@ -155,8 +165,7 @@ impl Builder {
         if let Some(known) = self.patterns.get(source) {
             return known.clone();
         }
-        let text = Str::from(source.to_owned());
-        let pattern = Arc::new(Pattern::new(text, self.budget.clone()));
+        let pattern = Arc::new(Pattern::new(source, self.budget.clone()));
         self.patterns.insert(source.to_owned(), pattern.clone());
         pattern
     }

@@ -1,4 +1,4 @@
-//! What a definition leaves out.
+//! Defaults of a definition.
 use serde_json::{Map, Value, json};
 
 /// Fills the definition's own defaults (names.singular, names.listKind, conversion).

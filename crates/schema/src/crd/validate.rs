@@ -89,7 +89,7 @@ fn tolerated(error: &Error) -> bool {
             && (path.contains("].schema") || path.contains("].selectableFields")))
 }
 
-/// What may not change.
+/// Immutable fields.
 fn immutable(crd: &Value, old: &Value, errors: &mut Errors) {
     let mut fixed = vec!["group", "names/plural"];
     if condition_is_true(old, "Established") {

@@ -1,4 +1,4 @@
-//! What a tree takes in memory, estimated while it is decoded.
+//! The memory of a tree, estimated while it is decoded.
 
 use super::{DecodeError, TREE_BYTES_MAX};
 use serde_json::Value;

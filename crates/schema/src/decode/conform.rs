@@ -23,9 +23,9 @@ pub fn conform(
 }
 
 /// Holds a custom resource to its schema before it is defaulted: undeclared fields are pruned and
-/// `metadata`, at the root and in embedded resources, is held to `ObjectMeta`. What went is
-/// appended to `problems` as `unknown field "spec.x"`: first what is unknown in `metadata`, then
-/// the pruned fields in the order of their paths, as the reference does.
+/// `metadata`, at the root and in embedded resources, is conformed to `ObjectMeta`. Each dropped
+/// field is appended to `problems` as `unknown field "spec.x"`: first those of `metadata`, then the
+/// pruned fields in the order of their paths, as the reference does.
 ///
 /// # Errors
 /// `metadata` of a wrong type: `json: cannot unmarshal number into Go struct field
@@ -134,7 +134,7 @@ pub(super) struct Conformer<'p> {
     problems: &'p mut Vec<String>,
     /// Where unknown fields are reported: `spec.containers[0]`.
     path: String,
-    /// The same as Go's decoder keeps it, without indices and map keys: `spec.containers`.
+    /// The same path as Go's decoder has it, without indices and map keys: `spec.containers`.
     fields: String,
     /// The innermost Go struct.
     owner: String,
@@ -396,7 +396,7 @@ fn is_zero(schema: &Node, value: &Value) -> bool {
     }
 }
 
-/// What Go encodes for a field or list item nobody set: the zero value of its type, `null` for
+/// Go's encoding of an unset field or list item: the zero value of its type, `null` for
 /// lists, maps, times and untyped JSON, a struct with the zero values of its always-present fields.
 pub fn zero(schema: View<'_>) -> Value {
     match (schema.shape, schema.scalar) {

@@ -73,7 +73,7 @@ fn of(schema: View<'_>) -> String {
     }
 }
 
-/// What was found; a number that an integer cannot hold is shown.
+/// The JSON type found; a number too large for an integer is shown.
 pub(super) fn found(value: &Value, integer_wanted: bool) -> String {
     match value {
         Value::Null => "null".to_owned(),

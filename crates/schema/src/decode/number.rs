@@ -1,4 +1,4 @@
-//! Numbers as the API keeps them: `int64` where the value is one, else `float64`.
+//! Numbers as the API stores them: `int64` if the value is one, else `float64`.
 use serde_json::{Number, Value};
 
 /// An integer literal: what does not fit `i64` becomes a float.

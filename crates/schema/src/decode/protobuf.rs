@@ -6,9 +6,9 @@
 //!                                                               └ the message of that kind
 //! ```
 //!
-//! The tables know the number of each field. What protobuf writes although nothing was given (`""`,
-//! `0` of fields that are no pointers) comes out as such a zero value, and [`super::conform`] drops
-//! it as it does in JSON. Unknown numbers are skipped.
+//! The tables know the number of each field. Values that protobuf writes although none was given
+//! (`""`, `0` of fields that are no pointers) are decoded as such a zero value, and
+//! [`super::conform`] drops it as it does in JSON. Unknown numbers are skipped.
 
 #[cfg(test)]
 mod tests;
@@ -25,10 +25,10 @@ use std::cell::RefCell;
 use std::time::Duration;
 use wire::{Reader, Scalar};
 
-/// What a body begins with.
+/// The first bytes of a body.
 const MAGIC: &[u8] = b"k8s\0";
-/// The number of the list in a message that stands for a list (`ExtraValue`), and of the one field
-/// of many a small message.
+/// The number of the list in a message that is a list (`ExtraValue`), and of the only field of
+/// other small messages.
 const ONLY: u32 = 1;
 
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
@@ -100,7 +100,7 @@ fn object(body: &[u8], place: Place<'_>) -> Result<Value, DecodeError> {
     Ok(Value::Object(members))
 }
 
-/// The definition of a kind; `DeleteOptions` are those of meta/v1 in whatever group.
+/// The definition of a kind; `DeleteOptions` are those of meta/v1 in every group.
 fn body_of(api_version: &str, kind: &str) -> Option<&'static Definition> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let at = setpoint_facts::kind(group, version, kind).or_else(|| {
@@ -277,7 +277,7 @@ fn time(micro: bool, bytes: &[u8]) -> Result<Value, DecodeError> {
     Ok(Value::from(if micro { timestamp.rfc3339_micro() } else { timestamp.rfc3339() }))
 }
 
-/// What holds JSON text in protobuf, or stands for one of two shapes.
+/// Messages that contain JSON text, or one of two shapes.
 fn any(name: &str, bytes: &[u8], place: Place<'_>) -> Result<Value, DecodeError> {
     let mut found = Value::Null;
     let mut items = Vec::new();

@@ -61,7 +61,7 @@ fn time(value: &mut Value, micro: bool) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What Go says when a text does not follow a layout.
+/// Go's error for a text that does not follow a layout.
 fn time_error(text: &str, layout: &str) -> String {
     // Each element of the layout and the digits it takes; separators have none.
     const ELEMENTS: [(&str, usize); 11] = [

@@ -11,10 +11,11 @@ use setpoint_object::field::quote;
 use std::collections::HashSet;
 use std::fmt;
 
-/// What strict decoding of a JSON body into a built-in type finds: `unknown field "spec.x"`,
-/// `duplicate field "spec.y"`, each once, in document order, [`super::PROBLEMS_MAX`] at most.
+/// Problems that strict decoding of a JSON body into a built-in type finds: `unknown field
+/// "spec.x"`, `duplicate field "spec.y"`, each once, in document order, [`super::PROBLEMS_MAX`] at
+/// most.
 ///
-/// The body was decoded before. What is no JSON ends the list.
+/// The body was decoded before. Invalid JSON ends the list.
 pub fn field_problems(schema: &TypeSchema, body: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(body);
     let mut found = Found::default();

@@ -1,4 +1,4 @@
-//! What Go's JSON scanner says about the first fault of a text.
+//! The message of Go's JSON scanner for the first error of a text.
 
 /// The sentence of Go's decoder about the first fault, `None` when it finds none.
 pub(super) fn go_error(text: &[u8], depth_max: usize) -> Option<String> {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     // Most bodies sent as YAML are JSON (kubectl's server-side apply): a JSON parser is faster and
-    // exact. What it refuses may still be YAML.
+    // exact. A text that it refuses may still be YAML.
     let text = String::from_utf8_lossy(body);
     if text.trim_start().starts_with('{')
         && let Ok(decoded) = json::parse(body)
@@ -243,7 +243,7 @@ fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<V
     })
 }
 
-/// What a plain scalar stands for when it is no string.
+/// The value of a plain scalar that is not a string.
 fn plain(text: &str) -> Result<Option<Value>, String> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Some(Value::Null),

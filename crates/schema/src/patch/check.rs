@@ -6,7 +6,7 @@ use crate::node::{Scalar, Shape, View};
 use serde_json::Value;
 use setpoint_object::quantity::Quantity;
 
-/// What the reference says of a quantity that is none.
+/// The reference's error for an invalid quantity.
 const QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 

@@ -64,7 +64,7 @@ fn wrong_type(wanted: &str, found: &Value) -> ApiError {
     ApiError::unclassified(format!("expected a {wanted}, but received a {}", go_type(found)))
 }
 
-/// What Go's decoder says of a body that should be an object.
+/// The error of Go's decoder for a body that should be an object.
 pub(super) fn not_an_object(found: &Value) -> String {
     let found = match found {
         Value::Array(_) => "array",

@@ -83,7 +83,7 @@ pub fn json_patch(
     Ok(())
 }
 
-/// What the operations of one patch have cost so far.
+/// The cost of the operations of one patch so far.
 #[derive(Default)]
 struct Cost {
     copied_bytes: usize,

@@ -5,7 +5,7 @@
 //! only if the head of P was there before and stood behind it; so elements that are new come before
 //! those that follow nothing.
 //!
-//! Elements are found by the hash of what tells them apart, so that a list is ordered in `n log n`.
+//! Elements are found by the hash of their identity, so that a list is ordered in `n log n`.
 
 use super::directive::{PATCH, no_list, no_map, no_merge_key};
 use super::notation::go_value;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 use std::collections::HashMap;
 
-/// How elements of a list are told apart.
+/// The identity of a list's elements.
 #[derive(Clone, Copy)]
 pub(super) enum Identity<'a> {
     /// Scalars, by value.
@@ -28,7 +28,7 @@ impl<'a> Identity<'a> {
         merge_key.map_or(Self::Scalar, Self::Key)
     }
 
-    /// What tells this element apart; absent keys are one identity.
+    /// The identity of this element. All elements without the key have the same one.
     pub(super) fn get(self, element: &Value) -> Option<&Value> {
         match self {
             Self::Scalar => Some(element),
@@ -62,7 +62,7 @@ pub(super) fn as_map(element: &Value) -> Result<&Map<String, Value>, ApiError> {
     element.as_object().ok_or_else(|| no_map(element))
 }
 
-/// Orders `merged`: `order` is what the patch names, `live` the list as it was before.
+/// Orders `merged`: `order` is the patch's order, `live` the list before the patch.
 pub(super) fn arrange(
     merged: Vec<Value>,
     order: &[Value],
@@ -84,7 +84,7 @@ pub(super) fn arrange(
         }
     }
     named.sort_by_key(|(place, ..)| *place);
-    // What was not there before (it can only come from an inconsistent directive) goes last.
+    // New elements (which only an inconsistent directive can bring) go last.
     others.sort_by_key(|(before, _)| before.unwrap_or(usize::MAX));
     let mut named = named.into_iter().map(|(_, before, element)| (before, element)).peekable();
     let mut others = others.into_iter().peekable();

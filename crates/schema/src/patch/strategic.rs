@@ -320,8 +320,8 @@ fn element_kind(live: &[Value], patch: &[Value]) -> Result<Option<&'static str>,
 /// Removes repeated scalars as the reference does: the last element takes the place of a repeated
 /// one.
 ///
-/// It is told by positions which elements are equal, so that this takes `n log n` where comparing
-/// each with each takes the square.
+/// Equal elements are found by their positions, which takes `n log n`; comparing all pairs would
+/// be quadratic.
 pub(super) fn deduplicate(list: &mut Vec<Value>) {
     let mut ids: HashMap<&Value, usize> = HashMap::with_capacity(list.len());
     let mut order: Vec<usize> = (0..list.len()).collect();

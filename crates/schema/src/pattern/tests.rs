@@ -1,8 +1,9 @@
 use super::*;
 use proptest::prelude::*;
+use setpoint_cel::pattern::DEFINITION_BYTES_MAX;
 
 fn matches(pattern: &str, text: &str) -> bool {
-    let pattern = Pattern::new(pattern.to_owned().into(), Arc::default());
+    let pattern = Pattern::new(pattern, budget());
     Matcher::default().is_match(&pattern, text, &mut 0).unwrap()
 }
 
@@ -127,25 +128,25 @@ fn faults_read_as_in_go() {
 
 #[test]
 fn programs_are_compiled_late_bounded_and_freed() {
-    let budget = Arc::<Budget>::default();
-    let large = || Pattern::new(r"^\pL{90}$".into(), budget.clone());
+    let budget = budget();
+    let large = || Pattern::new(r"^\pL{90}$", budget.clone());
     let patterns: Vec<Pattern> = std::iter::repeat_with(large).take(12).collect();
-    assert_eq!(budget.bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(budget.bytes(), 0);
     let mut matcher = Matcher::default();
     for pattern in &patterns {
         assert!(!matcher.is_match(pattern, "a", &mut 0).unwrap());
-        assert!(matcher.bytes <= MATCHER_BYTES_MAX + PROGRAM_BYTES_MAX + 2 * CACHE_BYTES);
+        assert!(matcher.bytes <= MATCHER_BYTES_MAX + PROGRAM_BYTES_MAX + 2 * SCRATCH_BYTES);
     }
-    let kept = patterns.iter().filter(|pattern| pattern.program.get().is_some()).count();
+    let kept = patterns.iter().filter(|pattern| pattern.is_stored()).count();
     assert!((1..12).contains(&kept), "{kept}");
-    assert!(budget.bytes.load(Ordering::Relaxed) <= DEFINITION_BYTES_MAX);
+    assert!(budget.bytes() <= DEFINITION_BYTES_MAX);
     drop(patterns);
-    assert_eq!(budget.bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(budget.bytes(), 0);
 }
 
 #[test]
 fn a_program_that_is_too_large_says_so() {
-    let pattern = Pattern::new(r"(?:\pL{100}){10}".into(), Arc::default());
+    let pattern = Pattern::new(r"(?:\pL{100}){10}", budget());
     let mut steps = 0;
     let error = Matcher::default().is_match(&pattern, "a", &mut steps).unwrap_err();
     assert_eq!(
@@ -160,7 +161,7 @@ proptest! {
     #[test]
     fn what_is_accepted_compiles(pattern in r"[a-c(){}\[\]^$.|?*+\\,:0-9iPpLdws<>=QEé-]{0,16}") {
         if translate(&pattern).is_ok() {
-            let pattern = Pattern::new(pattern.into(), Arc::default());
+            let pattern = Pattern::new(&pattern, budget());
             let result = Matcher::default().is_match(&pattern, "abc", &mut 0);
             prop_assert!(result.as_ref().is_ok() || result.as_ref().is_err_and(|e| e.contains("bytes")), "{:?}", result);
         }

@@ -40,7 +40,7 @@ impl<'a> Members<'a> {
         Self { definition, members: Vec::new() }
     }
 
-    /// What is given for each field of the definition, by index.
+    /// The given values of the definition's fields, by index.
     pub(super) fn by_field(&self) -> [Option<&Node<'a>>; FIELDS_MAX] {
         let mut fields = [None; FIELDS_MAX];
         for (at, node) in &self.members {

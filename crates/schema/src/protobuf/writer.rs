@@ -31,7 +31,7 @@ impl Writer {
         self.reversed
     }
 
-    /// What was there before.
+    /// The bytes before it.
     pub(super) fn discard(mut self) -> Vec<u8> {
         self.reversed.truncate(self.start);
         self.reversed
@@ -84,7 +84,7 @@ impl Writer {
         self.length(number, self.reversed.len() - end);
     }
 
-    /// What stands before the bytes of a field that is a message or bytes.
+    /// The tag and length before the bytes of a message or bytes field.
     pub(super) fn length(&mut self, number: u32, length: usize) {
         self.raw_varint(length as u64);
         self.tag(number, 2);

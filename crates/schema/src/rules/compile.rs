@@ -9,11 +9,13 @@ use setpoint_cel::decl::DeclType;
 use setpoint_cel::eval::Program;
 use setpoint_cel::macros::Macros;
 use setpoint_cel::parse::parse;
+use setpoint_cel::pattern::Budget;
+use std::sync::Arc;
 
 /// The variable of the old value.
 const OLD_SELF: &str = "oldSelf";
 
-/// What became of a rule and of the expression for its message.
+/// A compiled rule and the compiled expression for its message.
 #[derive(Debug)]
 pub(crate) struct Compilation {
     /// The rule; none if there is no text. The error is the detail of a field's error.
@@ -87,7 +89,7 @@ pub(super) struct Rule {
     pub(super) message_expression: String,
     /// The message that is given, or the sentence that shows the rule.
     pub(super) message: String,
-    /// What messages about its evaluation show: the message that is given, or the rule.
+    /// Shown in messages about its evaluation: the given message, or the rule.
     pub(super) shown: String,
     /// The type of the node, as messages show it.
     pub(super) type_word: &'static str,
@@ -100,11 +102,16 @@ pub(super) struct Rule {
 
 impl Rule {
     /// Compiles a rule; none if it has no text.
-    pub(super) fn new(rule: &Value, view: View<'_>, decl: &DeclType) -> Option<Self> {
+    pub(super) fn new(
+        rule: &Value,
+        view: View<'_>,
+        decl: &DeclType,
+        patterns: &Arc<Budget>,
+    ) -> Option<Self> {
         let compiled = compile(rule, decl);
-        let program = compiled.rule?.map(|checked| Program::new(&checked));
-        let message_program =
-            compiled.message.and_then(Result::ok).map(|checked| Program::new(&checked));
+        let program = |checked: Checked| Program::with_budget(&checked, patterns);
+        let message_program = compiled.message.and_then(Result::ok).map(program);
+        let program = compiled.rule?.map(program);
         let text = member(rule, "rule").trim();
         let given = member(rule, "message");
         let (message, shown) = match given {

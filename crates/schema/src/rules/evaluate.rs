@@ -17,18 +17,18 @@ const MESSAGE_BYTES_MAX: usize = 5 << 10;
 const BUDGET_SPENT: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// What rules say of an object.
+/// The violations that rules found in an object.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// Violations.
     pub(crate) errors: Errors,
-    /// Violations of values that are as they were.
+    /// Violations of unchanged values.
     pub(crate) warnings: Vec<String>,
 }
 
 /// Evaluates rules for a value, which lies at `path`, within a budget.
 ///
-/// With `ratchet`, failed rules of values that are as they were in `old` are warnings.
+/// With `ratchet`, failed rules of values that are unchanged since `old` are warnings.
 pub(crate) fn evaluate(
     rules: &Rules,
     view: View<'_>,
@@ -38,7 +38,8 @@ pub(crate) fn evaluate(
     path: &Path,
     budget: &mut u64,
 ) -> Findings {
-    let mut evaluator = Evaluator { rules, budget, findings: Findings::default() };
+    let context = Context::new(EXPRESSION_COST_MAX);
+    let mut evaluator = Evaluator { rules, budget, context, findings: Findings::default() };
     let pair = old.filter(|_| ratchet).map(|old| Pair::new(value, old));
     let at = At {
         view,
@@ -46,16 +47,16 @@ pub(crate) fn evaluate(
         old: old.filter(|old| !old.is_null()),
         correlation: Correlation { current: pair.as_ref(), parent: None },
     };
-    // What broke it off is among the findings.
+    // The reason for a break is among the findings.
     let _ = evaluator.node(&at, path);
     evaluator.findings
 }
 
-/// A value and the old one that it stands for.
+/// A value and its old value.
 struct Pair<'v> {
     new: &'v Json,
     old: &'v Json,
-    /// Whether they are the same, once that was asked.
+    /// Whether they are equal, computed on first use.
     same: OnceCell<bool>,
 }
 
@@ -69,7 +70,7 @@ impl<'v> Pair<'v> {
     }
 }
 
-/// What a node is compared with to see whether it is as it was.
+/// The pairs that decide whether a node has changed.
 #[derive(Clone, Copy)]
 struct Correlation<'p, 'v> {
     /// The node with its old value.
@@ -103,6 +104,8 @@ struct At<'p, 'v> {
 struct Evaluator<'r> {
     rules: &'r Rules,
     budget: &'r mut u64,
+    /// Of all evaluations in turn: a pattern that one has used is ready for the next.
+    context: Context<'r>,
     findings: Findings,
 }
 
@@ -227,7 +230,7 @@ impl Evaluator<'_> {
                 (true, None) => Some(Ok(Value::NONE)),
             },
         };
-        let (result, cost) = run(program, &variables);
+        let (result, cost) = self.run(program, &variables);
         if !self.spend(cost) {
             return self.end(path, rule, BUDGET_SPENT.to_owned());
         }
@@ -278,7 +281,7 @@ impl Evaluator<'_> {
         variables: &SelfAndOld<'_>,
     ) -> Result<Option<String>, String> {
         let Some(program) = &rule.message_program else { return Ok(None) };
-        let (result, cost) = run(program, variables);
+        let (result, cost) = self.run(program, variables);
         if !self.spend(cost) {
             return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
         }
@@ -297,6 +300,17 @@ impl Evaluator<'_> {
         let fits =
             !message.is_empty() && message.len() <= MESSAGE_BYTES_MAX && !message.contains('\n');
         Ok(fits.then(|| message.to_owned()))
+    }
+
+    /// The result of an expression and its cost.
+    fn run<'v>(
+        &mut self,
+        program: &Program,
+        variables: &SelfAndOld<'v>,
+    ) -> (Result<Value<'v>, eval::Error>, u64) {
+        self.context.restart();
+        let result = program.evaluate(&mut self.context, variables);
+        (result, self.context.cost())
     }
 
     /// Takes a cost from the budget; whether there was so much.
@@ -341,13 +355,6 @@ impl Findings {
             self.warnings.push(error.to_string());
         }
     }
-}
-
-/// The result of an expression and what it has cost.
-fn run<'v>(program: &Program, variables: &SelfAndOld<'v>) -> (Result<Value<'v>, eval::Error>, u64) {
-    let mut context = Context::new(EXPRESSION_COST_MAX);
-    let result = program.evaluate(&mut context, variables);
-    (result, context.cost())
 }
 
 /// The error of a rule that does not hold. Objects and lists are not shown.

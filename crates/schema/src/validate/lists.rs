@@ -70,14 +70,14 @@ fn node(schema: View<'_>, value: &Value, path: &mut String, report: &mut Report)
     }
 }
 
-/// What tells an element of a list apart.
+/// The identity of a list's element.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity<'v> {
     Item(&'v Value),
     Keys(Vec<Option<&'v Value>>),
 }
 
-/// What an error shows of an element that is there twice: the element of a set, the keys of a
+/// The part of a duplicate element that an error shows: the element of a set, the keys of a
 /// map's.
 fn shown(list_type: &ListType, item: &Value) -> Value {
     let ListType::Map(keys) = list_type else { return item.clone() };

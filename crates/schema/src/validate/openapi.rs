@@ -152,7 +152,7 @@ impl Validator<'_> {
         }
     }
 
-    /// What a schema may restrict of `metadata`.
+    /// The fields of `metadata` that a schema may restrict.
     fn metadata(&mut self, schema: View<'_>, metadata: &Value) {
         let base = self.path.len();
         for name in ["generateName", "name"] {
@@ -259,7 +259,7 @@ impl Validator<'_> {
     }
 }
 
-/// Whether a branch is valid; of the failing ones the first that got furthest is kept.
+/// Whether a branch is valid. Of the failing ones, remembers the first that got furthest.
 fn keep_best(branch: (Vec<Error>, usize), best: &mut Option<(Vec<Error>, usize)>) -> bool {
     if branch.0.is_empty() {
         return true;
@@ -288,7 +288,7 @@ impl<'a> Correlation<'a> {
         Self { keys, old }
     }
 
-    /// The old element that an element stands for.
+    /// The old element with the same identity.
     fn old_of(&self, item: &Value) -> Option<&'a Value> {
         if self.old.is_empty() {
             return None;
@@ -297,7 +297,7 @@ impl<'a> Correlation<'a> {
     }
 }
 
-/// What tells an element apart: the values of its keys.
+/// The identity of an element: the values of its keys.
 fn identity<'v>(keys: &[Str], item: &'v Value) -> Vec<Option<&'v Value>> {
     keys.iter().map(|key| item.get(key.as_ref())).collect()
 }

@@ -1,4 +1,4 @@
-//! What one validation has found and how much it has done.
+//! The errors of one validation and the steps it has taken.
 
 use crate::pattern::{Matcher, Pattern};
 use serde_json::Value;
@@ -56,7 +56,7 @@ impl Report {
         matches
     }
 
-    /// What is found by `check`, apart from what was found before.
+    /// Returns only the errors that `check` finds.
     pub(super) fn apart(&mut self, check: impl FnOnce(&mut Self)) -> Vec<Error> {
         let errors = std::mem::take(&mut self.errors);
         let bytes = self.bytes;

@@ -1,4 +1,4 @@
-//! What the functions of every CEL compute.
+//! The functions of standard CEL.
 
 use crate::eval::{Context, Error};
 use crate::library::go;

@@ -49,7 +49,7 @@ fn check(schema: &Value, default: &Value, path: &Path, budget: &mut u64, errors:
     }
 }
 
-/// What rules say of a default that stays and of one that is new.
+/// The violations of an old default and of a new one.
 fn rule_errors(schema: &TypeSchema, default: &Value, path: &Path, budget: &mut u64) -> Errors {
     let view = schema.view();
     let rules = Rules::new(view, false);

@@ -58,7 +58,7 @@ struct Place<'p> {
     decl: Option<DeclType>,
     /// How often it may be there in one object; none without bounds.
     cardinality: Option<u64>,
-    /// The uppermost list whose elements cannot be told from old ones.
+    /// The uppermost list whose elements cannot be matched with old ones.
     uncorrelated: Option<&'p Path>,
 }
 

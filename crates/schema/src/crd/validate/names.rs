@@ -80,7 +80,7 @@ fn labels(names: &Value, field: &str, path: &Path, errors: &mut Errors) {
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// What the approval annotation of a definition says.
+/// The approval annotation of a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
     /// The group is nobody's.

@@ -11,7 +11,7 @@ pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// The most errors about the keys of one list: each shows all keys.
 const KEY_ERRORS_MAX: usize = 16;
 
-/// What the root may have beside a status subresource, as the error names it, and on the wire.
+/// The root's fields that a status subresource admits, by the error's name and the wire's.
 const ROOT_FIELDS: &[(&str, &str)] = &[
     ("Description", "description"),
     ("Type", "type"),

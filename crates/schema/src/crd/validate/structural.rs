@@ -8,7 +8,7 @@ use setpoint_object::field::{Error, Errors, Path};
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const COMBINATORS: [&str; 3] = ["anyOf", "allOf", "oneOf"];
 
-/// What a node is to its parent.
+/// The place of a node in its parent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -232,8 +232,8 @@ fn nested(schema: &Value, skip_any_of: bool, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// What combinators mention must also be specified outside them. `schema` is the combinator's side
-/// (found at `value_path`), `outside` the same place outside, found at `path`.
+/// Fields that combinators mention must also be specified outside them. `schema` is the
+/// combinator's side (found at `value_path`), `outside` the same place outside, found at `path`.
 fn complete(
     schema: &Value,
     outside: Option<&Value>,

@@ -94,7 +94,7 @@ fn storage_versions(versions: &[Value]) -> impl Iterator<Item = &str> {
         .map(|version| text(version, "name"))
 }
 
-/// What a version may say, either of its own (`lifted` false, when versions differ) or lifted (when
+/// Settings of a version, either its own (`lifted` false, when versions differ) or lifted (when
 /// they are equal).
 fn of_version(version: &Value, all: &[Value], path: &Path, lifted: bool, errors: &mut Errors) {
     let here = |name: &str| {
