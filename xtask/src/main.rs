@@ -5,6 +5,7 @@
 mod audit;
 mod bench;
 mod cargo;
+mod cel_spec;
 mod facts;
 mod fuzz;
 mod pages;
@@ -39,6 +40,8 @@ enum Chore {
     Audit,
     /// Run benchmarks, and write the result table and the figures on pages.
     Bench(bench::Args),
+    /// Runs the cases of the CEL specification and writes `crates/cel/conformance.md`.
+    CelSpec(cel_spec::Args),
     /// Copy measured figures from benches/RESULTS.md into the pages that state them.
     Pages,
     /// Search for inputs that violate a property.
@@ -53,6 +56,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Tidy => suite::tidy(),
         Chore::Audit => audit::run(),
         Chore::Bench(args) => bench::run(&args),
+        Chore::CelSpec(args) => cel_spec::run(&args),
         Chore::Pages => pages::run(),
         Chore::Fuzz(args) => fuzz::run(&args),
     }
