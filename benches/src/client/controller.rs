@@ -113,7 +113,9 @@ async fn phases(
 }
 
 /// An object with a node's name in it.
-pub(super) trait OnNode {
+pub(super) trait OnNode:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Send + Sync + Debug + 'static
+{
     fn node_name(&self) -> Option<&str>;
 }
 
@@ -192,17 +194,7 @@ impl Resource for ThreeFields {
 }
 
 /// This project's: a manager, a controller, its default cache and queue.
-pub(super) async fn setpoint<K>(mut run: Run) -> anyhow::Result<Findings>
-where
-    K: OnNode
-        + Resource<DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + Send
-        + Sync
-        + Debug
-        + 'static,
-{
+pub(super) async fn setpoint<K: OnNode>(mut run: Run) -> anyhow::Result<Findings> {
     let looks = run.args.look != Look::Nothing;
     let shared = Shared::new(&run);
     let (trigger, triggered) = mpsc::channel(1);
@@ -253,17 +245,7 @@ where
 }
 
 /// kube-runtime's: a controller, which keeps its store by itself.
-pub(super) async fn kube_runtime<K>(mut run: Run) -> anyhow::Result<Findings>
-where
-    K: OnNode
-        + Resource<DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + Send
-        + Sync
-        + Debug
-        + 'static,
-{
+pub(super) async fn kube_runtime<K: OnNode>(mut run: Run) -> anyhow::Result<Findings> {
     let looks = run.args.look != Look::Nothing;
     let shared = Shared::new(&run);
     let (trigger, triggered) = mpsc::channel(1);
