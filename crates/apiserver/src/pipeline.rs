@@ -1,20 +1,20 @@
 //! The stages of every request, in order.
 //!
-//! | stage        | over HTTP ([`Inner::answer`])                        | in process ([`Inner::enter_in_process`])  |
-//! |--------------|------------------------------------------------------|-------------------------------------------|
-//! | readiness    | waits a short time for start-up, then 503            | the same                                  |
-//! | route        | path and catalog → destination and verb              | resource and catalog, and its verb        |
-//! | `Attributes` | made from the above, headers and query               | passed by the caller                      |
-//! | deadline     | `?timeout=`, at most a minute                        | the caller's                              |
-//! | authenticate | the transport, tokens, `Authenticator`s, else 401    | the caller is trusted                     |
-//! | audit begins | calls `AuditSink`s and `Metrics`                     | the same                                  |
-//! | impersonate  | not implemented: it would change the user here       |                                           |
-//! | flow control | a permit for a request in flight, else 429           | the same                                  |
-//! | authorize    | `Authorizer`s, else 403                              | the same                                  |
-//! | backend      | a `Backend` answers for its group version, and the later stages are skipped; 503 while it is unavailable | 501 before the audit begins: backends are called over HTTP only |
-//! | refusals     | 404 and 405, for authorized users only               | the same, before the audit begins         |
-//! | answer       | a document, an added route, or negotiation and one call of the registry | the call            |
-//! | audit ends   | when the answer is ready; for a watch at its end     | the same                                  |
+//! | stage | over HTTP ([`Inner::answer`]) | in process ([`Inner::enter_in_process`]) |
+//! |---|---|---|
+//! | readiness | waits a short time for start-up, then 503 | the same |
+//! | route | path and catalog → destination and verb | resource and catalog, and its verb |
+//! | `Attributes` | made from the above, headers and query | passed by the caller |
+//! | deadline | `?timeout=`, at most a minute | the caller's |
+//! | authenticate | the transport, tokens, `Authenticator`s, else 401 | the caller is trusted |
+//! | audit begins | calls `AuditSink`s and `Metrics` | the same |
+//! | impersonate | not implemented: it would change the user here |  |
+//! | flow control | a permit for a request in flight, else 429 | the same |
+//! | authorize | `Authorizer`s, else 403 | the same |
+//! | backend | a `Backend` answers for its group version, and the later stages are skipped; 503 while it is unavailable | 501 before the audit begins: backends are called over HTTP only |
+//! | refusals | 404 and 405, for authorized users only | the same, before the audit begins |
+//! | answer | a document, an added route, or negotiation and one call of the registry | the call |
+//! | audit ends | when the answer is ready; for a watch at its end | the same |
 
 use crate::backend::{self, Backend, Found, Generation, Served};
 use crate::body::{Body, RequestBody};

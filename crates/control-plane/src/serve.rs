@@ -11,9 +11,9 @@
 //! |---|---|---|
 //! | none of these | a certificate of a CA that is made for this run | the kubeconfig |
 //! | [`cert_dir`](ServeOptions::cert_dir) | a certificate of the CA in that folder, which is made if it is missing | the same, also after restarts and at other servers with the folder |
-//! | [`tls_files`](ServeOptions::tls_files) | the certificate in those files, reloaded when they change | |
-//! | [`client_ca_file`](ServeOptions::client_ca_file) | | also certificates of that CA: the common name is the user, organizations are groups |
-//! | [`token_auth_file`](ServeOptions::token_auth_file) | | also its tokens |
+//! | [`tls_files`](ServeOptions::tls_files) | the certificate in those files, reloaded when they change |  |
+//! | [`client_ca_file`](ServeOptions::client_ca_file) |  | also certificates of that CA: the common name is the user, organizations are groups |
+//! | [`token_auth_file`](ServeOptions::token_auth_file) |  | also its tokens |
 //!
 //! A certificate of setpoint's own CA is renewed in its last month, while the server runs.
 

@@ -16,12 +16,12 @@
 //! together, each with its place in the file and with Kubernetes' text. It accepts and refuses the
 //! same files as Kubernetes' API server, except that it refuses `kms`.
 //!
-//! | a resource is named by  | its providers                                                        |
-//! |-------------------------|----------------------------------------------------------------------|
-//! | its own name            | the providers of every entry that names it, in order                 |
-//! | `*.group`               | the same, if no entry names it                                       |
-//! | `*.*`                   | the same, if no entry names it or its group                          |
-//! | nothing                 | none: it is stored unencrypted, and encrypted values are not read    |
+//! | a resource is named by | its providers |
+//! |---|---|
+//! | its own name | the providers of every entry that names it, in order |
+//! | `*.group` | the same, if no entry names it |
+//! | `*.*` | the same, if no entry names it or its group |
+//! | nothing | none: it is stored unencrypted, and encrypted values are not read |
 //!
 //! An entry after one that covers all of it is refused, because it would have no effect.
 

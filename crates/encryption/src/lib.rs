@@ -18,12 +18,12 @@
 //! Kubernetes can read each other's values. (The place is the key that is passed to the inner
 //! store. An engine that adds a prefix to every key changes the place for others.)
 //!
-//! | provider    | cipher                    | protects                                   | renew the key                       |
-//! |-------------|---------------------------|--------------------------------------------|-------------------------------------|
-//! | `aesgcm`    | AES-GCM, 128/192/256 bits | content, changes, moves                    | before 2^32 writes ([`GCM_WRITES_MAX`]) |
-//! | `secretbox` | XSalsa20-Poly1305         | content, changes                           | if it may be known                  |
-//! | `aescbc`    | AES-CBC, PKCS#7           | content, against attackers who only read   | if it may be known                  |
-//! | `identity`  | none                      | nothing                                    |                                     |
+//! | provider | cipher | protects | renew the key |
+//! |---|---|---|---|
+//! | `aesgcm` | AES-GCM, 128/192/256 bits | content, changes, moves | before 2^32 writes ([`GCM_WRITES_MAX`]) |
+//! | `secretbox` | XSalsa20-Poly1305 | content, changes | if it may be known |
+//! | `aescbc` | AES-CBC, PKCS#7 | content, against attackers who only read | if it may be known |
+//! | `identity` | none | nothing |  |
 //!
 //! `kms` is refused, because another program holds the keys of such values.
 //!
@@ -67,11 +67,11 @@
 //! that resource fail and its watch cache never becomes ready, while other resources work. Here one
 //! feed fills every resource's cache, so:
 //!
-//! | call             | a value that no key decrypts                                                                     |
-//! |------------------|--------------------------------------------------------------------------------------------------|
-//! | get              | [`Unreadable`](setpoint_store::StoreError::Unreadable), a 500 with Kubernetes' text              |
-//! | commit           | the same if it is compared; nothing happens                                                      |
-//! | range, feed      | returned sealed ([`is_sealed`](setpoint_store::is_sealed)); a request that needs it fails, with the same 500 |
+//! | call | a value that no key decrypts |
+//! |---|---|
+//! | get | [`Unreadable`](setpoint_store::StoreError::Unreadable), a 500 with Kubernetes' text |
+//! | commit | the same if it is compared; nothing happens |
+//! | range, feed | returned sealed ([`is_sealed`](setpoint_store::is_sealed)); a request that needs it fails, with the same 500 |
 //!
 //! Nothing is lost: with the right configuration, after a restart or a reload, the value can be
 //! read again. What the server itself needs to start (namespaces, Services, resource definitions)

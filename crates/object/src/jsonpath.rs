@@ -1,13 +1,13 @@
 //! The JSONPath dialect of printer columns, with missing keys allowed.
 //!
-//! | syntax                               | selects                                             |
-//! |--------------------------------------|-----------------------------------------------------|
-//! | `.a`, `['a']`, `.a\.b`               | a member                                            |
-//! | `[0]`, `[-1]`, `[1:3]`, `[::2]`      | an element, counted from the end when negative, or a slice |
-//! | `[0,2]`, `['a','b']`                 | several                                             |
-//! | `.*`, `[*]`                          | every member or element                             |
-//! | `..a`                                | every member of that name on any level              |
-//! | `[?(@.type=="Ready")]`, `[?(@.a)]`   | elements for which the comparison or the path holds |
+//! | syntax | selects |
+//! |---|---|
+//! | `.a`, `['a']`, `.a\.b` | a member |
+//! | `[0]`, `[-1]`, `[1:3]`, `[::2]` | an element, counted from the end when negative, or a slice |
+//! | `[0,2]`, `['a','b']` | several |
+//! | `.*`, `[*]` | every member or element |
+//! | `..a` | every member of that name on any level |
+//! | `[?(@.type=="Ready")]`, `[?(@.a)]` | elements for which the comparison or the path holds |
 //!
 //! A path may be enclosed in braces and start with `$`. A missing member selects nothing and is not
 //! an error.

@@ -1,13 +1,13 @@
 //! Store keys of objects: from a resource to its prefix, from an object to its key, and back.
 //!
-//! | key                                  | resource                     | rule                                          |
-//! |--------------------------------------|------------------------------|-----------------------------------------------|
-//! | `/registry/secrets/ns/name`          | `secrets`                    | built in: under its plural                    |
-//! | `/registry/deployments/ns/name`      | `deployments.apps`           | built in: the group is left out               |
-//! | `/registry/services/specs/ns/name`   | `services`                   | historical exception (there are five)         |
-//! | `/registry/minions/name`             | `nodes`                      | another exception                             |
-//! | `/registry/ex.io/widgets/ns/name`    | `widgets.ex.io`              | custom: under group and plural                |
-//! | `/registry/ranges/serviceips`        | none                         | has no REST API                               |
+//! | key | resource | rule |
+//! |---|---|---|
+//! | `/registry/secrets/ns/name` | `secrets` | built in: under its plural |
+//! | `/registry/deployments/ns/name` | `deployments.apps` | built in: the group is left out |
+//! | `/registry/services/specs/ns/name` | `services` | historical exception (there are five) |
+//! | `/registry/minions/name` | `nodes` | another exception |
+//! | `/registry/ex.io/widgets/ns/name` | `widgets.ex.io` | custom: under group and plural |
+//! | `/registry/ranges/serviceips` | none | has no REST API |
 //!
 //! The layout is that of Kubernetes, so that servers can be exchanged over the same store.
 use bytes::Bytes;

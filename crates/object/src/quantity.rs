@@ -4,11 +4,11 @@
 //! from zero, and values beyond 2^63 - 1 units are clamped. The text keeps the suffix family of
 //! the input.
 //!
-//! | family           | suffixes                      | canonical text                                              |
-//! |------------------|-------------------------------|-------------------------------------------------------------|
-//! | decimal          | `n u m` (none) `k M G T P E`  | the largest suffix that leaves a whole number               |
-//! | binary           | `Ki Mi Gi Ti Pi Ei`           | the same; decimal for fractions and below 1024              |
-//! | decimal exponent | `e3`, `E-6`                   | the same with exponents that are multiples of three         |
+//! | family | suffixes | canonical text |
+//! |---|---|---|
+//! | decimal | `n u m` (none) `k M G T P E` | the largest suffix that leaves a whole number |
+//! | binary | `Ki Mi Gi Ti Pi Ei` | the same; decimal for fractions and below 1024 |
+//! | decimal exponent | `e3`, `E-6` | the same with exponents that are multiples of three |
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -2,14 +2,14 @@
 //!
 //! # Theory
 //!
-//! | read                                         | served from                                                     |
-//! |----------------------------------------------|-----------------------------------------------------------------|
-//! | GET                                          | the store                                                       |
-//! | LIST, newest                                 | the cache, once it has reached the store's revision             |
-//! | LIST, any (`0`)                              | the cache                                                       |
-//! | LIST, not older than                         | the cache, once it has reached the revision                     |
-//! | LIST, exact, and all pages but the first     | the store at that revision                                      |
-//! | WATCH                                        | the cache: its index for initial events, then its window        |
+//! | read | served from |
+//! |---|---|
+//! | GET | the store |
+//! | LIST, newest | the cache, once it has reached the store's revision |
+//! | LIST, any (`0`) | the cache |
+//! | LIST, not older than | the cache, once it has reached the revision |
+//! | LIST, exact, and all pages but the first | the store at that revision |
+//! | WATCH | the cache: its index for initial events, then its window |
 //!
 //! Objects are served as their stored bytes with the resourceVersion spliced in. Only versions
 //! other than the stored one need a tree. A LIST before the cache is filled reads the store.

@@ -4,12 +4,12 @@
 //!
 //! A stream is a position in the watch cache, polled by its owner. It has no task and no queue.
 //!
-//! | phase    | gives                                                     | continues with                                   |
-//! |----------|-----------------------------------------------------------|--------------------------------------------------|
-//! | starting | nothing, until the cache is as fresh as requested          | initial; ended with an `Err` if that fails        |
-//! | initial  | every object of one snapshot as ADDED, in key order        | live, after the snapshot and its bookmark         |
-//! | live     | every later change, in order; bookmarks                    | ended                                             |
-//! | ended    | nothing                                                   |                                                  |
+//! | phase | gives | continues with |
+//! |---|---|---|
+//! | starting | nothing, until the cache is as fresh as requested | initial; ended with an `Err` if that fails |
+//! | initial | every object of one snapshot as ADDED, in key order | live, after the snapshot and its bookmark |
+//! | live | every later change, in order; bookmarks | ended |
+//! | ended | nothing |  |
 //!
 //! A live stream ends when it times out, when the server stops, when its resource changes or the
 //! store's feed breaks, and when its position has left the cache's window because it is too slow.

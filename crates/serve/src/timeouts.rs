@@ -7,7 +7,7 @@
 //! | is new, or a head has begun to arrive | its start, its first byte | `head_max` |
 //! | has sent no request yet (HTTP/2) | its start | `head_max` |
 //! | is without a request | the end of the last request, the last byte of its response that the peer read | `idle_max` |
-//! | has a request in progress | | no limit here |
+//! | has a request in progress |  | no limit here |
 //! | in any state: does not read data that is ready | the pending write | [`STALL_MAX`] |
 //!
 //! Over HTTP/2 the head is the client's preface. hyper checks what comes later, and bytes between

@@ -6,7 +6,7 @@
 //! | feature | adds | depends on |
 //! |---|---|---|
 //! | `runtime` (default) | [`informer`], [`runtime`], [`workqueue`], [`prelude`] | `kube-client` |
-//! | `derive` | `#[derive(CustomResource)]` from [`kube_derive`] | |
+//! | `derive` | `#[derive(CustomResource)]` from [`kube_derive`] |  |
 //! | `schema` | the same with `JsonSchema`: derived types have a definition | `derive` |
 //! | `endpoints` | a manager's health and metrics over HTTP: [`runtime::endpoint`] | an HTTP server |
 //! | `compressed` | compressed caches: `CachePolicy::Compressed`, compressed metadata | zstd |
@@ -18,7 +18,7 @@
 //! | `encryption` | [`encryption`] at rest | ciphers |
 //! | `log` | [`log`]: logs of a program on standard error | `tracing-subscriber` |
 //! | `testenv` | [`testenv`](mod@testenv): a control plane for tests, in virtual time, with faults | `server` |
-//! | `full` | all of the above | |
+//! | `full` | all of the above |  |
 //!
 //! `kube-client`, `kube-core`, `kube-derive` and `k8s-openapi` are re-exported in compatible
 //! versions. A program chooses the version of the Kubernetes API with a feature of `k8s-openapi`:

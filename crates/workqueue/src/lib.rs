@@ -66,10 +66,10 @@
 //!
 //! # Shutdown
 //!
-//! | call                   | new adds | waiting | queued, dirty                       | returns                                    |
-//! |------------------------|----------|---------|-------------------------------------|--------------------------------------------|
-//! | `shut_down`            | ignored  | dropped | handed out to the end, or abandoned | at once                                    |
-//! | `shut_down_with_drain` | ignored  | dropped | handed out to the end, or abandoned | when nothing is queued or held by a worker |
+//! | call | new adds | waiting | queued, dirty | returns |
+//! |---|---|---|---|---|
+//! | `shut_down` | ignored | dropped | handed out to the end, or abandoned | at once |
+//! | `shut_down_with_drain` | ignored | dropped | handed out to the end, or abandoned | when nothing is queued or held by a worker |
 //!
 //! [`AtShutdown`] decides what happens to queued keys. By default a queue with priorities abandons
 //! them, and a plain one hands them out, including a key that was dirty at the shutdown. A

@@ -1,9 +1,9 @@
 //! Several replicas of one program.
 //!
-//! | controller | which replica runs it                    | what it does                                   |
-//! |------------|------------------------------------------|------------------------------------------------|
-//! | `stamp`    | all: each reconciles its share of the keys | writes the replica's name on each ConfigMap of the app |
-//! | `summary`  | the leader                               | counts the stamps, in the ConfigMap `summary`  |
+//! | controller | which replica runs it | what it does |
+//! |---|---|---|
+//! | `stamp` | all: each reconciles its share of the keys | writes the replica's name on each ConfigMap of the app |
+//! | `summary` | the leader | counts the stamps, in the ConfigMap `summary` |
 //!
 //! A replica that joins or leaves moves only the keys that it wins or owned. A leader that stops
 //! hands over in less than a second; a leader that dies, when its Lease has expired. A replica that

@@ -1,10 +1,10 @@
 //! Webhooks beside a controller: each `Team` gets a ConfigMap with its members.
 //!
-//! | the server asks    | path                            | answer                                             |
-//! |--------------------|---------------------------------|----------------------------------------------------|
-//! | a mutating webhook | `/mutate-example-dev-v2-team`   | members sorted, each once; the first leads         |
-//! | a validating one   | `/validate-example-dev-v2-team` | refuses a lead who is no member                    |
-//! | a conversion       | `/convert`                      | v1, where members are one text, to v2 and back     |
+//! | the server asks | path | answer |
+//! |---|---|---|
+//! | a mutating webhook | `/mutate-example-dev-v2-team` | members sorted, each once; the first leads |
+//! | a validating one | `/validate-example-dev-v2-team` | refuses a lead who is no member |
+//! | a conversion | `/convert` | v1, where members are one text, to v2 and back |
 //!
 //! A program that serves webhooks runs several replicas: the server asks any of them, the leader or
 //! another.

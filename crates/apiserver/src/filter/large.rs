@@ -3,11 +3,11 @@
 //!
 //! # Theory
 //!
-//! | an answer                          | permit                         | bytes counted until the transport has released them     |
-//! |------------------------------------|--------------------------------|---------------------------------------------------------|
-//! | of at most [`LARGE_BYTES_MIN`]     | none                           | none                                                    |
-//! | a larger single object or document | none                           | its own                                                 |
-//! | a larger list                      | one, until its last byte is made | its items while it holds them, and its chunks         |
+//! | an answer | permit | bytes counted until the transport has released them |
+//! |---|---|---|
+//! | of at most [`LARGE_BYTES_MIN`] | none | none |
+//! | a larger single object or document | none | its own |
+//! | a larger list | one, until its last byte is made | its items while it holds them, and its chunks |
 //!
 //! A list holds references to the stored objects. These cost nothing while the objects are current.
 //! They are counted in full anyway, because the objects may be replaced while a slow client reads.

@@ -4,11 +4,11 @@
 //! creates everything. Store [`PkiFiles`] and pass them to [`Pki::load`] at the next start, so that
 //! existing clients keep working:
 //!
-//! | what                  | is valid for  | at the next start                                                                |
-//! |-----------------------|---------------|----------------------------------------------------------------------------------|
-//! | CA, administrator     | ten years     | the same; refused if expired                                                     |
-//! | server                | a year        | renewed, with a new key, in its last thirty days and for further names           |
-//! | administrator's token | as their key  | the same: it is computed from the key                                            |
+//! | what | is valid for | at the next start |
+//! |---|---|---|
+//! | CA, administrator | ten years | the same; refused if expired |
+//! | server | a year | renewed, with a new key, in its last thirty days and for further names |
+//! | administrator's token | as their key | the same: it is computed from the key |
 
 mod load;
 #[cfg(test)]

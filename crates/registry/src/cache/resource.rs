@@ -1,11 +1,11 @@
 //! One resource's index and window.
 //!
-//! | a watcher's position is            | it gets                                                     |
-//! |------------------------------------|-------------------------------------------------------------|
-//! | before its bucket's chain          | the later changes of the window, in order                   |
-//! | in the chain, or at its end        | the later changes of the chain, in order                    |
-//! | after all changes                  | nothing yet; the next change in its bucket wakes it         |
-//! | before a change that was dropped   | the end of the watch: it was too slow                       |
+//! | a watcher's position is | it gets |
+//! |---|---|
+//! | before its bucket's chain | the later changes of the window, in order |
+//! | in the chain, or at its end | the later changes of the chain, in order |
+//! | after all changes | nothing yet; the next change in its bucket wakes it |
+//! | before a change that was dropped | the end of the watch: it was too slow |
 //!
 //! A watcher without changes in its bucket is never too slow, however far the window moves. When
 //! all watches must end, each gets its remaining changes first.

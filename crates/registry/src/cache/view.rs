@@ -20,14 +20,14 @@
 //!   its own with the limits of every window; and one batch. A view that would need more ends: its
 //!   readers get the error, and the next reader starts a new one.
 //!
-//! | a view is | because                                      | readers                       | changes to           |
-//! |-----------|----------------------------------------------|-------------------------------|----------------------|
-//! | filling   | it has a reader                              | wait                          | following, dormant   |
-//! | following | every stored object is converted             | read                          | dormant              |
-//! | dormant   | a conversion failed: its readers got the error | wake it                     | filling or following |
-//! | dormant   | the watches of the stored objects ended      | wake it                       | filling              |
-//! | ended     | idle, its row was replaced, or the server stopped | watches end; lists convert on their own |      |
-//! | ended     | it is too large                              | get the error                 |                      |
+//! | a view is | because | readers | changes to |
+//! |---|---|---|---|
+//! | filling | it has a reader | wait | following, dormant |
+//! | following | every stored object is converted | read | dormant |
+//! | dormant | a conversion failed: its readers got the error | wake it | filling or following |
+//! | dormant | the watches of the stored objects ended | wake it | filling |
+//! | ended | idle, its row was replaced, or the server stopped | watches end; lists convert on their own |  |
+//! | ended | it is too large | get the error |  |
 //!
 //! Converted objects survive a failure. After a converter has failed for a while, only missing
 //! objects are converted, and watches continue.
