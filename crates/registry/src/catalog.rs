@@ -6,6 +6,7 @@ pub use schema::Schema;
 
 pub(crate) use schema::DefinitionSource;
 
+use crate::foreign::{Former, Formers};
 use crate::kind::{Kind, Selectable, StatusRule};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
@@ -78,6 +79,17 @@ pub struct Group {
     pub custom: bool,
 }
 impl Catalog {
+    /// The versions that a kube-apiserver stores although they are not served here.
+    pub(crate) fn formers(&self) -> Formers {
+        let former = |row: &Arc<Resource>| {
+            row.kind.former.map(|former| Former {
+                prefix: row.storage_prefix.clone(),
+                api_version: GroupVersion::new(row.storage_group.clone(), former.version).to_string(),
+                convert: former.convert,
+            })
+        };
+        self.rows.values().filter_map(former).collect()
+    }
     /// The row of a resource.
     pub fn get(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
         self.rows.get(&(group, version, resource) as &dyn RowName)

@@ -8,13 +8,15 @@
 //! |---|---|
 //! | JSON (`--storage-media-type=application/json`, and all custom resources), and a line break, which would break a stream here | the same without the line break; readers do not depend on the order of members |
 //! | protobuf, its default for built-in kinds | the JSON of the same object, as this registry would have written it |
+//! | JSON of a version that is not served here (CustomResourceDefinitions: `v1beta1`) | the same object in the stored version |
 //! | protobuf that is damaged, or of a kind or version that is not known here | a get returns [`StoreError::Unreadable`]; ranges and feeds return [`UNREAD`] |
 //!
 //! Writes are not converted: kube-apiservers read JSON whatever they write. An object becomes JSON
 //! with its next change.
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
-use setpoint_object::encode;
+use serde_json::Value;
+use setpoint_object::{Skim, encode};
 use setpoint_schema::decode::{DecodeError, Format};
 use setpoint_schema::{builtin, decode, protobuf};
 use setpoint_store::{
@@ -36,15 +38,47 @@ const READ_AT_ONCE: usize = 32;
 #[derive(Debug)]
 pub(crate) struct ForeignStore {
     inner: Arc<dyn Store>,
+    formers: Formers,
 }
 impl ForeignStore {
-    pub(crate) fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner }
+    pub(crate) fn new(inner: Arc<dyn Store>, formers: Formers) -> Self {
+        Self { inner, formers }
     }
 }
 
+/// The versions that a kube-apiserver stores although they are not served here.
+pub(crate) type Formers = Arc<[Former]>;
+
+/// Such a version of one resource.
+#[derive(Debug)]
+pub(crate) struct Former {
+    /// The prefix of the resource's keys.
+    pub(crate) prefix: Arc<str>,
+    /// The `apiVersion` of the stored objects.
+    pub(crate) api_version: String,
+    /// Converts an object to the stored version.
+    pub(crate) convert: fn(&mut Value),
+}
+
+/// Converts a value of a former version.
+fn convert_former(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bool, DecodeError> {
+    let Some(former) = formers.iter().find(|former| key.starts_with(former.prefix.as_bytes()))
+    else {
+        return Ok(false);
+    };
+    // A sealed value is not JSON, and a later layer says so.
+    let is_former =
+        Skim::of(value).is_ok_and(|object| object.api_version == former.api_version.as_str());
+    if is_former {
+        let mut object = decode::parse(value, Format::Json)?.value;
+        (former.convert)(&mut object);
+        *value = encode::to_bytes(&object);
+    }
+    Ok(is_former)
+}
+
 /// Converts a value to this registry's encoding. Returns whether it had to be decoded.
-fn read(value: &mut Bytes) -> Result<bool, DecodeError> {
+fn read(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bool, DecodeError> {
     if value.starts_with(protobuf::MAGIC) {
         *value = json(value)?;
         return Ok(true);
@@ -53,7 +87,7 @@ fn read(value: &mut Bytes) -> Result<bool, DecodeError> {
     if value.last().is_some_and(u8::is_ascii_whitespace) {
         value.truncate(value.trim_ascii_end().len());
     }
-    Ok(false)
+    convert_former(key, value, formers)
 }
 /// The stored JSON of an object in protobuf.
 fn json(value: &[u8]) -> Result<Bytes, DecodeError> {
@@ -68,18 +102,18 @@ fn json(value: &[u8]) -> Result<Bytes, DecodeError> {
     Ok(encode::to_bytes(&object))
 }
 /// Converts a value that was read by its key.
-fn read_one(mut entry: KeyValue) -> Result<KeyValue, StoreError> {
-    match read(&mut entry.value) {
+fn read_one(mut entry: KeyValue, formers: &Formers) -> Result<KeyValue, StoreError> {
+    match read(&entry.key, &mut entry.value, formers) {
         Ok(_) => Ok(entry),
         Err(error) => Err(StoreError::Unreadable {
             key: String::from_utf8_lossy(&entry.key).into_owned(),
-            reason: format!("it is encoded in protobuf and cannot be decoded: {error}"),
+            reason: format!("another program encoded it, and it cannot be decoded: {error}"),
         }),
     }
 }
 /// Converts one value of a range or feed.
-fn read_many(value: &mut Bytes) -> bool {
-    read(value).unwrap_or_else(|_| {
+fn read_many(key: &[u8], value: &mut Bytes, formers: &Formers) -> bool {
+    read(key, value, formers).unwrap_or_else(|_| {
         *value = Bytes::from_static(UNREAD);
         true
     })
@@ -96,7 +130,7 @@ impl Store for ForeignStore {
     ) -> BoxFuture<'a, Result<Snapshot<Option<KeyValue>>, StoreError>> {
         async move {
             let Snapshot { revision, value } = self.inner.get(key, at).await?;
-            Ok(Snapshot { revision, value: value.map(read_one).transpose()? })
+            Ok(Snapshot { revision, value: value.map(|value| read_one(value, &self.formers)).transpose()? })
         }
         .boxed()
     }
@@ -108,7 +142,7 @@ impl Store for ForeignStore {
             let mut found = self.inner.range(request).await?;
             let mut n_read = 0;
             for entry in &mut found.value.entries {
-                n_read += usize::from(read_many(&mut entry.value));
+                n_read += usize::from(read_many(&entry.key, &mut entry.value, &self.formers));
                 if n_read == READ_AT_ONCE {
                     n_read = 0;
                     // Cancel safe, like this whole function: reading changes nothing.
@@ -123,7 +157,8 @@ impl Store for ForeignStore {
         async move {
             Ok(match self.inner.commit(txn).await? {
                 Committed::Refused { revision, found } => {
-                    let found = found.into_iter().map(|found| found.map(read_one).transpose());
+                    let read = |found| read_one(found, &self.formers);
+                    let found = found.into_iter().map(|found| found.map(read).transpose());
                     Committed::Refused { revision, found: found.collect::<Result<_, _>>()? }
                 }
                 done => done,
@@ -138,7 +173,8 @@ impl Store for ForeignStore {
     ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>> {
         async move {
             let inner = self.inner.changes(prefix, after).await?;
-            Ok(Box::new(ForeignFeed { inner }) as Box<dyn ChangeFeed>)
+            let formers = self.formers.clone();
+            Ok(Box::new(ForeignFeed { inner, formers }) as Box<dyn ChangeFeed>)
         }
         .boxed()
     }
@@ -163,6 +199,7 @@ impl Store for ForeignStore {
 
 struct ForeignFeed {
     inner: Box<dyn ChangeFeed>,
+    formers: Formers,
 }
 impl ChangeFeed for ForeignFeed {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, StoreError>> {
@@ -170,8 +207,9 @@ impl ChangeFeed for ForeignFeed {
             // Cancel safe: nothing happens between the inner feed's answer and this one.
             let mut batch = self.inner.next().await?;
             for change in &mut batch.changes {
-                change.value.as_mut().map(read_many);
-                change.previous.as_mut().map(|previous| read_many(&mut previous.value));
+                let mut read = |value: &mut Bytes| read_many(&change.key, value, &self.formers);
+                change.value.as_mut().map(&mut read);
+                change.previous.as_mut().map(|previous| read(&mut previous.value));
             }
             Ok(batch)
         }

@@ -138,6 +138,15 @@ pub type Prepare = fn(&Context<'_>, &mut Value, Option<&Value>);
 pub type Validate = fn(&Value, Option<&Value>, &mut field::Errors);
 /// Converts an object from one served `apiVersion` to another; `false`: not supported.
 pub type Convert = fn(&mut Value, from: &str, to: &str) -> bool;
+/// A version that is read from a store but not served.
+#[derive(Debug, Clone, Copy)]
+pub struct FormerVersion {
+    /// Its name, such as `v1beta1`.
+    pub version: &'static str,
+    /// Converts a stored object to the stored version.
+    pub convert: fn(&mut Value),
+}
+
 /// The error message for a field label that the kind does not have.
 pub type UnknownLabel = fn(&GroupVersionKind, &str) -> String;
 
@@ -222,6 +231,8 @@ pub struct Kind {
     pub storage: Option<(&'static str, &'static str)>,
     /// Converts between its served versions; `None`: it has one.
     pub convert: Option<Convert>,
+    /// The version that a kube-apiserver stores although it is not served here.
+    pub former: Option<FormerVersion>,
     /// Objects expire after their last write: the registry's `event_ttl`.
     pub expires: bool,
 
@@ -298,6 +309,7 @@ impl Kind {
             kind,
             storage: None,
             convert: None,
+            former: None,
             expires: false,
             names: NameRule::Subdomain,
             qualified_finalizers: true,

@@ -125,11 +125,11 @@ impl RegistryBuilder {
     /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
+        let compiled = bootstrap::catalog_with(&self.kinds);
         let store = match self.is_shared {
-            true => Arc::new(foreign::ForeignStore::new(self.store)),
+            true => Arc::new(foreign::ForeignStore::new(self.store, compiled.formers())),
             false => self.store,
         };
-        let compiled = bootstrap::catalog_with(&self.kinds);
         let default = || if store.keeps_history() { REPLAYED_REVISIONS } else { 0 };
         let replayed_revisions = self.replayed_revisions.unwrap_or_else(default);
         let inner = Arc::new(Inner {

@@ -48,7 +48,7 @@ fn values_that_go_encoded_are_read_in_canonical_form() {
     for line in REFERENCE.lines() {
         let case: Value = serde_json::from_str(line).unwrap();
         let mut value = Bytes::from(STANDARD.decode(case["protobuf"].as_str().unwrap()).unwrap());
-        assert_eq!(read(&mut value), Ok(true), "{}", case["kind"]);
+        assert_eq!(read(b"", &mut value, &Formers::default()), Ok(true), "{}", case["kind"]);
         assert_eq!(value, encode::to_bytes(&case["json"]), "{}", case["kind"]);
     }
 }
@@ -56,7 +56,7 @@ fn values_that_go_encoded_are_read_in_canonical_form() {
 #[tokio::test]
 async fn every_way_to_a_value_reads_it() {
     let inner = Arc::new(MemoryStore::default());
-    let store = ForeignStore::new(inner.clone());
+    let store = ForeignStore::new(inner.clone(), Formers::default());
     let before = commit(&*inner, KEY, Some(packed(&config_map("1")))).await;
     let got = store.get(KEY.as_bytes(), At::Latest).await.unwrap().value.unwrap();
     assert_eq!((got.value, got.modified), (config_map("1"), before));
@@ -97,9 +97,33 @@ async fn every_way_to_a_value_reads_it() {
 }
 
 #[tokio::test]
+async fn definitions_of_a_former_version_are_read() {
+    const KEY: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/as.example.dev";
+    let inner = Arc::new(MemoryStore::default());
+    let store = ForeignStore::new(inner.clone(), bootstrap::catalog().formers());
+    let stored = json!({
+        "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1beta1",
+        "metadata": {"name": "as.example.dev"},
+        "spec": {"group": "example.dev", "version": "v1", "validation": {}},
+    });
+    let mut line = encode::to_bytes(&stored).to_vec();
+    line.push(b'\n');
+    commit(&*inner, KEY, Some(line.into())).await;
+    let read = store.get(KEY.as_bytes(), At::Latest).await.unwrap().value.unwrap().value;
+    let read: Value = serde_json::from_slice(&read).unwrap();
+    assert_eq!(read["apiVersion"], "apiextensions.k8s.io/v1");
+    assert_eq!(read["spec"]["versions"][0]["name"], "v1");
+    // One that this registry wrote is not touched.
+    let written = encode::to_bytes(&read);
+    commit(&store, KEY, Some(written.clone())).await;
+    let read = store.get(KEY.as_bytes(), At::Latest).await.unwrap().value.unwrap().value;
+    assert_eq!(read, written);
+}
+
+#[tokio::test]
 async fn an_unreadable_value_fails_its_own_get_only() {
     let inner = Arc::new(MemoryStore::default());
-    let store = ForeignStore::new(inner.clone());
+    let store = ForeignStore::new(inner.clone(), Formers::default());
     let after = commit(&*inner, KEY, Some(packed(&config_map("1")))).await;
     let mut cut = packed(&config_map("2"));
     cut.truncate(cut.len() - 3);
@@ -107,7 +131,7 @@ async fn an_unreadable_value_fails_its_own_get_only() {
     for (key, value) in &bad {
         commit(&*inner, key, Some(value.clone())).await;
         let error = store.get(key.as_bytes(), At::Latest).await.unwrap_err().to_string();
-        assert!(error.contains(key) && error.contains("is encoded in protobuf"), "{error}");
+        assert!(error.contains(key) && error.contains("another program encoded it"), "{error}");
     }
     let range = store.range(RangeRequest::prefix("/registry/")).await.unwrap().value;
     let sealed: Vec<bool> = range.entries.iter().map(|entry| is_sealed(&entry.value)).collect();
@@ -127,7 +151,7 @@ async fn a_range_of_many_values_yields() {
         let key = format!("/registry/configmaps/default/{n:04}");
         commit(&*inner, &key, Some(packed(&config_map(&n.to_string())))).await;
     }
-    let store = ForeignStore::new(inner);
+    let store = ForeignStore::new(inner, Formers::default());
     let mut ranging = store.range(RangeRequest::prefix("/registry/"));
     let mut n_polls = 1;
     let found = loop {
@@ -223,7 +247,7 @@ proptest! {
         prop_assert_eq!(&problems, &Vec::<String>::new());
         let at_rest = encode::to_bytes(&object);
         let mut value = packed(&at_rest);
-        prop_assert_eq!(read(&mut value), Ok(true));
+        prop_assert_eq!(read(b"", &mut value, &Formers::default()), Ok(true));
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
         prop_assert_eq!(text(&value), text(&at_rest));
     }
@@ -231,7 +255,7 @@ proptest! {
     #[test]
     fn no_input_causes_a_panic(raw in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut value = Bytes::from([protobuf::MAGIC, &raw].concat());
-        let _ = read(&mut value);
-        read_many(&mut value);
+        let _ = read(b"", &mut value, &Formers::default());
+        read_many(b"", &mut value, &Formers::default());
     }
 }

@@ -1,6 +1,8 @@
 //! CustomResourceDefinitions: the effects of writes on their status. Their validation is in the
 //! schema crate (spec: crd §1, §2).
-use crate::kind::{Context, Kind, Members, StatusMeta, set_condition};
+mod former;
+
+use crate::kind::{Context, FormerVersion, Kind, Members, StatusMeta, set_condition};
 use serde_json::{Value, json};
 use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
@@ -8,6 +10,7 @@ use setpoint_schema::crd;
 
 /// CustomResourceDefinition.
 pub(in crate::kind) static KIND: Kind = Kind {
+    former: Some(FormerVersion { version: "v1beta1", convert: former::convert }),
     unconditional_update: false,
     qualified_finalizers: false,
     begin_termination: Some(begin_termination),

@@ -1,0 +1,131 @@
+//! CustomResourceDefinitions in `v1beta1`, which a kube-apiserver stores.
+//!
+//! `v1beta1` says once for all versions what `v1` says for each; a kube-apiserver moves settings
+//! that are equal in all versions there when it stores a definition.
+use serde_json::{Value, json};
+
+/// Converts a stored definition to `v1`.
+pub(super) fn convert(definition: &mut Value) {
+    let Some(definition) = definition.as_object_mut() else { return };
+    definition.insert("apiVersion".into(), "apiextensions.k8s.io/v1".into());
+    let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let version = spec.remove("version").filter(|name| name.as_str().is_some_and(|n| !n.is_empty()));
+    let has_versions = spec.get("versions").and_then(Value::as_array).is_some_and(|v| !v.is_empty());
+    if !has_versions && let Some(name) = version {
+        spec.insert("versions".into(), json!([{"name": name, "served": true, "storage": true}]));
+    }
+    // A setting for all versions, and its name in a version.
+    let lifted = [
+        ("validation", "schema"),
+        ("subresources", "subresources"),
+        ("additionalPrinterColumns", "additionalPrinterColumns"),
+        ("selectableFields", "selectableFields"),
+    ]
+    .map(|(lifted, own)| (own, spec.remove(lifted).filter(|value| !value.is_null())));
+    for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(version) = version.as_object_mut() else { continue };
+        for (own, value) in &lifted {
+            if let Some(value) = value {
+                version.insert((*own).into(), value.clone());
+            }
+        }
+        let columns = version.get_mut("additionalPrinterColumns").and_then(Value::as_array_mut);
+        for column in columns.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if let Some(path) = column.remove("JSONPath") {
+                column.insert("jsonPath".into(), path);
+            }
+        }
+    }
+    if let Some(conversion) = spec.get_mut("conversion").and_then(Value::as_object_mut) {
+        let config = conversion.remove("webhookClientConfig").filter(|value| !value.is_null());
+        let reviewed = conversion.remove("conversionReviewVersions");
+        if conversion.get("strategy").is_some_and(|strategy| strategy == "Webhook") {
+            let mut webhook = json!({"conversionReviewVersions": reviewed});
+            if let Some(config) = config {
+                webhook["clientConfig"] = config;
+            }
+            conversion.insert("webhook".into(), webhook);
+        }
+    }
+    if spec.get("preserveUnknownFields").is_some_and(|preserved| preserved == false) {
+        spec.remove("preserveUnknownFields");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_all_versions_become_those_of_each() {
+        let mut stored = json!({
+            "apiVersion": "apiextensions.k8s.io/v1beta1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.dev"},
+            "spec": {
+                "group": "example.dev", "version": "v1", "scope": "Namespaced",
+                "names": {"plural": "widgets", "kind": "Widget"},
+                "preserveUnknownFields": false,
+                "validation": {"openAPIV3Schema": {"type": "object"}},
+                "subresources": {"status": {}},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true,
+                     "additionalPrinterColumns": [{"name": "Size", "type": "integer", "JSONPath": ".spec.size"}]},
+                    {"name": "v2", "served": true, "storage": false},
+                ],
+                "conversion": {
+                    "strategy": "Webhook",
+                    "webhookClientConfig": {"url": "https://c.example.dev"},
+                    "conversionReviewVersions": ["v1"],
+                },
+            },
+        });
+        convert(&mut stored);
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let expected = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.dev"},
+            "spec": {
+                "group": "example.dev", "scope": "Namespaced",
+                "names": {"plural": "widgets", "kind": "Widget"},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true, "schema": schema,
+                     "subresources": {"status": {}},
+                     "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]},
+                    {"name": "v2", "served": true, "storage": false, "schema": schema,
+                     "subresources": {"status": {}}},
+                ],
+                "conversion": {
+                    "strategy": "Webhook",
+                    "webhook": {
+                        "clientConfig": {"url": "https://c.example.dev"},
+                        "conversionReviewVersions": ["v1"],
+                    },
+                },
+            },
+        });
+        assert_eq!(stored, expected);
+    }
+
+    #[test]
+    fn a_definition_with_a_version_alone_gets_a_list_of_it() {
+        let mut stored = json!({"spec": {
+            "version": "v1", "preserveUnknownFields": true, "conversion": {"strategy": "None"},
+            "additionalPrinterColumns": [{"name": "A", "JSONPath": ".a"}],
+        }});
+        convert(&mut stored);
+        let expected = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "spec": {
+                "preserveUnknownFields": true,
+                "conversion": {"strategy": "None"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "additionalPrinterColumns": [{"name": "A", "jsonPath": ".a"}],
+                }],
+            },
+        });
+        assert_eq!(stored, expected);
+    }
+}
