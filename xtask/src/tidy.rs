@@ -13,6 +13,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-workqueue", 0),
     ("setpoint-store", 0),
     ("setpoint-object", 0),
+    ("setpoint-rbac", 0),
     ("setpoint-facts", 0),
     ("setpoint-log", 0),
     ("setpoint-macros", 0),
@@ -350,6 +351,8 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["write", "bootstrap"],
             &["crd"],
             &["registry"],
+            // Follows the objects of a registry that runs.
+            &["rbac"],
         ],
     ),
     (

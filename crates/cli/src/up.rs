@@ -53,6 +53,10 @@ pub(crate) struct Options {
     history: Option<Duration>,
     #[command(flatten)]
     certificates: CertificateOptions,
+    /// Who may do what: `RBAC` follows roles and bindings, and creates those of a new cluster;
+    /// `AlwaysAllow` lets every authenticated user do everything.
+    #[arg(long, value_enum, default_value_t = AuthorizationMode::AlwaysAllow, value_name = "MODE")]
+    authorization_mode: AuthorizationMode,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.
     #[arg(long, value_name = "N")]
     worker_threads: Option<NonZeroUsize>,
@@ -107,6 +111,17 @@ impl CertificateOptions {
     }
 }
 
+/// Authorization, by kube-apiserver's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AuthorizationMode {
+    /// Roles and bindings.
+    #[value(name = "RBAC")]
+    Rbac,
+    /// Everything is allowed to authenticated users.
+    #[value(name = "AlwaysAllow")]
+    AlwaysAllow,
+}
+
 /// Log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogLines {
@@ -150,6 +165,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .history(history)
         .clock(clock)
         .serve_metrics(&Metrics::new());
+    if options.authorization_mode == AuthorizationMode::Rbac {
+        plane = plane.rbac();
+    }
     if open.is_shared() {
         plane =
             plane.shared_as(machine_identity().context("read the operating system's randomness")?);

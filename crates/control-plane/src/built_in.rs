@@ -7,7 +7,9 @@
 use futures::future::BoxFuture;
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
-use setpoint_controllers::{GarbageCollector, NamespaceController, ProtectionController};
+use setpoint_controllers::{
+    ClusterRoleAggregation, GarbageCollector, NamespaceController, ProtectionController,
+};
 use setpoint_registry::{ObjectChange, ObjectChanges};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +26,8 @@ pub(crate) enum Controllers {
     Always {
         /// Seed of their randomness.
         seed: u64,
+        /// ClusterRoles are aggregated.
+        aggregates: bool,
     },
     /// While this server holds the Lease.
     Elected {
@@ -31,6 +35,8 @@ pub(crate) enum Controllers {
         identity: String,
         /// Seed of the candidate's delays and of the controllers' randomness.
         seed: u64,
+        /// ClusterRoles are aggregated.
+        aggregates: bool,
     },
 }
 
@@ -51,27 +57,43 @@ impl Controllers {
         match self {
             Self::None => {}
             // Boxed, so that a control plane holds space only for what it runs.
-            Self::Always { seed } => Box::pin(run(server, stop, seed)).await,
-            Self::Elected { identity, seed } => {
-                Box::pin(run_elected(server, stop, &identity, seed)).await;
+            Self::Always { seed, aggregates } => {
+                Box::pin(run(server, stop, seed, aggregates)).await;
+            }
+            Self::Elected { identity, seed, aggregates } => {
+                Box::pin(run_elected(server, stop, &identity, seed, aggregates)).await;
             }
         }
     }
 }
 
-async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64) {
+async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64, aggregates: bool) {
     // One client for all of them, because each client has a queue and a task.
     let (client, clock) = (server.client(), server.registry().clock());
     let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
     let protection = ProtectionController::new(client.clone(), clock.clone()).seed(seed);
     let feed = Feed(server.registry().object_changes());
-    let garbage = GarbageCollector::new(client).seed(seed).feed(feed);
-    let (namespaces, protection, ()) = tokio::join!(
+    let garbage = GarbageCollector::new(client.clone()).seed(seed).feed(feed);
+    let aggregation = async {
+        match aggregates {
+            true => {
+                let aggregation = ClusterRoleAggregation::new(client, clock.clone()).seed(seed);
+                Box::pin(aggregation.run(stop.clone())).await
+            }
+            false => Ok(()),
+        }
+    };
+    let (namespaces, protection, aggregation, ()) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),
+        aggregation,
         garbage.run(stop.clone())
     );
-    for (controller, ended) in [("namespace", namespaces), ("storage protection", protection)] {
+    for (controller, ended) in [
+        ("namespace", namespaces),
+        ("storage protection", protection),
+        ("aggregation of ClusterRoles", aggregation),
+    ] {
         if let Err(error) = ended {
             tracing::error!(%error, controller, "a built-in controller has failed");
         }
@@ -101,7 +123,13 @@ impl ObjectFeed for Feed {
 
 /// Takes part in the election, runs the controllers while it leads, and takes part again when it
 /// has lost the Lease.
-async fn run_elected(server: &ApiServer, stop: &CancellationToken, identity: &str, seed: u64) {
+async fn run_elected(
+    server: &ApiServer,
+    stop: &CancellationToken,
+    identity: &str,
+    seed: u64,
+    aggregates: bool,
+) {
     for term in 0.. {
         let (namespace, name) = LEASE;
         let options = ElectionOptions::new(name)
@@ -133,7 +161,7 @@ async fn run_elected(server: &ApiServer, stop: &CancellationToken, identity: &st
                 elected = leadership.elected() => elected,
             };
             if elected {
-                run(server, &end_term, seed.wrapping_add(term)).await;
+                run(server, &end_term, seed.wrapping_add(term), aggregates).await;
             }
             end_term.cancelled().await;
             end_election.cancel();

@@ -8,7 +8,7 @@ use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::kind::CompiledKind;
-use setpoint_registry::{EVENT_TTL, HISTORY_PERIOD, Registry, RegistryWorker};
+use setpoint_registry::{EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker};
 use setpoint_store::{MemoryStore, Store};
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,6 +152,7 @@ impl ControlPlaneBuilder {
             .event_ttl(self.event_ttl)
             .history(self.history)
             .shared(self.shared_as.is_some());
+        let rbac = self.extensions.rbac();
         let (registry, worker) = self.extensions.registry(registry).build();
         // Not the registry's seed: two generators must not produce the same numbers.
         let of_server = seed.wrapping_add(1);
@@ -162,10 +163,12 @@ impl ControlPlaneBuilder {
         }
         let controllers = match (self.controllers, self.shared_as) {
             (false, _) => Controllers::None,
-            (true, None) => Controllers::Always { seed },
-            (true, Some(identity)) => Controllers::Elected { identity, seed },
+            (true, None) => Controllers::Always { seed, aggregates: rbac.is_some() },
+            (true, Some(identity)) => {
+                Controllers::Elected { identity, seed, aggregates: rbac.is_some() }
+            }
         };
-        ControlPlane { server: server.build(), worker, controllers }
+        ControlPlane { server: server.build(), worker, rbac, controllers }
     }
 }
 
@@ -175,6 +178,7 @@ impl ControlPlaneBuilder {
 pub struct ControlPlane {
     server: ApiServer,
     worker: RegistryWorker,
+    rbac: Option<Arc<Rbac>>,
     controllers: Controllers,
 }
 
@@ -241,6 +245,17 @@ impl ControlPlane {
             let registry_stop = registry_stop.clone();
             async move { worker.run(registry_stop).await }
         });
+        if let Some(rbac) = self.rbac {
+            let (registry, registry_stop) = (server.registry().clone(), registry_stop.clone());
+            parts.spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = registry_stop.cancelled() => Ok(()),
+                    // Cancel safe: an object of the start that is missing is created next time.
+                    ended = rbac.run(&registry) => ended,
+                }
+            });
+        }
         parts.spawn(async move {
             // Stops the registry however this part ends, so that joining it always returns.
             let _registry_stop = registry_stop.drop_guard();

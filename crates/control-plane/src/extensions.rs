@@ -4,7 +4,7 @@
 use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
 use setpoint_apiserver::{ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics};
-use setpoint_registry::{Admission, Authorizer, RegistryBuilder};
+use setpoint_registry::{Admission, Authorizer, Rbac, RegistryBuilder};
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub(crate) struct Extensions {
     authenticators: Vec<Arc<dyn Authenticator>>,
     authorizers: Vec<Arc<dyn Authorizer>>,
+    rbac: Option<Arc<Rbac>>,
     admission: Vec<Arc<dyn Admission>>,
     audit: Vec<Arc<dyn AuditSink>>,
     metrics: Vec<Arc<dyn Metrics>>,
@@ -21,6 +22,11 @@ pub(crate) struct Extensions {
 }
 
 impl Extensions {
+    /// The RBAC authorizer, if there is one.
+    pub(crate) fn rbac(&self) -> Option<Arc<Rbac>> {
+        self.rbac.clone()
+    }
+
     /// Adds the registry's extensions.
     pub(crate) fn registry(&mut self, mut builder: RegistryBuilder) -> RegistryBuilder {
         for authorizer in self.authorizers.drain(..) {
@@ -80,6 +86,24 @@ impl ControlPlaneBuilder {
     pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
         self.extensions.authorizers.push(authorizer);
         self
+    }
+
+    /// Adds RBAC to the authorizers: users may do what roles and bindings allow. The roles of a new
+    /// Kubernetes cluster are created at start, and aggregated ClusterRoles follow their sources if
+    /// the built-in controllers run. A second call has no effect. Default: no RBAC.
+    ///
+    /// ```no_run
+    /// let plane = setpoint_control_plane::ControlPlane::builder().rbac().build();
+    /// # _ = plane;
+    /// ```
+    pub fn rbac(self) -> Self {
+        if self.extensions.rbac.is_some() {
+            return self;
+        }
+        let rbac = Arc::new(Rbac::new());
+        let mut this = self.authorizer(rbac.clone());
+        this.extensions.rbac = Some(rbac);
+        this
     }
 
     /// Adds an admission plugin, called after Kubernetes' own and those added before. Default:

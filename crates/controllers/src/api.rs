@@ -88,6 +88,11 @@ impl Api {
         self.send(Method::PATCH, path, "application/merge-patch+json", Some(body)).await
     }
 
+    /// Server-side apply.
+    pub(crate) async fn apply(&self, path: &str, body: &Value) -> Result<Value, RequestError> {
+        self.send(Method::PATCH, path, "application/apply-patch+yaml", Some(body)).await
+    }
+
     pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<Value, RequestError> {
         self.send(Method::DELETE, path, "application/json", Some(options)).await
     }

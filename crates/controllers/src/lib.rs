@@ -11,16 +11,19 @@
 //! | [`NamespaceController`] | namespaces | deletes the content of a namespace that is being deleted, then removes its finalizer |
 //! | [`GarbageCollector`] | metadata of everything that can be deleted, or a feed of the server in the same process | deletes objects whose owners are gone; foreground and orphan deletion |
 //! | [`ProtectionController`] | metadata of claims, volumes and pods | removes the finalizer of a deleted claim or volume once nothing uses it |
+//! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
 //!
 //! They write as `kube-controller-manager`, the name that tools expect in `managedFields`.
 //! Constructors do nothing; `run` returns a future that the caller owns. The crate knows nothing of
 //! the API server's internals.
 
+pub mod aggregation;
 mod api;
 pub mod gc;
 pub mod namespace;
 pub mod protection;
 
+pub use aggregation::ClusterRoleAggregation;
 pub use api::RequestError;
 pub use gc::GarbageCollector;
 pub use namespace::NamespaceController;

@@ -3,12 +3,13 @@
 //! The API server authorizes every request once, before it is routed to an answer. The registry
 //! authorizes the further actions of a request: an apply or a PUT that creates, a role that grants
 //! rights, a binding that refers to such a role.
-use crate::attributes::{Attributes, MASTERS};
+use crate::attributes::{Attributes, Identity, MASTERS};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use setpoint_object::{ApiError, GroupResource};
+use setpoint_rbac::Rule;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// An authorizer's decision with its reason: a sentence for the audit log, and for the client if
 /// the request is refused. May be empty.
@@ -54,6 +55,35 @@ pub trait Authorizer: Debug + Send + Sync {
         &'a self,
         request: &'a Attributes,
     ) -> BoxFuture<'a, Result<Decision, ApiError>>;
+
+    /// The rules that a user holds in a namespace (empty: in the whole cluster), for
+    /// SelfSubjectRulesReviews and for writers of roles: who holds the rights of a role may give
+    /// it. `None`: it does not decide by rules. Default: `None`.
+    fn rules(&self, _identity: &Identity, _namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
+        None
+    }
+
+    /// The rules of a role; `namespace` is ignored for a ClusterRole. Default: `None`.
+    fn role(&self, _namespace: &str, _is_cluster: bool, _name: &str) -> Option<Arc<[Rule]>> {
+        None
+    }
+}
+
+/// Rules that allow everything.
+static EVERYTHING: LazyLock<Arc<[Rule]>> = LazyLock::new(|| {
+    let all = || vec!["*".to_owned()];
+    let resources = Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() };
+    let paths = Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() };
+    Arc::new([resources, paths])
+});
+
+/// The rules of a user, of all authorizers.
+#[derive(Debug)]
+pub(crate) struct HeldRules {
+    /// In the order of the authorizers.
+    pub(crate) rules: Vec<Arc<[Rule]>>,
+    /// Every authorizer decides by rules.
+    pub(crate) is_complete: bool,
 }
 
 /// Allows everything to authenticated users, and the health endpoints to everybody. The default of
@@ -73,6 +103,13 @@ impl Authorizer for AllowAuthenticated {
             Decision::Allow(String::new())
         };
         async move { Ok(decision) }.boxed()
+    }
+
+    fn rules(&self, identity: &Identity, _namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
+        match identity.is_in("system:unauthenticated") {
+            true => Some(Vec::new()),
+            false => Some(vec![EVERYTHING.clone()]),
+        }
     }
 }
 
@@ -118,6 +155,31 @@ impl Chain {
             Some(error) => Err(error),
             None => Ok(Decision::NoOpinion(reasons)),
         }
+    }
+
+    /// The rules of a user in a namespace; empty for cluster scope.
+    pub(crate) fn rules(&self, identity: &Identity, namespace: &str) -> HeldRules {
+        if identity.is_in(MASTERS) {
+            return HeldRules { rules: vec![EVERYTHING.clone()], is_complete: true };
+        }
+        let mut held = HeldRules { rules: Vec::new(), is_complete: true };
+        for authorizer in &self.authorizers {
+            match authorizer.rules(identity, namespace) {
+                Some(rules) => held.rules.extend(rules),
+                None => held.is_complete = false,
+            }
+        }
+        held
+    }
+
+    /// The rules of a role, from the first authorizer that knows it.
+    pub(crate) fn role(
+        &self,
+        namespace: &str,
+        is_cluster: bool,
+        name: &str,
+    ) -> Option<Arc<[Rule]>> {
+        self.authorizers.iter().find_map(|known| known.role(namespace, is_cluster, name))
     }
 
     /// Refuses the request unless an authorizer allows it, and records the decision for the audit

@@ -84,7 +84,8 @@ impl Catalog {
         let former = |row: &Arc<Resource>| {
             row.kind.former.map(|former| Former {
                 prefix: row.storage_prefix.clone(),
-                api_version: GroupVersion::new(row.storage_group.clone(), former.version).to_string(),
+                api_version: GroupVersion::new(row.storage_group.clone(), former.version)
+                    .to_string(),
                 convert: former.convert,
             })
         };

@@ -130,7 +130,10 @@ impl Store for ForeignStore {
     ) -> BoxFuture<'a, Result<Snapshot<Option<KeyValue>>, StoreError>> {
         async move {
             let Snapshot { revision, value } = self.inner.get(key, at).await?;
-            Ok(Snapshot { revision, value: value.map(|value| read_one(value, &self.formers)).transpose()? })
+            Ok(Snapshot {
+                revision,
+                value: value.map(|value| read_one(value, &self.formers)).transpose()?,
+            })
         }
         .boxed()
     }

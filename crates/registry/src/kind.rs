@@ -208,6 +208,24 @@ pub enum Action {
     Bind,
     /// An Eviction deletes a pod, unless a disruption budget forbids it.
     Evict,
+    /// A review is answered and not stored.
+    Review(Reviewed),
+}
+
+/// The question of a review.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reviewed {
+    /// Who sends the request (SelfSubjectReview).
+    User,
+    /// Whether a user may do something (SubjectAccessReview).
+    Access,
+    /// The same in the review's namespace (LocalSubjectAccessReview).
+    LocalAccess,
+    /// Whether the sender may do something (SelfSubjectAccessReview).
+    OwnAccess,
+    /// The rules of the sender in a namespace (SelfSubjectRulesReview).
+    OwnRules,
 }
 
 /// A kind. Made with [`Kind::plain`] and the fields that differ:

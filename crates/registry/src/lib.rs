@@ -48,6 +48,7 @@ mod fifo_watch;
 mod foreign;
 pub mod kind;
 mod origins;
+mod rbac;
 mod read;
 pub mod registry;
 pub mod request;
@@ -77,6 +78,7 @@ pub use cache::{
 pub use catalog::{Catalog, Resource, SubresourceRow};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use crd::compare_versions;
+pub use rbac::Rbac;
 pub use read::{List, Listed};
 pub use registry::{
     EVENT_TTL, HISTORY_PERIOD, REPLAYED_REVISIONS, Registry, RegistryBuilder, RegistryWorker,

@@ -16,6 +16,7 @@
 //! After a conflict, a patch is applied again to the new state. A PUT with a resourceVersion is
 //! refused instead. A request has at most two trees, the stored one and the new one; both are
 //! dropped at its end. The stored bytes and the answer are the same bytes.
+mod access_review;
 mod apply;
 mod binding;
 mod body;

@@ -18,6 +18,7 @@ mod namespaces;
 mod origins;
 mod plane;
 mod protection;
+mod rbac;
 mod recordings;
 #[allow(dead_code, reason = "tests of the program use more of it")]
 mod replay;

@@ -9,8 +9,10 @@ pub(super) fn convert(definition: &mut Value) {
     let Some(definition) = definition.as_object_mut() else { return };
     definition.insert("apiVersion".into(), "apiextensions.k8s.io/v1".into());
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    let version = spec.remove("version").filter(|name| name.as_str().is_some_and(|n| !n.is_empty()));
-    let has_versions = spec.get("versions").and_then(Value::as_array).is_some_and(|v| !v.is_empty());
+    let version =
+        spec.remove("version").filter(|name| name.as_str().is_some_and(|n| !n.is_empty()));
+    let has_versions =
+        spec.get("versions").and_then(Value::as_array).is_some_and(|v| !v.is_empty());
     if !has_versions && let Some(name) = version {
         spec.insert("versions".into(), json!([{"name": name, "served": true, "storage": true}]));
     }

@@ -1,0 +1,144 @@
+//! Aggregated ClusterRoles: a role with an `aggregationRule` has the rules of all roles that its
+//! selectors match.
+//!
+//! # Theory
+//!
+//! The rules of the matching roles are joined in the order of the roles' names, each rule once, and
+//! applied as field manager `clusterrole-aggregation-controller`, which takes the field from anybody
+//! who edited it. Every aggregated role is compared when any ClusterRole changes: one may be the
+//! source of another. The rules are those of kube-controller-manager's controller of that name.
+
+use crate::api::{Api, RequestError};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube_client::Client;
+use serde_json::{Value, json};
+use setpoint_informer::Event;
+use setpoint_object::label::Selector;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::seed;
+use setpoint_object::time::Clock;
+use setpoint_runtime::{
+    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
+};
+use std::collections::{BTreeMap, HashSet};
+use tokio_util::sync::CancellationToken;
+
+/// The field manager of aggregated rules.
+const MANAGER: &str = "clusterrole-aggregation-controller";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+
+/// Keeps aggregated ClusterRoles. It does nothing until [`ClusterRoleAggregation::run`].
+#[must_use]
+pub struct ClusterRoleAggregation {
+    client: Client,
+    clock: Clock,
+    seed: u64,
+}
+
+impl ClusterRoleAggregation {
+    /// Creates a controller that uses `client`.
+    pub fn new(client: Client, clock: Clock) -> Self {
+        Self { client, clock, seed: seed::from_entropy() }
+    }
+
+    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Runs until `stop`, then lets a running pass finish. Dropping it stops everything at once.
+    ///
+    /// # Errors
+    ///
+    /// If it fails permanently.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
+        let mut manager =
+            Manager::builder(self.client.clone()).clock(self.clock).seed(self.seed).build();
+        let roles = Roles { api: Api::new(self.client, MANAGER) };
+        let controller = Controller::builder(MANAGER)
+            // All roles have one key: a pass compares all of them.
+            .watches(Watch::<ClusterRole>::new(), |_: &Event<ClusterRole>| {
+                vec![Request::cluster("all")]
+            })
+            .sync_timeout(None)
+            .build(roles)?;
+        manager.add(controller)?;
+        Ok(manager.run(stop).await?)
+    }
+}
+
+struct Roles {
+    api: Api,
+}
+
+impl Reconciler for Roles {
+    type Error = BoxError;
+
+    async fn reconcile(&self, _: Request, _: Context) -> Result<Action, BoxError> {
+        // Boxed, so that a worker that waits for work is small.
+        Ok(Box::pin(self.pass()).await?)
+    }
+}
+
+impl Roles {
+    async fn pass(&self) -> Result<Action, RequestError> {
+        let mut roles = BTreeMap::new();
+        self.api
+            .list_pages(ROLES, |role| {
+                roles.insert(role.name().to_owned(), role);
+            })
+            .await?;
+        for (name, role) in &roles {
+            let Some(selectors) = selectors(role) else { continue };
+            let rules = aggregate(name, &selectors, &roles);
+            if role.get("rules").and_then(Value::as_array).map_or(&[][..], Vec::as_slice) == rules {
+                continue;
+            }
+            let applied = json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": name}, "rules": rules,
+            });
+            let path = format!("{ROLES}/{name}?fieldManager={MANAGER}&force=true");
+            match self.api.apply(&path, &applied).await {
+                // Deleted in the meantime: the next event has the others.
+                Err(error) if error.is_not_found() => {}
+                applied => _ = applied?,
+            }
+        }
+        Ok(Action::await_change())
+    }
+}
+
+/// The selectors of an aggregated role; `None` if it is none, or if it is being deleted: an apply
+/// would only create it again.
+fn selectors(role: &Value) -> Option<Vec<Selector>> {
+    let selectors = role.get("aggregationRule")?.get("clusterRoleSelectors")?.as_array()?;
+    if !role.deletion_timestamp().is_empty() {
+        return None;
+    }
+    // A selector that cannot be read matches nothing.
+    let selector = |selector| Selector::from_object(selector).ok().flatten();
+    Some(selectors.iter().filter_map(selector).collect())
+}
+
+/// The rules of the roles that the selectors match, each once.
+fn aggregate(own: &str, selectors: &[Selector], roles: &BTreeMap<String, Value>) -> Vec<Value> {
+    let mut rules: Vec<Value> = Vec::new();
+    let mut known = HashSet::new();
+    for selector in selectors {
+        for (name, role) in roles {
+            let labels = role.meta().and_then(|meta| meta.get("labels"));
+            let is_matched = selector.matches(|key| labels?.get(key)?.as_str());
+            if name == own || !is_matched {
+                continue;
+            }
+            for rule in role.get("rules").and_then(Value::as_array).into_iter().flatten() {
+                if known.insert(rule) {
+                    rules.push(rule.clone());
+                }
+            }
+        }
+    }
+    rules
+}

@@ -1,0 +1,345 @@
+//! RBAC: the authorizer that follows the server's roles and bindings, and the objects that it
+//! creates at start.
+//!
+//! [`Rbac`] holds an index of all roles and bindings ([`setpoint_rbac::Index`]) and follows the
+//! changes of the objects in this process, so a decision reads memory only. Requests that it has to
+//! decide wait until the index is filled, which takes milliseconds after the start.
+//!
+//! At start it creates the roles and bindings of a Kubernetes API server (`bootstrap.json`). It adds
+//! rules and subjects that an existing one lacks, and never removes any. Objects with the annotation
+//! `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as they are.
+use crate::attributes::{Attributes, Identity, Target};
+use crate::authorize::{Authorizer, Decision};
+use crate::cache::{ObjectChange, StoredObject};
+use crate::catalog::Resource;
+use crate::request::{Body, Format, WriteOptions};
+use crate::shared::Registry;
+use crate::stored::tree;
+use crate::subresource::Subresource;
+use crate::verb::Verb;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use parking_lot::RwLock;
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, Reason, encode};
+use setpoint_rbac::{Index, Request, Rule, Subject, rules_of};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// The group of roles and bindings.
+const GROUP: &str = "rbac.authorization.k8s.io";
+const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+/// The roles and bindings of a new cluster, by resource.
+const BOOTSTRAP: &str = include_str!("rbac/bootstrap.json");
+/// How many objects are created at the same time.
+const AT_ONCE: usize = 32;
+/// How often an object that others write at the same time is tried.
+const ATTEMPTS_MAX: usize = 8;
+
+/// The RBAC authorizer. Add it with
+/// [`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer) and run [`Rbac::run`] beside
+/// the registry.
+#[derive(Debug)]
+pub struct Rbac {
+    /// `None` until every role and binding is known.
+    index: RwLock<Option<Index>>,
+    is_filled: watch::Sender<bool>,
+}
+
+impl Default for Rbac {
+    fn default() -> Self {
+        Self { index: RwLock::default(), is_filled: watch::Sender::new(false) }
+    }
+}
+
+impl Authorizer for Rbac {
+    fn authorize<'a>(
+        &'a self,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        async move {
+            if !*self.is_filled.borrow() {
+                // An error is impossible: the sender is in `self`.
+                _ = self.is_filled.subscribe().wait_for(|is_filled| *is_filled).await;
+            }
+            self.decide(request)
+        }
+        .boxed()
+    }
+
+    fn rules(&self, identity: &Identity, namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
+        let index = self.index.read();
+        Some(index.as_ref()?.rules(&subject(identity), namespace))
+    }
+
+    fn role(&self, namespace: &str, is_cluster: bool, name: &str) -> Option<Arc<[Rule]>> {
+        self.index.read().as_ref()?.role(namespace, is_cluster, name)
+    }
+}
+
+fn subject(identity: &Identity) -> Subject<'_, Arc<str>> {
+    Subject { user: &identity.user, groups: &identity.groups }
+}
+
+impl Rbac {
+    /// An authorizer without any roles.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn decide(&self, request: &Attributes) -> Result<Decision, ApiError> {
+        let index = self.index.read();
+        let index = index
+            .as_ref()
+            .ok_or_else(|| ApiError::internal("roles and bindings have not been read yet"))?;
+        let question = Request {
+            verb: request.verb.as_str(),
+            group: request.group(),
+            resource: request.resource(),
+            subresource: request.subresource().map_or("", Subresource::as_str),
+            name: request.name(),
+            path: request.path(),
+        };
+        let verdict = index.decide(&subject(&request.identity), request.namespace(), &question);
+        Ok(match verdict.allowed {
+            Some(reason) => Decision::Allow(reason),
+            None => Decision::NoOpinion(verdict.refusal()),
+        })
+    }
+
+    /// Creates missing roles and bindings, then follows all of them until the registry stops.
+    ///
+    /// # Errors
+    ///
+    /// A role or binding cannot be created. Dropping the future leaves the index as it is.
+    pub async fn run(&self, registry: &Registry) -> Result<(), ApiError> {
+        registry.wait_ready().await;
+        let rows = Rows::of(registry);
+        ensure(registry).await?;
+        let mut changes = registry.object_changes();
+        let mut filling = None;
+        while let Some(change) = changes.next().await {
+            match change {
+                ObjectChange::Resync => filling = Some(Index::default()),
+                ObjectChange::Synced(_) => {
+                    if let Some(filled) = filling.take() {
+                        *self.index.write() = Some(filled);
+                        self.is_filled.send_replace(true);
+                    }
+                }
+                ObjectChange::Put(object) => {
+                    if let Some(row) = rows.of_object(&object)
+                        && let Ok(object) = tree(&object.value)
+                    {
+                        self.change(&mut filling, |index| row.put(index, &object));
+                    }
+                }
+                ObjectChange::Deleted(object) => {
+                    if let Some(row) = rows.of_object(&object)
+                        && let Ok(skim) = object.skim()
+                    {
+                        let (namespace, name) = (&*skim.namespace, &*skim.name);
+                        self.change(&mut filling, |index| row.delete(index, namespace, name));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the index that is being filled, or else the one that decides.
+    fn change(&self, filling: &mut Option<Index>, change: impl FnOnce(&mut Index)) {
+        match filling {
+            Some(index) => change(index),
+            None => {
+                if let Some(index) = self.index.write().as_mut() {
+                    change(index);
+                }
+            }
+        }
+    }
+}
+
+/// The prefixes of the four resources.
+struct Rows([(Arc<str>, Row); 4]);
+
+/// Whether the objects of a resource are roles or bindings.
+#[derive(Debug, Clone, Copy)]
+enum Row {
+    Role,
+    Binding,
+}
+
+impl Rows {
+    fn of(registry: &Registry) -> Self {
+        let catalog = registry.catalog();
+        let row = |resource: &str, row| {
+            let served = catalog.get(GROUP, "v1", resource);
+            (served.map_or_else(|| "".into(), |served| served.storage_prefix.clone()), row)
+        };
+        Self([
+            row("clusterroles", Row::Role),
+            row("clusterrolebindings", Row::Binding),
+            row("roles", Row::Role),
+            row("rolebindings", Row::Binding),
+        ])
+    }
+
+    fn of_object(&self, object: &StoredObject) -> Option<Row> {
+        let prefix = object.prefix();
+        self.0.iter().find(|(own, _)| **own == *prefix).map(|(_, row)| *row)
+    }
+}
+
+impl Row {
+    fn put(self, index: &mut Index, object: &Value) {
+        let (namespace, name) = (object.namespace(), object.name());
+        match self {
+            Self::Role => index.put_role(namespace, name, object),
+            Self::Binding => index.put_binding(namespace, name, object),
+        }
+    }
+
+    fn delete(self, index: &mut Index, namespace: &str, name: &str) {
+        match self {
+            Self::Role => index.delete_role(namespace, name),
+            Self::Binding => index.delete_binding(namespace, name),
+        }
+    }
+}
+
+/// Creates and completes the roles and bindings of a new cluster.
+async fn ensure(registry: &Registry) -> Result<(), ApiError> {
+    let objects: BTreeMap<String, Vec<Value>> = serde_json::from_str(BOOTSTRAP)
+        .map_err(|error| ApiError::internal(format!("read the bootstrap roles: {error}")))?;
+    for resource in ["clusterroles", "roles", "clusterrolebindings", "rolebindings"] {
+        let catalog = registry.catalog();
+        let row = catalog.get(GROUP, "v1", resource).ok_or_else(ApiError::no_route)?;
+        // Together, so that a durable store syncs many at once.
+        let mut ensured: Vec<BoxFuture<'_, Result<(), ApiError>>> = Vec::new();
+        for wanted in objects.get(resource).into_iter().flatten() {
+            ensured.push(ensure_one(registry, row, wanted).boxed());
+        }
+        stream::iter(ensured).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    }
+    Ok(())
+}
+
+async fn ensure_one(
+    registry: &Registry,
+    row: &Arc<Resource>,
+    wanted: &Value,
+) -> Result<(), ApiError> {
+    let (namespace, name) = (wanted.namespace(), wanted.name());
+    let body = |object: &Value| Body { bytes: encode::to_bytes(object), format: Format::Json };
+    let options = WriteOptions::default();
+    for attempt in 1.. {
+        let found = registry.inner.live(&row.key(namespace, name)).await?;
+        let written = match found {
+            None => {
+                let collection = Target::new(row.clone(), namespace, "");
+                let request = Attributes::loopback(Verb::Create, collection);
+                registry.create(&request, body(wanted), &options).await
+            }
+            Some(found) => {
+                let mut object = tree(&found.value)?;
+                if !complete(&mut object, wanted) {
+                    return Ok(());
+                }
+                object.set_meta("resourceVersion", found.modified.to_string().into());
+                let request =
+                    Attributes::loopback(Verb::Update, Target::new(row.clone(), namespace, name));
+                registry.update(&request, body(&object), &options).await
+            }
+        };
+        match written {
+            // Another server of the same store was faster: look again.
+            Err(error)
+                if matches!(error.reason(), Reason::AlreadyExists | Reason::Conflict)
+                    && attempt < ATTEMPTS_MAX => {}
+            written => return written.map(|_| ()),
+        }
+    }
+    Ok(())
+}
+
+/// Adds missing rules and subjects; whether there were any.
+fn complete(object: &mut Value, wanted: &Value) -> bool {
+    let auto_update = object.pointer("/metadata/annotations");
+    if auto_update.and_then(|all| all.get(AUTO_UPDATE)).is_some_and(|value| value == "false") {
+        return false;
+    }
+    let mut is_changed = false;
+    // The rules of an aggregated role are the controller's.
+    if wanted.get("aggregationRule").is_none() {
+        let (held, new) = (rules_of(object), rules_of(wanted));
+        let held: Vec<&Rule> = held.iter().collect();
+        let lacking = new.iter().zip(wanted["rules"].as_array().into_iter().flatten());
+        let lacking = lacking.filter(|(rule, _)| setpoint_rbac::missing([*rule], &held).is_some());
+        let lacking: Vec<Value> = lacking.map(|(_, rule)| rule.clone()).collect();
+        is_changed |= append(object, "rules", lacking);
+    }
+    let subjects = object.get("subjects").and_then(Value::as_array).cloned().unwrap_or_default();
+    let is_bound = |wanted: &&Value| {
+        let same = |member: &str, other: &Value| other.get(member) == wanted.get(member);
+        !subjects.iter().any(|own| ["kind", "name", "namespace"].iter().all(|m| same(m, own)))
+    };
+    let wanted = wanted.get("subjects").and_then(Value::as_array);
+    let lacking: Vec<Value> = wanted.into_iter().flatten().filter(is_bound).cloned().collect();
+    is_changed | append(object, "subjects", lacking)
+}
+
+fn append(object: &mut Value, member: &str, more: Vec<Value>) -> bool {
+    if more.is_empty() {
+        return false;
+    }
+    match object.get_mut(member).and_then(Value::as_array_mut) {
+        Some(list) => list.extend(more),
+        None => object[member] = more.into(),
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_role_is_completed_and_extra_rights_stay() {
+        let pods = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+        let nodes = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]});
+        let all = json!({"verbs": ["*"], "apiGroups": ["x"], "resources": ["*"]});
+        let mut role = json!({"rules": [pods, all]});
+        let wanted = json!({"rules": [pods, nodes]});
+        assert!(complete(&mut role, &wanted));
+        assert_eq!(role, json!({"rules": [pods, all, nodes]}));
+        assert!(!complete(&mut role, &wanted));
+        let mut own = json!({"metadata": {"annotations": {AUTO_UPDATE: "false"}}});
+        assert!(!complete(&mut own, &wanted));
+    }
+
+    #[test]
+    fn a_binding_gets_the_subjects_that_it_lacks() {
+        let user = |name: &str| json!({"kind": "User", "name": name, "apiGroup": GROUP});
+        let mut binding = json!({"subjects": [user("a")]});
+        assert!(complete(&mut binding, &json!({"subjects": [user("a"), user("b")]})));
+        assert_eq!(binding["subjects"], json!([user("a"), user("b")]));
+    }
+
+    #[test]
+    fn the_bootstrap_roles_can_be_read() {
+        let objects: BTreeMap<String, Vec<Value>> = serde_json::from_str(BOOTSTRAP).unwrap();
+        let number = |resource: &str| objects[resource].len();
+        assert_eq!(
+            ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(number),
+            [69, 50, 7, 7]
+        );
+        for role in objects["clusterroles"].iter().chain(&objects["roles"]) {
+            let rules = role.get("rules").and_then(Value::as_array).map_or(0, Vec::len);
+            assert_eq!(rules_of(role).len(), rules, "{}", role.name());
+        }
+    }
+}

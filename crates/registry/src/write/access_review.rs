@@ -1,0 +1,197 @@
+//! Reviews: questions to the authorizers and about the user, which are answered and not stored.
+use super::Write;
+use crate::attributes::{Attributes, Identity, Requested, ResourcePath};
+use crate::authorize::Decision;
+use crate::kind::Reviewed;
+use crate::request::{Body, Object, Written};
+use crate::subresource::Subresource;
+use crate::verb::Verb;
+use serde_json::{Map, Value, json};
+use setpoint_object::field::{self, Path};
+use setpoint_object::{ApiError, encode};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Write<'_> {
+    /// POST of a review.
+    pub(super) async fn answer_review(
+        &self,
+        reviewed: Reviewed,
+        body: &Body,
+    ) -> Result<Written, ApiError> {
+        let mut review = self.decode(body)?;
+        let status = match reviewed {
+            Reviewed::User => {
+                review["metadata"] = json!({"creationTimestamp": self.now.rfc3339()});
+                json!({"userInfo": user_info(&self.attributes.identity)})
+            }
+            Reviewed::OwnRules => self.rules_status(&mut review)?,
+            Reviewed::Access | Reviewed::LocalAccess | Reviewed::OwnAccess => {
+                self.check_access_review(reviewed, &review)?;
+                self.access_status(reviewed, &review["spec"]).await
+            }
+        };
+        review["status"] = status;
+        Ok(Written { object: Object { bytes: encode::to_bytes(&review) }, created: true })
+    }
+
+    fn check_access_review(&self, reviewed: Reviewed, review: &Value) -> Result<(), ApiError> {
+        let mut errors = field::Errors::default();
+        let spec = Path::root().child("spec");
+        let (resource, path) =
+            (&review["spec"]["resourceAttributes"], &review["spec"]["nonResourceAttributes"]);
+        match (resource.is_object(), path.is_object()) {
+            (true, true) => errors.push(field::Error::invalid(
+                spec.child("nonResourceAttributes"),
+                path,
+                "cannot be specified in combination with resourceAttributes",
+            )),
+            (false, false) => errors.push(field::Error::invalid(
+                spec.child("resourceAttributes"),
+                &Value::Null,
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            )),
+            _ => {}
+        }
+        if reviewed == Reviewed::LocalAccess {
+            let namespace = &resource["namespace"];
+            if resource.is_object()
+                && namespace.as_str().unwrap_or_default() != self.target.namespace
+            {
+                errors.push(field::Error::invalid(
+                    spec.child("resourceAttributes").child("namespace"),
+                    namespace,
+                    "must match metadata.namespace",
+                ));
+            }
+            if path.is_object() {
+                errors.push(field::Error::invalid(
+                    spec.child("nonResourceAttributes"),
+                    path,
+                    "disallowed on this kind of request",
+                ));
+            }
+        }
+        let own = &review["spec"];
+        let has_group = own["groups"].as_array().is_some_and(|groups| !groups.is_empty());
+        if reviewed != Reviewed::OwnAccess && text(own, "user").is_empty() && !has_group {
+            errors.push(field::Error::invalid(
+                spec.child("user"),
+                &Value::from(""),
+                "at least one of user or group must be specified",
+            ));
+        }
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(ApiError::invalid(&self.resource.group_kind(), "", &errors)),
+        }
+    }
+
+    async fn access_status(&self, reviewed: Reviewed, spec: &Value) -> Value {
+        let identity = match reviewed {
+            Reviewed::OwnAccess => self.attributes.identity.clone(),
+            _ => reviewed_identity(spec),
+        };
+        let (verb, requested) = match &spec["resourceAttributes"] {
+            Value::Object(_) => {
+                let resource = &spec["resourceAttributes"];
+                let of = |member| text(resource, member).to_owned();
+                let subresource = text(resource, "subresource");
+                let path = ResourcePath {
+                    group: of("group"),
+                    version: of("version"),
+                    resource: of("resource"),
+                    namespace: of("namespace"),
+                    name: of("name"),
+                    subresource: (!subresource.is_empty()).then(|| Subresource::from(subresource)),
+                };
+                (text(resource, "verb"), Requested::Unrouted(path))
+            }
+            _ => {
+                let path = &spec["nonResourceAttributes"];
+                (text(path, "verb"), Requested::Path(text(path, "path").to_owned()))
+            }
+        };
+        let request = Attributes::new(identity, Verb::from(verb), requested);
+        let mut status = Map::new();
+        let mut say = |member: &str, value: Value| status.insert(member.to_owned(), value);
+        let (is_allowed, reason) = match self.inner.authorization.decide(&request).await {
+            Ok(Decision::Allow(reason)) => (true, reason),
+            Ok(Decision::NoOpinion(reason)) => (false, reason),
+            Ok(Decision::Deny(reason)) => {
+                say("denied", true.into());
+                (false, reason)
+            }
+            Err(error) => {
+                say("evaluationError", error.0.message.clone().into());
+                (false, String::new())
+            }
+        };
+        say("allowed", is_allowed.into());
+        if !reason.is_empty() {
+            say("reason", reason.into());
+        }
+        Value::Object(status)
+    }
+
+    fn rules_status(&self, review: &mut Value) -> Result<Value, ApiError> {
+        let namespace = text(&review["spec"], "namespace").to_owned();
+        if namespace.is_empty() {
+            return Err(ApiError::bad_request("no namespace on request"));
+        }
+        review["spec"] = json!({});
+        let held = self.inner.authorization.rules(&self.attributes.identity, &namespace);
+        let (mut of_resources, mut of_paths) = (Vec::new(), Vec::new());
+        for rule in held.rules.iter().flat_map(|rules| rules.iter()) {
+            let shown = json!(rule);
+            match rule.non_resource_urls.is_empty() {
+                true => of_resources.push(shown),
+                false => of_paths.push(shown),
+            }
+        }
+        let mut status = json!({
+            "resourceRules": of_resources,
+            "nonResourceRules": of_paths,
+            "incomplete": !held.is_complete,
+        });
+        if !held.is_complete {
+            status["evaluationError"] = "an authorizer does not list its rules".into();
+        }
+        Ok(status)
+    }
+}
+
+fn text<'v>(value: &'v Value, member: &str) -> &'v str {
+    value.get(member).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// The user that a SubjectAccessReview asks about.
+fn reviewed_identity(spec: &Value) -> Identity {
+    let extra = spec["extra"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, values)| (key.to_lowercase(), texts(values).map(str::to_owned).collect()));
+    let extra: BTreeMap<String, Vec<String>> = extra.collect();
+    Identity {
+        uid: text(spec, "uid").into(),
+        extra: Arc::new(extra),
+        ..Identity::new(text(spec, "user"), texts(&spec["groups"]))
+    }
+}
+
+fn user_info(identity: &Identity) -> Value {
+    let groups: Vec<&str> = identity.groups.iter().map(|group| &**group).collect();
+    let mut info = json!({"username": &*identity.user, "groups": groups});
+    if !identity.uid.is_empty() {
+        info["uid"] = json!(&*identity.uid);
+    }
+    if !identity.extra.is_empty() {
+        info["extra"] = json!(&*identity.extra);
+    }
+    info
+}

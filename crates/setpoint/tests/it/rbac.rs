@@ -1,0 +1,246 @@
+//! RBAC over HTTP requests: what roles and bindings allow, reviews, rights that may be given on,
+//! aggregated roles.
+
+use crate::plane::with_person_of;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use setpoint::ControlPlane;
+use setpoint::apiserver::ApiServer;
+use setpoint::registry::Identity;
+use std::time::Duration;
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// Sends one request as a user.
+async fn send(
+    server: &ApiServer,
+    identity: Identity,
+    method: Method,
+    path: &str,
+    body: Value,
+) -> (StatusCode, Value) {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let mut request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .body(http_body_util::Full::new(bytes::Bytes::from(body)))
+        .unwrap();
+    request.extensions_mut().insert(identity);
+    let response = server.serve(request).await;
+    let status = response.status();
+    let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+fn bob() -> Identity {
+    Identity::new("bob", ["devs", "system:authenticated"])
+}
+
+async fn admin(server: &ApiServer, path: &str, body: Value) {
+    let (status, answer) = send(server, Identity::admin(), Method::POST, path, body).await;
+    assert_eq!(status, 201, "{answer}");
+}
+
+fn role(kind: &str, name: &str, rules: Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+        "metadata": {"name": name}, "rules": rules,
+    })
+}
+
+fn binding(kind: &str, name: &str, role: &str, role_name: &str, subjects: Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": role_name},
+        "subjects": subjects,
+    })
+}
+
+fn devs() -> Value {
+    json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"}])
+}
+
+/// Waits, in virtual time, until the authorizer and the controllers have followed a change.
+async fn settled() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+async fn with_rbac(test: impl AsyncFnOnce(ApiServer)) {
+    let plane = ControlPlane::builder().simulated(0).rbac().build();
+    let server = plane.server().clone();
+    with_person_of(plane, async |_| test(server).await).await;
+}
+
+async fn can(server: &ApiServer, verb: &str, resource: &str, namespace: &str) -> Value {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {
+            "verb": verb, "resource": resource, "namespace": namespace,
+        }},
+    });
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let (status, answer) = send(server, bob(), Method::POST, path, review).await;
+    assert_eq!(status, 201, "{answer}");
+    answer["status"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_allowed_without_a_binding_and_a_binding_allows_at_once() {
+    with_rbac(async |server| {
+        let pods = "/api/v1/namespaces/default/pods";
+        let (status, answer) = send(&server, bob(), Method::GET, pods, Value::Null).await;
+        assert_eq!(
+            (status.as_u16(), answer["message"].as_str().unwrap()),
+            (
+                403,
+                r#"pods is forbidden: User "bob" cannot list resource "pods" in API group "" in the namespace "default""#
+            )
+        );
+        // Discovery is allowed by the roles of every cluster.
+        assert_eq!(send(&server, bob(), Method::GET, "/api", Value::Null).await.0, 200);
+        let (status, _) = send(&server, Identity::anonymous(), Method::GET, "/api", Value::Null).await;
+        assert_eq!(status, 403);
+
+        let rules = json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}]);
+        let scope = format!("{RBAC}/namespaces/default");
+        admin(&server, &format!("{scope}/roles"), role("Role", "reader", rules)).await;
+        let bound = binding("RoleBinding", "readers", "Role", "reader", devs());
+        admin(&server, &format!("{scope}/rolebindings"), bound).await;
+        settled().await;
+        assert_eq!(send(&server, bob(), Method::GET, pods, Value::Null).await.0, 200);
+        let allowed = json!({
+            "allowed": true,
+            "reason": r#"RBAC: allowed by RoleBinding "readers/default" of Role "reader" to Group "devs""#,
+        });
+        assert_eq!(can(&server, "list", "pods", "default").await, allowed);
+        assert_eq!(can(&server, "list", "pods", "kube-system").await, json!({"allowed": false}));
+        assert_eq!(can(&server, "delete", "pods", "default").await, json!({"allowed": false}));
+
+        let path = format!("{scope}/rolebindings/readers");
+        send(&server, Identity::admin(), Method::DELETE, &path, Value::Null).await;
+        settled().await;
+        assert_eq!(send(&server, bob(), Method::GET, pods, Value::Null).await.0, 403);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_held_rights_can_be_given() {
+    with_rbac(async |server| {
+        let scope = format!("{RBAC}/namespaces/default");
+        let may = json!([
+            {"verbs": ["create", "update"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"]},
+            {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]},
+        ]);
+        admin(&server, &format!("{scope}/roles"), role("Role", "lead", may)).await;
+        let bound = binding("RoleBinding", "leads", "Role", "lead", devs());
+        admin(&server, &format!("{scope}/rolebindings"), bound).await;
+        settled().await;
+        let roles = format!("{scope}/roles");
+        let held = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+        let (status, answer) =
+            send(&server, bob(), Method::POST, &roles, role("Role", "held", held)).await;
+        assert_eq!(status, 201, "{answer}");
+        let more = json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["secrets"]}]);
+        let (status, answer) =
+            send(&server, bob(), Method::POST, &roles, role("Role", "more", more)).await;
+        assert_eq!(
+            (status.as_u16(), answer["message"].as_str().unwrap()),
+            (
+                403,
+                "roles.rbac.authorization.k8s.io \"more\" is forbidden: user \"bob\" (groups=[\"devs\" \"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}"
+            )
+        );
+        let bindings = format!("{scope}/rolebindings");
+        let own = binding("RoleBinding", "own", "Role", "lead", devs());
+        assert_eq!(send(&server, bob(), Method::POST, &bindings, own).await.0, 201);
+        let cluster = binding("RoleBinding", "all", "ClusterRole", "cluster-admin", devs());
+        let (status, answer) = send(&server, bob(), Method::POST, &bindings, cluster).await;
+        assert_eq!(status, 403, "{answer}");
+        assert!(answer["message"].as_str().unwrap().contains("attempting to grant"), "{answer}");
+        let gone = binding("RoleBinding", "gone", "Role", "nope", devs());
+        let (status, answer) = send(&server, bob(), Method::POST, &bindings, gone).await;
+        assert_eq!(
+            (status.as_u16(), answer["message"].as_str().unwrap()),
+            (404, r#"rolebindings.rbac.authorization.k8s.io "nope" not found"#)
+        );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reviews_are_answered() {
+    with_rbac(async |server| {
+        let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let (status, answer) = send(&server, bob(), Method::POST, path, who).await;
+        assert_eq!(status, 201, "{answer}");
+        assert_eq!(
+            answer["status"]["userInfo"],
+            json!({"username": "bob", "groups": ["devs", "system:authenticated"]})
+        );
+
+        let rules = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": "default"},
+        });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+        let (status, answer) = send(&server, bob(), Method::POST, path, rules).await;
+        assert_eq!((status.as_u16(), &answer["status"]["incomplete"]), (201, &json!(false)));
+        let urls = answer["status"]["nonResourceRules"].to_string();
+        assert!(urls.contains("/openapi/*"), "{answer}");
+
+        let ask = |spec: Value| json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec,
+        });
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let masters = ask(json!({
+            "user": "x", "groups": ["system:masters"],
+            "resourceAttributes": {"verb": "delete", "resource": "nodes"},
+        }));
+        let (_, answer) = send(&server, Identity::admin(), Method::POST, path, masters).await;
+        assert_eq!(answer["status"], json!({"allowed": true}));
+        let (status, answer) =
+            send(&server, Identity::admin(), Method::POST, path, ask(json!({"user": "x"}))).await;
+        assert_eq!(status, 422);
+        let message = answer["message"].as_str().unwrap();
+        assert!(
+            message.ends_with(
+                "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            ),
+            "{message}"
+        );
+        // Only with the right to ask about others.
+        let (status, _) = send(&server, bob(), Method::POST, path, ask(json!({}))).await;
+        assert_eq!(status, 403);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn aggregated_roles_follow_their_sources() {
+    with_rbac(async |server| {
+        let mut extra = role(
+            "ClusterRole",
+            "widgets",
+            json!([{"verbs": ["get"], "apiGroups": ["example.dev"], "resources": ["widgets"]}]),
+        );
+        extra["metadata"]["labels"] =
+            json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
+        admin(&server, &format!("{RBAC}/clusterroles"), extra).await;
+        let bound = binding("ClusterRoleBinding", "viewers", "ClusterRole", "admin", devs());
+        admin(&server, &format!("{RBAC}/clusterrolebindings"), bound).await;
+        settled().await;
+        let widgets = "/apis/example.dev/v1/namespaces/default/widgets";
+        let (status, answer) =
+            send(&server, bob(), Method::GET, &format!("{widgets}/a"), Value::Null).await;
+        // Allowed, and not there: `view` is in `edit`, and `edit` in `admin`.
+        assert_eq!(status, 404, "{answer}");
+        assert_eq!(can(&server, "create", "deployments", "default").await["allowed"], false);
+        let secrets = "/api/v1/namespaces/default/secrets";
+        assert_eq!(send(&server, bob(), Method::GET, secrets, Value::Null).await.0, 200);
+        assert_eq!(send(&server, bob(), Method::GET, "/api/v1/nodes", Value::Null).await.0, 403);
+    })
+    .await;
+}
