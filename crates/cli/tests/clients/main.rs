@@ -15,6 +15,7 @@ mod failures;
 mod informer;
 mod kube_rs;
 mod kubectl;
+mod kubectl_auth;
 mod kubectl_crd;
 mod kubectl_kinds;
 mod kubectl_objects;

@@ -1,0 +1,47 @@
+//! kubectl of today on a server with RBAC: who am I, what may I do, and give somebody a role.
+
+use crate::server::Server;
+use std::ffi::OsString;
+
+/// A server with RBAC and a token for jane, who is in the group `devs`.
+fn server_with_jane(folder: &tempfile::TempDir) -> Server {
+    let tokens = folder.path().join("tokens.csv");
+    std::fs::write(&tokens, "jane-s-token,jane,7,\"devs\"\n").unwrap();
+    let options = ["--authorization-mode=RBAC", "--token-auth-file"].map(OsString::from);
+    let mut options: Vec<&std::ffi::OsStr> = options.iter().map(OsString::as_os_str).collect();
+    options.push(tokens.as_os_str());
+    let server = Server::start_with(&options);
+    server.kubectl().ok("config set-credentials jane --token=jane-s-token");
+    server
+}
+
+#[test]
+fn a_user_may_do_what_roles_allow() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server_with_jane(&folder);
+    let kubectl = server.kubectl();
+    let who = kubectl.ok("--user=jane auth whoami");
+    assert!(who.contains("jane") && who.contains("system:authenticated"), "{who}");
+    assert!(kubectl.says("auth can-i '*' '*'").contains("yes"));
+    assert!(kubectl.fails("--user=jane auth can-i list pods").is_empty());
+    let refused = kubectl.fails("--user=jane get pods");
+    assert!(
+        refused.contains(
+            r#"User "jane" cannot list resource "pods" in API group "" in the namespace "default""#
+        ),
+        "{refused}"
+    );
+
+    kubectl.ok("create rolebinding devs --clusterrole=edit --group=devs");
+    kubectl.eventually("--user=jane get pods", |said| said.contains("No resources found"));
+    assert!(kubectl.ok("--user=jane auth can-i create deployments").contains("yes"));
+    assert!(kubectl.ok("--user=jane auth can-i --list").contains("configmaps"));
+    assert!(kubectl.fails("--user=jane -n kube-system get pods").contains("forbidden"));
+    assert_eq!(
+        kubectl.ok("--user=jane create configmap own --from-literal=a=1"),
+        "configmap/own created\n"
+    );
+    // `edit` cannot give roles.
+    let given = kubectl.fails("--user=jane create rolebinding more --clusterrole=admin --user=x");
+    assert!(given.contains("forbidden"), "{given}");
+}
