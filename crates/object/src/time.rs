@@ -24,18 +24,13 @@ impl Timestamp {
     fn print(&self, precision: u8) -> String {
         let seconds = i64::try_from(self.0.as_secs()).unwrap_or(i64::MAX);
         let nanos = i32::try_from(self.0.subsec_nanos()).unwrap_or(0);
-        let moment = jiff::Timestamp::new(seconds, nanos).unwrap_or(jiff::Timestamp::MAX);
-        jiff::fmt::temporal::DateTimePrinter::new()
-            .precision(Some(precision))
-            .timestamp_to_string(&moment)
+        print(jiff::Timestamp::new(seconds, nanos).unwrap_or(jiff::Timestamp::MAX), precision)
     }
     /// Parses RFC 3339 with any offset and fraction. `None` for any other text and for times
     /// before 1970.
     pub fn parse(text: &str) -> Option<Self> {
-        let moment: jiff::Timestamp = text.parse().ok().filter(|_| has_shape(text.as_bytes()))?;
-        let nanos = u128::try_from(moment.as_nanosecond()).ok()?;
-        let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
-        Some(Self(Duration::new(seconds, u32::try_from(nanos % 1_000_000_000).ok()?)))
+        let Moment { seconds, nanos } = Moment::parse(text)?;
+        Some(Self(Duration::new(u64::try_from(seconds).ok()?, nanos)))
     }
     /// The duration from `earlier` to this time; zero if `earlier` is later.
     pub fn since(&self, earlier: Self) -> Duration {
@@ -48,6 +43,43 @@ impl std::ops::Add<Duration> for Timestamp {
         Self(self.0.saturating_add(duration))
     }
 }
+fn print(moment: jiff::Timestamp, precision: u8) -> String {
+    jiff::fmt::temporal::DateTimePrinter::new()
+        .precision(Some(precision))
+        .timestamp_to_string(&moment)
+}
+
+/// A time in an object, which may be before 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment {
+    /// Seconds since the Unix epoch; negative before it.
+    pub seconds: i64,
+    /// Nanoseconds after those seconds.
+    pub nanos: u32,
+}
+impl Moment {
+    /// The first second of the year 1. In the API it stands for no time, as Go's zero time.
+    pub const ZERO: Self = Self { seconds: -62_135_596_800, nanos: 0 };
+
+    /// Parses RFC 3339 with any offset and fraction.
+    pub fn parse(text: &str) -> Option<Self> {
+        let moment: jiff::Timestamp = text.parse().ok().filter(|_| has_shape(text.as_bytes()))?;
+        let (nanos, second) = (moment.as_nanosecond(), 1_000_000_000);
+        Some(Self {
+            seconds: i64::try_from(nanos.div_euclid(second)).ok()?,
+            nanos: u32::try_from(nanos.rem_euclid(second)).ok()?,
+        })
+    }
+    /// RFC 3339 with seconds and `Z`, or with six fractional digits (`MicroTime`). Smaller
+    /// fractions are cut. `None` before the year 0 and after the year 9999.
+    pub fn rfc3339(&self, is_micro: bool) -> Option<String> {
+        let (nanos, precision) =
+            if is_micro { (self.nanos - self.nanos % 1000, 6) } else { (0, 0) };
+        let moment = jiff::Timestamp::new(self.seconds, i32::try_from(nanos).ok()?).ok()?;
+        Some(print(moment, precision)).filter(|text| !text.starts_with('-'))
+    }
+}
+
 /// Whether the text has the separators of RFC 3339: the underlying parser also accepts other forms
 /// of ISO 8601.
 fn has_shape(text: &[u8]) -> bool {
@@ -100,6 +132,23 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_may_be_before_1970() {
+        for (text, seconds, nanos) in [
+            ("1969-12-31T23:59:59.500000Z", -1, 500_000_000),
+            ("1970-01-01T00:00:00.000001Z", 0, 1000),
+            ("0001-01-01T00:00:00.000000Z", Moment::ZERO.seconds, 0),
+        ] {
+            let moment = Moment::parse(text).unwrap();
+            assert_eq!(moment, Moment { seconds, nanos });
+            assert_eq!(moment.rfc3339(true).as_deref(), Some(text));
+        }
+        let moment = Moment { seconds: -1, nanos: 999_999_999 };
+        assert_eq!(moment.rfc3339(false).as_deref(), Some("1969-12-31T23:59:59Z"));
+        assert_eq!(Moment { seconds: i64::MIN, nanos: 0 }.rfc3339(false), None);
+        assert_eq!(Timestamp::parse("1969-12-31T23:59:59Z"), None);
+    }
 
     #[test]
     fn timestamps_are_formatted_as_in_the_api() {

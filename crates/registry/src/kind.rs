@@ -18,13 +18,15 @@
 //! Functions get the object in the stored version, except `default` and `cells`, which get the
 //! version of the request. They are pure: they have no clock, no store and no other object.
 //!
-//! Shared code is below the kind modules: `check` (members and their usual errors), `template` and
+//! Shared code is below the kind modules: `at` (a place in an object, and the usual rules of one),
+//! `check` (members), `format` and `resources` (texts, quantities), `template` and
 //! `pod_default` (pod templates), `workload` (controllers of pods), `fill` (defaults). A kind
 //! module never imports another one, except for the same object under another name.
 mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
 mod apps;
+mod at;
 mod authentication;
 mod authorization;
 mod autoscaling;
@@ -38,6 +40,7 @@ mod data;
 mod discovery;
 mod fill;
 mod flowcontrol;
+mod format;
 mod load_balancer;
 mod networking;
 mod node;
@@ -45,6 +48,7 @@ mod pod_default;
 pub(crate) mod policy;
 mod rbac;
 mod resource;
+mod resources;
 mod rows;
 mod scheduling;
 mod storage;
@@ -58,6 +62,7 @@ pub use crate::table::cell;
 pub use check::*;
 pub use compiled::CompiledKind;
 pub use fill::Fill;
+pub(crate) use format::canonical_ip;
 pub(crate) use rows::of;
 
 pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
@@ -80,6 +85,8 @@ pub enum NameRule {
     ShortSubdomain(usize),
     /// Any valid path segment.
     Segment,
+    /// An IP address in canonical form.
+    Address,
 }
 
 /// The parts of a request that a write through `/status` changes besides `status`.
@@ -175,6 +182,8 @@ impl Selectable {
 pub struct Part {
     /// Its name.
     pub subresource: &'static str,
+    /// The object's metadata is taken, too. If `false`, it stays as stored.
+    pub takes_metadata: bool,
     /// Copies the part: (stored object, which becomes the new one, object as it was sent).
     pub take: fn(&mut Value, &mut Value),
     /// Restores or sets fields that clients may not change.
@@ -191,6 +200,7 @@ impl Part {
     pub const fn new(subresource: &'static str, take: fn(&mut Value, &mut Value)) -> Self {
         Self {
             subresource,
+            takes_metadata: false,
             take,
             prepare: prepare_nothing,
             validate: validate_nothing,
@@ -280,6 +290,12 @@ pub struct Kind {
     pub prepare_status: fn(&Context<'_>, &mut Value, &Value),
     /// See [`Validate`].
     pub validate: Validate,
+    /// What [`validate`](Self::validate) and
+    /// [`validate_status`](Self::validate_status) check, and after `Not:` what they leave out, for
+    /// `docs/compatibility.md`; empty: not described there.
+    pub rules: &'static str,
+    /// Reports invalid fields and changes of a write through `/status`. See [`Validate`].
+    pub validate_status: Validate,
     /// Validation of a small object may take long, too: it runs on a thread that may be blocked.
     pub validates_slowly: bool,
     /// Warnings for a valid new object, one text each.
@@ -341,6 +357,8 @@ impl Kind {
             prepare: prepare_nothing,
             prepare_status: prepare_status_nothing,
             validate: validate_nothing,
+            rules: "",
+            validate_status: validate_nothing,
             validates_slowly: false,
             warnings: no_warnings,
             actions: &[],

@@ -1,13 +1,31 @@
 //! Kinds of `resource.k8s.io`.
+mod device;
 pub(super) mod resource_claim;
 pub(super) mod resource_slice;
 
-use crate::kind::Kind;
+use crate::kind::at::check;
+use crate::kind::{Kind, resources};
 use crate::table::cell;
+use serde_json::Value;
+use setpoint_object::field;
 
-/// DeviceClass: no rules of its own.
+/// DeviceClass.
 pub(super) static DEVICE_CLASS: Kind = Kind {
     returns_deleted: true,
+    validate: validate_class,
     cells: Some(cell::name_and_age),
+    rules: "selectors, configurations. Not: expressions are not compiled",
     ..Kind::plain("resource.k8s.io", "DeviceClass")
 };
+
+/// Validates a class: how its devices are selected and configured.
+fn validate_class(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(class, old, errors, |at| {
+        device::selectors(&at.get("spec.selectors"));
+        device::configurations(&at.get("spec.config"));
+        let extended = at.get("spec.extendedResourceName");
+        if extended.is_set() && !resources::is_extended(extended.text()) {
+            extended.invalid("must be a valid extended resource name");
+        }
+    });
+}

@@ -81,6 +81,27 @@ pub(crate) fn of(group: &str, kind: &str) -> Option<&'static Kind> {
 mod tests {
     use super::*;
 
+    /// The page lists what is validated, from the rows.
+    #[test]
+    fn the_page_on_compatibility_lists_the_rules_of_the_kinds() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compatibility.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let mut lines: Vec<String> = ROWS
+            .iter()
+            .filter(|row| !row.rules.is_empty())
+            .map(|row| {
+                let group = if row.group.is_empty() { "" } else { " of " };
+                let (checked, left_out) =
+                    row.rules.split_once(". Not: ").unwrap_or((row.rules, ""));
+                format!("| {}{group}{} | {checked} | {left_out} |", row.kind, row.group)
+            })
+            .collect();
+        lines.sort_unstable();
+        let table =
+            format!("| kind | checked | not checked |\n|---|---|---|\n{}\n", lines.join("\n"));
+        assert!(page.contains(&table), "the table is to be:\n{table}");
+    }
+
     #[test]
     fn every_published_kind_has_a_row_and_every_row_a_kind() {
         let facts = setpoint_facts::RESOURCES;

@@ -5,8 +5,34 @@ pub(super) mod storage_class;
 pub(super) mod volume_attachment;
 pub(super) mod volume_attributes_class;
 
-use crate::kind::Kind;
+use crate::kind::at::check;
+use crate::kind::{Kind, resources};
+use serde_json::Value;
+use setpoint_object::{field, name};
 
-/// CSIStorageCapacity: no rules of its own.
-pub(super) static CSI_STORAGE_CAPACITY: Kind =
-    Kind { unconditional_update: false, ..Kind::plain("storage.k8s.io", "CSIStorageCapacity") };
+/// CSIStorageCapacity.
+pub(super) static CSI_STORAGE_CAPACITY: Kind = Kind {
+    unconditional_update: false,
+    validate: validate_capacity,
+    rules: "class, topology, amount; immutable class and topology",
+    ..Kind::plain("storage.k8s.io", "CSIStorageCapacity")
+};
+
+/// Validates how much of a class there is: the class and the nodes never change.
+fn validate_capacity(capacity: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(capacity, old, errors, |at| {
+        at.get("nodeTopology").selector();
+        let class = at.get("storageClassName");
+        for fault in name::dns1123_subdomain(class.text()) {
+            class.invalid_as(&class.text().into(), fault);
+        }
+        resources::not_negative(&at.get("capacity"));
+    });
+    if let Some(old) = old {
+        check(capacity, None, errors, |at| {
+            for member in ["nodeTopology", "storageClassName"] {
+                at.get(member).immutable(&old[member]);
+            }
+        });
+    }
+}

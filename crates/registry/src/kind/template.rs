@@ -1,174 +1,401 @@
 //! Validation of pods and pod templates.
-use crate::kind::{
-    list, not_negative, one_of, text, validate_annotations, validate_labels, validate_port_number,
-};
+mod container;
+mod environment;
+mod placement;
+mod probe;
+mod security;
+mod volume;
+mod warnings;
+
+pub(super) use container::{ephemeral, is_sidecar};
+pub(super) use placement::{node_selector, taint_effect, tolerations};
+pub(super) use volume::{access_modes, claim_spec, persistent_source};
+pub(super) use warnings::{of_pod as pod_warnings, of_template as template_warnings};
+
+use crate::kind::at::At;
+use crate::kind::{format, list, resources, text};
 use serde_json::Value;
+use setpoint_object::quantity::Quantity;
 use setpoint_object::{field, name};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Validates the labels of a template. The API's path to them omits `metadata`.
-pub(super) fn validate_template_labels(
-    template: &Value,
-    path: &field::Path,
-    errors: &mut field::Errors,
-) {
-    validate_labels(template["metadata"].get("labels"), &path.child("labels"), errors);
-}
-/// Validates a workload's template.
-pub(super) fn validate_template(template: &Value, path: &field::Path, errors: &mut field::Errors) {
-    validate_template_labels(template, path, errors);
-    let annotations = template["metadata"].get("annotations");
-    validate_annotations(annotations, &path.child("metadata.annotations"), errors);
-    validate_spec(&template["spec"], &path.child("spec"), errors);
+/// The containers of a pod, by list.
+const CONTAINERS: [&str; 2] = ["initContainers", "containers"];
+/// All of them, with those that debug it.
+pub(super) const ALL_CONTAINERS: [&str; 3] =
+    ["initContainers", "containers", "ephemeralContainers"];
+
+/// What the rules of a container have to know of its pod.
+struct Pod<'v> {
+    /// Its volumes without faults, and whether each is a claim, which can be a block device.
+    volumes: HashMap<&'v str, bool>,
+    /// The names of its resource claims.
+    claims: HashSet<&'v str>,
+    /// Its grace period in seconds.
+    grace: Option<i64>,
+    os: &'v str,
+    never_restarts: bool,
+    /// It has the user namespace of its node.
+    host_users: bool,
 }
 
-pub(super) fn validate_spec(spec: &Value, path: &field::Path, errors: &mut field::Errors) {
-    let volumes = validate_volumes(list(spec, "volumes"), &path.child("volumes"), errors);
-    let containers = list(spec, "containers");
-    if containers.is_empty() {
-        errors.push(field::Error::required(path.child("containers"), ""));
+/// A template. The API's paths to its labels and annotations omit `metadata`.
+pub(super) fn template(at: &At<'_, '_>) {
+    metadata(at);
+    spec(&at.get("spec"), None);
+    if !at.list_of("spec.ephemeralContainers").is_empty() {
+        at.get("spec.ephemeralContainers")
+            .forbidden("ephemeral containers not allowed in pod template");
     }
-    let mut names = HashSet::new();
-    for (member, containers) in
-        [("containers", containers), ("initContainers", list(spec, "initContainers"))]
-    {
-        let path = path.child(member);
-        for (i, container) in containers.iter().enumerate() {
-            validate_container(container, &volumes, &mut names, &path.index(i), errors);
+}
+/// Labels and annotations of a template.
+pub(super) fn metadata(at: &At<'_, '_>) {
+    at.shown_as("labels", at.get("metadata.labels").value).labels();
+    let annotations = at.shown_as("annotations", at.get("metadata.annotations").value);
+    annotations.annotations();
+    self::annotations(&annotations, &at.get("spec"));
+}
+
+/// The annotation of a pod that a node agent copied from its own files.
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The annotation that says which pods of a ReplicaSet are deleted first.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+/// The prefix of the annotations that name a container's AppArmor profile.
+pub(super) const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// The annotations of a pod that have a meaning.
+pub(super) fn annotations(at: &At<'_, '_>, spec: &At<'_, '_>) {
+    let mirror = at.key(MIRROR);
+    if mirror.is_set() && spec.text_of("nodeName").is_empty() {
+        mirror.invalid("must set spec.nodeName if mirror pod annotation is set");
+    }
+    let cost = at.key(DELETION_COST);
+    if cost.is_set() && !is_cost(cost.text()) {
+        cost.invalid("must be a 32bit integer");
+    }
+    let Some(all) = at.value.as_object() else { return };
+    for (key, value) in all {
+        if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
+            security::seccomp_annotation(&at.shown_as(key, value));
+        } else if let Some(container) = key.strip_prefix(APP_ARMOR) {
+            let at = at.key(key);
+            let is_named =
+                |list: &str| spec.list_of(list).iter().any(|item| text(item, "name") == container);
+            if !ALL_CONTAINERS.into_iter().any(is_named) {
+                at.invalid_as(&container.into(), "container not found");
+            }
+            let profile = at.text();
+            let is_known = matches!(profile, "" | "runtime/default" | "unconfined");
+            if !is_known && !profile.starts_with("localhost/") {
+                let profile = field::quote(profile);
+                at.invalid(format!("invalid AppArmor profile name: {profile}"));
+            }
         }
     }
-    one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
-    let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    one_of(spec, "dnsPolicy", &policies, path, errors);
-    validate_labels(spec.get("nodeSelector"), &path.child("nodeSelector"), errors);
-    not_negative(spec, "terminationGracePeriodSeconds", path, errors);
-    if let Some(deadline) = spec.get("activeDeadlineSeconds").and_then(Value::as_i64)
-        && !(1..=i64::from(i32::MAX)).contains(&deadline)
-    {
-        errors.push(field::Error::invalid(
-            path.child("activeDeadlineSeconds"),
-            &deadline.into(),
-            format!("must be between 1 and {}, inclusive", i32::MAX),
-        ));
+}
+/// A number of 32 bits without a plus sign or leading zeros.
+fn is_cost(text: &str) -> bool {
+    text.is_empty() || text.parse::<i32>().is_ok_and(|cost| cost.to_string() == text)
+}
+
+/// The spec of a pod, with the pod's name, or of a template.
+pub(super) fn spec(at: &At<'_, '_>, pod_name: Option<&str>) {
+    let is_pod = pod_name.is_some();
+    at.get("terminationGracePeriodSeconds").need();
+    let volumes = volume::volumes(at, pod_name);
+    let pod = Pod {
+        volumes,
+        claims: at.list_of("resourceClaims").iter().map(|claim| text(claim, "name")).collect(),
+        grace: at.get("terminationGracePeriodSeconds").int(),
+        os: at.text_of("os.name"),
+        never_restarts: at.text_of("restartPolicy") == "Never",
+        host_users: at.get("hostUsers").value != &Value::Bool(false),
+    };
+    claims(at);
+    container::containers(at, &pod, is_pod);
+    container::init_containers(at, &pod, is_pod);
+    container::ephemeral_containers(at, &pod);
+    pod_resources(at);
+    host_network(at, is_pod);
+    at.get("restartPolicy").one_of(&["Always", "OnFailure", "Never"]);
+    at.get("dnsPolicy").one_of(&["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]);
+    at.get("nodeSelector").labels();
+    security::of_pod(at);
+    placement::affinity(at);
+    dns(at);
+    for gate in at.each("readinessGates") {
+        let condition = gate.get("conditionType");
+        condition.faults(name::qualified_name(condition.text()));
     }
-    for (member, check) in [
-        ("serviceAccountName", name::dns1123_subdomain as fn(&str) -> Vec<String>),
-        ("nodeName", name::dns1123_subdomain),
-        ("hostname", name::dns1123_label),
-        ("subdomain", name::dns1123_label),
-    ] {
-        let given = text(spec, member);
-        if !given.is_empty() {
-            for message in check(given) {
-                errors.push(field::Error::invalid(path.child(member), &given.into(), message));
+    let mut seen = HashSet::new();
+    for gate in at.each("schedulingGates") {
+        let name = gate.text_of("name");
+        for fault in name::qualified_name(name) {
+            gate.invalid_as(&name.into(), fault);
+        }
+        if !seen.insert(name) {
+            gate.report(|path| field::Error::duplicate(path, &name.into()));
+        }
+    }
+    placement::spread(at);
+    security::host_processes(at);
+    host_users(at);
+    host_name(at);
+    at.get("serviceAccountName").named_if_set(name::dns1123_subdomain);
+    at.get("nodeName").named_if_set(name::dns1123_subdomain);
+    at.get("activeDeadlineSeconds").between(1, i32::MAX.into());
+    at.get("hostname").named_if_set(name::dns1123_label);
+    at.get("subdomain").named_if_set(name::dns1123_label);
+    tolerations(&at.get("tolerations"));
+    for alias in at.each("hostAliases") {
+        alias.get("ip").faults(format::ip(alias.text_of("ip")));
+        for host in alias.each("hostnames") {
+            host.faults(name::dns1123_subdomain(host.text()));
+        }
+    }
+    at.get("priorityClassName").named_if_set(name::dns1123_subdomain);
+    at.get("runtimeClassName").formed(name::dns1123_subdomain);
+    if at.has("preemptionPolicy") {
+        at.get("preemptionPolicy").one_of(&["PreemptLowerPriority", "Never"]);
+    }
+    let overhead = at.get("overhead");
+    resources::overhead(&overhead, overhead.value);
+    security::operating_system(at);
+    file_keys(at);
+}
+
+/// Claims of devices: each has a name, and names a claim or a template.
+fn claims(at: &At<'_, '_>) {
+    let mut seen = HashSet::new();
+    for claim in at.each("resourceClaims") {
+        let name = claim.get("name");
+        if name.need() {
+            if seen.insert(name.text()) {
+                name.faults(name::dns1123_label(name.text()));
+            } else {
+                name.duplicate();
+            }
+        }
+        match (claim.has("resourceClaimName"), claim.has("resourceClaimTemplateName")) {
+            (true, true) => claim.invalid(
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+            ),
+            (false, false) => claim.invalid(
+                "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+            ),
+            _ => {}
+        }
+        for member in ["resourceClaimName", "resourceClaimTemplateName"] {
+            claim.get(member).formed(name::dns1123_subdomain);
+        }
+    }
+}
+
+/// Resources of the whole pod: at least what its containers request.
+fn pod_resources(at: &At<'_, '_>) {
+    let Some(whole) = at.given("resources") else { return };
+    if at.text_of("os.name") == "windows" {
+        return whole.forbidden("may not be set for a windows pod");
+    }
+    resources::of_pod(&whole);
+    let requests = requests_of_containers(at);
+    for (name, sum) in requests {
+        let request = whole.entry("requests", name);
+        if request.quantity().is_some_and(|request| sum.compare(&request).is_gt()) {
+            request.invalid(format!(
+                "must be greater than or equal to aggregate container requests of {sum}"
+            ));
+        }
+    }
+    for (i, container) in at.list_of("containers").iter().enumerate() {
+        let limits = container["resources"]["limits"].as_object();
+        for (name, limit) in limits.into_iter().flatten() {
+            let most = whole.entry("limits", name).quantity();
+            let limit_value = limit.as_str().and_then(|text| Quantity::parse(text).ok());
+            if let (Some(most), Some(value)) = (most, limit_value)
+                && value.compare(&most).is_gt()
+            {
+                whole.report(|path| {
+                    let path = path.child("containers").index(i).key(name).child("limits");
+                    let detail = format!("must be less than or equal to pod limits of {most}");
+                    field::Error::invalid(path, limit, detail)
+                });
+            }
+        }
+    }
+}
+/// What the containers request together, as the scheduler counts: the sum of those that run at the
+/// same time, or the largest that an init container needs.
+fn requests_of_containers<'v>(at: &At<'v, '_>) -> BTreeMap<&'v str, Quantity> {
+    let requests = |container: &'v Value| {
+        let map = container["resources"]["requests"].as_object();
+        map.into_iter().flatten().filter_map(|(name, amount)| {
+            Some((name.as_str(), Quantity::parse(amount.as_str()?).ok()?))
+        })
+    };
+    let add = |sums: &mut BTreeMap<&'v str, Quantity>, name, amount: Quantity| {
+        let sum = match sums.get(name) {
+            Some(sum) => sum + &amount,
+            None => amount,
+        };
+        sums.insert(name, sum);
+    };
+    let mut total = BTreeMap::new();
+    for container in at.list_of("containers") {
+        requests(container).for_each(|(name, amount)| add(&mut total, name, amount));
+    }
+    let mut sidecars: BTreeMap<&str, Quantity> = BTreeMap::new();
+    let mut largest: BTreeMap<&str, Quantity> = BTreeMap::new();
+    for container in at.list_of("initContainers") {
+        let keeps_running = is_sidecar(container);
+        for (name, amount) in requests(container) {
+            let now = match sidecars.get(name) {
+                Some(before) => before + &amount,
+                None => amount.clone(),
+            };
+            if largest.get(name).is_none_or(|most| now.compare(most).is_gt()) {
+                largest.insert(name, now);
+            }
+            if keeps_running {
+                add(&mut sidecars, name, amount.clone());
+                add(&mut total, name, amount);
+            }
+        }
+    }
+    for (name, amount) in largest {
+        if total.get(name).is_none_or(|sum| amount.compare(sum).is_gt()) {
+            total.insert(name, amount);
+        }
+    }
+    total
+}
+
+/// With host networking, a container's port is the host's port.
+fn host_network(at: &At<'_, '_>, is_pod: bool) {
+    if !at.is("hostNetwork") {
+        return;
+    }
+    for container in at.each("containers") {
+        for port in container.each("ports") {
+            let host = port.int_of("hostPort");
+            if (is_pod || host != 0) && host != port.int_of("containerPort") {
+                port.get("hostPort").invalid_as(
+                    &host.into(),
+                    "must match `containerPort` when `hostNetwork` is true",
+                );
             }
         }
     }
 }
 
-/// Validates the name of a volume or a container: a unique label.
-fn validate_name<'a>(
-    item: &'a Value,
-    names: &mut HashSet<&'a str>,
-    path: &field::Path,
-    errors: &mut field::Errors,
-) {
-    let (name, path) = (text(item, "name"), path.child("name"));
-    if name.is_empty() {
-        return errors.push(field::Error::required(path, ""));
-    }
-    for message in name::dns1123_label(name) {
-        errors.push(field::Error::invalid(path.clone(), &name.into(), message));
-    }
-    if !names.insert(name) {
-        errors.push(field::Error::duplicate(path, &name.into()));
-    }
-}
-/// Validates volumes and returns the names that mounts may use.
-fn validate_volumes<'a>(
-    volumes: &'a [Value],
-    path: &field::Path,
-    errors: &mut field::Errors,
-) -> HashSet<&'a str> {
-    let mut names = HashSet::new();
-    for (i, volume) in volumes.iter().enumerate() {
-        let path = path.index(i);
-        validate_name(volume, &mut names, &path, errors);
-        let sources = volume.as_object().map_or(0, |v| v.keys().filter(|k| *k != "name").count());
-        if sources == 0 {
-            errors.push(field::Error::required(path.clone(), "must specify a volume type"));
+/// Limits of a resolver's configuration, as `MaxDNSNameservers`, `MaxDNSSearchPaths` and
+/// `MaxDNSSearchListChars`.
+const NAMESERVERS_MAX: usize = 3;
+const SEARCHES_MAX: usize = 32;
+const SEARCH_CHARACTERS_MAX: usize = 2048;
+
+fn dns(at: &At<'_, '_>) {
+    let config = at.get("dnsConfig");
+    let servers = config.get("nameservers");
+    if at.text_of("dnsPolicy") == "None" {
+        if !config.is_set() {
+            return config.required("must provide `dnsConfig` when `dnsPolicy` is None");
         }
-        for (source, member) in [
-            ("hostPath", "path"),
-            ("secret", "secretName"),
-            ("configMap", "name"),
-            ("persistentVolumeClaim", "claimName"),
-        ] {
-            if volume.get(source).is_some_and(|s| text(s, member).is_empty()) {
-                errors.push(field::Error::required(path.child(source).child(member), ""));
+        if servers.len() == 0 {
+            return servers
+                .required("must provide at least one DNS nameserver when `dnsPolicy` is None");
+        }
+    }
+    if servers.len() > NAMESERVERS_MAX {
+        servers.invalid(format!("must not have more than {NAMESERVERS_MAX} nameservers"));
+    }
+    for server in servers.items() {
+        server.faults(format::ip(server.text()));
+    }
+    let searches = config.get("searches");
+    if searches.len() > SEARCHES_MAX {
+        searches.invalid(format!("must not have more than {SEARCHES_MAX} search paths"));
+    }
+    let length: usize = config.texts_of("searches").map(|search| search.len() + 1).sum();
+    if length > SEARCH_CHARACTERS_MAX + 1 {
+        searches.invalid(format!(
+            "must not have more than {SEARCH_CHARACTERS_MAX} characters (including spaces) in the search list"
+        ));
+    }
+    for search in searches.items() {
+        let name = search.text();
+        if name != "." {
+            let name = name.strip_suffix('.').unwrap_or(name);
+            for fault in format::subdomain_with_underscores(name) {
+                search.invalid_as(&name.into(), fault);
             }
         }
     }
-    names
+    for option in config.each("options") {
+        if option.text_of("name").is_empty() {
+            option.required("must not be empty");
+        }
+    }
 }
 
-fn validate_container<'a>(
-    container: &'a Value,
-    volumes: &HashSet<&str>,
-    names: &mut HashSet<&'a str>,
-    path: &field::Path,
-    errors: &mut field::Errors,
-) {
-    validate_name(container, names, path, errors);
-    let image = text(container, "image");
-    if image.is_empty() {
-        errors.push(field::Error::required(path.child("image"), ""));
-    } else if image.trim() != image {
-        errors.push(field::Error::invalid(
-            path.child("image"),
-            &image.into(),
-            "must not have leading or trailing whitespace",
-        ));
+/// A pod with users of its own shares nothing of its node's namespaces.
+fn host_users(at: &At<'_, '_>) {
+    if at.get("hostUsers").value != &Value::Bool(false) {
+        return;
     }
-    validate_ports(list(container, "ports"), &path.child("ports"), errors);
-    for (i, variable) in list(container, "env").iter().enumerate() {
-        if text(variable, "name").is_empty() {
-            errors.push(field::Error::required(path.child("env").index(i).child("name"), ""));
+    for (member, shown) in
+        [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
+    {
+        if at.is(member) {
+            at.get(shown).forbidden("when `hostUsers` is false");
         }
     }
-    for (i, mount) in list(container, "volumeMounts").iter().enumerate() {
-        let path = path.child("volumeMounts").index(i);
-        let volume = text(mount, "name");
-        if volume.is_empty() {
-            errors.push(field::Error::required(path.child("name"), ""));
-        } else if !volumes.contains(volume) {
-            errors.push(field::Error::not_found(path.child("name"), &volume.into()));
-        }
-        if text(mount, "mountPath").is_empty() {
-            errors.push(field::Error::required(path.child("mountPath"), ""));
+    for list in ALL_CONTAINERS {
+        for container in at.each(list).filter(|c| !c.list_of("volumeDevices").is_empty()) {
+            container.get("volumeDevices").forbidden("when `hostUsers` is false");
         }
     }
-    one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
 }
 
-fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut field::Errors) {
-    let mut names = HashSet::new();
-    for (i, port) in ports.iter().enumerate() {
-        let path = path.index(i);
-        let name = text(port, "name");
-        if !name.is_empty() && !names.insert(name) {
-            errors.push(field::Error::duplicate(path.child("name"), &name.into()));
+/// Maximum length of a host name, in bytes.
+const HOST_NAME_MAX: usize = 64;
+
+fn host_name(at: &At<'_, '_>) {
+    let Some(name) = at.given("hostnameOverride") else { return };
+    if at.is("setHostnameAsFQDN") {
+        name.forbidden("may not be specified when setHostnameAsFQDN is true");
+    }
+    if at.is("hostNetwork") {
+        name.forbidden("may not be specified when hostNetwork is true");
+    }
+    if name.text().len() > HOST_NAME_MAX {
+        name.too_long(HOST_NAME_MAX);
+    }
+    name.faults(name::dns1123_subdomain(name.text()));
+}
+
+/// Variables that are read from a file name an `emptyDir`.
+fn file_keys(at: &At<'_, '_>) {
+    let volumes: HashMap<&str, &Value> =
+        at.list_of("volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();
+    for list in ALL_CONTAINERS {
+        for container in at.each(list) {
+            for variable in container.each("env") {
+                if !variable.has("valueFrom.fileKeyRef") {
+                    continue;
+                }
+                let name = variable.get("valueFrom.fileKeyRef.volumeName");
+                match volumes.get(name.text()) {
+                    None => name.not_found(),
+                    Some(volume) if volume.get("emptyDir").is_none() => {
+                        name.invalid("referenced volume must be of type emptyDir");
+                    }
+                    Some(_) => {}
+                }
+            }
         }
-        let number = port.get("containerPort").and_then(Value::as_i64).unwrap_or(0);
-        if number == 0 {
-            errors.push(field::Error::required(path.child("containerPort"), ""));
-        } else {
-            validate_port_number(number, path.child("containerPort"), errors);
-        }
-        if let Some(host) = port.get("hostPort").and_then(Value::as_i64).filter(|p| *p != 0) {
-            validate_port_number(host, path.child("hostPort"), errors);
-        }
-        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
     }
 }
 

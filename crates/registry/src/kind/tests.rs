@@ -1,4 +1,6 @@
-//! Defaults that kinds set in code.
+//! Defaults that kinds set in code, and their rules.
+mod rules;
+
 use super::fill_defaults;
 use serde_json::{Value, json};
 use setpoint_schema::{builtin, decode};

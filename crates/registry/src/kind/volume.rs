@@ -1,9 +1,10 @@
-//! Cells of volumes, claims and their classes.
+//! What volumes, claims and their classes have in common.
+use crate::kind::at::At;
 use crate::table::cell;
 use serde_json::Value;
 
 /// The annotation with a volume's or claim's class from before there was a field.
-const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+pub(super) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
     cell::at(object, "metadata.annotations").get(key).and_then(Value::as_str).unwrap_or_default()
@@ -38,4 +39,25 @@ pub(super) fn class_title(object: &Value, annotations: &[&str]) -> Value {
     let default = annotations.iter().any(|key| annotation(object, key) == "true");
     let name = cell::text(object, "metadata.name");
     if default { format!("{name} (default)").into() } else { name.into() }
+}
+
+/// Maximum number of parameters of a class, and of their bytes.
+const PARAMETERS_MAX: usize = 512;
+const PARAMETER_BYTES_MAX: usize = 256 * 1024;
+
+/// The parameters of a class.
+pub(super) fn parameters(at: &At<'_, '_>) {
+    if at.len() > PARAMETERS_MAX {
+        at.too_long(PARAMETERS_MAX);
+    }
+    let mut n_bytes = 0;
+    for (key, value) in at.all() {
+        if key.is_empty() {
+            at.invalid_as(&"".into(), "field can not be empty.");
+        }
+        n_bytes += key.len() + value.text().len();
+    }
+    if n_bytes > PARAMETER_BYTES_MAX {
+        at.too_long(PARAMETER_BYTES_MAX);
+    }
 }

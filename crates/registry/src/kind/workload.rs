@@ -1,10 +1,12 @@
 //! Workloads: a selector and a template that match.
-use crate::kind::template::validate_template;
-use crate::kind::{list, not_negative, text, validate_label_selector};
+use crate::kind::at::{At, check, same};
+use crate::kind::template;
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
 use setpoint_object::label::Selector;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
 
 /// Old revisions that a workload keeps.
@@ -20,105 +22,127 @@ pub(super) fn name_and_ready(object: &Value) -> [Value; 2] {
     [cell::name(object), format!("{ready}/{wanted}").into()]
 }
 
-/// Deployment and ReplicaSet.
-pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    validate_common(object, "deployment", true, validate_template, errors);
-    if let Some(old) = old {
-        validate_selector_kept(object, old, errors);
+/// A selector that is not empty and selects the template, and numbers that are not negative.
+/// `noun`: the kind's word in API messages.
+pub(super) fn selection(spec: &At<'_, '_>, noun: &str, needs_selector: bool) {
+    spec.get("replicas").not_negative();
+    let selector = spec.get("selector");
+    if selector.is_set() {
+        selector.selector();
+        let is_empty = selector.get("matchLabels").len() == 0
+            && selector.list_of("matchExpressions").is_empty();
+        if is_empty {
+            selector.invalid(format!("empty selector is invalid for {noun}"));
+        }
+    } else if needs_selector {
+        selector.required("");
+    }
+    let labels = spec.get("template.metadata.labels");
+    match Selector::from_object(selector.value) {
+        Err(_) => selector.invalid("invalid label selector"),
+        Ok(Some(parsed)) if parsed.is_everything() || selects(&parsed, &labels) => {}
+        Ok(_) => mismatch(&labels),
+    }
+}
+fn selects(selector: &Selector, labels: &At<'_, '_>) -> bool {
+    selector.matches(|key| labels.value.get(key).and_then(Value::as_str))
+}
+/// The template does not have the labels that the selector wants.
+pub(super) fn mismatch(labels: &At<'_, '_>) {
+    labels.invalid("`selector` does not match template `labels`");
+}
+
+/// Workloads that run indefinitely always restart and have no deadline. `kind`: as messages name
+/// it.
+pub(super) fn runs_always(template: &At<'_, '_>, kind: &str) {
+    let policy = template.get("spec.restartPolicy");
+    if !policy.text().is_empty() && policy.text() != "Always" {
+        policy.unsupported(&["Always"]);
+    }
+    if template.has("spec.activeDeadlineSeconds") {
+        template
+            .get("spec.activeDeadlineSeconds")
+            .forbidden(format!("activeDeadlineSeconds in {kind} is not Supported"));
     }
 }
 
-/// Validation of the template: (template, path, errors).
-type ValidateTemplate = fn(&Value, &field::Path, &mut field::Errors);
+/// Old revisions, and how long a new pod has to be ready.
+pub(super) fn counts(spec: &At<'_, '_>) {
+    for member in ["minReadySeconds", "revisionHistoryLimit"] {
+        spec.get(member).not_negative();
+    }
+}
 
-/// Validates selector, template and numbers. `noun`: the kind's word in API messages.
-pub(super) fn validate_common(
-    object: &Value,
-    noun: &str,
-    needs_selector: bool,
-    validate_template: ValidateTemplate,
-    errors: &mut field::Errors,
-) {
-    let path = field::Path::new("spec");
-    let spec = &object["spec"];
-    not_negative(spec, "replicas", &path, errors);
-    let selector = spec.get("selector").filter(|s| s.is_object());
-    match selector {
-        None if needs_selector => errors.push(field::Error::required(path.child("selector"), "")),
-        None => {}
-        Some(selector) => {
-            validate_label_selector(selector, &path.child("selector"), errors);
-            let is_empty = selector["matchLabels"].as_object().is_none_or(|m| m.is_empty())
-                && list(selector, "matchExpressions").is_empty();
-            if is_empty {
-                errors.push(field::Error::invalid(
-                    path.child("selector"),
-                    selector,
-                    format!("empty selector is invalid for {noun}"),
-                ));
-            }
+/// The selector and the template of a Deployment or a ReplicaSet.
+pub(super) fn replicated(spec: &At<'_, '_>) {
+    selection(spec, "deployment", true);
+    let at = spec.get("template");
+    template::template(&at);
+    // The message for Deployments names the ReplicaSet, too.
+    runs_always(&at, "ReplicaSet");
+}
+
+/// Reports a changed selector.
+pub(super) fn selector_kept(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    let Some(old) = old else { return };
+    check(object, None, errors, |at| {
+        at.get("spec.selector").immutable(&old["spec"]["selector"]);
+    });
+}
+
+/// Counters of a status: none is negative, and none is above the number of replicas.
+pub(super) fn status(status: &At<'_, '_>, counters: &[&str], parts: &[&str], ready_noun: &str) {
+    for counter in counters.iter().chain(parts).chain(&["replicas", "observedGeneration"]) {
+        status.get(counter).not_negative();
+    }
+    let replicas = status.int_of("replicas");
+    for part in parts {
+        if status.int_of(part) > replicas {
+            status.get(part).invalid("cannot be greater than status.replicas");
         }
     }
-    let template = &spec["template"];
-    let labels = template["metadata"].get("labels").unwrap_or(&Value::Null);
-    let label = |key: &str| labels.get(key).and_then(Value::as_str);
-    match Selector::from_object(selector.unwrap_or(&Value::Null)) {
-        Err(_) => errors.push(field::Error::invalid(
-            path.child("selector"),
-            selector.unwrap_or(&Value::Null),
-            "invalid label selector",
-        )),
-        Ok(Some(selector)) if selector.is_everything() || selector.matches(label) => {}
-        Ok(_) => errors.push(mismatch(&path.child("template"), labels)),
+    if status.int_of("availableReplicas") > status.int_of("readyReplicas") {
+        status.get("availableReplicas").invalid(format!("cannot be greater than {ready_noun}"));
     }
-    validate_template(template, &path.child("template"), errors);
-    validate_always(template, &path.child("template"), text(object, "kind"), errors);
-    for member in ["minReadySeconds", "revisionHistoryLimit"] {
-        not_negative(spec, member, &path, errors);
+}
+/// The number of name collisions only grows.
+pub(super) fn collisions(status: &At<'_, '_>, old: &Value) {
+    let count = status.get("collisionCount");
+    count.not_negative();
+    let before = old["status"]["collisionCount"].as_i64();
+    if before.is_some_and(|before| count.int().is_none_or(|now| now < before)) {
+        count.invalid_as(&count.int().unwrap_or(0).into(), "cannot be decremented");
     }
 }
 
-pub(super) fn mismatch(template: &field::Path, labels: &Value) -> field::Error {
-    field::Error::invalid(
-        template.child("metadata.labels"),
-        labels,
-        "`selector` does not match template `labels`",
-    )
+/// Warns of a name that is not a label, because it is part of host names.
+pub(super) fn name_warning(object: &Value) -> Option<String> {
+    let messages = name::dns1123_label(object.name());
+    (!messages.is_empty()).then(|| format!(
+        "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
+        messages.join(" ")
+    ))
+}
+/// Warnings for a workload with a template at `spec.template`.
+pub(super) fn warnings(object: &Value) -> Vec<String> {
+    let mut all: Vec<String> = name_warning(object).into_iter().collect();
+    all.append(&mut template::template_warnings(&object["spec"]["template"], "spec.template"));
+    all
+}
+/// Warnings for a template alone.
+pub(super) fn template_warnings(object: &Value) -> Vec<String> {
+    template::template_warnings(&object["spec"]["template"], "spec.template")
 }
 
-/// Workloads that run indefinitely always restart and have no deadline.
-pub(super) fn validate_always(
-    template: &Value,
-    path: &field::Path,
-    kind: &str,
-    errors: &mut field::Errors,
-) {
-    let policy = text(&template["spec"], "restartPolicy");
-    if !policy.is_empty() && policy != "Always" {
-        errors.push(field::Error::not_supported(
-            path.child("spec.restartPolicy"),
-            &policy.into(),
-            &["Always"],
-        ));
-    }
-    if template["spec"].get("activeDeadlineSeconds").is_some() {
-        // The message for Deployments names the ReplicaSet.
-        let kind = if kind == "Deployment" { "ReplicaSet" } else { kind };
-        errors.push(field::Error::forbidden(
-            path.child("spec.activeDeadlineSeconds"),
-            format!("activeDeadlineSeconds in {kind} is not Supported"),
-        ));
-    }
-}
-
-pub(super) fn validate_selector_kept(object: &Value, old: &Value, errors: &mut field::Errors) {
-    if object["spec"]["selector"] != old["spec"]["selector"] {
-        errors.push(field::Error::invalid(
-            field::Path::new("spec.selector"),
-            &object["spec"]["selector"],
-            "field is immutable",
-        ));
-    }
+/// Whether all members but some are as in the stored object.
+pub(super) fn rest_is_same(spec: &Value, old: &Value, mutable: &[&str]) -> bool {
+    let empty = serde_json::Map::new();
+    let [new, old] = [spec, old].map(|spec| spec.as_object().unwrap_or(&empty));
+    let is_fixed = |name: &&String| !mutable.contains(&name.as_str());
+    new.keys().chain(old.keys()).filter(is_fixed).all(|name| {
+        let [new, old] = [new, old].map(|spec| spec.get(name).unwrap_or(&Value::Null));
+        same(new, old)
+    })
 }
 
 /// The cells of a workload with replicas.

@@ -124,6 +124,7 @@ impl NameRule {
                 errors
             }
             Self::Segment => name::path_segment(name),
+            Self::Address => kind::canonical_ip(name),
         }
     }
     /// A base name without its suffix may end in a dash.

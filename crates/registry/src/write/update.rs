@@ -373,6 +373,9 @@ impl Write<'_> {
             None | Some(Subresource::Scale) => {
                 (self.resource.kind.validate)(new, Some(old), errors)
             }
+            Some(Subresource::Status) => {
+                (self.resource.kind.validate_status)(new, Some(old), errors)
+            }
             Some(subresource) => {
                 if let Some(part) = self.resource.kind.part(subresource.as_str()) {
                     (part.validate)(new, Some(old), errors);
@@ -403,9 +406,15 @@ impl Write<'_> {
         let Some(part) = self.resource.kind.part(self.target.subresource_name()) else { return };
         let mut merged = stored.clone();
         (part.take)(&mut merged, object);
-        for member in ["resourceVersion", "managedFields"] {
-            if let Some(value) = object.meta().and_then(|m| m.get(member)) {
-                merged.set_meta(member, value.clone());
+        if part.takes_metadata {
+            if let Some(metadata) = object.get_mut("metadata") {
+                merged["metadata"] = metadata.take();
+            }
+        } else {
+            for member in ["resourceVersion", "managedFields"] {
+                if let Some(value) = object.meta().and_then(|m| m.get(member)) {
+                    merged.set_meta(member, value.clone());
+                }
             }
         }
         if let Some(spec) = merged.get_mut("spec").and_then(Value::as_object_mut) {

@@ -8,6 +8,10 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
+/// A request for the name `alice`, and a certificate for it.
+pub(crate) const REQUEST: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIS01ISUNBUUF3RURFT01Bd0dBMVVFQXd3RllXeHBZMlV3V1RBVEJnY3Foa2pPUFFJQkJnZ3Foa2pPUFFNQgpCd05DQUFUbzJGOFVrWU1vVTlsejVRV1NDUkZPNTQ3NHluZGZNQllPMGttQzYrK3lhdmtiR1BRTWd4Qm5PTUN5CmNkSHRjWk53TzRxUkUwS01qV0NMakQ0c0Rja29vQUF3Q2dZSUtvWkl6ajBFQXdJRFNBQXdSUUlnS3FMOHhNOFgKcHhySms0Uzd5OWxGN2NJYVU0Q0lDaTY4UnBzcUF5UkFvTHNDSVFDaCtEbUg1dnpESzZCaUxGR09OZDJqOVpVYwpmaURndEJYR3NrNGxObHA5RWc9PQotLS0tLUVORCBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0K";
+const CERTIFICATE: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJHVENCd1FJVVBOUTlXTTZ4TjE4cWc0alF4L1VpUVpoUU9va3dDZ1lJS29aSXpqMEVBd0l3RURFT01Bd0cKQTFVRUF3d0ZZV3hwWTJVd0hoY05Nall4TVRJeE1qQXpOek0yV2hjTk16WXhNVEU0TWpBek56TTJXakFRTVE0dwpEQVlEVlFRRERBVmhiR2xqWlRCWk1CTUdCeXFHU000OUFnRUdDQ3FHU000OUF3RUhBMElBQk9qWVh4U1JneWhUCjJYUGxCWklKRVU3bmp2aktkMTh3Rmc3U1NZTHI3N0pxK1JzWTlBeURFR2M0d0xKeDBlMXhrM0E3aXBFVFFveU4KWUl1TVBpd055U2d3Q2dZSUtvWkl6ajBFQXdJRFJ3QXdSQUlnYU02ZWhzdE9zblRzYkkrRUNSVmd3d3Y1Q09lSApGWm04NklqdlA3bUpJN2NDSUhtWVQ1RFNDUFdTckQ4c0N2Q0k1bVh3Y1FnNi82MFFQa2F6eTkrY296L2oKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+
 fn named(name: &str, rest: Value) -> Value {
     let mut object = rest;
     object["metadata"]["name"] = name.into();
@@ -269,7 +273,7 @@ async fn one_object_in_two_versions() {
     assert_eq!(server.get(&format!("{v2}/h")).await.unwrap()["spec"]["maxReplicas"], 5);
     assert_eq!(
         refused(server.patch(&format!("{v2}/h"), json!({"spec": {"maxReplicas": 0}})).await),
-        r#"422 HorizontalPodAutoscaler.autoscaling "h" is invalid: [spec.maxReplicas: Invalid value: 0: must be greater than 0, spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`]"#
+        r#"422 HorizontalPodAutoscaler.autoscaling "h" is invalid: [spec.maxReplicas: Required value: must be set and greater than 0, spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`]"#
     );
 }
 
@@ -293,29 +297,31 @@ async fn a_certificate_request_records_its_user_and_is_approved_at_its_own_endpo
     let all = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let sent = named(
         "r",
-        json!({"spec": {"request": "eA==", "signerName": "ex.io/s", "usages": ["client auth"], "username": "root"}}),
+        json!({"spec": {"request": REQUEST, "signerName": "ex.io/s", "usages": ["client auth"], "username": "root"}}),
     );
     let created = server.create(all, sent).await.unwrap();
     assert_eq!(created["spec"]["username"], "alice");
-    let approve = json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x"}], "certificate": "eA=="}});
+    let approve = json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x"}], "certificate": CERTIFICATE}});
     let ignored = server.patch(&format!("{all}/r"), approve.clone()).await.unwrap();
     assert_eq!(ignored["status"], json!({}));
+    let mut approve = approve;
+    approve["metadata"] = json!({"annotations": {"why": "known"}});
     let approved = server.patch(&format!("{all}/r/approval"), approve).await.unwrap();
     assert_eq!(approved["status"]["conditions"][0]["lastUpdateTime"], "2026-11-20T07:00:00Z");
     assert!(approved["status"].get("certificate").is_none(), "conditions only");
+    assert_eq!(approved["metadata"]["annotations"], json!({"why": "known"}));
     let signed = server
         .patch(
             &format!("{all}/r/status"),
-            json!({"status": {"certificate": "eA==", "conditions": null}}),
+            json!({"status": {"certificate": CERTIFICATE, "conditions": null}}),
         )
         .await
         .unwrap();
-    assert_eq!(signed["status"]["certificate"], "eA==");
+    assert_eq!(signed["status"]["certificate"], CERTIFICATE);
     assert_eq!(signed["status"]["conditions"][0]["type"], "Approved", "the decision stays");
 }
 
-/// Claim templates become volumes of the pods. As in Kubernetes, only labels and annotations of the
-/// template are validated.
+/// Claim templates become volumes of the pods.
 #[tokio::test(start_paused = true)]
 async fn a_stateful_set_may_mount_the_volumes_of_its_claim_templates() {
     let server = Server::start().await;
@@ -336,6 +342,6 @@ async fn a_stateful_set_may_mount_the_volumes_of_its_claim_templates() {
     let limited = json!({"activeDeadlineSeconds": 1, "restartPolicy": "Never", "containers": []});
     assert_eq!(
         refused(server.create(path, set(limited)).await),
-        r#"422 StatefulSet.apps "s" is invalid: [spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always", spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in StatefulSet is not Supported]"#
+        r#"422 StatefulSet.apps "s" is invalid: [spec.template.spec.containers: Required value, spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always", spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in StatefulSet is not Supported]"#
     );
 }

@@ -1,4 +1,5 @@
 //! Properties of every kind and every body.
+use crate::kinds::REQUEST;
 use crate::server::Server;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -111,15 +112,15 @@ fn objects() -> Vec<(&'static str, Value)> {
         ),
         (
             "/apis/certificates.k8s.io/v1/certificatesigningrequests",
-            json!({"spec": {"request": "eA==", "signerName": "ex.io/s", "usages": ["client auth"]}}),
+            json!({"spec": {"request": REQUEST, "signerName": "ex.io/s", "usages": ["client auth"]}}),
         ),
         (
             "/apis/apiregistration.k8s.io/v1/apiservices",
-            json!({"spec": {"group": "ex.io", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}}),
+            json!({"metadata": {"name": "v1.ex.io"}, "spec": {"group": "ex.io", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}}),
         ),
         (
             "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
-            json!({"spec": {"priorityLevelConfiguration": {"name": "x"}, "matchingPrecedence": 1}}),
+            json!({"spec": {"priorityLevelConfiguration": {"name": "x"}, "matchingPrecedence": 2}}),
         ),
         (
             "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
@@ -132,9 +133,10 @@ fn objects() -> Vec<(&'static str, Value)> {
 async fn writing_back_an_object_that_was_read_changes_nothing() {
     let server = Server::start().await;
     for (i, (path, mut object)) in objects().into_iter().enumerate() {
-        object["metadata"]["name"] = format!("a{i}").into();
+        let name = object["metadata"]["name"].as_str().map_or(format!("a{i}"), str::to_owned);
+        object["metadata"]["name"] = name.as_str().into();
         let created = server.create(path, object).await.unwrap_or_else(|e| panic!("{path}: {e}"));
-        let one = format!("{path}/a{i}");
+        let one = format!("{path}/{name}");
         assert_eq!(server.get(&one).await.unwrap(), created, "{path}");
         let revision = server.revision().await;
         assert_eq!(server.update(&one, created.clone()).await.unwrap(), created, "PUT {path}");

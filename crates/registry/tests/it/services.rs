@@ -69,7 +69,7 @@ async fn refusals_of_a_service() {
         ),
         (
             json!({"ports": [{"port": 0}]}),
-            "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+            "[spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive, spec.ports[0].targetPort: Invalid value: 0: must be between 1 and 65535, inclusive]",
         ),
     ] {
         let error = refused(server.create(ALL, service("x", spec.clone())).await);

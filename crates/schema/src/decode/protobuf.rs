@@ -20,9 +20,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
-use setpoint_object::time::Timestamp;
+use setpoint_object::time::Moment;
 use std::cell::RefCell;
-use std::time::Duration;
 use wire::{Reader, Scalar};
 
 /// The first bytes of a body.
@@ -254,6 +253,9 @@ fn only(scalar: Scalar<'_>) -> Result<Option<Scalar<'_>>, DecodeError> {
     Ok(found)
 }
 
+/// Nanoseconds in a second.
+const NANOS: i64 = 1_000_000_000;
+
 /// No bytes are Go's zero time, which is `null` in JSON.
 fn time(micro: bool, bytes: &[u8]) -> Result<Value, DecodeError> {
     if bytes.is_empty() {
@@ -268,13 +270,18 @@ fn time(micro: bool, bytes: &[u8]) -> Result<Value, DecodeError> {
             _ => {}
         }
     }
-    let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u32::try_from(nanos)) else {
-        return Err(DecodeError(format!("timestamp {seconds}.{nanos} is before 1970")));
-    };
-    let timestamp = Timestamp(
-        Duration::from_secs(seconds).saturating_add(Duration::from_nanos(u64::from(nanos))),
-    );
-    Ok(Value::from(if micro { timestamp.rfc3339_micro() } else { timestamp.rfc3339() }))
+    // As Go, whatever the number of nanoseconds.
+    let seconds = seconds.saturating_add(nanos.div_euclid(NANOS));
+    let moment = Moment { seconds, nanos: u32::try_from(nanos.rem_euclid(NANOS)).unwrap_or(0) };
+    if moment == Moment::ZERO {
+        return Ok(Value::Null);
+    }
+    match moment.rfc3339(micro) {
+        Some(text) => Ok(Value::from(text)),
+        None => {
+            Err(DecodeError(format!("timestamp {seconds} is not between the years 0 and 9999")))
+        }
+    }
 }
 
 /// Messages that contain JSON text, or one of two shapes.

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use setpoint_object::quantity::Quantity;
-use setpoint_object::time::Timestamp;
+use setpoint_object::time::Moment;
 
 /// Why a value does not stand for what it should.
 pub(super) enum Fault {
@@ -53,11 +53,12 @@ fn time(value: &mut Value, micro: bool) -> Result<(), Fault> {
     let Value::String(text) = &*value else { return Err(not_a_string(value)) };
     let fraction =
         text.find('.').map(|dot| text[dot + 1..].bytes().take_while(u8::is_ascii_digit).count());
-    let parsed = Timestamp::parse(text).filter(|_| !micro || fraction == Some(6));
-    let Some(time) = parsed else {
+    let parsed = Moment::parse(text).filter(|_| !micro || fraction == Some(6));
+    let Some((time, text)) = parsed.and_then(|time| Some((time, time.rfc3339(micro)?))) else {
         return Err(Fault::Text(time_error(text, if micro { RFC3339_MICRO } else { RFC3339 })));
     };
-    *value = Value::from(if micro { time.rfc3339_micro() } else { time.rfc3339() });
+    // The zero time is no time.
+    *value = if time == Moment::ZERO { Value::Null } else { Value::from(text) };
     Ok(())
 }
 

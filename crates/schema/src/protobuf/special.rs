@@ -6,7 +6,7 @@ use super::{EncodeError, fields, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use setpoint_facts::Type;
-use setpoint_object::time::Timestamp;
+use setpoint_object::time::Moment;
 
 /// Bytes, quantities, times and what is an integer or a string.
 pub(super) fn scalar(
@@ -54,12 +54,17 @@ pub(super) fn scalar(
                 if text.is_empty() {
                     return Ok(());
                 }
-                let time = Timestamp::parse(text)
-                    .ok_or(EncodeError::Value { field, wanted: "time since 1970" })?;
-                let micros = time.0.subsec_micros();
-                let nanos = if *ty == Type::MicroTime { micros * 1000 } else { 0 };
+                let time =
+                    Moment::parse(text).ok_or(EncodeError::Value { field, wanted: "time" })?;
+                if time == Moment::ZERO {
+                    return Ok(());
+                }
+                let nanos = match ty {
+                    Type::MicroTime => time.nanos - time.nanos % 1000,
+                    _ => 0,
+                };
                 writer.varint(2, u64::from(nanos));
-                writer.varint(1, time.0.as_secs());
+                writer.varint(1, time.seconds.cast_unsigned());
                 Ok(())
             })
         }

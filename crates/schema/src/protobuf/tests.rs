@@ -32,6 +32,29 @@ fn both_ways_lead_to_what_the_reference_writes() {
 }
 
 #[test]
+fn times_before_1970_are_values_and_the_zero_time_is_none() {
+    let json = |created: &str| {
+        format!(
+            r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"x","creationTimestamp":"{created}"}}}}"#
+        )
+    };
+    for (sent, stored) in [
+        ("1969-12-31T23:59:59Z", json!("1969-12-31T23:59:59Z")),
+        ("0001-01-01T00:00:00Z", Value::Null),
+    ] {
+        let bytes = object(json(sent).as_bytes()).unwrap();
+        let read = read(&bytes, "", "v1", "ConfigMap");
+        assert_eq!(*read["metadata"].get("creationTimestamp").unwrap_or(&Value::Null), stored);
+        let body = json(sent);
+        let mut decoded = parse(body.as_bytes(), Format::Json).unwrap();
+        let schema = crate::builtin::type_schema("", "v1", "ConfigMap").unwrap();
+        conform(&schema, "ConfigMap", &mut decoded.value, &mut decoded.problems).unwrap();
+        let created = decoded.value["metadata"].get("creationTimestamp");
+        assert_eq!(*created.unwrap_or(&Value::Null), stored);
+    }
+}
+
+#[test]
 fn absent_values_are_written_and_absent_pointers_are_not() {
     let bytes = object(br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"}}"#);
     // As `kubectl create configmap x` sends it, without its empty creation time's neighbours left

@@ -1,21 +1,83 @@
 //! APIServices.
+use crate::kind::at::{At, check};
 use crate::kind::{Fill, Kind, Members, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// APIService.
 pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     qualified_finalizers: false,
     default,
+    validate,
     cells: Some(cells),
+    rules: "name, priorities, service",
     ..Kind::with_status("apiregistration.k8s.io", "APIService", StatusMeta::Nothing, "{}")
 };
 
 fn default(object: &mut Members, _version: &str) {
     if let Some(service) = object.object("spec").and_then(|spec| spec.object("service")) {
         service.absent("port", 443);
+    }
+}
+
+/// The highest priority of a group and of a version.
+const GROUP_PRIORITY_MAX: i64 = 20_000;
+const VERSION_PRIORITY_MAX: i64 = 1000;
+
+/// Validates an API: its name, its priorities and the Service that serves it.
+fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(service, old, errors, |at| {
+        let spec = at.get("spec");
+        let (group, version) = (spec.get("group"), spec.get("version"));
+        let expected = format!("{}.{}", version.text(), group.text());
+        let name = at.get("metadata.name");
+        if name.text() != expected.as_str() {
+            name.invalid(format!("must be `spec.version+\".\"+spec.group`: \"{expected}\""));
+        }
+        if group.text().is_empty() && version.text() != "v1" {
+            group.required("only v1 may have an empty group and it better be legacy kube");
+        }
+        group.named_if_set(name::dns1123_subdomain);
+        for fault in name::dns1035_label(version.text()) {
+            version.invalid_as(&version.text().into(), fault);
+        }
+        for (member, most) in [
+            ("groupPriorityMinimum", GROUP_PRIORITY_MAX),
+            ("versionPriority", VERSION_PRIORITY_MAX),
+        ] {
+            let number = spec.int_of(member);
+            if !(1..=most).contains(&number) {
+                spec.get(member)
+                    .invalid_as(&number.into(), format!("must be positive and less than {most}"));
+            }
+        }
+        backend(&spec);
+    });
+}
+fn backend(spec: &At<'_, '_>) {
+    let (insecure, bundle) = (spec.is("insecureSkipTLSVerify"), spec.get("caBundle"));
+    let has_bundle = !bundle.text().is_empty();
+    let Some(service) = spec.given("service") else {
+        if has_bundle {
+            bundle.invalid("local APIServices may not have a caBundle");
+        }
+        if insecure {
+            spec.get("insecureSkipTLSVerify")
+                .invalid("local APIServices may not have insecureSkipTLSVerify");
+        }
+        return;
+    };
+    service.get("namespace").need();
+    service.get("name").need();
+    let port = service.get("port");
+    if port.int().is_some_and(|port| !(1..=65_535).contains(&port)) {
+        port.invalid("port is not valid: must be between 1 and 65535, inclusive");
+    }
+    if insecure && has_bundle {
+        spec.get("insecureSkipTLSVerify").invalid("may not be true if caBundle is present");
     }
 }
 

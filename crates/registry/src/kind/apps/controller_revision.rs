@@ -1,15 +1,33 @@
 //! ControllerRevisions.
+use crate::kind::at::check;
 use crate::kind::{Kind, not_supported};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// ControllerRevision.
 pub(in crate::kind) static KIND: Kind = Kind {
+    validate,
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "data and number; immutable data",
     ..Kind::plain("apps", "ControllerRevision")
 };
+
+/// Validates a revision: its data is an object that never changes.
+fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| at.get("revision").not_negative());
+    check(object, None, errors, |at| {
+        let data = at.get("data");
+        match old {
+            Some(old) => data.immutable(&old["data"]),
+            None if !data.is_set() => data.required("data is mandatory"),
+            None if !data.value.is_object() => data.required("data must be a valid JSON object"),
+            None => {}
+        }
+    });
+}
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     let owner = cell::list(object, "metadata.ownerReferences")

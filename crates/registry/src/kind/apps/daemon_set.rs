@@ -1,9 +1,10 @@
 //! DaemonSets.
-use crate::kind::template::validate_template;
-use crate::kind::workload::{
-    REVISIONS, TEMPLATE_CONTAINERS, validate_common, validate_selector_kept,
+use crate::kind::at::{At, check};
+use crate::kind::format::{at_most_all, count_of, count_or_percent};
+use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS};
+use crate::kind::{
+    Context, Fill, Kind, Members, StatusMeta, not_supported, pod_default, template, workload,
 };
-use crate::kind::{Context, Fill, Kind, Members, StatusMeta, not_supported, pod_default};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::field;
@@ -15,8 +16,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     prepare,
     validate,
+    validate_status,
+    warnings: workload::template_warnings,
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "selector, template, strategy; immutable selector; `status`",
     ..Kind::with_status(
         "apps",
         "DaemonSet",
@@ -68,10 +72,57 @@ fn prepare(_: &Context<'_>, object: &mut Value, old: Option<&Value>) {
 }
 
 fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    validate_common(object, "daemonset", false, validate_template, errors);
-    if let Some(old) = old {
-        validate_selector_kept(object, old, errors);
+    check(object, old, errors, |at| {
+        let spec = at.get("spec");
+        workload::selection(&spec, "daemonset", false);
+        let template = spec.get("template");
+        template::template(&template);
+        workload::runs_always(&template, KIND.kind);
+        workload::counts(&spec);
+        strategy(&spec.get("updateStrategy"));
+    });
+    workload::selector_kept(object, old, errors);
+}
+
+fn strategy(at: &At<'_, '_>) {
+    let rolling = at.get("rollingUpdate");
+    match at.text_of("type") {
+        "OnDelete" => {}
+        "RollingUpdate" if !rolling.is_set() => rolling.required(""),
+        "RollingUpdate" => {
+            let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
+            for at in [&unavailable, &surge] {
+                count_or_percent(at);
+                at_most_all(at);
+            }
+            match (count_of(unavailable.value) != 0, count_of(surge.value) != 0) {
+                (true, true) => surge.invalid("may not be set when maxUnavailable is non-zero"),
+                (false, false) => unavailable.required("cannot be 0 when maxSurge is 0"),
+                _ => {}
+            }
+        }
+        _ => at.unsupported(&["RollingUpdate", "OnDelete"]),
     }
+}
+
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| {
+        for member in [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+        ] {
+            at.get("status").get(member).not_negative();
+        }
+    });
+    check(object, None, errors, |at| {
+        workload::collisions(&at.get("status"), old.unwrap_or(&Value::Null));
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,17 +1,23 @@
 //! Deployments.
+use crate::kind::at::{At, check};
+use crate::kind::format::{at_most_all, count_of, count_or_percent};
 use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready};
 use crate::kind::{Fill, Kind, Members, StatusMeta, not_supported, pod_default, workload};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// Deployment.
 pub(in crate::kind) static KIND: Kind = Kind {
     annotations_step_generation: true,
     default,
-    validate: workload::validate,
+    validate,
+    validate_status,
+    warnings: workload::warnings,
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "selector, template, strategy, deadline; immutable selector; `status`",
     ..Kind::with_status("apps", "Deployment", StatusMeta::ButLabels, "{}")
 };
 
@@ -30,6 +36,59 @@ fn default(object: &mut Members, _version: &str) {
     spec.absent("revisionHistoryLimit", REVISIONS);
     spec.absent("progressDeadlineSeconds", 600);
     pod_default::template(spec);
+}
+
+fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| {
+        let spec = at.get("spec");
+        workload::replicated(&spec);
+        strategy(&spec.get("strategy"));
+        workload::counts(&spec);
+        let deadline = spec.get("progressDeadlineSeconds");
+        deadline.not_negative();
+        if deadline.int().is_some_and(|seconds| seconds <= spec.int_of("minReadySeconds")) {
+            deadline.invalid("must be greater than minReadySeconds");
+        }
+    });
+    workload::selector_kept(object, old, errors);
+}
+
+fn strategy(at: &At<'_, '_>) {
+    let rolling = at.get("rollingUpdate");
+    match at.text_of("type") {
+        "Recreate" => {
+            if rolling.is_set() {
+                rolling.forbidden("may not be specified when strategy `type` is 'Recreate'");
+            }
+        }
+        "RollingUpdate" if !rolling.is_set() => {
+            rolling.required("this should be defaulted and never be nil");
+        }
+        "RollingUpdate" => {
+            let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
+            count_or_percent(&unavailable);
+            count_or_percent(&surge);
+            if count_of(unavailable.value) == 0 && count_of(surge.value) == 0 {
+                unavailable.invalid("may not be 0 when `maxSurge` is 0");
+            }
+            at_most_all(&unavailable);
+        }
+        _ => at.unsupported(&["Recreate", "RollingUpdate"]),
+    }
+}
+
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| {
+        workload::status(
+            &at.get("status"),
+            &["unavailableReplicas", "terminatingReplicas"],
+            &["updatedReplicas", "readyReplicas", "availableReplicas"],
+            "readyReplicas",
+        );
+    });
+    check(object, None, errors, |at| {
+        workload::collisions(&at.get("status"), old.unwrap_or(&Value::Null));
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,16 +1,21 @@
 //! ReplicaSets.
+use crate::kind::at::check;
 use crate::kind::workload::replicas;
 use crate::kind::{Fill, Kind, Members, StatusMeta, not_supported, pod_default, workload};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// ReplicaSet.
 pub(in crate::kind) static KIND: Kind = Kind {
     default,
-    validate: workload::validate,
+    validate,
+    validate_status,
+    warnings: workload::warnings,
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "selector, template, numbers; immutable selector; `status`",
     ..Kind::with_status("apps", "ReplicaSet", StatusMeta::All, r#"{"replicas":0}"#)
 };
 
@@ -18,6 +23,26 @@ fn default(object: &mut Members, _version: &str) {
     let Some(spec) = object.object("spec") else { return };
     spec.absent("replicas", 1);
     pod_default::template(spec);
+}
+
+fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| {
+        let spec = at.get("spec");
+        workload::replicated(&spec);
+        workload::counts(&spec);
+    });
+    workload::selector_kept(object, old, errors);
+}
+
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| {
+        workload::status(
+            &at.get("status"),
+            &["terminatingReplicas"],
+            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+            "readyReplicas",
+        );
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,22 +1,26 @@
 //! StatefulSets.
-use crate::kind::template::validate_template_labels;
-use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready, validate_common};
+use crate::kind::at::{At, check};
+use crate::kind::format::{at_most_all, count_of, count_or_percent};
+use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready, rest_is_same};
 use crate::kind::{
-    Fill, Kind, Members, NameRule, StatusMeta, not_negative, not_supported, pod_default, text,
-    validate_annotations,
+    Fill, Kind, Members, NameRule, StatusMeta, not_supported, pod_default, template, text, workload,
 };
 use crate::table::cell;
-use serde_json::Value;
-use setpoint_object::field;
+use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+use std::collections::HashSet;
 
 /// StatefulSet.
 pub(in crate::kind) static KIND: Kind = Kind {
     names: NameRule::Label,
     default,
     validate,
+    validate_status,
+    warnings: workload::template_warnings,
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "selector, template with its claims, strategies, claim templates; the fields that an update may change; `status`",
     ..Kind::with_status(
         "apps",
         "StatefulSet",
@@ -50,27 +54,43 @@ fn default(object: &mut Members, _version: &str) {
     pod_default::template(spec);
 }
 
+/// The members of a stored spec that an update may change.
+const MUTABLE: [&str; 7] = [
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+];
+
 fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    validate_common(object, "statefulset", true, validate_template, errors);
-    validate_strategies(&object["spec"], &field::Path::new("spec"), errors);
-    let Some(old) = old else { return };
-    let mutable = [
-        "replicas",
-        "ordinals",
-        "template",
-        "updateStrategy",
-        "revisionHistoryLimit",
-        "persistentVolumeClaimRetentionPolicy",
-        "minReadySeconds",
-    ];
-    let rest = |object: &Value| {
-        let mut spec = object["spec"].clone();
-        if let Some(spec) = spec.as_object_mut() {
-            spec.retain(|name, _| !mutable.contains(&name.as_str()));
+    check(object, old, errors, |at| {
+        let spec = at.get("spec");
+        workload::selection(&spec, "statefulset", true);
+        template_with_claims(&spec);
+        workload::runs_always(&spec.get("template"), KIND.kind);
+        workload::counts(&spec);
+        strategies(&spec);
+        spec.get("ordinals.start").not_negative();
+        for member in ["whenDeleted", "whenScaled"] {
+            let policy = spec.get("persistentVolumeClaimRetentionPolicy");
+            if policy.is_set() {
+                policy.get(member).choice(&["Retain", "Delete"]);
+            }
         }
-        spec
+    });
+    let Some(old) = old else {
+        return check(object, None, errors, |at| {
+            let spec = at.get("spec");
+            spec.get("serviceName").named_if_set(name::dns1123_label);
+            for claim in spec.each("volumeClaimTemplates") {
+                template::claim_spec(&claim.get("spec"));
+            }
+        });
     };
-    if rest(object) != rest(old) {
+    if !rest_is_same(&object["spec"], &old["spec"], &MUTABLE) {
         errors.push(field::Error::forbidden(
             field::Path::new("spec"),
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
@@ -78,43 +98,72 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     }
 }
 
-/// Validates labels and annotations only: claim templates become volumes that the containers mount,
-/// and the pods are validated when they are created.
-fn validate_template(template: &Value, path: &field::Path, errors: &mut field::Errors) {
-    validate_template_labels(template, path, errors);
-    let annotations = template["metadata"].get("annotations");
-    validate_annotations(annotations, &path.child("annotations"), errors);
-}
-fn validate_strategies(spec: &Value, path: &field::Path, errors: &mut field::Errors) {
-    let policy = text(spec, "podManagementPolicy");
-    if !["OrderedReady", "Parallel"].contains(&policy) {
-        errors.push(field::Error::invalid(
-            path.child("podManagementPolicy"),
-            &policy.into(),
-            "must be 'OrderedReady' or 'Parallel'",
-        ));
+/// The template as its pods will be: the claims are volumes, and host name and subdomain are those
+/// of the set.
+fn template_with_claims(spec: &At<'_, '_>) {
+    let at = spec.get("template");
+    let claims = spec.list_of("volumeClaimTemplates");
+    let is_plain = claims.is_empty() && !at.has("spec.hostname") && !at.has("spec.subdomain");
+    if is_plain {
+        return template::template(&at);
     }
-    let (strategy, path) = (&spec["updateStrategy"], path.child("updateStrategy"));
-    match text(strategy, "type") {
+    let names: HashSet<&str> =
+        claims.iter().map(|claim| text(&claim["metadata"], "name")).collect();
+    let own = at.list_of("spec.volumes").iter();
+    let own = own.filter(|volume| !names.contains(text(volume, "name"))).cloned();
+    let claims = names
+        .iter()
+        .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+    let volumes: Vec<Value> = claims.chain(own).collect();
+    let mut template = at.value.clone();
+    if let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) {
+        pod.remove("hostname");
+        pod.remove("subdomain");
+        pod.insert("volumes".to_owned(), volumes.into());
+    }
+    template::template(&at.with(&template));
+}
+
+fn strategies(spec: &At<'_, '_>) {
+    let policy = spec.get("podManagementPolicy");
+    if !["OrderedReady", "Parallel"].contains(&policy.text()) {
+        policy.invalid_as(&policy.text().into(), "must be 'OrderedReady' or 'Parallel'");
+    }
+    let strategy = spec.get("updateStrategy");
+    let rolling = strategy.get("rollingUpdate");
+    match strategy.text_of("type") {
         "OnDelete" => {
-            if let Some(rolling) = strategy.get("rollingUpdate") {
-                errors.push(field::Error::invalid(
-                    path.child("rollingUpdate"),
-                    rolling,
-                    "only allowed for updateStrategy 'RollingUpdate'",
-                ));
+            if rolling.is_set() {
+                rolling.invalid("only allowed for updateStrategy 'RollingUpdate'");
             }
         }
         "RollingUpdate" => {
-            let rolling = &strategy["rollingUpdate"];
-            not_negative(rolling, "partition", &path.child("rollingUpdate"), errors);
+            rolling.get("partition").not_negative();
+            let unavailable = rolling.get("maxUnavailable");
+            if unavailable.is_set() {
+                count_or_percent(&unavailable);
+                if count_of(unavailable.value) == 0 {
+                    unavailable.invalid("cannot be 0");
+                }
+                at_most_all(&unavailable);
+            }
         }
-        _ => errors.push(field::Error::invalid(
-            path,
-            strategy,
-            "must be 'RollingUpdate' or 'OnDelete'",
-        )),
+        _ => strategy.invalid("must be 'RollingUpdate' or 'OnDelete'"),
     }
+}
+
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| {
+        workload::status(
+            &at.get("status"),
+            &[],
+            &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
+            "status.readyReplicas",
+        );
+    });
+    check(object, None, errors, |at| {
+        workload::collisions(&at.get("status"), old.unwrap_or(&Value::Null));
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,18 +1,20 @@
 //! Horizontal pod autoscalers, v1 and v2.
 mod cells;
 mod convert;
+mod rules;
 
-use crate::kind::{Fill, Kind, Members, StatusMeta, text};
+use crate::kind::{Fill, Kind, Members, StatusMeta};
 use serde_json::{Value, json};
-use setpoint_object::field;
 
 /// HorizontalPodAutoscaler.
 pub(in crate::kind) static KIND: Kind = Kind {
     storage: Some(("autoscaling", "v2")),
     convert: Some(convert::convert),
     default,
-    validate,
+    validate: rules::validate,
+    validate_status: rules::validate_status,
     cells: Some(cells::cells),
+    rules: "bounds, target, metrics, behavior; `status`",
     ..Kind::with_status(
         "autoscaling",
         "HorizontalPodAutoscaler",
@@ -60,39 +62,4 @@ fn rules(behavior: &mut Members, name: &str, window_seconds: Option<i32>, polici
         rules.absent("stabilizationWindowSeconds", seconds);
     }
     rules.absent("policies", policies);
-}
-
-/// Validates bounds and target.
-fn validate(autoscaler: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
-    let path = field::Path::new("spec");
-    let spec = &autoscaler["spec"];
-    let (min, max) =
-        (spec["minReplicas"].as_i64().unwrap_or(1), spec["maxReplicas"].as_i64().unwrap_or(0));
-    if min < 1 {
-        errors.push(field::Error::invalid(
-            path.child("minReplicas"),
-            &min.into(),
-            "must be greater than or equal to 1",
-        ));
-    }
-    if max < 1 {
-        errors.push(field::Error::invalid(
-            path.child("maxReplicas"),
-            &max.into(),
-            "must be greater than 0",
-        ));
-    }
-    if max < min {
-        errors.push(field::Error::invalid(
-            path.child("maxReplicas"),
-            &max.into(),
-            "must be greater than or equal to `minReplicas`",
-        ));
-    }
-    let target = &spec["scaleTargetRef"];
-    for member in ["kind", "name"] {
-        if text(target, member).is_empty() {
-            errors.push(field::Error::required(path.child("scaleTargetRef").child(member), ""));
-        }
-    }
 }

@@ -1,10 +1,12 @@
 //! CronJobs.
-use super::job::validate_spec;
-use crate::kind::{
-    Fill, Kind, Members, NameRule, StatusMeta, not_negative, one_of, pod_default, text,
-};
+mod schedule;
+
+use super::job::{rules, warning};
+use crate::kind::at::{At, check};
+use crate::kind::{Fill, Kind, Members, NameRule, StatusMeta, pod_default, template, workload};
 use crate::table::{age, cell};
-use serde_json::{Value, json};
+use jiff::tz::TimeZoneDatabase;
+use serde_json::Value;
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
@@ -13,7 +15,9 @@ pub(in crate::kind) static KIND: Kind = Kind {
     names: NameRule::ShortSubdomain(NAME_CHARACTERS_MAX),
     default,
     validate,
+    warnings,
     cells: Some(cells),
+    rules: "schedule, time zone, job template",
     ..Kind::with_status("batch", "CronJob", StatusMeta::All, "{}")
 };
 
@@ -33,41 +37,71 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 /// Validates a new or changed CronJob.
-fn validate(cron_job: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
-    let path = field::Path::new("spec");
-    let spec = &cron_job["spec"];
-    let schedule = text(spec, "schedule");
-    let fields: Vec<&str> = schedule.split_whitespace().collect();
-    if schedule.is_empty() {
-        errors.push(field::Error::required(path.child("schedule"), ""));
-    } else if schedule.contains("TZ") {
-        errors.push(field::Error::invalid(
-            path.child("schedule"),
-            &schedule.into(),
-            "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
-        ));
-    } else if fields.len() != 5 && !schedule.starts_with('@') {
-        errors.push(field::Error::invalid(
-            path.child("schedule"),
-            &schedule.into(),
-            format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")),
-        ));
+fn validate(cron_job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(cron_job, old, errors, |at| {
+        let spec = at.get("spec");
+        let schedule = spec.get("schedule");
+        if schedule.need() {
+            if let Err(error) = schedule::parse(schedule.text()) {
+                schedule.invalid(error);
+            }
+            if schedule.text().contains("TZ") {
+                schedule
+                    .invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
+            }
+        }
+        spec.get("startingDeadlineSeconds").not_negative();
+        time_zone(&spec.get("timeZone"));
+        spec.get("concurrencyPolicy").one_of(&["Allow", "Forbid", "Replace"]);
+        let job = spec.get("jobTemplate.spec");
+        rules(&job);
+        if job.has("selector") {
+            job.get("selector").invalid("`selector` will be auto-generated");
+        }
+        if job.is("manualSelector") {
+            job.get("manualSelector").unsupported(&["nil", "false"]);
+        }
+        for member in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+            spec.get(member).not_negative();
+        }
+    });
+}
+
+/// Maximum length of a part of a time zone's name, in bytes.
+const ZONE_PART_MAX: usize = 14;
+
+fn time_zone(at: &At<'_, '_>) {
+    if !at.is_set() {
+        return;
     }
-    one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &path, errors);
-    for member in
-        ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"]
-    {
-        not_negative(spec, member, &path, errors);
+    let name = at.text();
+    if name.is_empty() {
+        return at.invalid("timeZone must be nil or non-empty string");
     }
-    let template = &spec["jobTemplate"]["spec"];
-    if template["manualSelector"] == json!(true) {
-        errors.push(field::Error::not_supported(
-            path.child("jobTemplate.spec.manualSelector"),
-            &true.into(),
-            &[] as &[&str],
-        ));
+    let is_part = |part: &str| {
+        let is_inner = |b: u8| b.is_ascii_alphanumeric() || b".-_+".contains(&b);
+        !part.is_empty()
+            && part.len() <= ZONE_PART_MAX
+            && part.bytes().all(is_inner)
+            && !matches!(part, "." | "..")
+            && !part.starts_with('-')
+    };
+    if name.eq_ignore_ascii_case("local") {
+        at.invalid(
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+        );
+    } else if !name.split('/').all(is_part) || TimeZoneDatabase::bundled().get(name).is_err() {
+        at.invalid(format!("unknown time zone {name}"));
     }
-    validate_spec(template, &path.child("jobTemplate.spec"), errors);
+}
+
+fn warnings(cron_job: &Value) -> Vec<String> {
+    let job = &cron_job["spec"]["jobTemplate"]["spec"];
+    let path = "spec.jobTemplate.spec";
+    let mut all: Vec<String> = workload::name_warning(cron_job).into_iter().collect();
+    all.extend(warning(job, path));
+    all.append(&mut template::template_warnings(&job["template"], &format!("{path}.template")));
+    all
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,14 +1,18 @@
 //! Jobs.
-use crate::kind::template::validate_template;
-use crate::kind::{
-    Context, Fill, Kind, Members, Selectable, StatusMeta, not_negative, pod_default, text,
-};
+mod policy;
+mod status;
+
+pub(super) use policy::{rules, warning};
+
+use crate::kind::at::{At, check};
+use crate::kind::{Context, Fill, Kind, Members, Selectable, StatusMeta, pod_default, workload};
 use crate::table::{age, cell};
 use serde_json::Value;
 use setpoint_object::GroupVersionKind;
-use setpoint_object::field;
+use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// Job.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -17,6 +21,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     prepare,
     validate,
+    validate_status: status::validate,
+    warnings,
     selectable: &[Selectable {
         path: "status.succeeded",
         absent: "0",
@@ -24,6 +30,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     }],
     unknown_label,
     cells: Some(cells),
+    rules: "numbers, indexes, failure and success policies, selector, template; immutable fields, and what a suspended Job may change; `status`",
     ..Kind::with_status("batch", "Job", StatusMeta::All, "{}")
 };
 
@@ -106,79 +113,152 @@ fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
 
 /// Validates a new or changed Job.
 fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    let path = field::Path::new("spec");
-    let spec = &job["spec"];
-    if old.is_none() && job.name().len() > 63 {
-        // The name becomes a label of the pods.
-        errors.push(field::Error::invalid(
-            path.child("template.labels"),
-            &job.name().into(),
-            "must be no more than 63 characters",
-        ));
-    }
-    if spec["selector"].is_null() {
-        errors.push(field::Error::required(path.child("selector"), ""));
-    }
-    validate_spec(spec, &path, errors);
-    let Some(old) = old else { return };
-    for member in [
-        "completions",
-        "selector",
-        "template",
-        "completionMode",
-        "podFailurePolicy",
-        "backoffLimitPerIndex",
-        "managedBy",
-    ] {
-        let (before, after) = (old["spec"].get(member), spec.get(member));
-        let may_change = match member {
-            // An indexed Job can be scaled if both numbers change together.
-            "completions" => {
-                text(spec, "completionMode") == "Indexed"
-                    && spec["completions"] == spec["parallelism"]
+    check(job, old, errors, |at| {
+        let spec = at.get("spec");
+        rules(&spec);
+        let selector = spec.get("selector");
+        if selector.is_set() {
+            selector.selector();
+        } else {
+            selector.required("");
+        }
+        let labels = spec.get("template.metadata.labels");
+        let label = |key: &str| labels.value.get(key).and_then(Value::as_str);
+        if let Ok(parsed) = Selector::from_object(selector.value)
+            && !parsed.is_some_and(|parsed| parsed.matches(label))
+        {
+            workload::mismatch(&labels);
+        }
+    });
+    let Some(old) = old else { return check(job, None, errors, validate_new) };
+    check(job, None, errors, |at| validate_change(&at.get("spec"), old));
+}
+
+/// A selector that the server made, and names of pods that fit.
+fn validate_new(at: &At<'_, '_>) {
+    let (name, uid) = (at.text_of("metadata.name"), at.text_of("metadata.uid"));
+    let spec = at.get("spec");
+    if !spec.is("manualSelector") && spec.has("selector") {
+        let metadata = spec.get("template.metadata");
+        for (key, expected) in
+            [("controller-uid", uid), ("job-name", name), (CONTROLLER_UID, uid), (JOB_NAME, name)]
+        {
+            let label = metadata.entry("labels", key);
+            if !label.is_set() {
+                label.required(&format!("must be '{expected}'"));
+            } else if label.text() != expected {
+                label.invalid_as(metadata.get("labels").value, format!("must be '{expected}'"));
             }
-            // The template of a suspended Job that has not started may change its placement.
-            "template" => {
-                old["spec"]["suspend"] == true && old["status"].get("startTime").is_none()
-            }
-            _ => false,
+        }
+        let expected = |key: &str| match key {
+            "controller-uid" | CONTROLLER_UID => Some(uid),
+            "job-name" | JOB_NAME => Some(name),
+            _ => None,
         };
-        if before != after && !may_change {
-            errors.push(field::Error::invalid(
-                path.child(member),
-                after.unwrap_or(&Value::Null),
-                "field is immutable",
-            ));
+        let selector = spec.get("selector");
+        if let Ok(Some(parsed)) = Selector::from_object(selector.value)
+            && !parsed.matches(expected)
+        {
+            selector.invalid("`selector` not auto-generated");
+        }
+    }
+    let completions = spec.int_of("completions");
+    if spec.text_of("completionMode") == "Indexed" && completions > 0 {
+        let host = format!("{name}-{}", completions - 1);
+        if !name::dns1123_label(&host).is_empty() {
+            at.get("metadata.name")
+                .invalid(format!("will not able to create pod with invalid DNS label: {host}"));
         }
     }
 }
 
-/// Validates the common part of Jobs and the templates of CronJobs.
-pub(super) fn validate_spec(spec: &Value, path: &field::Path, errors: &mut field::Errors) {
-    for member in [
-        "parallelism",
-        "completions",
-        "activeDeadlineSeconds",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-    ] {
-        not_negative(spec, member, path, errors);
+/// What an update may change.
+fn validate_change(spec: &At<'_, '_>, old: &Value) {
+    let (before, status) = (&old["spec"], &old["status"]);
+    let completions = spec.get("completions");
+    if spec.text_of("completionMode") != "Indexed" {
+        completions.immutable(&before["completions"]);
+    } else if completions.is_set()
+        && completions.value != &before["completions"]
+        && completions.value != spec.get("parallelism").value
+    {
+        // An indexed Job is scaled by both numbers.
+        completions.invalid("can only be modified in tandem with spec.parallelism");
     }
-    let path = path.child("template");
-    validate_template(&spec["template"], &path, errors);
-    let policy = text(&spec["template"]["spec"], "restartPolicy");
-    match policy {
-        "OnFailure" | "Never" | "" => {}
-        "Always" => errors.push(field::Error::required(
-            path.child("spec.restartPolicy"),
-            "valid values: \"OnFailure\", \"Never\"",
-        )),
-        other => errors.push(field::Error::not_supported(
-            path.child("spec.restartPolicy"),
-            &other.into(),
-            &["OnFailure", "Never"],
-        )),
+    spec.get("selector").immutable(&before["selector"]);
+    let (template, mut expected) = (spec.get("template"), before["template"].clone());
+    let is_waiting =
+        before["suspend"] == true && status.get("startTime").is_none_or(Value::is_null);
+    if is_waiting {
+        place(&mut expected, template.value);
     }
+    if before["suspend"] == true {
+        take_resources(&mut expected, template.value);
+    }
+    template.immutable(&expected);
+    for member in
+        ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
+    {
+        spec.get(member).immutable(&before[member]);
+    }
+}
+
+/// Takes the members of a template that say where its pods run.
+fn place(stored: &mut Value, sent: &Value) {
+    let take = |stored: &mut Value, sent: &Value, member: &str| {
+        let Some(members) = stored.as_object_mut() else { return };
+        match sent.get(member) {
+            Some(value) => members.insert(member.to_owned(), value.clone()),
+            None => members.remove(member),
+        };
+    };
+    if !stored["metadata"].is_object() {
+        stored["metadata"] = Value::Object(Members::new());
+    }
+    for member in ["labels", "annotations"] {
+        take(&mut stored["metadata"], &sent["metadata"], member);
+    }
+    for member in ["nodeSelector", "tolerations", "schedulingGates"] {
+        take(&mut stored["spec"], &sent["spec"], member);
+    }
+    let affinity = &sent["spec"]["affinity"];
+    if affinity.get("nodeAffinity").is_some() && !stored["spec"]["affinity"].is_object() {
+        stored["spec"]["affinity"] = Value::Object(Members::new());
+    }
+    if stored["spec"]["affinity"].is_object() {
+        take(&mut stored["spec"]["affinity"], affinity, "nodeAffinity");
+        if affinity.is_null() && stored["spec"]["affinity"] == Value::Object(Members::new()) {
+            take(&mut stored["spec"], &sent["spec"], "affinity");
+        }
+    }
+}
+/// Takes the resources of the containers.
+fn take_resources(stored: &mut Value, sent: &Value) {
+    for list in ["containers", "initContainers"] {
+        let Some(stored) = stored["spec"].get_mut(list).and_then(Value::as_array_mut) else {
+            continue;
+        };
+        let sent = crate::kind::list(&sent["spec"], list);
+        if sent.len() != stored.len() {
+            continue;
+        }
+        for (stored, sent) in stored.iter_mut().zip(sent) {
+            if stored["name"] == sent["name"]
+                && let Some(members) = stored.as_object_mut()
+            {
+                match sent.get("resources") {
+                    Some(resources) => members.insert("resources".to_owned(), resources.clone()),
+                    None => members.remove("resources"),
+                };
+            }
+        }
+    }
+}
+
+fn warnings(job: &Value) -> Vec<String> {
+    let mut all = workload::warnings(job);
+    all.extend(policy::warning(&job["spec"], "spec"));
+    all
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,28 +1,39 @@
 //! CertificateSigningRequests: the server sets the requesting user, and approval has its own
 //! endpoint.
-use crate::kind::{Context, Kind, Part, Selectable, StatusMeta, list, not_supported, text};
+mod rules;
+
+use crate::kind::{
+    Context, Kind, NameRule, Part, Selectable, StatusMeta, list, not_supported, text,
+};
 use crate::table::{age, cell};
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 use std::collections::HashMap;
 
 /// CertificateSigningRequest.
 pub(in crate::kind) static KIND: Kind = Kind {
     prepare,
+    names: NameRule::Segment,
     prepare_status,
-    validate,
+    validate: rules::validate,
+    validate_status: rules::validate_status,
     parts: &[APPROVAL],
     selectable: &[Selectable::new("spec.signerName")],
     selects_namespace: false,
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "form and signature of the request, signer, usages, lifetime; conditions and certificate at their endpoints",
     ..Kind::with_status("certificates.k8s.io", "CertificateSigningRequest", StatusMeta::All, "{}")
 };
 
 /// `certificatesigningrequests/approval`: changes only the approval conditions.
-const APPROVAL: Part =
-    Part { prepare: date, resets: &["spec"], ..Part::new("approval", take_conditions) };
+const APPROVAL: Part = Part {
+    takes_metadata: true,
+    prepare: date,
+    validate: rules::validate_approval,
+    resets: &["spec"],
+    ..Part::new("approval", take_conditions)
+};
 /// Copies the conditions of a request to `approval`.
 fn take_conditions(merged: &mut Value, sent: &mut Value) {
     match sent["status"]["conditions"].take() {
@@ -85,23 +96,6 @@ fn prepare_status(_: &Context<'_>, request: &mut Value, old: &Value) {
     all.append(&mut conditions);
     if !all.is_empty() {
         request["status"]["conditions"] = all.into();
-    }
-}
-
-/// Validates a certificate request.
-fn validate(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    if old.is_some() {
-        return;
-    }
-    let path = field::Path::new("spec");
-    let spec = &request["spec"];
-    for member in ["request", "signerName"] {
-        if text(spec, member).is_empty() {
-            errors.push(field::Error::required(path.child(member), ""));
-        }
-    }
-    if list(spec, "usages").is_empty() {
-        errors.push(field::Error::required(path.child("usages"), ""));
     }
 }
 

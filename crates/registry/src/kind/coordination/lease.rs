@@ -1,9 +1,10 @@
 //! Leases: positive durations.
-use crate::kind::{Kind, not_negative};
+use crate::kind::Kind;
+use crate::kind::at::check;
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// Lease.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -11,23 +12,30 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     validate,
     cells: Some(cells),
+    rules: "durations, strategy",
     ..Kind::plain("coordination.k8s.io", "Lease")
 };
 
 /// Leases: positive durations.
-fn validate(lease: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
-    let path = field::Path::new("spec");
-    let spec = &lease["spec"];
-    if let Some(seconds) =
-        spec.get("leaseDurationSeconds").and_then(Value::as_i64).filter(|s| *s <= 0)
-    {
-        errors.push(field::Error::invalid(
-            path.child("leaseDurationSeconds"),
-            &seconds.into(),
-            "must be greater than 0",
-        ));
-    }
-    not_negative(spec, "leaseTransitions", &path, errors);
+fn validate(lease: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(lease, old, errors, |at| {
+        let spec = at.get("spec");
+        spec.get("leaseDurationSeconds").positive("must be greater than 0");
+        spec.get("leaseTransitions").not_negative();
+        let strategy = spec.get("strategy");
+        if strategy.is_set() {
+            // The API's path has the member twice.
+            let shown = strategy.shown_as("strategy", strategy.value);
+            if !strategy.text().contains('/') {
+                shown.one_of_if_set(&["OldestEmulationVersion"]);
+            } else {
+                shown.faults(name::qualified_name(strategy.text()));
+            }
+        }
+        if !spec.text_of("preferredHolder").is_empty() && strategy.text().is_empty() {
+            spec.get("preferredHolder").forbidden("may only be specified if `strategy` is defined");
+        }
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -7,8 +7,12 @@ use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
 
 /// ConfigMap.
-pub(in crate::kind) static KIND: Kind =
-    Kind { validate, cells: Some(cells), ..Kind::plain("", "ConfigMap") };
+pub(in crate::kind) static KIND: Kind = Kind {
+    validate,
+    cells: Some(cells),
+    rules: "keys, size; immutable data",
+    ..Kind::plain("", "ConfigMap")
+};
 
 /// Validates keys, size and immutability.
 fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {

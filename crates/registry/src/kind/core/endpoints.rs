@@ -1,15 +1,19 @@
 //! Endpoints.
-use crate::kind::{Fill, Kind, Members};
+use crate::kind::at::{At, check};
+use crate::kind::{Fill, Kind, Members, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// Endpoints.
 pub(in crate::kind) static KIND: Kind = Kind {
     create_on_update: true,
     default,
+    validate,
     cells: Some(cells),
     deprecation: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    rules: "addresses and ports",
     ..Kind::plain("", "Endpoints")
 };
 
@@ -19,6 +23,47 @@ const LISTED_MAX: usize = 3;
 fn default(object: &mut Members, _version: &str) {
     for subset in object.each("subsets") {
         subset.each("ports").for_each(|port| port.absent("protocol", "TCP"));
+    }
+}
+
+fn validate(endpoints: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(endpoints, old, errors, |at| {
+        for subset in at.each("subsets") {
+            if subset.list_of("addresses").is_empty()
+                && subset.list_of("notReadyAddresses").is_empty()
+            {
+                subset.required("must specify `addresses` or `notReadyAddresses`");
+            }
+            for member in ["addresses", "notReadyAddresses"] {
+                for address in subset.each(member) {
+                    validate_address(&address);
+                }
+            }
+            let needs_names = subset.list_of("ports").len() > 1;
+            for port in subset.each("ports") {
+                let name = port.get("name");
+                if needs_names {
+                    name.named(name::dns1123_label);
+                } else {
+                    name.named_if_set(name::dns1123_label);
+                }
+                port.get("port").port();
+                port.get("protocol").one_of(&["SCTP", "TCP", "UDP"]);
+                port.get("appProtocol").formed(name::qualified_name);
+            }
+        }
+    });
+}
+fn validate_address(at: &At<'_, '_>) {
+    let ip = at.get("ip");
+    let text = Value::from(ip.text());
+    for fault in format::ip(ip.text()) {
+        ip.invalid_as(&text, fault);
+    }
+    at.get("hostname").named_if_set(name::dns1123_label);
+    at.get("nodeName").formed(name::dns1123_subdomain);
+    for fault in format::endpoint_ip(ip.text()) {
+        ip.invalid_as(&text, fault);
     }
 }
 

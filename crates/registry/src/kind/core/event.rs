@@ -1,10 +1,10 @@
 //! Events: one object, served by the core group and by `events.k8s.io` with different field names.
-use crate::kind::{Kind, Members, Selectable, not_supported, text};
+use crate::kind::at::{At, check, same};
+use crate::kind::{Kind, Members, Selectable, not_supported};
 use crate::table::{age, cell};
 use serde_json::Value;
-use setpoint_object::field;
-use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// Event.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -17,6 +17,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     selectable: &CORE_LABELS,
     unknown_label: not_supported,
     cells: Some(core),
+    rules: "namespace; reporter, action, reason and lengths if it has a time",
     ..Kind::plain("", "Event")
 };
 
@@ -26,11 +27,12 @@ pub(in crate::kind) static EVENTS: Kind = Kind {
     create_on_update: true,
     propagates: false,
     expires: true,
-    validate,
+    validate: validate_new,
     convert: Some(convert),
     selectable: &EVENTS_LABELS,
     unknown_label: not_supported,
     cells: Some(events),
+    rules: "the same, no fields of the older form, series; only a series changes",
     ..Kind::plain("events.k8s.io", "Event")
 };
 
@@ -65,25 +67,99 @@ const EVENTS_LABELS: [Selectable; 10] = [
     Selectable::new("type"),
 ];
 
-/// An Event is in the namespace of the object that it is about; for cluster-scoped objects in
-/// `default`.
+/// Limits of an Event's texts, in bytes.
+const TEXT_BYTES_MAX: usize = 128;
+const NOTE_BYTES_MAX: usize = 1024;
+
+/// Validates an Event of the core group.
 fn validate(event: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    if old.is_some() {
+    check(event, old, errors, |at| legacy(at, "reportingComponent"));
+}
+
+/// An Event is in the namespace of the object that it is about; for cluster-scoped objects in
+/// `default`. One with a time says what was done and who reports it.
+fn legacy(at: &At<'_, '_>, reporter: &str) {
+    let about = at.get("involvedObject.namespace");
+    let namespace = at.text_of("metadata.namespace");
+    let disagrees = || about.invalid_as(&about.text().into(), "does not match event.namespace");
+    if !at.has("eventTime") {
+        let agrees = match about.text() {
+            "" => matches!(namespace, "" | "default"),
+            about => about == namespace,
+        };
+        if !agrees {
+            disagrees();
+        }
         return;
     }
-    let about = text(&event["involvedObject"], "namespace");
-    let agrees = if about.is_empty() {
-        matches!(event.namespace(), "" | "default")
-    } else {
-        about == event.namespace()
-    };
-    if !agrees {
-        errors.push(field::Error::invalid(
-            field::Path::new("involvedObject.namespace"),
-            &about.into(),
-            "does not match event.namespace",
-        ));
+    if about.text().is_empty() && !matches!(namespace, "default" | "kube-system") {
+        disagrees();
     }
+    let controller = at.shown_as(reporter, at.get("reportingComponent").value);
+    controller.need();
+    for fault in name::qualified_name(controller.text()) {
+        controller.invalid_as(&controller.text().into(), fault);
+    }
+    let short = |member: &str, most: usize| {
+        if at.text_of(member).len() > most {
+            at.get(member).invalid_union(format!("can have at most {most} characters"));
+        }
+    };
+    for member in ["reportingInstance", "action", "reason"] {
+        at.get(member).need();
+        short(member, TEXT_BYTES_MAX);
+    }
+    short("message", NOTE_BYTES_MAX);
+}
+
+/// Validates an Event of `events.k8s.io`, which has no fields of the older form. It is stored in
+/// the core group's form.
+fn validate_new(event: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(event, old, errors, |at| {
+        legacy(at, "reportingController");
+        if at.has("series") {
+            if at.int_of("series.count") < 2 {
+                at.get("series.count").invalid_union("should be at least 2");
+            }
+            at.get("series.lastObservedTime").need();
+        }
+    });
+    let Some(old) = old else {
+        return check(event, None, errors, |at| {
+            at.get("eventTime").need();
+            let kind = at.text_of("type");
+            if !["Normal", "Warning"].contains(&kind) {
+                at.get("type").invalid_union(format!("has invalid value: {kind}"));
+            }
+            for member in ["firstTimestamp", "lastTimestamp", "source"] {
+                if !same(at.get(member).value, &Value::Null) {
+                    at.get(member).invalid_union("needs to be unset");
+                }
+            }
+            if at.int_of("count") != 0 {
+                at.get("count").invalid_union("needs to be unset");
+            }
+        });
+    };
+    check(event, None, errors, |at| {
+        for (member, shown) in [
+            ("involvedObject", "involvedObject"),
+            ("reason", "reason"),
+            ("message", "message"),
+            ("source", "source"),
+            ("firstTimestamp", "firstTimestamp"),
+            ("lastTimestamp", "lastTimestamp"),
+            ("count", "count"),
+            ("type", "type"),
+            ("eventTime", "eventTime"),
+            ("action", "action"),
+            ("related", "related"),
+            ("reportingComponent", "reportingController"),
+            ("reportingInstance", "reportingInstance"),
+        ] {
+            at.shown_as(shown, at.get(member).value).immutable(&old[member]);
+        }
+    });
 }
 
 /// Field names in the core group and in `events.k8s.io`.

@@ -1,4 +1,5 @@
 //! Namespaces.
+use crate::kind::at::{At, check};
 use crate::kind::{
     Context, Fill, Kind, Members, NameRule, Part, Selectable, StatusMeta, not_supported,
 };
@@ -6,6 +7,7 @@ use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// Namespace.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -15,18 +17,25 @@ pub(in crate::kind) static KIND: Kind = Kind {
     begin_termination: Some(begin_termination),
     default,
     prepare,
+    validate,
+    validate_status,
     parts: &[FINALIZE],
     selectable: &[Selectable::new("status.phase")],
     selects_namespace: false,
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "finalizers; the phase in `status`",
     ..Kind::with_status("", "Namespace", StatusMeta::All, r#"{"phase":"Active"}"#)
 };
 
 /// `namespaces/finalize`: the controller that empties a namespace removes its finalizers.
-const FINALIZE: Part = Part::new("finalize", |merged, sent| {
-    merged["spec"]["finalizers"] = sent["spec"]["finalizers"].take()
-});
+const FINALIZE: Part = Part {
+    takes_metadata: true,
+    validate: validate_finalizers,
+    ..Part::new("finalize", |merged, sent| {
+        merged["spec"]["finalizers"] = sent["spec"]["finalizers"].take()
+    })
+};
 
 /// The label with the namespace's name. Set as a default, so that the writer owns it.
 fn default(namespace: &mut Members, _version: &str) {
@@ -76,6 +85,47 @@ fn begin_termination(_: &Context<'_>, namespace: &mut Value) {
         namespace["status"] = json!({});
     }
     namespace["status"]["phase"] = "Terminating".into();
+}
+
+/// The name of a finalizer is qualified, or that of Kubernetes.
+fn finalizer(at: &At<'_, '_>, name: &str) {
+    for fault in name::qualified_name(name) {
+        at.invalid_as(&name.into(), fault);
+    }
+    if !name.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name) {
+        at.invalid_as(
+            &name.into(),
+            "name is neither a standard finalizer name nor is it fully qualified",
+        );
+    }
+}
+fn validate(namespace: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if old.is_none() {
+        check(namespace, None, errors, |at| {
+            let list = at.get("spec.finalizers");
+            at.texts_of("spec.finalizers").for_each(|name| finalizer(&list, name));
+        });
+    }
+}
+fn validate_finalizers(namespace: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(namespace, old, errors, |at| {
+        for item in at.each("spec.finalizers") {
+            finalizer(&item, item.text());
+        }
+    });
+}
+
+/// A namespace is terminating from the time it is deleted.
+fn validate_status(namespace: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(namespace, old, errors, |at| {
+        let (phase, shown) = (at.text_of("status.phase"), at.get("status.Phase"));
+        let message = match (namespace.deletion_timestamp().is_empty(), phase) {
+            (true, "Active") | (false, "Terminating") => return,
+            (true, _) => "may only be 'Active' if `deletionTimestamp` is empty",
+            (false, _) => "may only be 'Terminating' if `deletionTimestamp` is not empty",
+        };
+        shown.invalid_as(&phase.into(), message);
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,16 +1,25 @@
 //! Nodes.
-use crate::kind::{Fill, Kind, Members, Selectable, StatusMeta, not_supported};
+use crate::kind::at::{At, check};
+use crate::kind::{
+    Fill, Kind, Members, Selectable, StatusMeta, format, list, not_supported, resources, template,
+    text,
+};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+use std::collections::HashSet;
 
 /// Node.
 pub(in crate::kind) static KIND: Kind = Kind {
     default,
+    validate,
+    validate_status: validate,
     selectable: &[Selectable { absent: "false", ..Selectable::new("spec.unschedulable") }],
     selects_namespace: false,
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "taints, amounts, addresses, ranges; what is set once. Not: dynamic configuration, declared features",
     ..Kind::with_status("", "Node", StatusMeta::All, INITIAL)
 };
 
@@ -29,6 +38,75 @@ fn default(object: &mut Members, _version: &str) {
     let Some(status) = object.object("status") else { return };
     if let Some(capacity) = status.get("capacity").cloned() {
         status.absent("allocatable", capacity);
+    }
+}
+
+/// Validates a node: taints, addresses and amounts, and what is set once.
+fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(node, old, errors, |at| {
+        taints(at);
+        for member in ["capacity", "allocatable"] {
+            let amounts = at.get("status").get(member).value.as_object();
+            for (name, amount) in amounts.into_iter().flatten() {
+                // The API's paths have the resource as a member.
+                resources::quantity(&at.get("status").get(member).shown_as(name, amount), name);
+            }
+        }
+        let ranges = at.get("spec.podCIDRs");
+        for range in ranges.items() {
+            range.faults(format::cidr(range.text()));
+        }
+        let n_six = at.texts_of("spec.podCIDRs").filter(|range| range.contains(':')).count();
+        if ranges.len() > 2 || ranges.len() == 2 && n_six != 1 {
+            ranges.invalid("may specify no more than one CIDR for each IP family");
+        }
+        let mut addresses = HashSet::new();
+        for address in at.each("status.addresses") {
+            if !addresses.insert((address.text_of("type"), address.text_of("address"))) {
+                address.duplicate();
+            }
+        }
+    });
+    let Some(old) = old else { return };
+    check(node, None, errors, |at| {
+        let (spec, before) = (at.get("spec"), &old["spec"]);
+        let ranges = list(before, "podCIDRs");
+        if !ranges.is_empty() && ranges != spec.list_of("podCIDRs") {
+            spec.get("podCIDRs")
+                .forbidden("node updates may not change podCIDR except from \"\" to valid");
+        }
+        let id = text(before, "providerID");
+        if !id.is_empty() && id != spec.text_of("providerID") {
+            spec.get("providerID")
+                .forbidden("node updates may not change providerID except from \"\" to valid");
+        }
+        if spec.text_of("externalID") != text(before, "externalID") {
+            spec.get("externalID").forbidden("may not be updated");
+        }
+    });
+}
+/// Taints: each key once for an effect. The API's paths start with `metadata`.
+fn taints(at: &At<'_, '_>) {
+    let metadata = at.get("metadata");
+    let taints = metadata.shown_as("taints", at.get("spec.taints").value);
+    let mut seen = HashSet::new();
+    for taint in taints.items() {
+        let (key, value, effect) = (taint.get("key"), taint.get("value"), taint.get("effect"));
+        for fault in name::qualified_name(key.text()) {
+            key.invalid_as(&key.text().into(), fault);
+        }
+        let faults = name::label_value(value.text());
+        if !faults.is_empty() {
+            value.invalid(faults.join(";"));
+        }
+        template::taint_effect(&effect);
+        if !seen.insert((key.text(), effect.text())) {
+            taint.report(|path| {
+                let mut error = field::Error::duplicate(path, taint.value);
+                error.detail = "taints must be unique by key and effect pair".to_owned();
+                error
+            });
+        }
     }
 }
 

@@ -1,16 +1,21 @@
 //! Volumes.
+use crate::kind::at::{At, check, same};
 use crate::kind::volume::{access_modes, class_name, phase};
-use crate::kind::{Context, Fill, Kind, Members, StatusMeta};
+use crate::kind::workload::rest_is_same;
+use crate::kind::{Context, Fill, Kind, Members, StatusMeta, resources, template};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// PersistentVolume.
 pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
     default,
     prepare,
+    validate,
     cells: Some(cells),
+    rules: "exactly one source with what it needs, modes, capacity, node affinity; immutable source",
     ..Kind::with_status("", "PersistentVolume", StatusMeta::All, r#"{"phase":"Pending"}"#)
 };
 
@@ -32,6 +37,121 @@ fn prepare(context: &Context<'_>, volume: &mut Value, old: Option<&Value>) {
     if old.is_none() {
         volume["status"]["lastPhaseTransitionTime"] = context.now.rfc3339().into();
     }
+}
+
+/// Members of a spec that are not the source of the volume.
+const NOT_SOURCE: [&str; 9] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
+
+/// Validates a volume: one source, which never changes.
+fn validate(volume: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(volume, old, errors, |at| rules(&at.get("spec"), at.text_of("metadata.name")));
+    let Some(old) = old else { return };
+    check(volume, None, errors, |at| changes(&at.get("spec"), &old["spec"]));
+}
+
+fn rules(spec: &At<'_, '_>, name: &str) {
+    let modes = spec.get("accessModes");
+    modes.need();
+    template::access_modes(&modes);
+    let capacity = spec.get("capacity");
+    capacity.need();
+    if capacity.len() != 1 || capacity.value.get("storage").is_none() {
+        capacity.unsupported(&["storage"]);
+    }
+    for (_, amount) in capacity.all() {
+        if amount.quantity().is_some_and(|quantity| quantity.value() < 0) {
+            amount.invalid("must be a valid resource quantity");
+        }
+        resources::positive(&amount, "must be greater than zero");
+    }
+    let policy = spec.get("persistentVolumeReclaimPolicy");
+    policy.one_of_if_set(&["Delete", "Recycle", "Retain"]);
+    if let Some(affinity) = spec.given("nodeAffinity") {
+        match affinity.given("required") {
+            Some(selector) => template::node_selector(&selector, true),
+            None => affinity.get("required").required("must specify required node constraints"),
+        }
+    } else if spec.has("local") {
+        spec.get("nodeAffinity").required("Local volume requires node affinity");
+    }
+    template::persistent_source(spec, name);
+    let is_root = spec.text_of("hostPath.path").split('/').all(|part| matches!(part, "" | "."));
+    if spec.has("hostPath") && is_root && policy.text() == "Recycle" {
+        policy.forbidden("may not be 'recycle' for a hostPath mount of '/'");
+    }
+    spec.get("storageClassName").named_if_set(name::dns1123_subdomain);
+    spec.get("volumeMode").one_of_if_set(&["Block", "Filesystem"]);
+    let class = spec.get("volumeAttributesClassName");
+    if class.is_set() {
+        if class.need_for("an empty string is disallowed") {
+            class.faults(name::dns1123_subdomain(class.text()));
+        }
+        if !spec.has("csi") {
+            spec.get("csi").required("has to be specified when using volumeAttributesClassName");
+        }
+    }
+}
+
+fn changes(spec: &At<'_, '_>, old: &Value) {
+    let mut new = spec.value.clone();
+    let secret = "controllerExpandSecretRef";
+    if old["csi"].is_object()
+        && old["csi"].get(secret).is_none()
+        && let Some(csi) = new.get_mut("csi").and_then(Value::as_object_mut)
+    {
+        csi.remove(secret);
+    }
+    if !rest_is_same(&new, old, &NOT_SOURCE) {
+        spec.get("persistentvolumesource")
+            .forbidden("spec.persistentvolumesource is immutable after creation\n");
+    }
+    // The API's paths of these two omit `spec`.
+    let at_root = |member: &str, detail: &str| {
+        spec.report(|_| {
+            field::Error::invalid(field::Path::new(member), spec.get(member).value, detail)
+        });
+    };
+    if !same(spec.get("volumeMode").value, &old["volumeMode"]) {
+        at_root("volumeMode", "field is immutable");
+    }
+    let affinity = spec.get("nodeAffinity").value;
+    if !old["nodeAffinity"].is_null() && current(affinity) != current(&old["nodeAffinity"]) {
+        at_root("nodeAffinity", "field is immutable, except for updating from beta label to GA");
+    }
+    let class = spec.get("volumeAttributesClassName");
+    if !old["volumeAttributesClassName"].is_null() && !class.is_set() {
+        class.forbidden("update from non-nil value to nil is forbidden");
+    }
+}
+/// A node affinity with the present names of labels instead of their older ones.
+fn current(affinity: &Value) -> Value {
+    let mut affinity = affinity.clone();
+    let terms = affinity.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut);
+    for term in terms.into_iter().flatten() {
+        let requirements = term.get_mut("matchExpressions").and_then(Value::as_array_mut);
+        for requirement in requirements.into_iter().flatten() {
+            let present = match requirement["key"].as_str() {
+                Some("failure-domain.beta.kubernetes.io/zone") => "topology.kubernetes.io/zone",
+                Some("failure-domain.beta.kubernetes.io/region") => "topology.kubernetes.io/region",
+                Some("beta.kubernetes.io/os") => "kubernetes.io/os",
+                Some("beta.kubernetes.io/arch") => "kubernetes.io/arch",
+                Some("beta.kubernetes.io/instance-type") => "node.kubernetes.io/instance-type",
+                _ => continue,
+            };
+            requirement["key"] = present.into();
+        }
+    }
+    affinity
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

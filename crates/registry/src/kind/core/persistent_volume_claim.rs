@@ -1,9 +1,12 @@
 //! PersistentVolumeClaims: they request storage and are nearly immutable.
-use crate::kind::volume::{access_modes, class_name, phase};
-use crate::kind::{Kind, Members, StatusMeta, list, pod_default};
+use crate::kind::at::{At, check};
+use crate::kind::volume::{CLASS_ANNOTATION, access_modes, class_name, phase};
+use crate::kind::workload::rest_is_same;
+use crate::kind::{Kind, Members, StatusMeta, pod_default, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
+use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
 
 /// PersistentVolumeClaim.
@@ -11,7 +14,9 @@ pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
     default,
     validate,
+    validate_status,
     cells: Some(cells),
+    rules: "modes, amount, data sources; immutable except size and attributes class of bound claims; `status`",
     ..Kind::with_status("", "PersistentVolumeClaim", StatusMeta::All, r#"{"phase":"Pending"}"#)
 };
 
@@ -21,38 +26,88 @@ fn default(claim: &mut Members, _version: &str) {
 
 /// Validates a claim; nearly all of it is immutable.
 fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    let path = field::Path::new("spec");
-    let spec = &claim["spec"];
-    if let Some(old) = old {
-        let rest = |claim: &Value| {
-            let mut spec = claim["spec"].clone();
-            if let Some(spec) = spec.as_object_mut() {
-                spec.remove("volumeAttributesClassName");
-                spec.remove("resources");
-                // The volume name may be set once.
-                if old["spec"]["volumeName"].as_str().unwrap_or_default().is_empty() {
-                    spec.remove("volumeName");
-                }
-            }
-            spec
-        };
-        if rest(claim) != rest(old) {
-            errors.push(field::Error::forbidden(
-                path,
-                "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n",
-            ));
-        }
-        return;
+    check(claim, old, errors, |at| template::claim_spec(&at.get("spec")));
+    let Some(old) = old else { return };
+    check(claim, None, errors, |at| changes(at, old));
+}
+
+fn storage(claim: &Value, path: [&str; 3]) -> Option<Quantity> {
+    let text = path.iter().fold(claim, |value, name| &value[*name])["storage"].as_str()?;
+    Quantity::parse(text).ok()
+}
+
+fn changes(at: &At<'_, '_>, old: &Value) {
+    let (spec, before) = (at.get("spec"), &old["spec"]);
+    let is_bound = at.text_of("status.phase") == "Bound";
+    let class = "storageClassName";
+    let mut mutable = Vec::new();
+    // The volume may be set once, and so may the class.
+    if text(before, "volumeName").is_empty() {
+        mutable.push("volumeName");
     }
-    if list(spec, "accessModes").is_empty() {
-        errors.push(field::Error::required(
-            path.child("accessModes"),
-            "at least 1 access mode is required",
+    let annotated = &old["metadata"]["annotations"][CLASS_ANNOTATION];
+    if before[class].is_null() && (annotated.is_null() || annotated == spec.get(class).value) {
+        mutable.push(class);
+    }
+    let mut new = spec.value.clone();
+    if is_bound {
+        mutable.push("volumeAttributesClassName");
+        if let Some(requests) = new["resources"]["requests"].as_object_mut() {
+            requests
+                .insert("storage".to_owned(), before["resources"]["requests"]["storage"].clone());
+        }
+    }
+    if spec.get(class).value.is_null() && !before[class].is_null() {
+        mutable.retain(|member| *member != class);
+    }
+    if !rest_is_same(&new, before, &mutable) {
+        spec.forbidden(
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n",
+        );
+    }
+    let requested = storage(at.value, ["spec", "resources", "requests"]);
+    let was = storage(old, ["spec", "resources", "requests"]);
+    let shrinks = requested.as_ref().zip(was).is_some_and(|(now, was)| now.compare(&was).is_lt());
+    if shrinks {
+        let has = old["status"]["capacity"]["storage"].as_str();
+        let has = has.and_then(|text| Quantity::parse(text).ok());
+        let has = has.unwrap_or_else(|| Quantity::from_units(0));
+        if requested.is_some_and(|now| now.compare(&has).is_le()) {
+            spec.get("resources.requests.storage")
+                .forbidden("field can not be less than status.capacity");
+        }
+    }
+    let attributes = spec.get("volumeAttributesClassName");
+    if !old["status"]["currentVolumeAttributesClassName"].is_null() {
+        let to = match attributes.value.as_str() {
+            None => "nil",
+            Some("") => "empty string",
+            Some(_) => return,
+        };
+        attributes.forbidden(format!(
+            "update to {to} is forbidden when status.currentVolumeAttributesClassName is not nil"
         ));
     }
-    if spec["resources"]["requests"].get("storage").is_none() {
-        errors.push(field::Error::required(path.child("resources").key("storage"), ""));
-    }
+}
+
+fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(claim, old, errors, |at| {
+        for (_, amount) in at.get("status.capacity").all() {
+            if amount.quantity().is_some_and(|quantity| quantity.value() < 0) {
+                amount.invalid("must be a valid resource quantity");
+            }
+        }
+        let statuses = at.get("status.allocatedResourceStatuses");
+        for (_, status) in statuses.all() {
+            status.one_of_if_set(&[
+                "ControllerResizeInProgress",
+                "ControllerResizeInfeasible",
+                "NodeResizeInProgress",
+                "NodeResizeInfeasible",
+                "NodeResizePending",
+            ]);
+        }
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -3,10 +3,12 @@
 pub(crate) mod actions;
 mod cells;
 mod containers;
+mod status;
 mod update;
 
+use crate::kind::at::{At, check};
 use crate::kind::{
-    Action, Context, Fill, Kind, Members, Selectable, StatusMeta, list, not_supported, pod_default,
+    Action, Context, Fill, Kind, Members, Selectable, StatusMeta, not_supported, pod_default,
     template,
 };
 use serde_json::{Value, json};
@@ -21,6 +23,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     prepare,
     prepare_status,
     validate,
+    validate_status: status::validate,
     warnings,
     actions: &[("binding", Action::Bind), ("eviction", Action::Evict)],
     parts: &[containers::EPHEMERAL, containers::RESIZE],
@@ -38,6 +41,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ],
     unknown_label: not_supported,
     cells: Some(cells::cells),
+    rules: "containers, variables, probes, ports, resources, security contexts, volumes, affinity, spreading, tolerations, DNS, kernel parameters, gates; what updates, `status`, `resize` and `ephemeralcontainers` may change. Not: that annotations for seccomp and AppArmor agree with fields",
     ..Kind::with_status("", "Pod", StatusMeta::Pod, "{}")
 };
 
@@ -72,31 +76,42 @@ fn prepare_status(_: &Context<'_>, pod: &mut Value, old: &Value) {
     }
 }
 
-/// Warns of a name that is not a label, because it becomes the host name.
+/// Warns of a name that is not a label, because it becomes the host name, and of what is probably
+/// not meant.
 fn warnings(pod: &Value) -> Vec<String> {
     let messages = name::dns1123_label(pod.name());
-    if messages.is_empty() {
-        return Vec::new();
+    let mut all = Vec::new();
+    if !messages.is_empty() {
+        all.push(format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            messages.join(" ")
+        ));
     }
-    vec![format!(
-        "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
-        messages.join(" ")
-    )]
+    all.append(&mut template::pod_warnings(pod));
+    all
+}
+
+/// The rules of a pod, new or changed.
+fn rules(at: &At<'_, '_>) {
+    let spec = at.get("spec");
+    template::annotations(&at.get("metadata.annotations"), &spec);
+    template::spec(&spec, Some(at.text_of("metadata.name")));
 }
 
 /// Validates a new or changed pod.
 fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    match old {
-        None => {
-            let path = field::Path::new("spec");
-            template::validate_spec(&pod["spec"], &path, errors);
-            if !list(&pod["spec"], "ephemeralContainers").is_empty() {
-                errors.push(field::Error::forbidden(
-                    path.child("ephemeralContainers"),
-                    "cannot be set on create",
-                ));
-            }
-        }
-        Some(old) => update::validate(pod, old, errors),
+    if let Some(old) = old {
+        return update::validate(pod, old, errors);
     }
+    check(pod, None, errors, |at| {
+        rules(at);
+        let spec = at.get("spec");
+        if !spec.list_of("ephemeralContainers").is_empty() {
+            spec.get("ephemeralContainers").forbidden("cannot be set on create");
+        }
+        if !spec.text_of("nodeName").is_empty() && !spec.list_of("schedulingGates").is_empty() {
+            spec.get("nodeName")
+                .forbidden("cannot be set until all schedulingGates have been cleared");
+        }
+    });
 }

@@ -1,15 +1,32 @@
 //! PodTemplates.
-use crate::kind::{Kind, Members, pod_default};
+use crate::kind::at::check;
+use crate::kind::{Kind, Members, pod_default, template};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// PodTemplate.
-pub(in crate::kind) static KIND: Kind =
-    Kind { returns_deleted: true, default, cells: Some(cells), ..Kind::plain("", "PodTemplate") };
+pub(in crate::kind) static KIND: Kind = Kind {
+    returns_deleted: true,
+    default,
+    validate,
+    warnings,
+    cells: Some(cells),
+    rules: "the template, as a Pod",
+    ..Kind::plain("", "PodTemplate")
+};
 
 fn default(object: &mut Members, _version: &str) {
     pod_default::template(object);
+}
+
+fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| template::template(&at.get("template")));
+}
+
+fn warnings(object: &Value) -> Vec<String> {
+    template::template_warnings(&object["template"], "template")
 }
 
 fn cells(object: &Value, _now: Timestamp) -> Vec<Value> {

@@ -1,8 +1,8 @@
 //! ReplicationControllers: like ReplicaSets, with a plain map as the selector.
-use crate::kind::template::validate_template;
-use crate::kind::workload::{mismatch, replicas, validate_always};
+use crate::kind::at::check;
+use crate::kind::workload::replicas;
 use crate::kind::{
-    Fill, Kind, Members, Selectable, StatusMeta, not_negative, not_supported, pod_default,
+    Fill, Kind, Members, Selectable, StatusMeta, not_supported, pod_default, template, workload,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -14,9 +14,12 @@ pub(in crate::kind) static KIND: Kind = Kind {
     orphans_by_default: true,
     default,
     validate,
+    validate_status,
+    warnings: workload::warnings,
     selectable: &[Selectable { absent: "0", ..Selectable::new("status.replicas") }],
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "selector, template, numbers; counters of `status`",
     ..Kind::with_status("", "ReplicationController", StatusMeta::All, r#"{"replicas":0}"#)
 };
 
@@ -41,27 +44,33 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 /// ReplicationController: its selector is a plain map.
-fn validate(object: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
-    let path = field::Path::new("spec");
-    let spec = &object["spec"];
-    not_negative(spec, "minReadySeconds", &path, errors);
-    let selector = spec["selector"].as_object().filter(|s| !s.is_empty());
-    if selector.is_none() {
-        errors.push(field::Error::required(path.child("selector"), ""));
-    }
-    not_negative(spec, "replicas", &path, errors);
-    let template = &spec["template"];
-    if !template.is_object() {
-        errors.push(field::Error::required(path.child("template"), ""));
-        return;
-    }
-    let labels = &template["metadata"]["labels"];
-    let matches = selector.into_iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    if !matches {
-        errors.push(mismatch(&path.child("template"), labels));
-    }
-    validate_template(template, &path.child("template"), errors);
-    validate_always(template, &path.child("template"), KIND.kind, errors);
+fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| {
+        let spec = at.get("spec");
+        for member in ["minReadySeconds", "replicas"] {
+            spec.get(member).not_negative();
+        }
+        spec.get("selector").need();
+        let template = spec.get("template");
+        if !template.is_set() {
+            return template.required("");
+        }
+        let labels = template.get("metadata.labels");
+        let selector = spec.get("selector").value.as_object();
+        let mut wanted = selector.into_iter().flatten();
+        if !wanted.all(|(key, value)| labels.value.get(key) == Some(value)) {
+            workload::mismatch(&labels);
+        }
+        template::template(&template);
+        workload::runs_always(&template, KIND.kind);
+    });
+}
+
+fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| {
+        let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+        workload::status(&at.get("status"), &[], &parts, "readyReplicas");
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

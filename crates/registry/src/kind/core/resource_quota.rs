@@ -1,15 +1,131 @@
 //! Quotas.
+use crate::kind::at::{At, check};
+use crate::kind::resources::{is_of_quotas, quantities, quota_name};
 use crate::kind::{Kind, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
+use std::collections::HashSet;
 
 /// ResourceQuota.
 pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
+    validate,
+    validate_status,
     cells: Some(cells),
+    rules: "names of resources, amounts, scopes; immutable scopes; `status`",
     ..Kind::with_status("", "ResourceQuota", StatusMeta::All, "{}")
 };
+
+/// Groups of objects that a quota can be restricted to.
+const SCOPES: [&str; 7] = [
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "VolumeAttributesClass",
+    "CrossNamespacePodAffinity",
+];
+/// Scopes that a pod is in or not, without further values.
+const PLAIN_SCOPES: [&str; 5] =
+    ["BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity"];
+
+/// Validates a quota: amounts of known resources, and scopes that go together and never change.
+fn validate(quota: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(quota, old, errors, |at| {
+        let spec = at.get("spec");
+        quantities(&spec.get("hard"), quota_name);
+        let scopes = spec.get("scopes");
+        let names: Vec<&str> = spec.texts_of("scopes").collect();
+        let unfit = unfit(&spec);
+        for scope in &names {
+            if !SCOPES.contains(scope) {
+                scopes.invalid("unsupported scope");
+            }
+            if unfit.contains(scope) {
+                scopes.invalid("unsupported scope applied to resource");
+            }
+        }
+        if conflict(&names) {
+            scopes.invalid("conflicting scopes");
+        }
+        selector(&spec, &unfit);
+    });
+    let Some(old) = old else { return };
+    let set = |quota: &Value| -> HashSet<String> {
+        let scopes = crate::kind::list(&quota["spec"], "scopes").iter();
+        scopes.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    if set(quota) != set(old) {
+        check(quota, None, errors, |at| at.get("spec.scopes").invalid("field is immutable"));
+    }
+}
+/// The scopes that do not make sense for all resources that are limited.
+fn unfit(spec: &At<'_, '_>) -> Vec<&'static str> {
+    SCOPES.into_iter().filter(|scope| !applies(spec, scope)).collect()
+}
+/// Whether a scope makes sense for all resources that are limited.
+fn applies(spec: &At<'_, '_>, scope: &str) -> bool {
+    const COMPUTE: [&str; 7] =
+        ["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
+    let resources: &[&str] = match scope {
+        "BestEffort" => &COMPUTE[..1],
+        "VolumeAttributesClass" => &["persistentvolumeclaims", "requests.storage"],
+        _ => &COMPUTE,
+    };
+    let mut limited = spec.get("hard").value.as_object().into_iter().flatten();
+    limited.all(|(name, _)| !is_of_quotas(name) || resources.contains(&name.as_str()))
+}
+fn conflict(scopes: &[&str]) -> bool {
+    let has = |scope| scopes.contains(&scope);
+    has("BestEffort") && has("NotBestEffort") || has("Terminating") && has("NotTerminating")
+}
+fn selector(spec: &At<'_, '_>, unfit: &[&str]) {
+    let selector = spec.get("scopeSelector");
+    let list = selector.get("matchExpressions");
+    let mut names = Vec::new();
+    for item in list.items() {
+        let scope = item.text_of("scopeName");
+        // The API's paths lack the index.
+        let at = |member: &'static str| (member, item.get(member).value);
+        let place = |(member, value)| list.shown_as(member, value);
+        if !SCOPES.contains(&scope) {
+            place(at("scopeName")).invalid("unsupported scope");
+        }
+        if unfit.contains(&scope) {
+            list.invalid_as(selector.value, "unsupported scope applied to resource");
+        }
+        let (operator, values) = (place(at("operator")), place(at("values")));
+        if PLAIN_SCOPES.contains(&scope) && operator.text() != "Exists" {
+            operator.invalid("must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity");
+        }
+        match operator.text() {
+            "In" | "NotIn" => {
+                values.need_for("must be at least one value when `operator` is 'In' or 'NotIn' for scope selector");
+            }
+            "Exists" | "DoesNotExist" => {
+                if values.len() > 0 {
+                    values.invalid("must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector");
+                }
+            }
+            _ => operator.invalid("not a valid selector operator"),
+        }
+        names.push(scope);
+    }
+    if conflict(&names) {
+        list.invalid_as(spec.get("scopes").value, "conflicting scopes");
+    }
+}
+
+fn validate_status(quota: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(quota, old, errors, |at| {
+        for member in ["hard", "used"] {
+            quantities(&at.get("status").get(member), quota_name);
+        }
+    });
+}
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());

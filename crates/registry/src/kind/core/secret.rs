@@ -16,6 +16,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     selectable: &[Selectable::new("type")],
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "keys, size, keys that its type needs; immutable type and data",
     ..Kind::plain("", "Secret")
 };
 
@@ -59,6 +60,13 @@ fn required_keys(kind: &str) -> &'static [&'static str] {
     }
 }
 
+/// Whether encoded data is a JSON object, or `null`.
+fn is_json_object(value: Option<&Value>) -> bool {
+    let text = value.and_then(Value::as_str).unwrap_or_default();
+    let Ok(bytes) = STANDARD.decode(text) else { return false };
+    matches!(serde_json::from_slice(&bytes), Ok(Value::Object(_) | Value::Null))
+}
+
 /// Validates keys, size, type and immutability. Errors never contain values.
 fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let data = field::Path::new("data");
@@ -75,8 +83,19 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let kind = text(new, "type");
     let has = |key: &str| map(new, "data").is_some_and(|d| d.contains_key(key));
     for key in required_keys(kind) {
-        if !has(key) {
+        let value = new["data"].get(*key);
+        let is_empty = value.and_then(Value::as_str).is_none_or(str::is_empty);
+        if !has(key) || kind == "kubernetes.io/ssh-auth" && is_empty {
             errors.push(field::Error::required(data.key(key), ""));
+        } else if key.starts_with(".docker")
+            && !is_json_object(value)
+            && old.is_none_or(|old| old["data"].get(*key) != value)
+        {
+            errors.push(field::Error::invalid(
+                data.key(key),
+                &"<secret contents redacted>".into(),
+                "must be a JSON object",
+            ));
         }
     }
     if kind == "kubernetes.io/basic-auth" && !has("username") && !has("password") {

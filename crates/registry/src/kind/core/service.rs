@@ -1,16 +1,15 @@
 //! Services: ports, and the fields that a change of type keeps (spec: api-server §12.1). `allocate`
 //! allocates addresses and node ports.
+mod rules;
+
 use crate::kind::load_balancer::load_balancer;
 use crate::kind::{
-    Context, Fill, Kind, Members, NameRule, Selectable, StatusMeta, list, not_supported, one_of,
-    text, validate_labels, validate_port_number,
+    Context, Fill, Kind, Members, NameRule, Selectable, StatusMeta, list, not_supported, text,
 };
 use crate::table::cell;
 use serde_json::{Map, Value, json};
 use setpoint_object::time::Timestamp;
-use setpoint_object::{field, name};
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::collections::HashMap;
 
 /// Service.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -20,10 +19,12 @@ pub(in crate::kind) static KIND: Kind = Kind {
     takes_numbers: true,
     default,
     prepare,
-    validate,
+    validate: rules::validate,
+    validate_status: rules::validate_status,
     selectable: &[Selectable::new("spec.clusterIP"), Selectable::new("spec.type")],
     unknown_label: not_supported,
     cells: Some(cells),
+    rules: "types, ports, addresses and families, affinity, traffic policies, load balancers; what an update may change; `status`",
     ..Kind::with_status("", "Service", StatusMeta::All, r#"{"loadBalancer":{}}"#)
 };
 
@@ -213,96 +214,6 @@ pub(crate) fn node_port(port: &Value) -> i64 {
 pub(crate) fn wants_health_port(spec: &Map<String, Value>) -> bool {
     spec.get("type").and_then(Value::as_str) == Some("LoadBalancer")
         && spec.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local")
-}
-
-/// Validates a new or changed Service.
-fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    let path = field::Path::new("spec");
-    let spec = &service["spec"];
-    let external = is_external(service);
-    let ports = list(spec, "ports");
-    if ports.is_empty() && text(spec, "clusterIP") != "None" && !external {
-        errors.push(field::Error::required(path.child("ports"), ""));
-    }
-    validate_ports(ports, &path.child("ports"), errors);
-    validate_labels(spec.get("selector"), &path.child("selector"), errors);
-    one_of(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
-    one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], &path, errors);
-    if external {
-        let host = text(spec, "externalName").trim_end_matches('.');
-        if host.is_empty() {
-            errors.push(field::Error::required(path.child("externalName"), ""));
-        } else {
-            for message in name::dns1123_subdomain(host) {
-                errors.push(field::Error::invalid(
-                    path.child("externalName"),
-                    &host.into(),
-                    message,
-                ));
-            }
-        }
-        if !list(spec, "clusterIPs").is_empty() {
-            errors.push(field::Error::forbidden(
-                path.child("clusterIPs"),
-                "may not be set when `type` is 'ExternalName'",
-            ));
-        }
-    } else {
-        for (i, address) in list(spec, "clusterIPs").iter().enumerate() {
-            let is_address =
-                address.as_str().is_some_and(|a| a == "None" || a.parse::<IpAddr>().is_ok());
-            if !is_address {
-                errors.push(field::Error::invalid(
-                    path.child("clusterIPs").index(i),
-                    address,
-                    "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-                ));
-            }
-        }
-    }
-    if let Some(old) = old.filter(|old| !is_external(old) && !external) {
-        let (before, after) = (list(&old["spec"], "clusterIPs"), list(spec, "clusterIPs"));
-        if !before.is_empty() && before.first() != after.first() {
-            errors.push(field::Error::invalid(
-                path.child("clusterIPs").index(0),
-                &Value::from(after),
-                "may not change once set",
-            ));
-        }
-    }
-}
-
-fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut field::Errors) {
-    let mut names: HashSet<&str> = HashSet::new();
-    let mut seen: HashSet<(i64, &str)> = HashSet::new();
-    for (i, port) in ports.iter().enumerate() {
-        let path = path.index(i);
-        let name = text(port, "name");
-        if name.is_empty() {
-            if ports.len() > 1 {
-                errors.push(field::Error::required(path.child("name"), ""));
-            }
-        } else {
-            for message in name::dns1123_label(name) {
-                errors.push(field::Error::invalid(path.child("name"), &name.into(), message));
-            }
-            if !names.insert(name) {
-                errors.push(field::Error::duplicate(path.child("name"), &name.into()));
-            }
-        }
-        validate_port_number(port["port"].as_i64().unwrap_or(0), path.child("port"), errors);
-        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
-        if let Some(target) = port["targetPort"].as_i64().filter(|t| *t != 0) {
-            validate_port_number(target, path.child("targetPort"), errors);
-        }
-        let key = (port["port"].as_i64().unwrap_or(0), text(port, "protocol"));
-        if !seen.insert(key) {
-            errors.push(field::Error::duplicate(
-                path,
-                &json!({"port": port["port"], "protocol": port["protocol"]}),
-            ));
-        }
-    }
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,15 +1,18 @@
 //! EndpointSlices: all addresses have one family.
-use crate::kind::{Fill, Kind, Members, list, text};
+use crate::kind::at::{At, check};
+use crate::kind::{Fill, Kind, Members, format};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+use std::collections::HashSet;
 
 /// EndpointSlice.
 pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     cells: Some(cells),
+    rules: "addresses of one family, ports, hints, sizes; immutable family",
     ..Kind::plain("discovery.k8s.io", "EndpointSlice")
 };
 
@@ -23,29 +26,86 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// Validates a slice: all addresses have one family.
+/// Limits of a slice, as Kubernetes has them.
+const ENDPOINTS_MAX: usize = 1000;
+const ADDRESSES_MAX: usize = 100;
+const PORTS_MAX: usize = 20_000;
+const TOPOLOGY_LABELS_MAX: usize = 16;
+const HINTS_MAX: usize = 8;
+
+/// Validates a slice: all addresses have one family, which never changes.
 fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    let family = text(slice, "addressType");
-    let path = field::Path::new("addressType");
-    if family.is_empty() {
-        errors.push(field::Error::required(path.clone(), ""));
-    } else if !["FQDN", "IPv4", "IPv6"].contains(&family) {
-        errors.push(field::Error::not_supported(
-            path.clone(),
-            &family.into(),
-            &["FQDN", "IPv4", "IPv6"],
-        ));
+    check(slice, old, errors, |at| {
+        at.get("addressType").one_of(&["FQDN", "IPv4", "IPv6"]);
+        ports(&at.get("ports"));
+        let endpoints = at.get("endpoints");
+        if endpoints.at_most(ENDPOINTS_MAX) {
+            for endpoint in endpoints.items() {
+                validate_endpoint(&endpoint, at.text_of("addressType"));
+            }
+        }
+    });
+    if let Some(old) = old {
+        check(slice, None, errors, |at| at.get("addressType").immutable(&old["addressType"]));
     }
-    for (i, endpoint) in list(slice, "endpoints").iter().enumerate() {
-        if list(endpoint, "addresses").is_empty() {
-            errors.push(field::Error::required(
-                field::Path::new("endpoints").index(i).child("addresses"),
-                "must contain at least 1 address",
-            ));
+}
+
+fn ports(ports: &At<'_, '_>) {
+    if !ports.at_most(PORTS_MAX) {
+        return;
+    }
+    let mut names = HashSet::new();
+    for port in ports.items() {
+        let name = port.get("name");
+        name.named_if_set(name::dns1123_label);
+        if !names.insert(name.text()) {
+            name.duplicate_of(name.text());
+        }
+        port.get("protocol").one_of(&["SCTP", "TCP", "UDP"]);
+        port.get("appProtocol").formed(name::qualified_name);
+    }
+}
+
+fn validate_endpoint(at: &At<'_, '_>, family: &str) {
+    let addresses = at.get("addresses");
+    if addresses.need_for("must contain at least 1 address") && addresses.at_most(ADDRESSES_MAX) {
+        for address in addresses.items() {
+            if family == "FQDN" {
+                format::domain_name(&address);
+                continue;
+            }
+            let faults = match family {
+                "IPv6" => format::canonical_ip(address.text()),
+                "IPv4" => format::ip(address.text()),
+                _ => continue,
+            };
+            let is_address = faults.is_empty();
+            address.faults(faults);
+            if is_address {
+                if address.text().contains(':') != (family == "IPv6") {
+                    addresses.invalid_as(address.value, format!("must be an {family} address"));
+                }
+                address.faults(format::endpoint_ip(address.text()));
+            }
         }
     }
-    if old.is_some_and(|old| text(old, "addressType") != family) {
-        errors.push(field::Error::invalid(path, &family.into(), "field is immutable"));
+    at.get("nodeName").formed(name::dns1123_subdomain);
+    let topology = at.get("deprecatedTopology");
+    topology.at_most(TOPOLOGY_LABELS_MAX);
+    topology.labels();
+    at.get("hostname").formed(name::dns1123_label);
+    for (member, form) in [
+        ("hints.forZones", name::label_value as fn(&str) -> Vec<String>),
+        ("hints.forNodes", name::dns1123_subdomain),
+    ] {
+        let hints = at.get(member);
+        hints.at_most(HINTS_MAX);
+        let mut seen = HashSet::new();
+        for hint in hints.items() {
+            let name = hint.get("name");
+            name.unique(&mut seen);
+            name.faults(form(name.text()));
+        }
     }
 }
 

@@ -1,13 +1,19 @@
 //! PriorityLevelConfigurations.
+use super::flow_schema::conditions;
+use crate::kind::at::{At, check};
 use crate::kind::{Fill, Kind, Members, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// PriorityLevelConfiguration.
 pub(in crate::kind) static KIND: Kind = Kind {
     default,
+    validate,
+    validate_status,
     cells: Some(cells),
+    rules: "shares, queues. Not: the fixed specs of the mandatory ones",
     ..Kind::with_status(
         "flowcontrol.apiserver.k8s.io",
         "PriorityLevelConfiguration",
@@ -33,6 +39,102 @@ fn default(object: &mut Members, _version: &str) {
             }
         }
     }
+}
+
+/// The largest number of queues.
+const QUEUES_MAX: i64 = 10_000_000;
+/// The bits of the hash that deals a request its queues.
+const HASH_BITS: f64 = 60.0;
+
+/// Validates a level: exempt or limited.
+fn validate(level: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(level, old, errors, |at| {
+        let spec = at.get("spec");
+        let kind = spec.get("type");
+        if (at.text_of("metadata.name") == "exempt") != (kind.text() == "Exempt") {
+            kind.invalid_as(
+                &kind.text().into(),
+                "must be 'Exempt' if and only if `name` is 'exempt'",
+            );
+        }
+        let (exempt, limited) = (spec.get("exempt"), spec.get("limited"));
+        match kind.text() {
+            "Exempt" => {
+                if limited.is_set() {
+                    limited.forbidden("must be nil if the type is not Limited");
+                }
+                shares(&exempt);
+            }
+            "Limited" => {
+                if exempt.is_set() {
+                    exempt.forbidden("must be nil if the type is Limited");
+                }
+                if limited.is_set() {
+                    validate_limited(&limited);
+                } else {
+                    limited.required("must not be empty when type is Limited");
+                }
+            }
+            _ => kind.choice(&["Exempt", "Limited"]),
+        }
+    });
+}
+fn validate_status(level: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(level, old, errors, |at| conditions(&at.get("status")));
+}
+
+fn shares(at: &At<'_, '_>) {
+    let count = at.get("nominalConcurrencyShares");
+    if count.int().is_some_and(|count| count < 0) {
+        count.invalid("must be a non-negative integer");
+    }
+    at.get("lendablePercent").between(0, 100);
+}
+fn validate_limited(at: &At<'_, '_>) {
+    shares(at);
+    let borrowing = at.get("borrowingLimitPercent");
+    if borrowing.int().is_some_and(|percent| percent < 0) {
+        borrowing.invalid("if specified, must be a non-negative integer");
+    }
+    let response = at.get("limitResponse");
+    let queuing = response.get("queuing");
+    match response.text_of("type") {
+        "Reject" if queuing.is_set() => {
+            queuing.forbidden("must be nil if limited.limitResponse.type is not Limited")
+        }
+        "Reject" => {}
+        "Queue" if queuing.is_set() => validate_queuing(&queuing),
+        "Queue" => {
+            queuing.required("must not be empty if limited.limitResponse.type is Limited");
+        }
+        _ => response.get("type").choice(&["Queue", "Reject"]),
+    }
+}
+fn validate_queuing(at: &At<'_, '_>) {
+    let [limit, queues, hand] =
+        ["queueLengthLimit", "queues", "handSize"].map(|member| at.int_of(member));
+    for (member, number) in [("queueLengthLimit", limit), ("queues", queues), ("handSize", hand)] {
+        if number <= 0 {
+            at.get(member).invalid_as(&number.into(), "must be positive");
+        }
+    }
+    if queues > QUEUES_MAX {
+        at.get("queues").invalid(format!("must not be greater than {QUEUES_MAX}"));
+    }
+    if hand <= 0 {
+        return;
+    }
+    if hand > queues {
+        at.get("handSize").invalid(format!("should not be greater than queues ({queues})"));
+    } else if queues <= QUEUES_MAX && bits(queues, hand) > HASH_BITS {
+        at.get("handSize").invalid(format!(
+            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {HASH_BITS}"
+        ));
+    }
+}
+/// The bits that choose a hand of so many queues.
+fn bits(queues: i64, hand: i64) -> f64 {
+    ((queues as f64).log2() * hand as f64).ceil()
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,72 +1,147 @@
 //! Ingresses: backends and path matching.
-use crate::kind::load_balancer::load_balancer;
-use crate::kind::{Kind, StatusMeta, list, text};
+use crate::kind::at::{At, check};
+use crate::kind::load_balancer::{self, host_name, load_balancer};
+use crate::kind::{Kind, StatusMeta, format};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// Ingress.
 pub(in crate::kind) static KIND: Kind = Kind {
     validate,
+    validate_status,
+    warnings,
     cells: Some(cells),
+    rules: "hosts, paths, backends, TLS; `status`",
     ..Kind::with_status("networking.k8s.io", "Ingress", StatusMeta::All, r#"{"loadBalancer":{}}"#)
 };
 
 /// Maximum number of endpoints, ports or hosts in a cell; the rest is counted.
 const LISTED_MAX: usize = 3;
 
+/// The annotation with the class from before there was a field.
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+
 /// Validates backends and path matching.
-fn validate(ingress: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
-    let path = field::Path::new("spec");
-    let spec = &ingress["spec"];
-    if list(spec, "rules").is_empty() && spec.get("defaultBackend").is_none() {
-        errors.push(field::Error::invalid(
-            path.clone(),
-            spec,
-            "either `defaultBackend` or `rules` must be specified",
-        ));
-    }
-    for (i, rule) in list(spec, "rules").iter().enumerate() {
-        let path = path.child("rules").index(i).child("http.paths");
-        let Some(http) = rule.get("http") else { continue };
-        if list(http, "paths").is_empty() {
-            errors.push(field::Error::required(path.clone(), ""));
+fn validate(ingress: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(ingress, old, errors, |at| {
+        let spec = at.get("spec");
+        if spec.list_of("rules").is_empty() && !spec.has("defaultBackend") {
+            spec.invalid_as(
+                spec.get("rules").value,
+                "either `defaultBackend` or `rules` must be specified",
+            );
         }
-        for (j, entry) in list(http, "paths").iter().enumerate() {
-            let path = path.index(j);
-            let supported = ["Exact", "ImplementationSpecific", "Prefix"];
-            match text(entry, "pathType") {
-                "" => errors.push(field::Error::required(
-                    path.child("pathType"),
-                    "pathType must be specified",
-                )),
-                kind if !supported.contains(&kind) => {
-                    errors.push(field::Error::not_supported(
-                        path.child("pathType"),
-                        &kind.into(),
-                        &supported,
-                    ));
+        if let Some(default) = spec.given("defaultBackend") {
+            backend(&default);
+        }
+        for rule in spec.each("rules") {
+            host_name(&rule.get("host"), true);
+            if let Some(http) = rule.given("http") {
+                paths(&http.get("paths"));
+            }
+        }
+        for tls in spec.each("tls") {
+            for host in tls.each("hosts") {
+                host.faults(match host.text().contains('*') {
+                    true => format::wildcard_subdomain(host.text()),
+                    false => name::dns1123_subdomain(host.text()),
+                });
+            }
+            tls.get("secretName").named_if_set(name::dns1123_subdomain);
+        }
+        spec.get("ingressClassName").formed(name::dns1123_subdomain);
+    });
+    if old.is_none() {
+        check(ingress, None, errors, |at| {
+            let class = at.get("metadata.annotations").value.get(CLASS_ANNOTATION);
+            let Some(class) = class.filter(|_| at.has("spec.ingressClassName")) else { return };
+            if class != at.get("spec.ingressClassName").value {
+                at.get("annotations")
+                    .get(CLASS_ANNOTATION)
+                    .invalid_as(class, "must match `ingressClassName` when both are specified");
+            }
+        });
+    }
+}
+
+fn paths(paths: &At<'_, '_>) {
+    paths.need();
+    for entry in paths.items() {
+        let (kind, path) = (entry.get("pathType"), entry.get("path"));
+        if !kind.is_set() {
+            kind.required("pathType must be specified");
+            continue;
+        }
+        let text = path.text();
+        let absolute = || {
+            if !text.starts_with('/') {
+                path.invalid_as(&text.into(), "must be an absolute path");
+            }
+        };
+        match kind.text() {
+            "Exact" | "Prefix" => {
+                absolute();
+                for part in ["//", "/./", "/../", "%2f", "%2F"] {
+                    if text.contains(part) {
+                        path.invalid(format!("must not contain '{part}'"));
+                    }
                 }
-                "ImplementationSpecific" if text(entry, "path").is_empty() => {}
-                _ if !text(entry, "path").starts_with('/') => errors.push(field::Error::invalid(
-                    path.child("path"),
-                    &text(entry, "path").into(),
-                    "must be an absolute path",
-                )),
-                _ => {}
+                for end in ["/..", "/."] {
+                    if text.ends_with(end) {
+                        path.invalid(format!("cannot end with '{end}'"));
+                    }
+                }
             }
-            let service = entry["backend"].get("service");
-            if service.is_none() && entry["backend"].get("resource").is_none() {
-                errors.push(field::Error::required(
-                    path.child("backend"),
-                    "resource or service backend is required",
-                ));
-            } else if service.is_some_and(|s| text(s, "name").is_empty()) {
-                errors.push(field::Error::required(path.child("backend.service.name"), ""));
+            "ImplementationSpecific" if text.is_empty() => {}
+            "ImplementationSpecific" => absolute(),
+            _ => kind.unsupported(&["Exact", "ImplementationSpecific", "Prefix"]),
+        }
+        backend(&entry.get("backend"));
+    }
+}
+
+/// A service with a port, or another object.
+fn backend(at: &At<'_, '_>) {
+    match (at.given("service"), at.given("resource")) {
+        (Some(_), Some(_)) => at.invalid_union("cannot set both resource and service backends"),
+        (None, None) => at.invalid_union("resource or service backend is required"),
+        (None, Some(resource)) => {
+            resource.get("apiGroup").formed(name::dns1123_subdomain);
+            resource.get("kind").named(name::path_segment);
+            resource.get("name").named(name::path_segment);
+        }
+        (Some(service), None) => {
+            let name = at.shown_as("service.name", service.get("name").value);
+            name.named(name::dns1123_label);
+            let port = service.get("port");
+            match (port.text_of("name"), port.int_of("number")) {
+                ("", 0) => at.required("port name or number is required"),
+                ("", _) => port.get("number").port(),
+                (name, 0) => port.get("name").faults(format::port_name(name)),
+                _ => at.invalid_union("cannot set both port name & port number"),
             }
         }
     }
+}
+
+fn validate_status(ingress: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(ingress, old, errors, |at| {
+        load_balancer::validate(&at.get("status.loadBalancer"), false);
+    });
+}
+
+fn warnings(ingress: &Value) -> Vec<String> {
+    let is_old = ingress["metadata"]["annotations"].get(CLASS_ANNOTATION).is_some()
+        && ingress["spec"].get("ingressClassName").is_none();
+    let warning = is_old.then(|| {
+        format!(
+            "annotation {} is deprecated, please use 'spec.ingressClassName' instead",
+            field::quote(CLASS_ANNOTATION)
+        )
+    });
+    warning.into_iter().collect()
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,16 +1,58 @@
 //! IngressClasses.
-use crate::kind::{Fill, Kind, Members};
+use crate::kind::at::check;
+use crate::kind::{Fill, Kind, Members, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// IngressClass.
-pub(in crate::kind) static KIND: Kind =
-    Kind { default, cells: Some(cells), ..Kind::plain("networking.k8s.io", "IngressClass") };
+pub(in crate::kind) static KIND: Kind = Kind {
+    default,
+    validate,
+    cells: Some(cells),
+    rules: "controller, parameters; immutable controller",
+    ..Kind::plain("networking.k8s.io", "IngressClass")
+};
+
+/// Maximum length of a controller's name, in bytes.
+const CONTROLLER_MAX: usize = 250;
 
 fn default(object: &mut Members, _version: &str) {
     if let Some(parameters) = object.object("spec").and_then(|spec| spec.object("parameters")) {
         parameters.absent("scope", "Cluster");
+    }
+}
+
+/// Validates a class: its controller never changes.
+fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(class, old, errors, |at| {
+        let controller = at.get("spec.controller");
+        if controller.text().len() > CONTROLLER_MAX {
+            controller.too_long(CONTROLLER_MAX);
+        }
+        format::domain_path(&controller);
+        let Some(parameters) = at.given("spec.parameters") else { return };
+        parameters.get("apiGroup").formed(name::dns1123_subdomain);
+        parameters.get("kind").named(name::path_segment);
+        parameters.get("name").named(name::path_segment);
+        let (scope, namespace) = (parameters.get("scope"), parameters.get("namespace"));
+        scope.one_of(&["Cluster", "Namespace"]);
+        match scope.text() {
+            "Namespace" if !namespace.is_set() => {
+                namespace.required("`parameters.scope` is set to 'Namespace'");
+            }
+            "Namespace" => namespace.faults(name::dns1123_label(namespace.text())),
+            "Cluster" if namespace.is_set() => {
+                namespace.forbidden("`parameters.scope` is set to 'Cluster'");
+            }
+            _ => {}
+        }
+    });
+    if let Some(old) = old {
+        check(class, None, errors, |at| {
+            at.get("spec.controller").immutable(&old["spec"]["controller"]);
+        });
     }
 }
 

@@ -1,14 +1,53 @@
 //! ServiceCIDRs.
-use crate::kind::{Kind, StatusMeta};
+use crate::kind::at::{At, check};
+use crate::kind::{Kind, StatusMeta, format};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// ServiceCIDR.
 pub(in crate::kind) static KIND: Kind = Kind {
+    validate,
     cells: Some(cells),
+    rules: "ranges; only a second one can be added. Not: ranges do not change what the server gives to Services",
     ..Kind::with_status("networking.k8s.io", "ServiceCIDR", StatusMeta::All, "{}")
 };
+
+/// Validates ranges: one of each family. Only a second one can be added.
+fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    let Some(old) = old else { return check(object, None, errors, |at| ranges(&at.get("spec"))) };
+    check(object, None, errors, |at| {
+        let list = at.get("spec.cidrs");
+        let before = crate::kind::list(&old["spec"], "cidrs");
+        let is_same_length = list.len() == before.len();
+        if !is_same_length && (before.len(), list.len()) != (1, 2) {
+            return list.immutable(&old["spec"]["cidrs"]);
+        }
+        for (range, before) in list.items().zip(before) {
+            range.immutable(before);
+        }
+        if !is_same_length {
+            ranges(&at.get("spec"));
+        }
+    });
+}
+fn ranges(spec: &At<'_, '_>) {
+    let list = spec.get("cidrs");
+    if !list.need_for("at least one CIDR required") {
+        return;
+    }
+    if list.len() > 2 {
+        return list.invalid_as(spec.value, "may only hold up to 2 values");
+    }
+    for range in list.items() {
+        range.faults(format::canonical_cidr(range.text()));
+    }
+    let n_six = spec.texts_of("cidrs").filter(|range| range.contains(':')).count();
+    if list.len() == 2 && n_six != 1 {
+        list.invalid("may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64");
+    }
+}
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     let cidrs = cell::strings(object, "spec.cidrs").join(",");

@@ -1,16 +1,45 @@
 //! RuntimeClasses.
-use crate::kind::Kind;
+use crate::kind::at::check;
+use crate::kind::{Kind, resources, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+use std::collections::HashSet;
 
 /// RuntimeClass.
 pub(in crate::kind) static KIND: Kind = Kind {
     create_on_update: true,
     unconditional_update: false,
+    validate,
     cells: Some(cells),
+    rules: "handler, overhead, tolerations; immutable handler",
     ..Kind::plain("node.k8s.io", "RuntimeClass")
 };
+
+/// Validates a class: its handler never changes.
+fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(class, old, errors, |at| {
+        at.get("handler").named(name::dns1123_label);
+        let overhead = at.get("overhead");
+        resources::overhead(&overhead, overhead.get("podFixed").value);
+        let scheduling = at.get("scheduling");
+        scheduling.get("nodeSelector").labels();
+        let tolerations = scheduling.get("tolerations");
+        template::tolerations(&tolerations);
+        let mut seen = HashSet::new();
+        for toleration in tolerations.items() {
+            let key =
+                ["key", "operator", "value", "effect"].map(|name| text(toleration.value, name));
+            if !seen.insert(key) {
+                toleration.duplicate();
+            }
+        }
+    });
+    if let Some(old) = old {
+        check(class, None, errors, |at| at.get("handler").immutable(&old["handler"]));
+    }
+}
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![cell::name(object), cell::text(object, "handler").into(), cell::age(object, now)]

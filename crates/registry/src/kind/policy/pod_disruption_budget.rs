@@ -1,7 +1,9 @@
 //! PodDisruptionBudgets: exactly one of two bounds.
 pub(crate) mod charge;
 
-use crate::kind::{Kind, StatusMeta, not_negative, validate_label_selector};
+use crate::kind::at::check;
+use crate::kind::format::{at_most_all, count_or_percent};
+use crate::kind::{Kind, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -12,6 +14,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     validate,
     cells: Some(cells),
+    rules: "one of two bounds, selector",
     ..Kind::with_status(
         "policy",
         "PodDisruptionBudget",
@@ -21,22 +24,19 @@ pub(in crate::kind) static KIND: Kind = Kind {
 };
 
 /// Validates a budget: one of two bounds.
-fn validate(budget: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
-    let path = field::Path::new("spec");
-    let spec = &budget["spec"];
-    if spec.get("minAvailable").is_some() && spec.get("maxUnavailable").is_some() {
-        errors.push(field::Error::invalid(
-            path.clone(),
-            spec,
-            "minAvailable and maxUnavailable cannot be both set",
-        ));
-    }
-    for member in ["minAvailable", "maxUnavailable"] {
-        not_negative(spec, member, &path, errors);
-    }
-    if let Some(selector) = spec.get("selector") {
-        validate_label_selector(selector, &path.child("selector"), errors);
-    }
+fn validate(budget: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(budget, old, errors, |at| {
+        let spec = at.get("spec");
+        if spec.has("minAvailable") && spec.has("maxUnavailable") {
+            spec.invalid("minAvailable and maxUnavailable cannot be both set");
+        }
+        for member in ["minAvailable", "maxUnavailable"] {
+            count_or_percent(&spec.get(member));
+            at_most_all(&spec.get(member));
+        }
+        spec.get("selector").selector();
+        spec.get("unhealthyPodEvictionPolicy").one_of_if_set(&["AlwaysAllow", "IfHealthyBudget"]);
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

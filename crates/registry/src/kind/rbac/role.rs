@@ -1,5 +1,6 @@
 //! Roles and ClusterRoles.
-use crate::kind::{Kind, NameRule, list, text};
+use crate::kind::at::{At, check};
+use crate::kind::{Kind, NameRule, text};
 use serde_json::Value;
 use setpoint_object::field;
 
@@ -8,6 +9,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     names: NameRule::Segment,
     create_on_update: true,
     validate,
+    rules: "rules",
     ..Kind::plain("rbac.authorization.k8s.io", "Role")
 };
 
@@ -16,51 +18,39 @@ pub(in crate::kind) static CLUSTER: Kind = Kind {
     names: NameRule::Segment,
     create_on_update: true,
     validate,
+    rules: "rules, aggregation",
     ..Kind::plain("rbac.authorization.k8s.io", "ClusterRole")
 };
 
-fn validate(object: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let is_namespaced = text(object, "kind") == KIND.kind;
-    for (i, rule) in list(object, "rules").iter().enumerate() {
-        validate_rule(rule, is_namespaced, &field::Path::new("rules").index(i), errors);
-    }
+    check(object, old, errors, |at| {
+        for rule in at.each("rules") {
+            validate_rule(&rule, is_namespaced);
+        }
+        if let Some(aggregation) = at.given("aggregationRule") {
+            let selectors = aggregation.get("clusterRoleSelectors");
+            selectors.need_for(
+                "at least one clusterRoleSelector required if aggregationRule is non-nil",
+            );
+            selectors.items().for_each(|selector| selector.selector());
+        }
+    });
 }
 
-fn validate_rule(
-    rule: &Value,
-    is_namespaced: bool,
-    path: &field::Path,
-    errors: &mut field::Errors,
-) {
-    if list(rule, "verbs").is_empty() {
-        errors.push(field::Error::required(
-            path.child("verbs"),
-            "verbs must contain at least one value",
-        ));
-    }
-    if !list(rule, "nonResourceURLs").is_empty() {
+fn validate_rule(at: &At<'_, '_>, is_namespaced: bool) {
+    at.get("verbs").need_for("verbs must contain at least one value");
+    let urls = at.get("nonResourceURLs");
+    if urls.len() > 0 {
         if is_namespaced {
-            errors.push(field::Error::invalid(
-                path.child("nonResourceURLs"),
-                &rule["nonResourceURLs"],
-                "namespaced rules cannot apply to non-resource URLs",
-            ));
+            urls.invalid("namespaced rules cannot apply to non-resource URLs");
         }
-        if !list(rule, "apiGroups").is_empty() || !list(rule, "resources").is_empty() {
-            errors.push(field::Error::invalid(
-                path.child("nonResourceURLs"),
-                &rule["nonResourceURLs"],
-                "rules cannot apply to both regular resources and non-resource URLs",
-            ));
+        let members = ["apiGroups", "resources", "resourceNames"];
+        if members.iter().any(|member| !at.list_of(member).is_empty()) {
+            urls.invalid("rules cannot apply to both regular resources and non-resource URLs");
         }
         return;
     }
-    for (member, message) in [
-        ("apiGroups", "resource rules must supply at least one api group"),
-        ("resources", "resource rules must supply at least one resource"),
-    ] {
-        if list(rule, member).is_empty() {
-            errors.push(field::Error::required(path.child(member), message));
-        }
-    }
+    at.get("apiGroups").need_for("resource rules must supply at least one api group");
+    at.get("resources").need_for("resource rules must supply at least one resource");
 }

@@ -1,9 +1,10 @@
 //! RoleBindings and ClusterRoleBindings.
-use crate::kind::{Fill, Kind, Members, NameRule, list, text};
+use crate::kind::at::{At, check};
+use crate::kind::{Fill, Kind, Members, NameRule, text};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// RoleBinding.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -12,6 +13,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     cells: Some(cells),
+    rules: "role, subjects; immutable role",
     ..Kind::plain("rbac.authorization.k8s.io", "RoleBinding")
 };
 
@@ -22,6 +24,7 @@ pub(in crate::kind) static CLUSTER: Kind = Kind {
     default,
     validate,
     cells: Some(cells),
+    rules: "role, subjects; immutable role",
     ..Kind::plain("rbac.authorization.k8s.io", "ClusterRoleBinding")
 };
 
@@ -44,45 +47,37 @@ fn default(object: &mut Members, _version: &str) {
 
 fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let is_namespaced = text(object, "kind") == KIND.kind;
-    let path = field::Path::new("roleRef");
-    let role = &object["roleRef"];
-    if text(role, "apiGroup") != "rbac.authorization.k8s.io" {
-        errors.push(field::Error::not_supported(
-            path.child("apiGroup"),
-            &text(role, "apiGroup").into(),
-            &["rbac.authorization.k8s.io"],
-        ));
-    }
-    let kinds: &[&str] = if is_namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
-    if !kinds.contains(&text(role, "kind")) {
-        errors.push(field::Error::not_supported(
-            path.child("kind"),
-            &text(role, "kind").into(),
-            kinds,
-        ));
-    }
-    if text(role, "name").is_empty() {
-        errors.push(field::Error::required(path.child("name"), ""));
-    }
-    for (i, subject) in list(object, "subjects").iter().enumerate() {
-        let path = field::Path::new("subjects").index(i);
-        if text(subject, "name").is_empty() {
-            errors.push(field::Error::required(path.child("name"), ""));
+    check(object, old, errors, |at| {
+        let role = at.get("roleRef");
+        role.get("apiGroup").choice(&[RBAC]);
+        let kinds: &[&str] =
+            if is_namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+        role.get("kind").choice(kinds);
+        role.get("name").named(name::path_segment);
+        for subject in at.each("subjects") {
+            validate_subject(&subject, is_namespaced);
         }
-        match text(subject, "kind") {
-            "ServiceAccount" if text(subject, "namespace").is_empty() && !is_namespaced => {
-                errors.push(field::Error::required(path.child("namespace"), ""));
-            }
-            "ServiceAccount" | "User" | "Group" => {}
-            other => errors.push(field::Error::not_supported(
-                path.child("kind"),
-                &other.into(),
-                &["ServiceAccount", "User", "Group"],
-            )),
-        }
-    }
+    });
     if old.is_some_and(|old| old["roleRef"] != object["roleRef"]) {
-        errors.push(field::Error::invalid(path, role, "cannot change roleRef"));
+        check(object, None, errors, |at| at.get("roleRef").invalid("cannot change roleRef"));
+    }
+}
+
+fn validate_subject(at: &At<'_, '_>, is_namespaced: bool) {
+    let (name, group) = (at.get("name"), at.get("apiGroup"));
+    name.need();
+    match at.text_of("kind") {
+        "ServiceAccount" => {
+            name.named_if_set(name::dns1123_subdomain);
+            if !group.text().is_empty() {
+                group.unsupported(&[""]);
+            }
+            if !is_namespaced {
+                at.get("namespace").need();
+            }
+        }
+        "User" | "Group" => group.choice(&[RBAC]),
+        _ => at.get("kind").choice(&["ServiceAccount", "User", "Group"]),
     }
 }
 

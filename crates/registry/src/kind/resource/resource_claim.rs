@@ -1,14 +1,22 @@
 //! ResourceClaims and ResourceClaimTemplates.
-use crate::kind::{Fill, Kind, Members, StatusMeta};
+use super::device;
+use crate::kind::at::{At, check};
+use crate::kind::{Fill, Kind, Members, StatusMeta, format, text};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+use std::collections::HashSet;
 
 /// ResourceClaim.
 pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
     default,
+    validate,
+    validate_status,
     cells: Some(cells),
+    rules: "requests, constraints, configurations; immutable; `status`. Not: expressions are not compiled",
     ..Kind::with_status("resource.k8s.io", "ResourceClaim", StatusMeta::All, "{}")
 };
 
@@ -16,7 +24,9 @@ pub(in crate::kind) static KIND: Kind = Kind {
 pub(in crate::kind) static TEMPLATE: Kind = Kind {
     returns_deleted: true,
     default: default_template,
+    validate: validate_template,
     cells: Some(cell::name_and_age),
+    rules: "the claim; immutable. Not: expressions are not compiled",
     ..Kind::plain("resource.k8s.io", "ResourceClaimTemplate")
 };
 
@@ -40,6 +50,122 @@ fn count(request: &mut Members) {
     request.absent("allocationMode", "ExactCount");
     if request.text("allocationMode") == "ExactCount" {
         request.absent("count", 1);
+    }
+}
+
+/// Limits of a status.
+const CONSUMERS_MAX: usize = 256;
+const RESULTS_MAX: usize = 32;
+const CONDITIONS_MAX: usize = 8;
+const DATA_BYTES_MAX: usize = 10 * 1024;
+
+/// Validates a claim: it never changes.
+fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(claim, old, errors, |at| device::claim(&at.get("spec.devices")));
+    if let Some(old) = old {
+        check(claim, None, errors, |at| at.get("spec").immutable(&old["spec"]));
+    }
+}
+/// Validates a template: it never changes.
+fn validate_template(template: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(template, old, errors, |at| {
+        let spec = at.get("spec");
+        spec.get("metadata.labels").labels();
+        spec.get("metadata.annotations").annotations();
+        device::claim(&spec.get("spec.devices"));
+    });
+    if let Some(old) = old {
+        check(template, None, errors, |at| at.get("spec").immutable(&old["spec"]));
+    }
+}
+
+/// Validates what a scheduler and drivers report.
+fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(claim, old, errors, |at| {
+        let status = at.get("status");
+        let consumers = status.get("reservedFor");
+        if consumers.at_most(CONSUMERS_MAX) {
+            let mut seen = HashSet::new();
+            for consumer in consumers.items() {
+                for member in ["resource", "name", "uid"] {
+                    consumer.get(member).need();
+                }
+                if !seen.insert(consumer.text_of("uid")) {
+                    consumer.duplicate_of(consumer.text_of("uid"));
+                }
+            }
+        }
+        if consumers.len() > 0 && !status.has("allocation") {
+            consumers.forbidden("may not be specified when `allocated` is not set");
+        }
+        reported(&status);
+        if let Some(allocation) = status.given("allocation") {
+            allocated(&allocation, &at.get("spec.devices"));
+        }
+    });
+    let Some(old) = old else { return };
+    check(claim, None, errors, |at| {
+        let status = at.get("status");
+        let before = &old["status"];
+        if !before["allocation"].is_null() && status.has("allocation") {
+            status.get("allocation").immutable(&before["allocation"]);
+        }
+        let known: HashSet<&str> = crate::kind::list(before, "reservedFor")
+            .iter()
+            .map(|consumer| text(consumer, "uid"))
+            .collect();
+        let adds = status
+            .list_of("reservedFor")
+            .iter()
+            .any(|consumer| !known.contains(text(consumer, "uid")));
+        if adds && !claim.deletion_timestamp().is_empty() {
+            status.get("reservedFor").forbidden(
+                "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
+            );
+        }
+    });
+}
+fn allocated(at: &At<'_, '_>, claim: &At<'_, '_>) {
+    let known = device::requests_of(claim);
+    let results = at.get("devices.results");
+    if results.at_most(RESULTS_MAX) {
+        for result in results.items() {
+            device::reference(&result.get("request"), &known);
+            format::driver(&result.get("driver"));
+            device::pool_name(&result.get("pool"));
+            result.get("device").named(name::dns1123_label);
+        }
+    }
+    for config in at.each("devices.config") {
+        config.get("source").one_of(&["FromClaim", "FromClass"]);
+        for request in config.each("requests") {
+            device::reference(&request, &known);
+        }
+        device::configuration(&config);
+    }
+}
+/// What drivers report of devices: of allocated ones, each once.
+fn reported(status: &At<'_, '_>) {
+    let identity =
+        |device| ["driver", "pool", "device", "shareID"].map(|member| text(device, member));
+    let allocated: HashSet<[&str; 4]> =
+        status.list_of("allocation.devices.results").iter().map(identity).collect();
+    let mut seen = HashSet::new();
+    for device in status.each("devices") {
+        format::driver(&device.get("driver"));
+        device::pool_name(&device.get("pool"));
+        device.get("device").named(name::dns1123_label);
+        let shown = identity(device.value)[..3].join("/");
+        if !allocated.contains(&identity(device.value)) {
+            device.invalid_as(&shown.as_str().into(), "must be an allocated device in the claim");
+        }
+        if !seen.insert(identity(device.value)) {
+            device.duplicate_of(&shown);
+        }
+        device.get("conditions").at_most(CONDITIONS_MAX);
+        if device.get("data").len() > 0 {
+            device::object(&device.get("data"), DATA_BYTES_MAX);
+        }
     }
 }
 

@@ -1,22 +1,213 @@
 //! ResourceSlices.
-use crate::kind::{Kind, Selectable};
+use super::device;
+use crate::kind::at::{At, check};
+use crate::kind::{Kind, Selectable, format, template};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::GroupVersionKind;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+use std::collections::HashSet;
 
 /// ResourceSlice.
 pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
+    validate,
     selectable: &[Selectable::new("spec.nodeName"), Selectable::new("spec.driver")],
     selects_namespace: false,
     unknown_label,
     cells: Some(cells),
+    rules: "driver, pool, nodes, devices, counters; immutable driver, pool and node. Not: policies of capacities, versions of attributes",
     ..Kind::plain("resource.k8s.io", "ResourceSlice")
 };
 
 fn unknown_label(gvk: &GroupVersionKind, label: &str) -> String {
     format!("field label not supported for {gvk}: {label}")
+}
+
+/// Limits of a slice, as Kubernetes has them.
+const DEVICES_MAX: usize = 128;
+const FEATURED_DEVICES_MAX: usize = 64;
+const COUNTER_SETS_MAX: usize = 8;
+const COUNTERS_MAX: usize = 32;
+const PROPERTIES_MAX: usize = 32;
+const CONSUMPTIONS_MAX: usize = 2;
+const TAINTS_MAX: usize = 16;
+const VALUE_BYTES_MAX: usize = 64;
+
+/// Validates a slice: devices of one pool, whose driver and node never change.
+fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(slice, old, errors, |at| rules(&at.get("spec")));
+    let Some(old) = old else { return };
+    check(slice, None, errors, |at| {
+        for (member, before) in [
+            ("spec.pool.name", &old["spec"]["pool"]["name"]),
+            ("spec.driver", &old["spec"]["driver"]),
+            ("spec.nodeName", &old["spec"]["nodeName"]),
+        ] {
+            at.get(member).immutable(before);
+        }
+    });
+}
+
+fn rules(spec: &At<'_, '_>) {
+    format::driver(&spec.get("driver"));
+    let pool = spec.get("pool");
+    device::pool_name(&pool.get("name"));
+    let count = pool.int_of("resourceSliceCount");
+    if count <= 0 {
+        pool.get("resourceSliceCount").invalid_as(&count.into(), "must be greater than zero");
+    }
+    if pool.int_of("generation") < 0 {
+        pool.get("generation").invalid("must be greater than or equal to zero");
+    }
+    nodes(spec);
+    if spec.has("sharedCounters") && spec.has("devices") {
+        spec.invalid_union("only one of `sharedCounters` or `devices` is allowed");
+    }
+    let devices = spec.get("devices");
+    let has_features = devices.list().iter().any(|device| {
+        ["taints", "consumesCounters"]
+            .iter()
+            .any(|member| !crate::kind::list(device, member).is_empty())
+    });
+    let most = if has_features { FEATURED_DEVICES_MAX } else { DEVICES_MAX };
+    if devices.at_most(most) {
+        let mut seen = HashSet::new();
+        for device in devices.items() {
+            validate_device(&device, spec.is("perDeviceNodeSelection"));
+            if !seen.insert(device.text_of("name")) {
+                device.duplicate_of(device.text_of("name"));
+            }
+        }
+    }
+    let sets = spec.get("sharedCounters");
+    if sets.at_most(COUNTER_SETS_MAX) {
+        let mut seen = HashSet::new();
+        for set in sets.items() {
+            set.get("name").named(name::dns1123_label);
+            counters(&set.get("counters"));
+            if !seen.insert(set.text_of("name")) {
+                set.duplicate_of(set.text_of("name"));
+            }
+        }
+    }
+}
+
+/// Exactly one way to say which nodes have the devices.
+fn nodes(spec: &At<'_, '_>) {
+    let mut given = Vec::new();
+    if let Some(node) = spec.given("nodeName") {
+        if node.text().is_empty() {
+            node.invalid("must be either unset or set to a non-empty string");
+        } else {
+            given.push("`nodeName`");
+            node.faults(name::dns1123_subdomain(node.text()));
+        }
+    }
+    if let Some(selector) = spec.given("nodeSelector") {
+        given.push("`nodeSelector`");
+        template::node_selector(&selector, true);
+        let terms = selector.get("nodeSelectorTerms");
+        if terms.len() != 1 {
+            terms.invalid("must have exactly one node selector term");
+        }
+    }
+    for (member, shown) in
+        [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
+    {
+        let Some(flag) = spec.given(member) else { continue };
+        if spec.is(member) {
+            given.push(shown);
+        } else {
+            flag.invalid("must be either unset or set to true");
+        }
+    }
+    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    match given.len() {
+        0 => spec.required(ONE),
+        1 => {}
+        _ => spec.invalid_as(
+            &format!("{{{}}}", given.join(", ")).into(),
+            format!("{ONE}, but multiple fields are set"),
+        ),
+    }
+}
+
+fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
+    at.get("name").named(name::dns1123_label);
+    let (attributes, capacity) = (at.get("attributes"), at.get("capacity"));
+    let n_properties = attributes.len() + capacity.len();
+    if n_properties > PROPERTIES_MAX {
+        return at.invalid_as(
+            &n_properties.into(),
+            format!(
+                "the total number of attributes and capacities must not exceed {PROPERTIES_MAX}"
+            ),
+        );
+    }
+    for (name, attribute) in attributes.all() {
+        device::qualified(&attributes, name);
+        validate_attribute(&attribute);
+    }
+    for (name, _) in capacity.all() {
+        device::qualified(&capacity, name);
+    }
+    let taints = at.get("taints");
+    if taints.at_most(TAINTS_MAX) {
+        for taint in taints.items() {
+            let key = taint.get("key");
+            for fault in name::qualified_name(key.text()) {
+                key.invalid_as(&key.text().into(), fault);
+            }
+            taint.get("value").named_if_set(name::label_value);
+            if taint.get("effect").need() {
+                device::effect(&taint.get("effect"));
+            }
+        }
+    }
+    let consumptions = at.get("consumesCounters");
+    if consumptions.at_most(CONSUMPTIONS_MAX) {
+        let mut seen = HashSet::new();
+        for consumption in consumptions.items() {
+            consumption.get("counterSet").named(name::dns1123_label);
+            counters(&consumption.get("counters"));
+            if !seen.insert(consumption.text_of("counterSet")) {
+                consumption.duplicate_of(consumption.text_of("counterSet"));
+            }
+        }
+    }
+    let has_nodes = ["nodeName", "nodeSelector", "allNodes"].iter().any(|member| at.has(member));
+    if has_nodes && !has_own_nodes {
+        at.invalid_as(&Value::Null, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec");
+    } else if has_own_nodes && !has_nodes {
+        at.required("exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec");
+    }
+}
+
+fn validate_attribute(at: &At<'_, '_>) {
+    let members = ["bool", "int", "string", "version", "bools", "ints", "strings", "versions"];
+    match members.iter().filter(|member| at.has(member)).count() {
+        0 => at.invalid_union("exactly one value must be specified"),
+        1 => {}
+        _ => at.invalid("exactly one value must be specified"),
+    }
+    for member in ["string", "version"] {
+        if at.text_of(member).len() > VALUE_BYTES_MAX {
+            at.get(member).too_long(VALUE_BYTES_MAX);
+        }
+    }
+}
+
+/// Counters by name.
+fn counters(at: &At<'_, '_>) {
+    if at.need() && at.at_most(COUNTERS_MAX) {
+        for (name, _) in at.all() {
+            for fault in name::dns1123_label(name) {
+                at.invalid_as(&name.into(), fault);
+            }
+        }
+    }
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

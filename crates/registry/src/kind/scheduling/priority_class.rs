@@ -1,4 +1,5 @@
 //! PriorityClasses: bounded and immutable values.
+use crate::kind::at::check;
 use crate::kind::{Fill, Kind, Members};
 use crate::table::cell;
 use serde_json::Value;
@@ -11,6 +12,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     cells: Some(cells),
+    rules: "values, reserved names, preemption; immutable",
     ..Kind::plain("scheduling.k8s.io", "PriorityClass")
 };
 
@@ -38,8 +40,14 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
                 "may not be changed in an update.",
             ));
         }
+        check(class, None, errors, |at| {
+            at.get("preemptionPolicy").immutable(&old["preemptionPolicy"]);
+        });
         return;
     }
+    check(class, None, errors, |at| {
+        at.get("preemptionPolicy").one_of(&["PreemptLowerPriority", "Never"]);
+    });
     if name.starts_with("system-") {
         match system {
             Some((_, known)) if *known == value => {}

@@ -1,15 +1,20 @@
 //! CSIDrivers.
+use crate::kind::at::check;
 use crate::kind::{Fill, Kind, Members};
 use crate::table::cell;
 use serde_json::{Value, json};
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
+use std::collections::HashSet;
 
 /// CSIDriver.
 pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     returns_deleted: true,
     default,
+    validate,
     cells: Some(cells),
+    rules: "policies, tokens, modes; immutable attachment and modes",
     ..Kind::plain("storage.k8s.io", "CSIDriver")
 };
 
@@ -22,6 +27,56 @@ fn default(object: &mut Members, _version: &str) {
     spec.absent("volumeLifecycleModes", json!(["Persistent"]));
     spec.absent("requiresRepublish", false);
     spec.absent("seLinuxMount", false);
+}
+
+/// Lifetimes of tokens in seconds.
+const TOKEN_MIN: i64 = 600;
+const TOKEN_MAX: i64 = 1 << 32;
+/// The shortest period between two reports of a node's capacity, in seconds.
+const PERIOD_MIN: i64 = 10;
+
+/// Validates a driver: whether it attaches and how long its volumes live never changes.
+fn validate(driver: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(driver, old, errors, |at| {
+        let spec = at.get("spec");
+        spec.get("fsGroupPolicy").one_of_if_set(&["File", "None", "ReadWriteOnceWithFSType"]);
+        let mut audiences = HashSet::new();
+        for request in spec.each("tokenRequests") {
+            if !audiences.insert(request.text_of("audience")) {
+                request.get("audience").duplicate_of(request.text_of("audience"));
+                continue;
+            }
+            let seconds = request.get("expirationSeconds");
+            if seconds.int().is_some_and(|seconds| seconds < TOKEN_MIN) {
+                seconds.invalid("may not specify a duration less than 10 minutes");
+            }
+            if seconds.int().is_some_and(|seconds| seconds > TOKEN_MAX) {
+                seconds.invalid("may not specify a duration larger than 2^32 seconds");
+            }
+        }
+        let modes = spec.get("volumeLifecycleModes");
+        for mode in modes.list() {
+            modes.with(mode).one_of_if_set(&["Persistent", "Ephemeral"]);
+        }
+        let period = spec.get("nodeAllocatableUpdatePeriodSeconds");
+        if period.int().is_some_and(|seconds| seconds < PERIOD_MIN) {
+            period.invalid("must be greater than or equal to 10 seconds");
+        }
+        let secrets = spec.get("serviceAccountTokenInSecrets");
+        if secrets.is_set() && spec.list_of("tokenRequests").is_empty() {
+            secrets
+                .invalid("serviceAccountTokenInSecrets is set but no tokenRequests are specified");
+        }
+    });
+    if let Some(old) = old {
+        check(driver, None, errors, |at| {
+            let (spec, before) = (at.get("spec"), &old["spec"]);
+            // As the API spells it here.
+            spec.shown_as("attachedRequired", spec.get("attachRequired").value)
+                .immutable(&before["attachRequired"]);
+            spec.get("volumeLifecycleModes").immutable(&before["volumeLifecycleModes"]);
+        });
+    }
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,16 +1,62 @@
 //! CSINodes.
-use crate::kind::Kind;
+use crate::kind::at::check;
+use crate::kind::workload::rest_is_same;
+use crate::kind::{Kind, format, list, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+use std::collections::{HashMap, HashSet};
 
 /// CSINode.
 pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     returns_deleted: true,
+    validate,
     cells: Some(cells),
+    rules: "drivers and their keys; immutable except capacity",
     ..Kind::plain("storage.k8s.io", "CSINode")
 };
+
+/// Maximum length of a node's name for a driver, in bytes.
+const NODE_ID_MAX: usize = 256;
+
+/// Validates the drivers of a node: each once, and only its capacity changes.
+fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(node, old, errors, |at| {
+        let mut names = HashSet::new();
+        for driver in at.each("spec.drivers") {
+            format::driver(&driver.get("name"));
+            let id = driver.get("nodeID");
+            id.need();
+            if id.text().len() > NODE_ID_MAX {
+                id.invalid(format!("must be {NODE_ID_MAX} characters or less"));
+            }
+            driver.get("allocatable.count").not_negative();
+            driver.get("name").unique(&mut names);
+            let mut keys = HashSet::new();
+            for key in driver.list_of("topologyKeys") {
+                // The API's paths lack the member.
+                let at = driver.with(key);
+                at.need();
+                at.unique(&mut keys);
+                at.faults(name::qualified_name(at.text()));
+            }
+        }
+    });
+    let Some(old) = old else { return };
+    let before: HashMap<&str, &Value> =
+        list(&old["spec"], "drivers").iter().map(|driver| (text(driver, "name"), driver)).collect();
+    check(node, None, errors, |at| {
+        let drivers = at.get("spec.drivers");
+        for driver in drivers.list() {
+            let old = before.get(text(driver, "name"));
+            if old.is_some_and(|old| !rest_is_same(driver, old, &["allocatable"])) {
+                drivers.invalid_as(driver, "field is immutable");
+            }
+        }
+    });
+}
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![cell::name(object), cell::len(object, "spec.drivers").into(), cell::age(object, now)]

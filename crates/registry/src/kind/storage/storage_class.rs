@@ -1,10 +1,13 @@
 //! StorageClasses: the provisioner is immutable.
-use crate::kind::volume::class_title;
-use crate::kind::{Fill, Kind, Members, text};
+use crate::kind::at::check;
+use crate::kind::format::caseless_qualified_name;
+use crate::kind::volume::{class_title, parameters};
+use crate::kind::{Fill, Kind, Members};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+use std::collections::HashSet;
 
 /// StorageClass.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -12,6 +15,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     cells: Some(cells),
+    rules: "provisioner, parameters, modes, topologies; immutable",
     ..Kind::plain("storage.k8s.io", "StorageClass")
 };
 
@@ -26,20 +30,32 @@ fn default(object: &mut Members, _version: &str) {
     object.absent("volumeBindingMode", "Immediate");
 }
 
-/// Validates a storage class: the provisioner is immutable.
+/// Validates a storage class: only expansion, mounts and topologies change.
 fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    if text(class, "provisioner").is_empty() {
-        errors.push(field::Error::required(field::Path::new("provisioner"), ""));
-    }
-    let Some(old) = old else { return };
-    for member in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-        if old.get(member) != class.get(member) {
-            errors.push(field::Error::forbidden(
-                field::Path::new(member),
-                format!("updates to {member} are forbidden."),
-            ));
+    check(class, old, errors, |at| {
+        at.get("provisioner").named(caseless_qualified_name);
+        parameters(&at.get("parameters"));
+        at.get("reclaimPolicy").one_of_if_set(&["Delete", "Retain"]);
+        at.get("volumeBindingMode").one_of(&["Immediate", "WaitForFirstConsumer"]);
+        for term in at.each("allowedTopologies") {
+            let mut keys = HashSet::new();
+            for expression in term.each("matchLabelExpressions") {
+                let values = expression.get("values");
+                values.need();
+                let mut seen = HashSet::new();
+                values.items().for_each(|value| value.unique(&mut seen));
+                let key = expression.get("key");
+                key.faults(name::qualified_name(key.text()));
+                key.unique(&mut keys);
+            }
         }
-    }
+    });
+    let Some(old) = old else { return };
+    check(class, None, errors, |at| {
+        for member in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+            at.get(member).immutable(&old[member]);
+        }
+    });
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

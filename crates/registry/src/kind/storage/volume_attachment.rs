@@ -1,14 +1,19 @@
 //! VolumeAttachments.
-use crate::kind::{Kind, StatusMeta};
+use crate::kind::at::{At, check};
+use crate::kind::{Kind, StatusMeta, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// VolumeAttachment.
 pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     returns_deleted: true,
+    validate,
+    validate_status,
     cells: Some(cells),
+    rules: "attacher, source, node; immutable. Not: the whole inline volume",
     ..Kind::with_status(
         "storage.k8s.io",
         "VolumeAttachment",
@@ -16,6 +21,70 @@ pub(in crate::kind) static KIND: Kind = Kind {
         r#"{"attached":false}"#,
     )
 };
+
+/// Maximum length of a reported error, and of what a driver reports, in bytes.
+const ERROR_BYTES_MAX: usize = 1024;
+const METADATA_BYTES_MAX: usize = 256 * 1024;
+
+/// Validates an attachment: it never changes.
+fn validate(attachment: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(attachment, old, errors, |at| {
+        let spec = at.get("spec");
+        format::driver(&spec.get("attacher"));
+        let source = spec.get("source");
+        const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+        let name = source.get("persistentVolumeName");
+        match (source.has("inlineVolumeSpec"), name.is_set()) {
+            (false, false) => source.required(ONE),
+            (true, true) => source.forbidden(ONE),
+            (false, true) => {
+                if name.need_for("must specify non empty persistentVolumeName") {
+                    name.faults(name::dns1123_subdomain(name.text()));
+                }
+            }
+            (true, false) => {
+                let inline = source.get("inlineVolumeSpec");
+                for member in ["claimRef", "capacity", "nodeAffinity", "storageClassName"] {
+                    if inline.has(member) {
+                        inline
+                            .get(member)
+                            .forbidden("may not be specified in the context of inline volumes");
+                    }
+                }
+                if !inline.has("csi") {
+                    inline
+                        .get("csi")
+                        .required("has to be specified in the context of inline volumes");
+                }
+            }
+        }
+        let node = spec.get("nodeName");
+        for fault in name::dns1123_subdomain(node.text()) {
+            node.invalid_as(&node.text().into(), fault);
+        }
+        status(&at.get("status"));
+    });
+    if let Some(old) = old {
+        check(attachment, None, errors, |at| at.get("spec").immutable(&old["spec"]));
+    }
+}
+fn status(at: &At<'_, '_>) {
+    let metadata = at.get("attachmentMetadata");
+    let n_bytes: usize = metadata.all().map(|(key, value)| key.len() + value.text().len()).sum();
+    if n_bytes > METADATA_BYTES_MAX {
+        metadata.too_long(METADATA_BYTES_MAX);
+    }
+    for member in ["attachError", "detachError"] {
+        let error = at.get(member);
+        if error.text_of("message").len() > ERROR_BYTES_MAX {
+            error.get("message").too_long(ERROR_BYTES_MAX);
+        }
+        error.get("errorCode").between(0, i32::MAX.into());
+    }
+}
+fn validate_status(attachment: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(attachment, old, errors, |at| status(&at.get("status")));
+}
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![

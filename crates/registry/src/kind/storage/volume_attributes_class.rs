@@ -1,19 +1,42 @@
 //! VolumeAttributesClasses.
 use crate::kind::Kind;
-use crate::kind::volume::class_title;
+use crate::kind::at::{check, same};
+use crate::kind::format::caseless_qualified_name;
+use crate::kind::volume::{class_title, parameters};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
 /// VolumeAttributesClass.
 pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
+    validate,
     cells: Some(cells),
+    rules: "driver, parameters; immutable",
     ..Kind::plain("storage.k8s.io", "VolumeAttributesClass")
 };
 
 const DEFAULT_ATTRIBUTES_CLASS: [&str; 1] =
     ["volumeattributesclass.alpha.kubernetes.io/is-default-class"];
+
+/// Validates a class: it never changes.
+fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if let Some(old) = old {
+        check(class, None, errors, |at| {
+            for member in ["driverName", "parameters"] {
+                if !same(at.get(member).value, &old[member]) {
+                    at.get(member).forbidden(format!("updates to {member} are forbidden."));
+                }
+            }
+        });
+    }
+    check(class, old, errors, |at| {
+        at.get("driverName").named(caseless_qualified_name);
+        parameters(&at.get("parameters"));
+        at.get("parameters").need_for("must contain at least one key/value pair");
+    });
+}
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![

@@ -76,6 +76,11 @@ fn special_types_come_out_as_their_json() {
     };
     assert_eq!(created(&[]), Value::Null);
     assert_eq!(created(&varint(1, 61)), "1970-01-01T00:01:01Z");
+    // One second before 1970, and the first second of the year 1.
+    let before = b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+    assert_eq!(created(before), "1969-12-31T23:59:59Z");
+    let zero = b"\x08\x80\x92\xb8\xc3\x98\xfe\xff\xff\xff\x01";
+    assert_eq!(created(zero), Value::Null);
     let revision = |data: &[u8]| {
         tree("apps/v1", "ControllerRevision", &field(2, &field(1, data)))["data"].clone()
     };

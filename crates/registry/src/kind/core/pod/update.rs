@@ -1,7 +1,10 @@
 //! Updates of a pod: nearly all of it is immutable (spec: api-server §5.6).
+use super::rules;
+use crate::kind::at::{At, check};
+use crate::kind::template::{APP_ARMOR, MIRROR};
 use crate::kind::{list, text};
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::{encode, field};
 use std::collections::HashSet;
 
@@ -12,32 +15,27 @@ const FORBIDDEN: &str = "pod updates may not change fields other than `spec.cont
 pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let (new_spec, old_spec) = (&pod["spec"], &old["spec"]);
+    let annotations = |pod: &Value| pod["metadata"].get("annotations").cloned();
+    if annotations(pod) != annotations(old) || new_spec != old_spec {
+        check(pod, Some(old), errors, rules);
+        check(pod, None, errors, |at| {
+            kept_annotations(&at.get("metadata.annotations"), &old["metadata"]["annotations"]);
+        });
+    }
     if new_spec == old_spec {
         return;
     }
-    let mut is_same_count = true;
     for member in ["containers", "initContainers"] {
         if list(new_spec, member).len() != list(old_spec, member).len() {
-            errors.push(field::Error::forbidden(
+            return errors.push(field::Error::forbidden(
                 path.child(member),
-                format!(
-                    "pod updates may not add or remove {}",
-                    if member == "containers" { "containers" } else { "init containers" }
-                ),
+                "pod updates may not add or remove containers",
             ));
-            is_same_count = false;
         }
-        for (i, container) in list(new_spec, member).iter().enumerate() {
-            if text(container, "image").is_empty() {
-                errors.push(field::Error::required(path.child(member).index(i).child("image"), ""));
-            }
-        }
-    }
-    if !is_same_count {
-        return;
     }
     validate_deadline(new_spec, old_spec, &path, errors);
     validate_tolerations(new_spec, old_spec, &path, errors);
+    validate_gates(new_spec, old_spec, errors);
     if !errors.is_empty() {
         return;
     }
@@ -58,10 +56,108 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
     {
         take(&mut allowed, old_spec, "terminationGracePeriodSeconds");
     }
+    if !list(old_spec, "schedulingGates").is_empty() {
+        narrow(&mut allowed, new_spec, old_spec, errors);
+    }
     if allowed != *old_spec {
         let diff = difference(&allowed, old_spec);
         errors.push(field::Error::forbidden(path, format!("{FORBIDDEN}\n{diff}")));
     }
+}
+
+/// Annotations that say how a pod was made stay.
+fn kept_annotations(new: &At<'_, '_>, old: &Value) {
+    let names = |value: &Value| -> Vec<String> {
+        let all = value.as_object().into_iter().flatten().map(|(key, _)| key);
+        all.filter(|key| *key == MIRROR || key.starts_with(APP_ARMOR)).cloned().collect()
+    };
+    let noun =
+        |key: &str| if key == MIRROR { "mirror pod annotation" } else { "AppArmor annotations" };
+    for key in names(old) {
+        if new.key(&key).value != &old[&key] {
+            new.key(&key).forbidden(format!("may not remove or update {}", noun(&key)));
+        }
+    }
+    for key in names(new.value) {
+        if old.get(&key).is_none() {
+            new.key(&key).forbidden(format!("may not add {}", noun(&key)));
+        }
+    }
+}
+
+/// Scheduling gates can only be removed.
+fn validate_gates(new: &Value, old: &Value, errors: &mut field::Errors) {
+    let known: HashSet<&str> =
+        list(old, "schedulingGates").iter().map(|gate| text(gate, "name")).collect();
+    let path = field::Path::new("spec.schedulingGates");
+    for (i, gate) in list(new, "schedulingGates").iter().enumerate() {
+        let name = text(gate, "name");
+        if !known.contains(name) {
+            errors.push(field::Error::forbidden(
+                path.index(i).child("name"),
+                format!("only deletion is allowed, but found new scheduling gate '{name}'"),
+            ));
+        }
+    }
+}
+
+/// A pod that waits for a gate may be restricted to fewer nodes. Takes those members from the old
+/// spec.
+fn narrow(allowed: &mut Value, new: &Value, old: &Value, errors: &mut field::Errors) {
+    let selector = |spec: &Value| spec["nodeSelector"].as_object().cloned().unwrap_or_default();
+    let after = selector(new);
+    if selector(old).iter().any(|(key, value)| after.get(key) != Some(value)) {
+        errors.push(field::Error::invalid(
+            field::Path::new("spec.nodeSelector"),
+            &new["nodeSelector"],
+            "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+        ));
+    }
+    take(allowed, old, "nodeSelector");
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    let terms = |spec: &'_ Value| -> Vec<Value> {
+        list(&spec["affinity"]["nodeAffinity"][REQUIRED], "nodeSelectorTerms").to_vec()
+    };
+    let (before, after) = (terms(old), terms(new));
+    let path = field::Path::new("spec.affinity.nodeAffinity").child(REQUIRED);
+    let path = path.child("nodeSelectorTerms");
+    if !before.is_empty() && before.len() != after.len() {
+        errors.push(field::Error::invalid(
+            path,
+            &Value::from(after),
+            "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
+        ));
+    } else {
+        for (i, (old, new)) in before.iter().zip(&after).enumerate() {
+            if !only_adds(new, old) {
+                errors.push(field::Error::invalid(
+                    path.index(i),
+                    new,
+                    "only additions are allowed (no mutations or deletions)",
+                ));
+            }
+        }
+    }
+    let nodes = old["affinity"].get("nodeAffinity");
+    if let Some(affinity) = allowed.get_mut("affinity").and_then(Value::as_object_mut) {
+        match nodes {
+            Some(nodes) => affinity.insert("nodeAffinity".to_owned(), nodes.clone()),
+            None => affinity.remove("nodeAffinity"),
+        };
+        if affinity.is_empty() && old.get("affinity").is_none() {
+            take(allowed, old, "affinity");
+        }
+    } else if let Some(nodes) = nodes {
+        allowed["affinity"] = json!({"nodeAffinity": nodes});
+    }
+}
+/// Whether a term of a node selector has the requirements of the old one first.
+fn only_adds(new: &Value, old: &Value) -> bool {
+    let members = ["matchExpressions", "matchFields"];
+    if members.iter().all(|member| list(old, member).is_empty()) {
+        return members.iter().all(|member| list(new, member).is_empty());
+    }
+    members.iter().all(|member| list(new, member).starts_with(list(old, member)))
 }
 
 fn take(spec: &mut Value, old: &Value, member: &str) {

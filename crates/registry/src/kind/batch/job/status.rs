@@ -1,0 +1,184 @@
+//! What a Job's controller reports.
+use super::policy::{count_indexes, interval_of};
+use crate::kind::at::{At, check};
+use crate::kind::{list, text};
+use serde_json::Value;
+use setpoint_object::field;
+use setpoint_object::time::Timestamp;
+use std::collections::HashSet;
+
+/// Validates a write through `/status`.
+pub(super) fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(job, old, errors, |at| {
+        let status = at.get("status");
+        counters(&status);
+        conditions(&status, at.has("spec.successPolicy"));
+        times(&status);
+        indexes(&status, &at.get("spec"));
+    });
+    let Some(old) = old else { return };
+    check(job, None, errors, |at| changes(at, &old["status"]));
+}
+
+fn is_true(status: &Value, kind: &str) -> bool {
+    list(status, "conditions")
+        .iter()
+        .any(|c| text(c, "type") == kind && text(c, "status") == "True")
+}
+fn is_finished(status: &Value) -> bool {
+    is_true(status, "Complete") || is_true(status, "Failed")
+}
+
+fn counters(status: &At<'_, '_>) {
+    for member in ["active", "succeeded", "failed", "ready", "terminating"] {
+        status.get(member).not_negative();
+    }
+    for member in ["succeeded", "failed"] {
+        let mut seen = HashSet::new();
+        for uid in status.get("uncountedTerminatedPods").each(member) {
+            if uid.text().is_empty() {
+                uid.invalid("must not be empty");
+            } else {
+                uid.unique(&mut seen);
+            }
+        }
+    }
+    if status.int_of("ready") > status.int_of("active") {
+        status.get("ready").invalid("cannot set more ready pods than active");
+    }
+    if !is_finished(status.value) {
+        return;
+    }
+    if status.int_of("active") > 0 {
+        status.get("active").invalid("active>0 is invalid for finished job");
+    }
+    if status.int_of("terminating") > 0 {
+        status.get("terminating").invalid("terminating>0 is invalid for finished job");
+    }
+    let uncounted = status.get("uncountedTerminatedPods");
+    if ["succeeded", "failed"].iter().any(|member| !uncounted.list_of(member).is_empty()) {
+        uncounted.invalid("must be empty for finished job");
+    }
+}
+
+fn conditions(status: &At<'_, '_>, has_success_policy: bool) {
+    let [complete, failed, target, met] =
+        ["Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"]
+            .map(|kind| is_true(status.value, kind));
+    let at = status.get("conditions");
+    for (is_wrong, message) in [
+        (complete && failed, "cannot set Complete=True and Failed=true conditions"),
+        (complete && target, "cannot set Complete=True and FailureTarget=true conditions"),
+        (
+            failed && !target,
+            "cannot set Failed=True condition without the FailureTarget=true condition",
+        ),
+        (
+            complete && !met,
+            "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+        ),
+        (met && failed, "cannot set SuccessCriteriaMet=True and Failed=true conditions"),
+        (met && target, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"),
+        (
+            has_success_policy && complete && !met,
+            "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True",
+        ),
+    ] {
+        if is_wrong {
+            at.invalid_bare(message);
+        }
+    }
+}
+
+fn times(status: &At<'_, '_>) {
+    let (start, end) = (status.get("startTime"), status.get("completionTime"));
+    let is_complete = is_true(status.value, "Complete");
+    if end.is_set() && !is_complete {
+        end.invalid("cannot set completionTime when there is no Complete=True condition");
+    }
+    if !end.is_set() && is_complete {
+        end.required("completionTime is required for Complete jobs");
+    }
+    let moment = |at: &At<'_, '_>| Timestamp::parse(at.text());
+    if let (Some(started), Some(ended)) = (moment(&start), moment(&end))
+        && ended < started
+    {
+        end.invalid("must be equal to or after `startTime`");
+    }
+    if !start.is_set() && is_finished(status.value) {
+        start.required("startTime is required for finished job");
+    }
+}
+
+fn indexes(status: &At<'_, '_>, spec: &At<'_, '_>) {
+    let (completed, failed) = (status.get("completedIndexes"), status.get("failedIndexes"));
+    if let Some(completions) = spec.get("completions").int() {
+        for (at, noun) in [(&completed, "completedIndexes"), (&failed, "failedIndexes")] {
+            if let Err(error) = count_indexes(at.text(), completions) {
+                at.invalid(format!("error parsing {noun}: {error}"));
+            }
+        }
+        if let Some(index) = overlap(completed.text(), failed.text(), completions) {
+            failed.invalid(format!("failedIndexes and completedIndexes overlap at index: {index}"));
+        }
+    }
+    if !completed.text().is_empty() && spec.text_of("completionMode") != "Indexed" {
+        completed.invalid("cannot set non-empty completedIndexes when non-indexed completion mode");
+    }
+    if failed.is_set() && !spec.has("backoffLimitPerIndex") {
+        failed.invalid("cannot set non-null failedIndexes when backoffLimitPerIndex is null");
+    }
+}
+/// The first index that is in both lists of increasing intervals.
+fn overlap(a: &str, b: &str, completions: i64) -> Option<i64> {
+    let intervals = |text: &str| -> Vec<(i64, i64)> {
+        text.split(',').filter_map(|part| interval_of(part, completions).ok()).collect()
+    };
+    let (a, b) = (intervals(a), intervals(b));
+    let (mut i, mut j) = (0, 0);
+    while let (Some((a_first, a_end)), Some((b_first, b_end))) = (a.get(i), b.get(j)) {
+        if a_first <= b_end && b_first <= a_end {
+            return Some(*a_first.max(b_first));
+        }
+        if a_first <= b_first { i += 1 } else { j += 1 }
+    }
+    None
+}
+
+/// What does not go back.
+fn changes(at: &At<'_, '_>, old: &Value) {
+    let status = at.get("status");
+    let conditions = status.get("conditions");
+    let is = |status: &Value, kind: &str| is_true(status, kind);
+    for kind in ["Failed", "Complete", "FailureTarget"] {
+        if is(old, kind) && !is(status.value, kind) {
+            conditions.invalid_bare(format!("cannot disable the terminal {kind}=True condition"));
+        }
+    }
+    for member in ["failed", "succeeded"] {
+        let number = status.get(member);
+        if status.int_of(member) < old[member].as_i64().unwrap_or(0) {
+            number.invalid_as(
+                &status.int_of(member).into(),
+                format!("cannot decrease the {member} counter"),
+            );
+        }
+    }
+    let end = status.get("completionTime");
+    if end.is_set() && !old["completionTime"].is_null() && end.value != &old["completionTime"] {
+        end.invalid("field is immutable");
+    }
+    let start = status.get("startTime");
+    if !old["startTime"].is_null() && start.value != &old["startTime"] && !at.is("spec.suspend") {
+        start.invalid("field is immutable for unsuspended job once set");
+    }
+    let met = "SuccessCriteriaMet";
+    if is(old, met) && !is(status.value, met) {
+        conditions.invalid_bare("cannot disable the SuccessCriteriaMet=True condition");
+    }
+    if is(old, "Complete") && !is(old, met) && is(status.value, met) {
+        conditions.invalid_bare(
+            "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions",
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! The rules of certificate requests: what is asked for, and what was decided.
+use crate::kind::at::{At, check};
+use crate::kind::{format, list, text};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use setpoint_object::field;
+use std::collections::HashSet;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::error::X509Error;
+use x509_parser::pem::Pem;
+use x509_parser::prelude::FromDer;
+
+/// What a certificate can be used for, sorted.
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+/// The shortest lifetime of a certificate, in seconds.
+const EXPIRATION_MIN: i64 = 600;
+const APPROVED: &str = "Approved";
+const DENIED: &str = "Denied";
+const FAILED: &str = "Failed";
+
+/// Validates a new or changed request. The decision and the certificate have endpoints of their
+/// own.
+pub(super) fn validate(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(request, old, errors, |at| {
+        spec(&at.get("spec"));
+        status(&at.get("status"));
+    });
+    let Some(old) = old else { return };
+    kept(request, old, errors);
+    check(request, None, errors, |at| {
+        let conditions = at.get("status.conditions");
+        for kind in [APPROVED, DENIED] {
+            let (before, after) = (of_kind(old, kind), of_kind(request, kind));
+            let kind = field::quote(kind);
+            if after.len() > before.len() {
+                conditions.forbidden(format!("updates may not add a condition of type {kind}"));
+            } else if after.len() == before.len() && after != before {
+                conditions
+                    .forbidden(format!("updates may not modify a condition of type {kind}\n"));
+            }
+        }
+        if certificate(request) != certificate(old) {
+            at.get("status.certificate").forbidden("updates may not set certificate content");
+        }
+    });
+}
+
+/// Validates a decision.
+pub(super) fn validate_approval(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(request, old, errors, |at| status(&at.get("status")));
+    if let Some(old) = old {
+        kept(request, old, errors);
+    }
+}
+
+/// Validates what a signer reports.
+pub(super) fn validate_status(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(request, old, errors, |at| status(&at.get("status")));
+    let Some(old) = old else { return };
+    kept(request, old, errors);
+    if !certificate(old).is_empty() && certificate(request) != certificate(old) {
+        check(request, None, errors, |at| {
+            at.get("status.certificate")
+                .forbidden("updates may not modify existing certificate content");
+        });
+    }
+}
+
+fn certificate(request: &Value) -> &str {
+    text(&request["status"], "certificate")
+}
+fn of_kind<'a>(request: &'a Value, kind: &str) -> Vec<&'a Value> {
+    let conditions = list(&request["status"], "conditions").iter();
+    conditions.filter(|condition| text(condition, "type") == kind).collect()
+}
+/// A decision is not taken back.
+fn kept(request: &Value, old: &Value, errors: &mut field::Errors) {
+    check(request, None, errors, |at| {
+        for kind in [APPROVED, DENIED, FAILED] {
+            if of_kind(request, kind).len() < of_kind(old, kind).len() {
+                let kind = field::quote(kind);
+                at.get("status.conditions")
+                    .forbidden(format!("updates may not remove a condition of type {kind}"));
+            }
+        }
+    });
+}
+
+fn spec(at: &At<'_, '_>) {
+    let request = at.get("request");
+    if let Err(message) = check_request(request.text()) {
+        request.invalid_as(&request.text().into(), message);
+    }
+    let usages = at.get("usages");
+    usages.need();
+    let mut seen = HashSet::new();
+    for usage in usages.items() {
+        usage.one_of_if_set(&USAGES);
+        usage.unique(&mut seen);
+    }
+    let signer = at.get("signerName");
+    if signer.text() == "kubernetes.io/legacy-unknown" {
+        signer.invalid("the legacy signerName is not allowed via this API version");
+    } else {
+        format::signer(&signer);
+    }
+    let seconds = at.get("expirationSeconds");
+    if seconds.int().is_some_and(|seconds| seconds < EXPIRATION_MIN) {
+        seconds.invalid("may not specify a duration less than 600 seconds (10 minutes)");
+    }
+}
+
+fn status(at: &At<'_, '_>) {
+    let conditions = at.get("conditions");
+    let mut seen = HashSet::new();
+    for condition in conditions.items() {
+        let (kind, status) = (condition.get("type"), condition.get("status"));
+        kind.need();
+        if [APPROVED, DENIED, FAILED].contains(&kind.text()) {
+            status.one_of(&["True"]);
+        } else {
+            status.one_of(&["False", "True", "Unknown"]);
+        }
+        let other = match kind.text() {
+            APPROVED => DENIED,
+            DENIED => APPROVED,
+            _ => "",
+        };
+        if seen.contains(other) {
+            conditions
+                .invalid_as(kind.value, "Approved and Denied conditions are mutually exclusive");
+        }
+        kind.unique(&mut seen);
+    }
+    let certificate = at.get("certificate");
+    if !certificate.text().is_empty()
+        && let Err(message) = check_certificate(certificate.text())
+    {
+        certificate.invalid_as(&"<certificate data>".into(), message);
+    }
+}
+
+/// A request in PEM, signed with its own key.
+fn check_request(encoded: &str) -> Result<(), String> {
+    const NOT_PEM: &str = "PEM block type must be CERTIFICATE REQUEST";
+    let bytes = STANDARD.decode(encoded).map_err(|_| NOT_PEM)?;
+    let (_, block) = x509_parser::pem::parse_x509_pem(&bytes).map_err(|_| NOT_PEM)?;
+    if block.label != "CERTIFICATE REQUEST" {
+        return Err(NOT_PEM.to_owned());
+    }
+    let (rest, request) = X509CertificationRequest::from_der(&block.contents)
+        .map_err(|_| "asn1: structure error: malformed certificate request")?;
+    if !rest.is_empty() {
+        return Err("asn1: syntax error: trailing data".to_owned());
+    }
+    match request.verify_signature() {
+        // A signature of an algorithm that is not known here may be valid.
+        Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm) => Ok(()),
+        Err(_) => Err("x509: the signature does not verify".to_owned()),
+    }
+}
+
+/// Certificates in PEM.
+fn check_certificate(encoded: &str) -> Result<(), String> {
+    const NONE: &str = "must contain at least one CERTIFICATE PEM block";
+    let bytes = STANDARD.decode(encoded).map_err(|_| NONE)?;
+    let mut n_blocks = 0;
+    for block in Pem::iter_from_buffer(&bytes) {
+        let Ok(block) = block else { break };
+        if block.label != "CERTIFICATE" {
+            let label = field::quote(&block.label);
+            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {label}"));
+        }
+        block.parse_x509().map_err(|_| "x509: malformed certificate")?;
+        n_blocks += 1;
+    }
+    if n_blocks == 0 { Err(NONE.to_owned()) } else { Ok(()) }
+}

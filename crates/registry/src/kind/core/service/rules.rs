@@ -1,0 +1,341 @@
+//! The rules of Services. Addresses and node ports that the server gives are checked where they are
+//! given.
+use super::{has_ports, is_external};
+use crate::kind::at::{At, check, same};
+use crate::kind::load_balancer;
+use crate::kind::{format, list, text};
+use serde_json::{Value, json};
+use setpoint_object::{field, name};
+use std::collections::HashSet;
+
+/// The longest session affinity: a day, as Kubernetes' `MaxClientIPServiceAffinitySeconds`.
+const AFFINITY_SECONDS_MAX: i64 = 86_400;
+
+/// Validates a new or changed Service.
+pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if let Some(old) = old {
+        check(service, None, errors, |at| changes(at, old));
+    }
+    check(service, old, errors, rules);
+}
+
+/// Validates a write through `/status`.
+pub(super) fn validate_status(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(service, old, errors, |at| {
+        let balancer = at.get("status.loadBalancer");
+        if at.text_of("spec.type") != "LoadBalancer" && !balancer.list_of("ingress").is_empty() {
+            balancer
+                .get("ingress")
+                .forbidden("may only be used when `spec.type` is 'LoadBalancer'");
+        }
+        load_balancer::validate(&balancer, true);
+    });
+}
+
+fn is_headless(service: &Value) -> bool {
+    let addresses = list(&service["spec"], "clusterIPs");
+    addresses.len() == 1 && addresses[0] == "None"
+}
+
+fn rules(at: &At<'_, '_>) {
+    let spec = at.get("spec");
+    let kind = spec.text_of("type");
+    let headless = is_headless(at.value);
+    let ports = spec.get("ports");
+    if ports.len() == 0
+        && !headless
+        && kind != "ExternalName"
+        && spec.text_of("clusterIP") != "None"
+    {
+        ports.required("");
+    }
+    match kind {
+        "LoadBalancer" | "NodePort" if headless => {
+            for first in spec.each("clusterIPs") {
+                first.invalid(format!("may not be set to 'None' for {kind} services"));
+            }
+        }
+        "ExternalName" => external(&spec),
+        _ => {}
+    }
+    ports_of(&ports);
+    spec.get("selector").labels();
+    spec.get("sessionAffinity").one_of(&["ClientIP", "None"]);
+    affinity(&spec);
+    if kind != "ExternalName" {
+        addresses(&spec, headless);
+    }
+    for ip in spec.each("externalIPs") {
+        let faults = format::ip(ip.text());
+        let is_address = faults.is_empty();
+        ip.faults(faults);
+        if is_address {
+            ip.faults(format::endpoint_ip(ip.text()));
+        }
+    }
+    spec.get("type").one_of(&["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
+    node_ports(&ports, kind);
+    unique_ports(&ports);
+    balancing(&spec, kind);
+    policies(&spec, at.value);
+}
+
+fn external(spec: &At<'_, '_>) {
+    for member in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        if !same(spec.get(member).value, &Value::Null) {
+            spec.get(member).forbidden("may not be set for ExternalName services");
+        }
+    }
+    let host = spec.get("externalName");
+    let text = host.text().strip_suffix('.').unwrap_or(host.text());
+    if text.is_empty() {
+        return host.required("");
+    }
+    for fault in name::dns1123_subdomain(text) {
+        host.invalid_as(&text.into(), fault);
+    }
+}
+
+fn ports_of(ports: &At<'_, '_>) {
+    let mut names = HashSet::new();
+    for port in ports.items() {
+        let name = port.get("name");
+        if name.text().is_empty() {
+            if ports.len() > 1 {
+                name.required("");
+            }
+        } else {
+            name.faults(name::dns1123_label(name.text()));
+            name.unique(&mut names);
+        }
+        port.get("port").port();
+        port.get("protocol").one_of(&["SCTP", "TCP", "UDP"]);
+        format::port_or_name(&port.get("targetPort"));
+        port.get("appProtocol").formed(name::qualified_name);
+    }
+}
+/// Node ports: none for cluster addresses alone, and each once for a protocol.
+fn node_ports(ports: &At<'_, '_>, kind: &str) {
+    let mut seen = HashSet::new();
+    for port in ports.items() {
+        let node = port.get("nodePort");
+        if port.int_of("nodePort") == 0 {
+            continue;
+        }
+        if kind == "ClusterIP" {
+            node.forbidden("may not be used when `type` is 'ClusterIP'");
+        }
+        if !seen.insert((port.text_of("protocol"), node.int())) {
+            node.duplicate();
+        }
+    }
+}
+fn unique_ports(ports: &At<'_, '_>) {
+    let mut seen = HashSet::new();
+    for port in ports.items() {
+        let (number, protocol) = (port.int_of("port"), port.text_of("protocol"));
+        if !seen.insert((number, protocol)) {
+            port.report(|path| {
+                field::Error::duplicate(path, &json!({"port": number, "protocol": protocol}))
+            });
+        }
+    }
+}
+
+fn affinity(spec: &At<'_, '_>) {
+    let config = spec.get("sessionAffinityConfig");
+    match spec.text_of("sessionAffinity") {
+        "ClientIP" => {
+            const NEEDED: &str = "when session affinity type is ClientIP";
+            let seconds = config.get("clientIP.timeoutSeconds");
+            if !config.is_set() {
+                config.required(NEEDED);
+            } else if !config.has("clientIP") {
+                config.get("clientIP").required(NEEDED);
+            } else if !seconds.is_set() {
+                seconds.required(NEEDED);
+            } else if !(1..=AFFINITY_SECONDS_MAX).contains(&seconds.int().unwrap_or(0)) {
+                seconds.invalid(format!(
+                    "must be greater than 0 and less than {AFFINITY_SECONDS_MAX}"
+                ));
+            }
+        }
+        "None" if config.is_set() => {
+            config.forbidden("must not be set when session affinity is None");
+        }
+        _ => {}
+    }
+}
+
+/// Cluster addresses and their families.
+fn addresses(spec: &At<'_, '_>, headless: bool) {
+    let (list, families) = (spec.get("clusterIPs"), spec.get("ipFamilies"));
+    let first = spec.text_of("clusterIP");
+    match (first.is_empty(), list.list().first()) {
+        (false, None) => list.required(""),
+        (false, Some(other)) if other != first => {
+            list.invalid("first value must match `clusterIP`");
+        }
+        (true, Some(_)) => list.invalid("must be empty when `clusterIP` is not specified"),
+        _ => {}
+    }
+    let mut seen = HashSet::new();
+    for family in families.items() {
+        family.one_of_if_set(&["IPv4", "IPv6"]);
+        family.unique(&mut seen);
+    }
+    spec.get("ipFamilyPolicy").one_of_if_set(&[
+        "PreferDualStack",
+        "RequireDualStack",
+        "SingleStack",
+    ]);
+    let before = list.n_errors();
+    for (i, address) in list.items().enumerate() {
+        if i == 0 && address.text() == "None" {
+            if list.len() > 1 {
+                list.invalid("'None' must be the first and only value");
+            }
+        } else {
+            address.faults(format::ip(address.text()));
+        }
+    }
+    let is_valid = list.n_errors() == before;
+    if list.len() > 2 {
+        list.invalid("may only hold up to 2 values");
+    }
+    if !is_valid || headless {
+        return;
+    }
+    let is_six = |value: &Value| value.as_str().is_some_and(|text| text.contains(':'));
+    if list.len() > 1 && list.list().iter().filter(|ip| is_six(ip)).count() != 1 {
+        list.invalid("may specify no more than one IP for each IP family");
+    }
+    for (i, (address, family)) in list.items().zip(families.list()).enumerate() {
+        let family = family.as_str().unwrap_or_default();
+        let is_other = match family {
+            "IPv4" => is_six(address.value),
+            "IPv6" => !is_six(address.value),
+            _ => false,
+        };
+        if is_other {
+            address
+                .invalid(format!("expected an {family} value as indicated by `ipFamilies[{i}]`"));
+        }
+    }
+}
+
+/// What only load balancers have.
+fn balancing(spec: &At<'_, '_>, kind: &str) {
+    const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
+    let balances = kind == "LoadBalancer";
+    let ranges =
+        spec.shown_as("LoadBalancerSourceRanges", spec.get("loadBalancerSourceRanges").value);
+    if ranges.len() > 0 {
+        if !balances {
+            ranges.forbidden(ONLY);
+        }
+        for range in ranges.items() {
+            let text = range.text().trim();
+            for fault in format::cidr(text) {
+                range.invalid_as(&text.into(), fault);
+            }
+        }
+    }
+    if !balances && spec.has("allocateLoadBalancerNodePorts") {
+        spec.get("allocateLoadBalancerNodePorts").forbidden(ONLY);
+    }
+    let class = spec.get("loadBalancerClass");
+    if balances {
+        class.formed(name::qualified_name);
+    } else if class.is_set() {
+        class.forbidden(ONLY);
+    }
+}
+
+/// How traffic from outside and inside is distributed.
+fn policies(spec: &At<'_, '_>, service: &Value) {
+    let outside = spec.get("externalTrafficPolicy");
+    let reachable = has_ports(service)
+        || spec.text_of("type") == "ClusterIP" && !spec.list_of("externalIPs").is_empty();
+    if reachable && (has_ports(service) || outside.is_set()) {
+        outside.one_of(&["Cluster", "Local"]);
+    } else if !outside.text().is_empty() {
+        outside.invalid("may only be set for externally-accessible services");
+    }
+    let health = spec.get("healthCheckNodePort");
+    let checks_health =
+        spec.text_of("type") == "LoadBalancer" && spec.text_of("externalTrafficPolicy") == "Local";
+    if spec.int_of("healthCheckNodePort") != 0 {
+        if checks_health {
+            health.port();
+        } else {
+            health.invalid(
+                "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+            );
+        }
+    }
+    spec.get("internalTrafficPolicy").one_of_if_set(&["Cluster", "Local"]);
+    spec.get("trafficDistribution").one_of_if_set(&[
+        "PreferClose",
+        "PreferSameZone",
+        "PreferSameNode",
+    ]);
+}
+
+/// What an update may not change.
+fn changes(at: &At<'_, '_>, old: &Value) {
+    let (spec, before) = (at.get("spec"), &old["spec"]);
+    const KEPT: &str = "may not change once set";
+    if !is_external(at.value) && !is_external(old) {
+        let single = spec.text_of("ipFamilyPolicy") == "SingleStack";
+        if !(is_headless(old) && is_headless(at.value)) {
+            let noun = "clusterIP";
+            list_kept(&spec, "clusterIPs", before, single, noun);
+        }
+        let becomes_headless = is_headless(old) != is_headless(at.value);
+        if !becomes_headless && !is_headless(at.value) {
+            list_kept(&spec, "ipFamilies", before, single, "ipFamily");
+        }
+    }
+    let balances = |spec: &Value| text(spec, "type") == "LoadBalancer";
+    let class = spec.get("loadBalancerClass");
+    if balances(before) && balances(spec.value) && class.value != &before["loadBalancerClass"] {
+        class.invalid(KEPT);
+    }
+    let checks_health =
+        |spec: &Value| balances(spec) && text(spec, "externalTrafficPolicy") == "Local";
+    let health = spec.get("healthCheckNodePort");
+    if checks_health(before)
+        && checks_health(spec.value)
+        && health.value != &before["healthCheckNodePort"]
+    {
+        health.forbidden("field is immutable");
+    }
+}
+/// The first address or family stays; the second may be released or added.
+fn list_kept(spec: &At<'_, '_>, member: &str, before: &Value, single: bool, noun: &str) {
+    let (at, old) = (spec.get(member), list(before, member));
+    let new = at.list();
+    let whole = |i: usize, detail: String| {
+        at.report(|path| field::Error::invalid(path.index(i), at.value, detail));
+    };
+    const KEPT: &str = "may not change once set";
+    if new.len() == old.len() {
+        for (i, (old, new)) in old.iter().zip(new).enumerate() {
+            if old != new {
+                whole(if member == "ipFamilies" { 0 } else { i }, KEPT.to_owned());
+            }
+        }
+        return;
+    }
+    if new.is_empty() {
+        return whole(0, format!("primary {noun} can not be unset"));
+    }
+    if !old.is_empty() && old[0] != new[0] {
+        whole(0, KEPT.to_owned());
+    }
+    if new.len() < old.len() && new.len() == 1 && !single {
+        spec.get("ipFamilyPolicy")
+            .invalid(format!("must be set to 'SingleStack' when releasing the secondary {noun}"));
+    }
+}

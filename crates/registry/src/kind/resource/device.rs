@@ -1,0 +1,253 @@
+//! Rules that claims, classes and slices of devices share.
+use crate::kind::at::At;
+use crate::kind::{format, text};
+use serde_json::Value;
+use setpoint_object::{encode, field, name};
+use std::collections::{HashMap, HashSet};
+
+/// Limits, as Kubernetes has them: numbers of items, and lengths in bytes.
+const REQUESTS_MAX: usize = 32;
+const ALTERNATIVES_MAX: usize = 8;
+const CONSTRAINTS_MAX: usize = 32;
+const CONFIGS_MAX: usize = 32;
+const SELECTORS_MAX: usize = 32;
+const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
+const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
+const ID_MAX: usize = 32;
+
+/// The names of requests, and of the alternatives of each.
+pub(super) type Requests<'v> = HashMap<&'v str, HashSet<&'v str>>;
+
+/// The names of the requests of a claim.
+pub(super) fn requests_of<'v>(devices: &At<'v, '_>) -> Requests<'v> {
+    let requests = devices.list_of("requests").iter();
+    requests
+        .map(|request| {
+            let alternatives = crate::kind::list(request, "firstAvailable").iter();
+            (text(request, "name"), alternatives.map(|other| text(other, "name")).collect())
+        })
+        .collect()
+}
+
+/// What a claim asks for.
+pub(super) fn claim(devices: &At<'_, '_>) {
+    let known = requests_of(devices);
+    let requests = devices.get("requests");
+    named_list(&requests, REQUESTS_MAX, request);
+    let constraints = devices.get("constraints");
+    if constraints.at_most(CONSTRAINTS_MAX) {
+        for constraint in constraints.items() {
+            references(&constraint.get("requests"), &known);
+            if constraint.has("matchAttribute") {
+                full_name(&constraint.get("matchAttribute"));
+            } else if constraint.has("distinctAttribute") {
+                full_name(&constraint.get("distinctAttribute"));
+            } else {
+                constraint.required("exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set");
+            }
+        }
+    }
+    let configs = devices.get("config");
+    if configs.at_most(CONFIGS_MAX) {
+        for config in configs.items() {
+            references(&config.get("requests"), &known);
+            configuration(&config);
+        }
+    }
+}
+
+/// A list of at most so many items with a rule, each with another name.
+fn named_list(at: &At<'_, '_>, max: usize, rule: fn(&At<'_, '_>)) {
+    if !at.at_most(max) {
+        return;
+    }
+    at.items().for_each(|item| rule(&item));
+    let mut seen = HashSet::new();
+    for item in at.items() {
+        if !seen.insert(item.text_of("name")) {
+            item.duplicate_of(item.text_of("name"));
+        }
+    }
+}
+
+fn request(at: &At<'_, '_>) {
+    label(&at.get("name"));
+    let alternatives = at.get("firstAvailable");
+    match (at.given("exactly"), alternatives.len()) {
+        (None, 0) => at.required("exactly one of `exactly` or `firstAvailable` is required"),
+        (Some(_), 1..) => at.invalid_as(
+            &Value::Null,
+            "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+        ),
+        (Some(exactly), 0) => exact(&exactly),
+        (None, _) => named_list(&alternatives, ALTERNATIVES_MAX, |alternative| {
+            label(&alternative.get("name"));
+            exact(alternative);
+        }),
+    }
+}
+fn label(at: &At<'_, '_>) {
+    for fault in name::dns1123_label(at.text()) {
+        at.invalid_as(&at.text().into(), fault);
+    }
+}
+
+/// Devices of one class.
+fn exact(at: &At<'_, '_>) {
+    at.get("deviceClassName").named(name::dns1123_subdomain);
+    selectors(&at.get("selectors"));
+    let (mode, count) = (at.get("allocationMode"), at.int_of("count"));
+    match mode.text() {
+        "All" if count != 0 => {
+            at.get("count").invalid("must not be specified when allocationMode is 'All'");
+        }
+        "ExactCount" if count <= 0 => {
+            at.get("count").invalid_as(&count.into(), "must be greater than zero");
+        }
+        "All" | "ExactCount" => {}
+        _ => mode.choice(&["All", "ExactCount"]),
+    }
+    for toleration in at.each("tolerations") {
+        toleration.get("key").named_if_set(name::qualified_name);
+        let (operator, value) = (toleration.get("operator"), toleration.get("value"));
+        match operator.text() {
+            "Exists" if !value.text().is_empty() => {
+                value.invalid("must be empty for operator `Exists`");
+            }
+            "Exists" => {}
+            "Equal" => value.faults(name::label_value(value.text())),
+            _ => operator.one_of(&["Equal", "Exists"]),
+        }
+        effect(&toleration.get("effect"));
+    }
+}
+/// If there is an effect of a taint, it is a known one.
+pub(super) fn effect(at: &At<'_, '_>) {
+    if !at.text().is_empty() {
+        at.one_of_if_set(&["NoExecute", "NoSchedule", "None"]);
+    }
+}
+
+/// Expressions that select devices. They are not compiled here.
+pub(super) fn selectors(at: &At<'_, '_>) {
+    if !at.at_most(SELECTORS_MAX) {
+        return;
+    }
+    for selector in at.items() {
+        match selector.given("cel") {
+            None => selector.get("cel").required(""),
+            Some(cel) => {
+                let expression = cel.get("expression");
+                if expression.need() && expression.text().len() > EXPRESSION_BYTES_MAX {
+                    expression.too_long(EXPRESSION_BYTES_MAX);
+                }
+            }
+        }
+    }
+}
+
+/// Names of requests, each once: `request` or `request/alternative`.
+fn references(at: &At<'_, '_>, known: &Requests<'_>) {
+    if !at.at_most(REQUESTS_MAX) {
+        return;
+    }
+    let mut seen = HashSet::new();
+    for item in at.items() {
+        reference(&item, known);
+        item.unique(&mut seen);
+    }
+}
+/// The name of a request.
+pub(super) fn reference(at: &At<'_, '_>, known: &Requests<'_>) {
+    const WHAT: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    let (request, alternative) = match at.text().split_once('/') {
+        None => (at.text(), None),
+        Some((request, rest)) => (request, Some(rest)),
+    };
+    if alternative.is_some_and(|rest| rest.contains('/')) {
+        return at.invalid(WHAT);
+    }
+    for part in [Some(request), alternative].into_iter().flatten() {
+        for fault in name::dns1123_label(part) {
+            at.invalid_as(&part.into(), fault);
+        }
+    }
+    let is_known = known.get(request).is_some_and(|alternatives| {
+        alternative.is_none_or(|alternative| alternatives.contains(alternative))
+    });
+    if !is_known {
+        at.invalid(WHAT);
+    }
+}
+
+/// Parameters for a driver.
+pub(super) fn configuration(at: &At<'_, '_>) {
+    let Some(opaque) = at.given("opaque") else { return at.get("opaque").required("") };
+    format::driver(&opaque.get("driver"));
+    object(&opaque.get("parameters"), PARAMETERS_BYTES_MAX);
+}
+/// Configurations of a class.
+pub(super) fn configurations(at: &At<'_, '_>) {
+    if at.at_most(CONFIGS_MAX) {
+        at.items().for_each(|config| configuration(&config));
+    }
+}
+/// Any object of limited size.
+pub(super) fn object(at: &At<'_, '_>, max: usize) {
+    if !at.is_set() {
+        at.required("");
+    } else if encode::to_bytes(at.value).len() > max {
+        at.too_long(max);
+    } else if !at.value.is_object() {
+        at.invalid_as(&"<value omitted>".into(), "must be a valid JSON object");
+    }
+}
+
+/// Subdomains with slashes between them.
+pub(super) fn pool_name(at: &At<'_, '_>) {
+    if !at.need() {
+        return;
+    }
+    if at.text().len() > name::SUBDOMAIN_MAX {
+        at.too_long(name::SUBDOMAIN_MAX);
+    }
+    for part in at.text().split('/') {
+        for fault in name::dns1123_subdomain(part) {
+            at.invalid_as(&part.into(), fault);
+        }
+    }
+}
+
+/// A name with a driver's domain.
+fn full_name(at: &At<'_, '_>) {
+    qualified(at, at.text());
+    if !at.text().contains('/') {
+        at.invalid("a fully qualified name must be a domain and a name separated by a slash");
+    }
+}
+/// An identifier, perhaps with a driver's domain.
+pub(super) fn qualified(at: &At<'_, '_>, text: &str) {
+    let (domain, id) = match text.split_once('/') {
+        None => (None, text),
+        Some((domain, id)) => (Some(domain), id),
+    };
+    match domain {
+        Some("") => at.invalid_union("the domain must not be empty"),
+        Some(domain) => {
+            for fault in format::caseless_subdomain(domain) {
+                at.invalid_as(&domain.into(), fault);
+            }
+        }
+        None => {}
+    }
+    if domain.is_some() && id.is_empty() {
+        return at.invalid_union("the name must not be empty");
+    }
+    if id.len() > ID_MAX {
+        at.too_long(ID_MAX);
+    }
+    let is_inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    if id.is_empty() || id.as_bytes()[0].is_ascii_digit() || !id.bytes().all(is_inner) {
+        at.report(|path| field::Error::invalid(path, &id.into(), "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"));
+    }
+}

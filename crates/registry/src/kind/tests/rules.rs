@@ -1,0 +1,126 @@
+//! Rules of kinds: a valid object of each, and the message for each violation.
+mod access;
+mod cluster;
+mod pod_changes;
+mod pods;
+mod samples;
+mod services;
+mod storage;
+mod workloads;
+
+use super::stored;
+use crate::kind::{Context, rows};
+use serde_json::{Value, json};
+use setpoint_object::field;
+use setpoint_object::time::Timestamp;
+
+/// Group, version and kind.
+type Name = (&'static str, &'static str, &'static str);
+/// A change of a sample: the pointer to a member, its new value (`null` removes it), the errors.
+type Case<'a> = (&'a str, Value, &'a [&'a str]);
+
+/// A new object as it is stored: defaulted, with a name, a uid and its initial status.
+fn fresh((group, version, kind): Name, mut object: Value) -> Value {
+    if object["metadata"].get("name").is_none() {
+        object["metadata"]["name"] = "x".into();
+    }
+    object["kind"] = kind.into();
+    object["apiVersion"] = match group {
+        "" => version.into(),
+        group => format!("{group}/{version}").into(),
+    };
+    let mut object = stored(group, version, kind, object);
+    let row = rows::of(group, kind).unwrap();
+    if let Some(rule) = row.status {
+        object["status"] = serde_json::from_str(rule.initial).unwrap();
+    }
+    object["metadata"]["uid"] = "u".into();
+    (row.prepare)(&context(), &mut object, None);
+    object
+}
+fn context() -> Context<'static> {
+    Context { now: Timestamp::from_secs(0), user: "alice", groups: &[] }
+}
+fn texts(errors: &field::Errors) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+/// The errors of a new object.
+fn created(name: Name, object: Value) -> Vec<String> {
+    let object = fresh(name, object);
+    let mut errors = field::Errors::new();
+    (rows::of(name.0, name.2).unwrap().validate)(&object, None, &mut errors);
+    texts(&errors)
+}
+/// The errors of a change, through the main endpoint or `status`.
+fn changed((group, _, kind): Name, old: &Value, new: &Value, is_status: bool) -> Vec<String> {
+    let row = rows::of(group, kind).unwrap();
+    let mut errors = field::Errors::new();
+    let validate = if is_status { row.validate_status } else { row.validate };
+    validate(new, Some(old), &mut errors);
+    texts(&errors)
+}
+
+fn set(object: &mut Value, pointer: &str, value: &Value) {
+    let (parent, member) = pointer.rsplit_once('/').unwrap();
+    if parent.rsplit_once('/').is_some() && object.pointer(parent).is_none() {
+        set(object, parent, &json!({}));
+    }
+    let parent = object.pointer_mut(parent).unwrap();
+    match parent {
+        Value::Array(items) => match member {
+            "-" => items.push(value.clone()),
+            _ => items[member.parse::<usize>().unwrap()] = value.clone(),
+        },
+        _ if value.is_null() => {
+            parent.as_object_mut().unwrap().remove(member);
+        }
+        _ => parent[member] = value.clone(),
+    }
+}
+
+/// A sample is valid, and each change of it has its errors.
+#[track_caller]
+fn refuses(name: Name, sample: &Value, cases: &[Case<'_>]) {
+    assert_eq!(created(name, sample.clone()), [""; 0], "{name:?}");
+    for (pointer, value, expected) in cases {
+        let mut object = sample.clone();
+        set(&mut object, pointer, value);
+        assert_eq!(created(name, object), *expected, "{name:?} {pointer} {value}");
+    }
+}
+/// Each change of a stored sample has its errors.
+#[track_caller]
+fn refuses_changes(name: Name, sample: &Value, cases: &[Case<'_>]) {
+    let old = fresh(name, sample.clone());
+    for (pointer, value, expected) in cases {
+        let mut new = old.clone();
+        set(&mut new, pointer, value);
+        assert_eq!(changed(name, &old, &new, false), *expected, "{name:?} {pointer} {value}");
+    }
+}
+/// Each status has its errors.
+#[track_caller]
+fn refuses_status(name: Name, sample: &Value, cases: &[(Value, &[&str])]) {
+    let old = fresh(name, sample.clone());
+    for (status, expected) in cases {
+        let mut new = old.clone();
+        new["status"] = status.clone();
+        assert_eq!(changed(name, &old, &new, true), *expected, "{name:?} {status}");
+    }
+}
+
+/// What was stored before a rule existed can be changed elsewhere, and not in the same way again.
+#[test]
+fn a_stored_violation_stays_and_a_new_one_is_refused() {
+    let name = ("policy", "v1", "PodDisruptionBudget");
+    let old = fresh(name, json!({"spec": {"minAvailable": "200%"}}));
+    let mut new = old.clone();
+    new["metadata"]["labels"] = json!({"a": "b"});
+    assert_eq!(changed(name, &old, &new, false), [""; 0]);
+    new["spec"]["minAvailable"] = "300%".into();
+    assert_eq!(
+        changed(name, &old, &new, false),
+        ["spec.minAvailable: Invalid value: \"300%\": must not be greater than 100%"]
+    );
+}
