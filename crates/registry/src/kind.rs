@@ -21,7 +21,7 @@
 //! Shared code is below the kind modules: `check` (members and their usual errors), `template` and
 //! `pod_default` (pod templates), `workload` (controllers of pods), `fill` (defaults). A kind
 //! module never imports another one, except for the same object under another name.
-mod admissionregistration;
+pub(crate) mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
 mod apps;

@@ -59,9 +59,10 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 mod threads;
-
+mod uid;
 mod verb;
 pub mod watch;
+mod webhook;
 mod write;
 
 pub use admission::{Admission, OBJECTS_MAX, Objects, Operation, Review};
@@ -85,3 +86,4 @@ pub use request::*;
 pub use subresource::Subresource;
 pub use verb::Verb;
 pub use watch::{Event, EventKind, WatchStream};
+pub use webhook::{WebhookClient, WebhookClients, WebhookError};

@@ -78,6 +78,11 @@ impl Inner {
             self.converter.as_ref().filter(|_| row.gvk.version != row.storage_version)?;
         webhook.converter(&**provider, &row.group_kind(), &row.storage_version)
     }
+    /// The converter to a row's version, from any other version, if the conversion may wait.
+    pub(crate) fn converter_to(&self, row: &Resource) -> Option<Arc<Converter>> {
+        let webhook = row.stored.as_ref()?.webhook.as_ref()?;
+        webhook.converter(&**self.converter.as_ref()?, &row.group_kind(), &row.gvk.version)
+    }
     /// The cached view of a row's objects as it serves them, if their conversion may wait.
     pub(crate) fn view(&self, row: &Arc<Resource>) -> Option<cache::ViewReader> {
         self.served(row).map(|converter| self.cache.view(row, converter))

@@ -1,0 +1,4 @@
+//! Calls to real HTTPS servers on the loopback interface.
+
+mod calls;
+mod server;
