@@ -81,6 +81,7 @@ pub use crd::compare_versions;
 pub use read::{List, Listed};
 pub use registry::{
     EVENT_TTL, HISTORY_PERIOD, REPLAYED_REVISIONS, Registry, RegistryBuilder, RegistryWorker,
+    WeakRegistry,
 };
 pub use request::*;
 pub use subresource::Subresource;

@@ -11,7 +11,7 @@ use crate::threads::Threads;
 use crate::webhook::WebhookClients;
 use crate::{bootstrap, cache, crd, foreign};
 
-pub use crate::shared::Registry;
+pub use crate::shared::{Registry, WeakRegistry};
 use rand::SeedableRng;
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
