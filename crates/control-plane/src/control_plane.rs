@@ -157,8 +157,7 @@ impl ControlPlaneBuilder {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
         let services = Arc::new(ServedServices::default());
         let resolver = self.service_resolver.unwrap_or_else(|| services.clone());
-        let webhooks =
-            Webhooks::with_identity(resolver, self.clock.clone(), self.webhook_identity);
+        let webhooks = Webhooks::with_identity(resolver, self.clock.clone(), self.webhook_identity);
         let mut registry =
             Registry::builder(self.store, self.clock).webhooks(Arc::new(Clients(webhooks)));
         // Without a seed, costly work runs on other threads.

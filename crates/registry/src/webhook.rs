@@ -28,8 +28,11 @@ pub trait WebhookClient: Debug + Send + Sync {
     /// No answer, or an HTTP error.
     ///
     /// Dropping the future ends the call.
-    fn call(&self, review: Bytes, timeout: Duration)
-    -> BoxFuture<'static, Result<Bytes, WebhookError>>;
+    fn call(
+        &self,
+        review: Bytes,
+        timeout: Duration,
+    ) -> BoxFuture<'static, Result<Bytes, WebhookError>>;
 }
 
 /// Why a webhook was not called, or has not answered. Clients see the texts.

@@ -178,7 +178,12 @@ impl Webhook {
 }
 
 impl Inner {
-    async fn call(&self, config: &ClientConfig, url: &str, body: Bytes) -> Result<Bytes, CallError> {
+    async fn call(
+        &self,
+        config: &ClientConfig,
+        url: &str,
+        body: Bytes,
+    ) -> Result<Bytes, CallError> {
         let broken = |cause: String| CallError::Transport { url: url.to_owned(), cause };
         let closed = |error: tokio::sync::AcquireError| broken(error.to_string());
         let client = self.client(config).await?;
@@ -306,8 +311,7 @@ async fn system_roots() -> Result<Arc<RootCertStore>, ConfigError> {
 type KeyPair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn key_pair(identity: &Identity) -> Result<KeyPair, String> {
-    let chain: Result<Vec<_>, _> =
-        CertificateDer::pem_slice_iter(&identity.certificates).collect();
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&identity.certificates).collect();
     let chain = chain.map_err(|error| format!("client certificate: {error}"))?;
     let key = PrivateKeyDer::from_pem_slice(&identity.key);
     Ok((chain, key.map_err(|error| format!("client key: {error}"))?))

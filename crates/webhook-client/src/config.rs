@@ -148,7 +148,10 @@ mod tests {
         let service = |service: Value| json!({"service": service});
         assert_eq!(url(json!({"url": "https://a.b:1/c"})).unwrap(), "https://a.b:1/c?timeout=10s");
         assert_eq!(url(json!({"url": "https://a.b"})).unwrap(), "https://a.b/?timeout=10s");
-        assert_eq!(url(json!({"url": "https://[::1]:4/"})).unwrap(), "https://[::1]:4/?timeout=10s");
+        assert_eq!(
+            url(json!({"url": "https://[::1]:4/"})).unwrap(),
+            "https://[::1]:4/?timeout=10s"
+        );
         let plain = service(json!({"namespace": "n", "name": "s"}));
         assert_eq!(url(plain).unwrap(), "https://s.n.svc:443/?timeout=10s");
         let full = service(json!({"namespace": "n", "name": "s", "port": 8443, "path": "/a/b"}));

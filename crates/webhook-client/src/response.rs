@@ -134,9 +134,7 @@ pub(crate) fn interpret(code: u16, headers: &HeaderMap, body: Bytes) -> Result<B
     }
     let is_text = content_type.is_empty() || content_type.starts_with("text/");
     let said = match is_text {
-        true => {
-            String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES_MAX)]).trim().to_owned()
-        }
+        true => String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES_MAX)]).trim().to_owned(),
         false => "unknown".to_owned(),
     };
     Err(CallError::Http { code, message: message_for(code, said) })

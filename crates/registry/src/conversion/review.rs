@@ -179,7 +179,8 @@ mod tests {
     #[test]
     fn only_a_successful_answer_to_the_review_has_objects() {
         let answer = |response: Value| {
-            let mut review = json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1"});
+            let mut review =
+                json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1"});
             review["response"] = response;
             let decoded = decode("v1", "u-1", &review.to_string().into());
             decoded.map(|objects| objects.len()).map_err(|error| error.to_string())

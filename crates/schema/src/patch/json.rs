@@ -151,13 +151,18 @@ fn failure(target: &mut Value, op: &str, path: &str, from: &str) -> String {
             last(path)
         ),
         "add" if has_container(target, path) => {
-            format!("error in add for path: '{path}': Unable to access invalid index: {}", last(path))
+            format!(
+                "error in add for path: '{path}': Unable to access invalid index: {}",
+                last(path)
+            )
         }
         "replace" if has_container(target, path) => {
             format!("replace operation does not apply: doc is missing key: {path}: missing value")
         }
         "move" | "copy" if !has_container(target, from) => {
-            format!("{op} operation does not apply: doc is missing from path: {from}: missing value")
+            format!(
+                "{op} operation does not apply: doc is missing from path: {from}: missing value"
+            )
         }
         "add" | "remove" | "replace" | "move" | "copy" => {
             format!("{op} operation does not apply: doc is missing path: {path:?}: missing value")

@@ -552,8 +552,10 @@ fn patches_of_webhooks_name_the_operation_that_failed() {
     assert!(fails(json!({"op": "add"})).is_err());
     assert!(fails(json!([1])).is_err());
     assert!(fails(json!(null)).is_ok());
-    let added = json!([{"op": "add", "path": "/list/-", "value": 2}, {"op": "remove", "path": "/data"}]);
+    let added =
+        json!([{"op": "add", "path": "/list/-", "value": 2}, {"op": "remove", "path": "/data"}]);
     assert_eq!(fails(added).unwrap(), json!({"list": [1, 2]}));
-    let many = vec![json!({"op": "test", "path": "/data/x", "value": "1"}); super::OPERATIONS_MAX + 1];
+    let many =
+        vec![json!({"op": "test", "path": "/data/x", "value": "1"}); super::OPERATIONS_MAX + 1];
     assert!(fails(many.into()).unwrap_err().contains("maximum operations"));
 }

@@ -42,9 +42,13 @@ fn configuration(path: &str, name: &str, webhooks: &[Value]) -> Value {
         "metadata": {"name": name}, "webhooks": webhooks})
 }
 /// Writes a configuration and waits until it has an effect: a config map with the label `probe` is
-/// refused by a hook of its own.
+/// refused by a hook of its own, and not seen by hooks without an object selector.
 async fn configure(user: &User, probe: &Hooks, path: &str, name: &str, webhooks: &[Value]) {
     let mut webhooks = webhooks.to_vec();
+    for webhook in webhooks.iter_mut().filter(|webhook| webhook["objectSelector"].is_null()) {
+        let unlabelled = json!([{"key": "probe", "operator": "DoesNotExist"}]);
+        webhook["objectSelector"] = json!({"matchExpressions": unlabelled});
+    }
     let mut marker = hook(&format!("probe-{name}"), probe.config("/probe"), &["configmaps"]);
     marker["objectSelector"] = json!({"matchLabels": {"probe": name}});
     webhooks.push(marker);
@@ -77,29 +81,49 @@ async fn server(ca: &Ca) -> (Hooks, Reviews) {
         let labels = &request["request"]["object"]["metadata"]["labels"];
         match path {
             "/allow" => review(&request, json!({"allowed": true})),
-            "/warn" => review(&request, json!({
+            "/warn" => review(
+                &request,
+                json!({
                 "allowed": true, "warnings": ["careful", "two\nlines"],
-                "auditAnnotations": {"why": "because", "not valid!": "x"}})),
-            "/deny" => review(&request, json!({
+                "auditAnnotations": {"why": "because", "not valid!": "x"}}),
+            ),
+            "/deny" => review(
+                &request,
+                json!({
                 "allowed": false, "warnings": ["really"],
-                "status": {"code": 422, "reason": "Invalid", "message": "not today"}})),
+                "status": {"code": 422, "reason": "Invalid", "message": "not today"}}),
+            ),
             "/count" => {
                 let n = labels["count"].as_str().map_or(0, |n| n.parse::<u32>().unwrap()) + 1;
                 let labels = json!({"count": n.to_string()});
-                patched(&request, json!([{"op": "add", "path": "/metadata/labels", "value": labels}]))
+                patched(
+                    &request,
+                    json!([{"op": "add", "path": "/metadata/labels", "value": labels}]),
+                )
             }
             "/once" if labels.is_null() => {
                 let labels = json!({"once": "yes"});
-                patched(&request, json!([{"op": "add", "path": "/metadata/labels", "value": labels}]))
+                patched(
+                    &request,
+                    json!([{"op": "add", "path": "/metadata/labels", "value": labels}]),
+                )
             }
             "/once" => review(&request, json!({"allowed": true})),
             "/test" => patched(&request, json!([{"op": "test", "path": "/data/x", "value": "2"}])),
-            "/kind" => patched(&request, json!([{"op": "replace", "path": "/kind", "value": "Pod"}])),
+            "/kind" => {
+                patched(&request, json!([{"op": "replace", "path": "/kind", "value": "Pod"}]))
+            }
             "/noise" => patched(&request, json!([{"op": "add", "path": "/extra", "value": 1}])),
-            "/scale" => patched(&request, json!([{"op": "replace", "path": "/spec/replicas", "value": 7}])),
+            "/scale" => {
+                patched(&request, json!([{"op": "replace", "path": "/spec/replicas", "value": 7}]))
+            }
             "/type" => review(&request, json!({"allowed": true, "patch": STANDARD.encode("[]")})),
-            "/uid" => (200, json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
-                "response": {"uid": "x", "allowed": true}}).to_string()),
+            "/uid" => (
+                200,
+                json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+                "response": {"uid": "x", "allowed": true}})
+                .to_string(),
+            ),
             "/garbage" => (200, "<html>".to_owned()),
             "/slow" => (0, String::new()),
             _ => (500, "on fire".to_owned()),
@@ -219,7 +243,10 @@ async fn a_review_has_every_field_of_the_request() {
         let taken = reviews.take();
         assert_eq!(taken.len(), 2);
         for (_, request) in taken {
-            assert_eq!((&request["operation"], &request["object"]), (&json!("DELETE"), &Value::Null));
+            assert_eq!(
+                (&request["operation"], &request["object"]),
+                (&json!("DELETE"), &Value::Null)
+            );
             assert_eq!(request["oldObject"]["data"], json!({"x": "2"}));
             assert_eq!(request["options"]["propagationPolicy"], "Background");
         }
@@ -367,7 +394,8 @@ async fn failures_follow_the_failure_policy_and_refusals_do_not() {
     while let Some(event) = futures::FutureExt::now_or_never(audit.next()) {
         let annotations = event.request.audit_annotations();
         let key = "failed-open.mutation.webhook.admission.k8s.io/round_0_index_1";
-        opened += usize::from(event.stage == Stage::ResponseComplete && annotations.contains_key(key));
+        opened +=
+            usize::from(event.stage == Stage::ResponseComplete && annotations.contains_key(key));
     }
     assert_eq!(opened, 8);
 }

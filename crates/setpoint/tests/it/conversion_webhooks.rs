@@ -304,7 +304,10 @@ async fn admission_webhooks_get_the_version_of_their_rule() {
         let kind = |version: &str| json!({"group": "ex.io", "version": version, "kind": "Foo"});
         assert_eq!((&request["kind"], &request["requestKind"]), (&kind("v1"), &kind("v2")));
         assert_eq!(request["resource"]["version"], "v1");
-        assert_eq!((&request["object"]["apiVersion"], &request["object"]["spec"]), (&json!("ex.io/v1"), &json!({"size": 3})));
+        assert_eq!(
+            (&request["object"]["apiVersion"], &request["object"]["spec"]),
+            (&json!("ex.io/v1"), &json!({"size": 3}))
+        );
         let stored = user.send("GET", &format!("{V1}/a"), &Value::Null).await.ok();
         assert_eq!(stored["spec"], json!({"size": 30}));
     })

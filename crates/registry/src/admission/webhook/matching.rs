@@ -51,8 +51,7 @@ pub(super) fn by_rules(hook: &Hook, review: &Review<'_>) -> Option<Matched> {
         .filter_map(|v| catalog.get(&v.group, &v.version, &review.resource.resource).cloned())
         .collect();
     // Earlier rules count first.
-    let matches =
-        |rule: &Rule| rows.iter().find(|row| rule_matches(rule, review, row)).cloned();
+    let matches = |rule: &Rule| rows.iter().find(|row| rule_matches(rule, review, row)).cloned();
     hook.rules.iter().find_map(matches).map(Matched::Equivalent)
 }
 fn rule_matches(rule: &Rule, review: &Review<'_>, row: &Resource) -> bool {

@@ -5,7 +5,7 @@ use super::request::{self, Subject};
 use super::{Failure, condition, response};
 use crate::admission::Review;
 use crate::catalog::Resource;
-use crate::scale::{at, paths, put_at, scale_of};
+use crate::scale::{paths, put_at};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind};
@@ -29,12 +29,13 @@ pub(super) async fn mutate(
     if !request::is_scale(review) {
         return round(&hooks, review, object).await;
     }
-    let mut scale = scale_of(review.resource, object)?;
+    let mut scale = request::scale(review.resource, object);
+    let replicas = |scale: &Value| scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    let before = replicas(&scale);
     round(&hooks, review, &mut scale).await?;
-    let replicas = scale["spec"].get("replicas").cloned().unwrap_or_else(|| 0.into());
-    let path = &paths(review.resource)?.spec_replicas;
-    if at(object, path) != Some(&replicas) {
-        put_at(object, path, replicas);
+    let after = replicas(&scale);
+    if after != before {
+        put_at(object, &paths(review.resource)?.spec_replicas, after.into());
     }
     Ok(())
 }
@@ -210,8 +211,9 @@ fn decode_own(row: &Resource, object: &mut Value) -> Result<(), ApiError> {
 fn decode_other(kind: &GroupVersionKind, object: &mut Value) -> Result<(), ApiError> {
     let mut problems = Vec::new();
     match builtin::type_schema(&kind.group, &kind.version, &kind.kind) {
-        Some(schema) => decode::conform(&schema, &kind.kind, object, &mut problems)
-            .map_err(ApiError::internal),
+        Some(schema) => {
+            decode::conform(&schema, &kind.kind, object, &mut problems).map_err(ApiError::internal)
+        }
         None => Ok(()),
     }
 }

@@ -3,7 +3,7 @@ use super::matching::{self, Matched};
 use crate::admission::{Operation, Review};
 use crate::catalog::Resource;
 use crate::convert;
-use crate::scale::scale_of;
+use crate::scale::{scale_of, scale_with};
 use crate::shared::Inner;
 use crate::stored::tree;
 use crate::subresource::Subresource;
@@ -73,6 +73,19 @@ async fn optional_in_version<'t>(
     }
 }
 
+/// The Scale of an object. A custom resource may lack the replicas that its definition names.
+pub(super) fn scale(row: &Resource, object: &Value) -> Value {
+    scale_of(row, object).unwrap_or_else(|_| scale_with(object, 0))
+}
+async fn optional_scale<'t>(
+    review: &Review<'_>,
+    object: Option<&Value>,
+) -> Result<Option<Cow<'t, Value>>, ApiError> {
+    let Some(object) = object else { return Ok(None) };
+    let object = in_version(review.inner, review.resource, object).await?;
+    Ok(Some(Cow::Owned(scale(review.resource, &object))))
+}
+
 /// The objects of a request as hooks of one version get them.
 #[derive(Debug)]
 pub(super) struct Subject<'r> {
@@ -104,12 +117,11 @@ impl<'r> Subject<'r> {
             let object = optional_in_version(review.inner, row, object).await?;
             (object, optional_in_version(review.inner, row, review.old).await?)
         } else if is_scale(review) {
-            let scale = |parent: Option<&'r Value>| match parent {
-                Some(scale) if scale["kind"] == *kind.kind => Ok(Some(Cow::Borrowed(scale))),
-                Some(parent) => scale_of(review.resource, parent).map(|s| Some(Cow::Owned(s))),
-                None => Ok(None),
+            let object = match object {
+                Some(scale) if scale["kind"] == *kind.kind => Some(Cow::Borrowed(scale)),
+                object => optional_scale(review, object).await?,
             };
-            (scale(object)?, scale(review.old)?)
+            (object, optional_scale(review, review.old).await?)
         } else {
             (object.map(Cow::Borrowed), None)
         };
@@ -151,9 +163,7 @@ impl<'r> Subject<'r> {
 
 /// See [`Subject::request`].
 fn request(review: &Review<'_>, row: &Resource, name: &str) -> Value {
-    let shown = |kind: GroupVersionKind| {
-        json!({"group": *kind.group, "version": *kind.version, "kind": *kind.kind})
-    };
+    let shown = |kind: GroupVersionKind| json!({"group": *kind.group, "version": *kind.version, "kind": *kind.kind});
     let resource = |row: &Resource| {
         let gvk = &row.gvk;
         json!({"group": *gvk.group, "version": *gvk.version, "resource": *row.resource})

@@ -102,8 +102,7 @@ pub(super) async fn call(
 
 /// The response of an answer to this review.
 fn verify(answer: Answer, version: &str, uid: &str) -> Result<Response, Failure> {
-    let (found, kind) =
-        (answer.api_version.unwrap_or_default(), answer.kind.unwrap_or_default());
+    let (found, kind) = (answer.api_version.unwrap_or_default(), answer.kind.unwrap_or_default());
     let expected = format!("admission.k8s.io/{version}");
     if !kind.is_empty() && (kind != "AdmissionReview" || found != expected) {
         let text = match kind.as_str() {
@@ -188,7 +187,8 @@ mod tests {
 
     #[test]
     fn answers_must_be_reviews_of_the_version_with_the_uid() {
-        let check = |answer: Value| match verify(serde_json::from_value(answer).unwrap(), "v1", "u") {
+        let check = |answer: Value| match verify(serde_json::from_value(answer).unwrap(), "v1", "u")
+        {
             Ok(_) => String::new(),
             Err(Failure::Call(text)) => text,
             Err(Failure::Refused(error)) => error.to_string(),

@@ -190,8 +190,7 @@ fn resources(given: &[Value], path: &Path, errors: &mut Errors) {
     }
     let is_plain = |value: &Value| value.as_str().is_some_and(|v| v != "*" && !v.contains('/'));
     if has("*") && given.iter().any(is_plain) {
-        let detail =
-            "if '*' is present, must not specify other resources without subresources";
+        let detail = "if '*' is present, must not specify other resources without subresources";
         errors.push(Error::invalid(path.clone(), &given.into(), detail));
     }
 }
