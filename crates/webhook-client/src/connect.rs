@@ -146,7 +146,8 @@ fn tls_text(error: &io::Error) -> String {
     let verify = |why: String| format!("tls: failed to verify certificate: x509: {why}");
     match tls {
         rustls::Error::InvalidCertificate(error) => match error {
-            CertificateError::UnknownIssuer => {
+            // Another CA of the same name is unknown too.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 verify("certificate signed by unknown authority".to_owned())
             }
             CertificateError::NotValidForName => {
