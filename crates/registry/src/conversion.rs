@@ -21,8 +21,8 @@
 //!   [`BATCH_BYTES_MAX`] and
 //!   `CALLS_MAX`; cached objects besides those of a view by `RECENT_OBJECTS_MAX` and
 //!   `RECENT_BYTES_MAX`.
-//! - With [`RegistryBuilder::webhooks`](crate::RegistryBuilder::webhooks), a conversion is a call of the
-//!   webhook that the definition names, with a `ConversionReview` (`review`).
+//! - With [`RegistryBuilder::webhooks`](crate::RegistryBuilder::webhooks), a conversion is a call
+//!   of the webhook that the definition names, with a `ConversionReview` (`review`).
 //! - An answer may change only what a conversion may change: the kind's own fields, labels and
 //!   annotations (spec: crd §10).
 mod check;

@@ -21,8 +21,8 @@
 //!   if the server asks for it (429 or 5xx with `Retry-After`).
 //! - Everything is bounded: [`CALLS_MAX`], [`CALLS_PER_SERVER_MAX`], [`REQUEST_BYTES_MAX`],
 //!   [`RESPONSE_BYTES_MAX`], [`READ_BYTES_MAX`], [`CLIENTS_MAX`].
-//! - Errors have the words of Kubernetes' API server ([`CallError`]), because clients and tests look
-//!   for them.
+//! - Errors have the words of Kubernetes' API server ([`CallError`]), because clients and tests
+//!   look for them.
 //! - Tasks of connections belong to the [`Webhooks`] and end with it. Certificates are checked
 //!   against a given clock.
 //!

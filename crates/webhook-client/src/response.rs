@@ -14,8 +14,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Bytes of one permit of the semaphore of read bytes.
 pub(crate) const PERMIT_BYTES: usize = 1 << 10;
-/// Compressed bytes that are decompressed before yielding: at most a mebibyte of text, less than two
-/// milliseconds.
+/// Compressed bytes that are decompressed before yielding: at most a mebibyte of text, less than
+/// two milliseconds.
 const SLICE_BYTES: usize = 1 << 10;
 /// Maximum bytes of a body that an error shows, as client-go.
 const SHOWN_BYTES_MAX: usize = 2048;

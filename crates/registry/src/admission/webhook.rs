@@ -12,12 +12,12 @@
 //!   validating: all at once; all finish                          verdict, patch, warnings, annotations
 //! ```
 //!
-//! - A hook's configuration is found in the watch cache at each request, so it has effect as soon as
-//!   the cache has it. While the cache is filled again, the last known hooks are called.
+//! - A hook's configuration is found in the watch cache at each request, so it has effect as soon
+//!   as the cache has it. While the cache is filled again, the last known hooks are called.
 //! - A call that fails is the hook's `failurePolicy`: an error, or as if the hook were not there. A
 //!   refusal, and a patch that cannot be applied, are errors with either policy.
-//! - Objects are converted to the version of the rule that matched (`matchPolicy: Equivalent`), once
-//!   for all hooks of that version.
+//! - Objects are converted to the version of the rule that matched (`matchPolicy: Equivalent`),
+//!   once for all hooks of that version.
 //! - Subresources show their own kind: a Scale, an Eviction, a Binding.
 //! - Objects of this API's own group are never sent.
 //! - A call ends with the hook's timeout or with the request, whichever is first. The client bounds
@@ -48,8 +48,8 @@ const OWN_GROUP: &str = "admissionregistration.k8s.io";
 ///
 /// 10 KiB, as Kubernetes' limit for the annotations of policies.
 const ANNOTATION_BYTES_MAX: usize = 10 << 10;
-/// Maximum characters of one warning of a webhook; longer ones are cut. As many as all warnings of an
-/// answer may have.
+/// Maximum characters of one warning of a webhook; longer ones are cut. As many as all warnings of
+/// an answer may have.
 const WARNING_CHARS_MAX: usize = 4096;
 
 /// Calls the hooks of MutatingWebhookConfigurations.
@@ -109,8 +109,8 @@ impl Admission for ValidatingAdmissionWebhook {
 /// Why a hook did not admit a request.
 #[derive(Debug)]
 enum Failure {
-    /// It could not be called, or its answer could not be used: the failure policy decides. The text
-    /// after `failed calling webhook "…": `.
+    /// It could not be called, or its answer could not be used: the failure policy decides. The
+    /// text after `failed calling webhook "…": `.
     Call(String),
     /// The request is refused.
     Refused(ApiError),

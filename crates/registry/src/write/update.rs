@@ -163,8 +163,8 @@ impl Write<'_> {
         }
         Err(ApiError::stale(&self.resource.group_resource(), &self.target.name))
     }
-    /// One attempt. The inner `Err` is the newer state that it conflicted with. Unless `is_live`, the
-    /// state may be outdated: a change without effect is compared with the store.
+    /// One attempt. The inner `Err` is the newer state that it conflicted with. Unless `is_live`,
+    /// the state may be outdated: a change without effect is compared with the store.
     async fn attempt(
         &self,
         found: &KeyValue,

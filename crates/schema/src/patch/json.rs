@@ -114,8 +114,8 @@ pub fn operations(patch: &[u8]) -> Result<Vec<Value>, String> {
 ///
 /// # Errors
 ///
-/// The operation that failed, in the reference's words: `testing value /a failed: test failed`. Also
-/// more than [`OPERATIONS_MAX`] operations or [`STEPS_MAX`] steps.
+/// The operation that failed, in the reference's words: `testing value /a failed: test failed`.
+/// Also more than [`OPERATIONS_MAX`] operations or [`STEPS_MAX`] steps.
 pub fn apply_operations(target: &mut Value, operations: Vec<Value>) -> Result<(), String> {
     if operations.len() > OPERATIONS_MAX {
         let n = operations.len();

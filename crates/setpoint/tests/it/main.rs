@@ -34,4 +34,5 @@ mod storms;
 #[path = "../../../../docs/testing/copier.rs"]
 mod testing_page;
 mod umbrella;
+mod webhook_configurations;
 mod webhooks;

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 /// What the conditions of one hook may cost together: as Kubernetes' budget for match conditions.
 const COST_MAX: u64 = 2_500_000;
-/// What they may cost on the serving thread: about a millisecond. Costlier ones start over on another
-/// thread.
+/// What they may cost on the serving thread: about a millisecond. Costlier ones start over on
+/// another thread.
 const INLINE_COST_MAX: u64 = 20_000;
 /// How many times expressions may ask the authorizer something new, depending on earlier answers.
 ///

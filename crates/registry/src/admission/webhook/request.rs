@@ -15,8 +15,8 @@ use setpoint_object::{ApiError, GroupVersionKind, encode};
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-/// The name of the object of a request. `object` is the object to store, with a generated name if it
-/// has one already.
+/// The name of the object of a request. `object` is the object to store, with a generated name if
+/// it has one already.
 pub(super) fn name<'r>(review: &Review<'r>, object: Option<&'r Value>) -> &'r str {
     if review.attributes.verb == Verb::DeleteCollection {
         return "";
