@@ -21,6 +21,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-encryption", 1),
     ("setpoint-informer", 1),
     ("setpoint-webhook", 1),
+    ("setpoint-webhook-client", 1),
     ("setpoint-cel", 1),
     ("setpoint-store-etcd", 1),
     ("setpoint-schema", 2),
@@ -79,6 +80,10 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ),
     ("setpoint-apiserver", &["setpoint-informer", "setpoint-runtime", "setpoint-workqueue"]),
     ("setpoint-webhook", &["setpoint-store", "setpoint-workqueue", "kube-client"]),
+    (
+        "setpoint-webhook-client",
+        &["setpoint-store", "setpoint-workqueue", "kube-client", "kube-core", "k8s-openapi"],
+    ),
     ("setpoint-workqueue", &["http", "hyper", "kube-core", "k8s-openapi"]),
     (
         "setpoint-store",
@@ -334,6 +339,8 @@ const MODULES: &[(&str, &[&[&str]])] = &[
                 "verb",
                 "subresource",
                 "threads",
+                "uid",
+                "webhook",
             ],
             // The cells that a kind's rows are printed with.
             &["table"],

@@ -10,6 +10,7 @@ use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;
+use setpoint::webhook_client::Identity as WebhookIdentity;
 use setpoint::{ControlPlane, ServeOptions};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -88,12 +89,33 @@ struct CertificateOptions {
     /// An additional name or address for the generated certificate. May be given several times.
     #[arg(long, value_name = "NAME")]
     tls_san: Vec<String>,
+    /// A client certificate (PEM, with its chain) for webhooks that ask for one. Read at start.
+    #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
+    proxy_client_cert_file: Option<PathBuf>,
+    /// Its private key (PEM).
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
+    proxy_client_key_file: Option<PathBuf>,
     /// A file of additional tokens: lines of `token,user,uid,"group1,group2"`.
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
 }
 
 impl CertificateOptions {
+    /// The certificate for webhooks.
+    async fn webhook_identity(&self) -> anyhow::Result<Option<WebhookIdentity>> {
+        let (Some(certificates), Some(key)) =
+            (&self.proxy_client_cert_file, &self.proxy_client_key_file)
+        else {
+            return Ok(None);
+        };
+        let read = async |path: &Path| {
+            let pem = tokio::fs::read(path).await;
+            pem.with_context(|| format!("read {}", path.display()))
+        };
+        let (certificates, key) = (read(certificates).await?.into(), read(key).await?.into());
+        Ok(Some(WebhookIdentity { certificates, key }))
+    }
+
     fn apply(self, mut options: ServeOptions, data: Option<&Path>) -> ServeOptions {
         if let Some(folder) = self.cert_dir.or_else(|| Some(data?.join("pki"))) {
             options = options.cert_dir(folder);
@@ -171,6 +193,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     if open.is_shared() {
         plane =
             plane.shared_as(machine_identity().context("read the operating system's randomness")?);
+    }
+    if let Some(identity) = options.certificates.webhook_identity().await? {
+        plane = plane.webhook_identity(identity);
     }
     let address = SocketAddr::new(options.bind_address, options.secure_port);
     let data = open.disk().map(|(_, folder)| folder);

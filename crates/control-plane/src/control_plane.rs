@@ -3,6 +3,7 @@
 use crate::built_in::Controllers;
 use crate::extensions::Extensions;
 use crate::source::InProcessSource;
+use crate::webhooks::{Clients, ServedServices};
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_object::time::{Clock, Timestamp};
@@ -10,6 +11,7 @@ use setpoint_object::{ApiError, seed};
 use setpoint_registry::kind::CompiledKind;
 use setpoint_registry::{EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker};
 use setpoint_store::{MemoryStore, Store};
+use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -46,6 +48,8 @@ pub struct ControlPlaneBuilder {
     history: Duration,
     shared_as: Option<String>,
     kinds: Vec<CompiledKind>,
+    service_resolver: Option<Arc<dyn ServiceResolver>>,
+    webhook_identity: Option<Identity>,
     pub(crate) extensions: Extensions,
 }
 
@@ -134,10 +138,28 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// Finds the addresses of services that webhooks run behind. Default: the Services and
+    /// EndpointSlices among the control plane's own objects. An `ExternalName` is used as it is,
+    /// then come ready addresses, then the cluster address.
+    pub fn service_resolver(mut self, resolver: Arc<dyn ServiceResolver>) -> Self {
+        self.service_resolver = Some(resolver);
+        self
+    }
+
+    /// A client certificate for webhooks that ask for one. Default: none.
+    pub fn webhook_identity(mut self, identity: Identity) -> Self {
+        self.webhook_identity = Some(identity);
+        self
+    }
+
     /// Creates the control plane. Nothing runs yet.
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
-        let mut registry = Registry::builder(self.store, self.clock);
+        let services = Arc::new(ServedServices::default());
+        let resolver = self.service_resolver.unwrap_or_else(|| services.clone());
+        let webhooks = Webhooks::with_identity(resolver, self.clock.clone(), self.webhook_identity);
+        let mut registry =
+            Registry::builder(self.store, self.clock).webhooks(Arc::new(Clients(webhooks)));
         // Without a seed, costly work runs on other threads.
         if let Some(seed) = self.seed {
             registry = registry.seed(seed);
@@ -154,6 +176,7 @@ impl ControlPlaneBuilder {
             .shared(self.shared_as.is_some());
         let rbac = self.extensions.rbac();
         let (registry, worker) = self.extensions.registry(registry).build();
+        services.follow(&registry);
         // Not the registry's seed: two generators must not produce the same numbers.
         let of_server = seed.wrapping_add(1);
         let server = ApiServer::builder(registry).credentials(self.credentials).seed(of_server);
@@ -202,6 +225,8 @@ impl ControlPlane {
             history: HISTORY_PERIOD,
             shared_as: None,
             kinds: Vec::new(),
+            service_resolver: None,
+            webhook_identity: None,
             extensions: Extensions::default(),
         }
     }

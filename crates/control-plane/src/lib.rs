@@ -12,6 +12,7 @@
 //! | time and randomness | the wall clock and the operating system, or [`ControlPlaneBuilder::simulated`] |
 //! | authorization, admission, further routes | [`ControlPlaneBuilder`]'s extension points |
 //! | built-in controllers | one set per control plane, over its watch cache; if several servers share a store, only on the leader |
+//! | calls to webhooks | `setpoint_webhook_client`; services are looked up among the objects, or by [`ControlPlaneBuilder::service_resolver`] |
 //! | sockets, certificates, kubeconfig | [`serve`], through [`ControlPlane::serve`] |
 //!
 //! In-process clients are [`ControlPlane::client`], which passes the same stages as HTTP, and
@@ -23,8 +24,10 @@ mod extensions;
 mod request_metrics;
 pub mod serve;
 pub mod source;
+mod webhooks;
 
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
+pub use setpoint_webhook_client as webhook_client;
 pub use source::InProcessSource;

@@ -10,11 +10,14 @@
 //!
 //! The plugins of Kubernetes run first, in Kubernetes' order, then those of
 //! [`RegistryBuilder::admission`](crate::RegistryBuilder::admission), in the order in which they
-//! were added. Webhooks and policies are plugins of the same chain.
+//! were added. The last plugins are `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`
+//! (`webhook`), if the registry can
+//! [call webhooks](crate::RegistryBuilder::webhooks).
 //!
 //! *Reinvocation*: if a later plugin has changed the object, an earlier added plugin is called once
-//! more if it [requests it](Admission::reinvoked). There is no third pass: conflicts that remain
-//! are left to the validating halves.
+//! more if it [requests it](Admission::reinvoked). If a webhook has changed the object, Kubernetes'
+//! own plugins run once more, and then the webhooks that want it. There is no third pass: conflicts
+//! that remain are left to the validating halves.
 //!
 //! A plugin reads other objects through [`Review::objects`], from the watch cache.
 mod classes;
@@ -22,22 +25,26 @@ mod defaults;
 mod lifecycle;
 mod objects;
 mod priority;
+mod webhook;
 
 pub use objects::{OBJECTS_MAX, Objects};
 
 use crate::attributes::Attributes;
 use crate::catalog::Resource;
+use crate::request::{DeleteOptions, FieldValidation, PropagationPolicy, WriteOptions};
 use crate::shared::Inner;
 use crate::subresource::Subresource;
+use crate::webhook::WebhookClients;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::{ApiError, GroupResource};
 use setpoint_store::Compare;
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use webhook::{MutatingAdmissionWebhook, Reinvocation, ValidatingAdmissionWebhook};
 
 /// The operation of a request on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,8 +73,23 @@ pub struct Review<'a> {
     pub(crate) name: &'a str,
     /// The stored object, on update and delete.
     pub(crate) old: Option<&'a Value>,
+    /// The revision of `old`; 0 without one.
+    pub(crate) revision: u64,
+    pub(crate) options: Options<'a>,
     pub(crate) dry_run: bool,
     pub(crate) preconditions: Preconditions,
+    /// What the mutating webhooks have done.
+    pub(crate) reinvocation: Mutex<Reinvocation>,
+}
+
+/// The options of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Options<'a> {
+    /// Of a create, update, patch or apply.
+    Write(&'a WriteOptions),
+    Delete(&'a DeleteOptions),
+    /// A stream has none.
+    None,
 }
 
 /// Conditions that must still hold at the commit.
@@ -79,8 +101,7 @@ pub(crate) struct Preconditions {
 }
 
 impl<'a> Review<'a> {
-    /// The request. For a deletecollection it names no object; for an eviction or binding of a pod
-    /// it names the subresource.
+    /// The request. For a deletecollection it names no object.
     pub fn attributes(&self) -> &'a Attributes {
         self.attributes
     }
@@ -111,6 +132,58 @@ impl<'a> Review<'a> {
     /// Whether this is a dry run: a plugin must then have no side effects.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
+    }
+    /// The request's `CreateOptions`, `UpdateOptions` or `DeleteOptions` as the API shows them. A
+    /// patch has `UpdateOptions`. Null for a stream.
+    pub fn options(&self) -> Value {
+        let kind = match self.operation {
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete | Operation::Connect => "DeleteOptions",
+        };
+        let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        let mut add = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                options[name] = value;
+            }
+        };
+        match self.options {
+            Options::Write(write) => {
+                let manager = &write.field_manager;
+                add("fieldManager", (!manager.is_empty()).then(|| manager.as_str().into()));
+                add(
+                    "fieldValidation",
+                    match write.field_validation {
+                        FieldValidation::Ignore => Some("Ignore".into()),
+                        FieldValidation::Strict => Some("Strict".into()),
+                        // The default.
+                        FieldValidation::Warn => None,
+                    },
+                );
+            }
+            Options::Delete(delete) => {
+                add("gracePeriodSeconds", delete.grace_period_seconds.map(Value::from));
+                add("orphanDependents", delete.orphan_dependents.map(Value::from));
+                let policy = delete.propagation.map(|policy| match policy {
+                    PropagationPolicy::Orphan => "Orphan",
+                    PropagationPolicy::Background => "Background",
+                    PropagationPolicy::Foreground => "Foreground",
+                });
+                add("propagationPolicy", policy.map(Value::from));
+                let mut preconditions = json!({});
+                if let Some(uid) = &delete.uid {
+                    preconditions["uid"] = uid.as_str().into();
+                }
+                if let Some(version) = &delete.resource_version {
+                    preconditions["resourceVersion"] = version.as_str().into();
+                }
+                let has_some = preconditions != json!({});
+                add("preconditions", has_some.then_some(preconditions));
+            }
+            Options::None => return Value::Null,
+        }
+        add("dryRun", self.dry_run.then(|| json!(["All"])));
+        options
     }
     /// Access to other objects.
     pub fn objects(&self) -> Objects<'a> {
@@ -196,8 +269,13 @@ pub trait Admission: Debug + Send + Sync {
     fn handles(&self, _review: &Review<'_>) -> bool {
         true
     }
-    /// Changes the object, or refuses the write. Called on create and update. Default: does
-    /// nothing.
+    /// Whether the mutating half is called for an operation. Default: create and update.
+    fn mutates(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+    }
+    /// Changes the object, or refuses the write. `object` is the new object in the request's
+    /// version; the object that was sent, for a subresource that acts (an Eviction); the options of
+    /// a stream; null on delete. Default: does nothing.
     fn mutate<'a>(
         &'a self,
         _review: &'a Review<'a>,
@@ -205,8 +283,9 @@ pub trait Admission: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         futures::future::ready(Ok(())).boxed()
     }
-    /// Refuses the write. `object` is the object to store, in the storage version; `None` on delete
-    /// and connect. Default: allows.
+    /// Refuses the write. `object` is the object to store, in the storage version; the object that
+    /// was sent, for a subresource that acts (an Eviction); the options of a stream; `None` on
+    /// delete. Default: allows.
     fn validate<'a>(
         &'a self,
         _review: &'a Review<'a>,
@@ -226,11 +305,19 @@ pub trait Admission: Debug + Send + Sync {
 pub(crate) struct Chain {
     built_in: Vec<Box<dyn Admission>>,
     added: Vec<Arc<dyn Admission>>,
+    mutating_webhook: Option<MutatingAdmissionWebhook>,
+    validating_webhook: Option<ValidatingAdmissionWebhook>,
 }
 impl Chain {
-    /// The plugins of every registry, in Kubernetes' order, followed by `added`.
-    pub(crate) fn new(added: Vec<Arc<dyn Admission>>) -> Self {
+    /// The plugins of every registry, in Kubernetes' order, followed by `added` and by webhooks if
+    /// they can be called.
+    pub(crate) fn new(
+        added: Vec<Arc<dyn Admission>>,
+        clients: Option<Arc<dyn WebhookClients>>,
+    ) -> Self {
         Self {
+            mutating_webhook: clients.clone().map(MutatingAdmissionWebhook::new),
+            validating_webhook: clients.map(ValidatingAdmissionWebhook::new),
             built_in: vec![
                 Box::new(lifecycle::NamespaceLifecycle),
                 Box::new(defaults::TaintNodesByCondition),
@@ -249,21 +336,44 @@ impl Chain {
         review: &Review<'_>,
         object: &mut Value,
     ) -> Result<(), ApiError> {
-        for plugin in self.built_in.iter().filter(|p| p.handles(review)) {
-            plugin.mutate(review, object).await?;
-        }
+        self.mutate_built_in(review, object).await?;
         // The object's state after each plugin that may be reinvoked.
         let mut left: Vec<(&dyn Admission, u64)> = Vec::new();
-        for plugin in self.added.iter().filter(|p| p.handles(review)) {
+        for plugin in self.added.iter().filter(|p| mutates(&***p, review)) {
             plugin.mutate(review, object).await?;
             if plugin.reinvoked() {
                 left.push((&**plugin, fingerprint(object)));
+            }
+        }
+        let webhooks = self.mutating_webhook.as_ref().filter(|webhooks| webhooks.handles(review));
+        if let Some(webhooks) = webhooks {
+            webhooks.mutate(review, object).await?;
+            let have_changed = review.reinvocation.lock().has_changed();
+            if have_changed {
+                self.mutate_built_in(review, object).await?;
             }
         }
         for (plugin, as_left) in left {
             if fingerprint(object) != as_left {
                 plugin.mutate(review, object).await?;
             }
+        }
+        let is_due = review.reinvocation.lock().is_due(object);
+        match webhooks.filter(|_| is_due) {
+            Some(webhooks) => {
+                review.reinvocation.lock().begin_second();
+                webhooks.mutate(review, object).await
+            }
+            None => Ok(()),
+        }
+    }
+    async fn mutate_built_in(
+        &self,
+        review: &Review<'_>,
+        object: &mut Value,
+    ) -> Result<(), ApiError> {
+        for plugin in self.built_in.iter().filter(|p| mutates(&***p, review)) {
+            plugin.mutate(review, object).await?;
         }
         Ok(())
     }
@@ -274,7 +384,9 @@ impl Chain {
         object: Option<&Value>,
     ) -> Result<(), ApiError> {
         let built_in = self.built_in.iter().map(|plugin| &**plugin);
-        let plugins = built_in.chain(self.added.iter().map(|plugin| &**plugin));
+        let added = self.added.iter().map(|plugin| &**plugin);
+        let webhooks = self.validating_webhook.iter().map(|plugin| plugin as &dyn Admission);
+        let plugins = built_in.chain(added).chain(webhooks);
         for plugin in plugins.filter(|p| p.handles(review)) {
             plugin.validate(review, object).await?;
         }
@@ -289,6 +401,9 @@ impl Chain {
         }
         Ok(())
     }
+}
+fn mutates(plugin: &dyn Admission, review: &Review<'_>) -> bool {
+    plugin.mutates(review.operation) && plugin.handles(review)
 }
 /// A hash that distinguishes states of an object.
 fn fingerprint(object: &Value) -> u64 {

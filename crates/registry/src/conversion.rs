@@ -21,14 +21,18 @@
 //!   [`BATCH_BYTES_MAX`] and
 //!   `CALLS_MAX`; cached objects besides those of a view by `RECENT_OBJECTS_MAX` and
 //!   `RECENT_BYTES_MAX`.
+//! - With [`RegistryBuilder::webhooks`](crate::RegistryBuilder::webhooks), a conversion is a call
+//!   of the webhook that the definition names, with a `ConversionReview` (`review`).
 //! - An answer may change only what a conversion may change: the kind's own fields, labels and
 //!   annotations (spec: crd §10).
 mod check;
 mod converter;
+mod review;
 mod single_flight;
 mod webhook;
 
 pub(crate) use converter::{Converter, ObjectVersion};
+pub(crate) use review::WebhookConversions;
 pub(crate) use single_flight::Lookup;
 pub(crate) use webhook::Webhook;
 
@@ -109,7 +113,9 @@ pub enum ConversionError {
 
 /// Finds the [`Conversion`] of a definition with the strategy `Webhook`.
 ///
-/// Set by [`RegistryBuilder::converter`](crate::RegistryBuilder::converter).
+/// Set by [`RegistryBuilder::converter`](crate::RegistryBuilder::converter). Without one, the
+/// webhooks that definitions name are called
+/// ([`RegistryBuilder::webhooks`](crate::RegistryBuilder::webhooks)).
 pub trait ConversionProvider: Debug + Send + Sync {
     /// The conversion of a kind, from its `spec.conversion`. Called once per change of a
     /// definition's spec, when its objects are first converted. `None`: requests that need it are

@@ -9,7 +9,7 @@ use crate::catalog::Resource;
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt as _;
-use setpoint_object::{ApiError, encode, skim};
+use setpoint_object::{ApiError, GroupVersion, encode, skim};
 use std::borrow::Cow;
 
 /// A stored tree in the version that this row serves. Returned unchanged if it has that version.
@@ -49,15 +49,25 @@ pub(crate) fn to_stored(
 /// Brings a stored custom object that was written under an earlier schema up to date: drops fields
 /// that are no longer declared and adds new defaults. The store is not changed until the next
 /// write.
+///
+/// The schema is that of the object's own version. An object of a version that is neither the
+/// storage version nor the row's is left as it is: its conversion has the schema of the target.
 pub(crate) fn refresh(resource: &Resource, tree: &mut Value, revision: u64) {
-    if let Some(stored) = &resource.stored
-        && is_older(resource, revision)
-    {
-        setpoint_schema::prune::prune(&stored.schema, tree);
-        // Serves the object with the defaults that fit, rather than with none. Its next write is
-        // refused.
-        let _ = setpoint_schema::default::apply(&stored.schema, tree);
-    }
+    let Some(stored) = resource.stored.as_ref().filter(|_| is_older(resource, revision)) else {
+        return;
+    };
+    let is = |version: GroupVersion| tree["apiVersion"] == *version.to_string();
+    let schema = if is(resource.storage_group_version()) {
+        &stored.schema
+    } else if is(resource.group_version()) {
+        &resource.schema
+    } else {
+        return;
+    };
+    setpoint_schema::prune::prune(schema, tree);
+    // Serves the object with the defaults that fit, rather than with none. Its next write is
+    // refused.
+    let _ = setpoint_schema::default::apply(schema, tree);
 }
 /// Whether an object of this revision may have been written under another schema.
 fn is_older(resource: &Resource, revision: u64) -> bool {

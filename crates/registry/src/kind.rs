@@ -22,7 +22,7 @@
 //! `check` (members), `format` and `resources` (texts, quantities), `template` and
 //! `pod_default` (pod templates), `workload` (controllers of pods), `fill` (defaults). A kind
 //! module never imports another one, except for the same object under another name.
-mod admissionregistration;
+pub(crate) mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
 mod apps;

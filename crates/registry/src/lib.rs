@@ -60,9 +60,10 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 mod threads;
-
+mod uid;
 mod verb;
 pub mod watch;
+mod webhook;
 mod write;
 
 pub use admission::{Admission, OBJECTS_MAX, Objects, Operation, Review};
@@ -82,8 +83,10 @@ pub use rbac::Rbac;
 pub use read::{List, Listed};
 pub use registry::{
     EVENT_TTL, HISTORY_PERIOD, REPLAYED_REVISIONS, Registry, RegistryBuilder, RegistryWorker,
+    WeakRegistry,
 };
 pub use request::*;
 pub use subresource::Subresource;
 pub use verb::Verb;
 pub use watch::{Event, EventKind, WatchStream};
+pub use webhook::{WebhookClient, WebhookClients, WebhookError};

@@ -2,15 +2,16 @@
 use crate::admission::{self, Admission};
 use crate::allocate::Allocator;
 use crate::authorize::{self, Authorizer};
-use crate::conversion::ConversionProvider;
+use crate::conversion::{ConversionProvider, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
 use crate::shared::Inner;
 use crate::threads::Threads;
+use crate::webhook::WebhookClients;
 use crate::{bootstrap, cache, crd, foreign};
 
-pub use crate::shared::Registry;
+pub use crate::shared::{Registry, WeakRegistry};
 use rand::SeedableRng;
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
@@ -51,6 +52,7 @@ pub struct RegistryBuilder {
     is_shared: bool,
     kinds: Vec<CompiledKind>,
     converter: Option<Arc<dyn ConversionProvider>>,
+    webhooks: Option<Arc<dyn WebhookClients>>,
     authorizers: Vec<Arc<dyn Authorizer>>,
     admission: Vec<Arc<dyn Admission>>,
 }
@@ -103,8 +105,15 @@ impl RegistryBuilder {
         self.is_shared = is_shared;
         self
     }
-    /// Converts custom resources whose definitions have the conversion strategy `Webhook`. By
-    /// default, requests for versions other than the stored one are refused.
+    /// Calls webhooks: those of webhook configurations, and the conversion webhooks of definitions.
+    /// Default: none are called. Webhook configurations have no effect then.
+    pub fn webhooks(mut self, clients: Arc<dyn WebhookClients>) -> Self {
+        self.webhooks = Some(clients);
+        self
+    }
+    /// Converts custom resources whose definitions have the conversion strategy `Webhook`. Default:
+    /// calls the webhook of the definition ([`webhooks`](Self::webhooks)). Without that, requests
+    /// for versions other than the stored one are refused.
     pub fn converter(mut self, converter: Arc<dyn ConversionProvider>) -> Self {
         self.converter = Some(converter);
         self
@@ -132,6 +141,12 @@ impl RegistryBuilder {
         };
         let default = || if store.keeps_history() { REPLAYED_REVISIONS } else { 0 };
         let replayed_revisions = self.replayed_revisions.unwrap_or_else(default);
+        // Not the registry's generator, so that conversions leave the uids of objects unchanged.
+        let of_reviews = rand::rngs::SmallRng::seed_from_u64(seed.wrapping_add(2));
+        let convert = |clients: &Arc<dyn WebhookClients>| -> Arc<dyn ConversionProvider> {
+            Arc::new(WebhookConversions::new(clients.clone(), of_reviews))
+        };
+        let converter = self.converter.or_else(|| self.webhooks.as_ref().map(convert));
         let inner = Arc::new(Inner {
             store,
             is_shared: self.is_shared,
@@ -147,9 +162,9 @@ impl RegistryBuilder {
             history: self.history,
             origins: Origins::default(),
             allocator: Allocator::default(),
-            admission: admission::Chain::new(self.admission),
+            admission: admission::Chain::new(self.admission, self.webhooks),
             authorization: authorize::Chain::new(self.authorizers),
-            converter: self.converter,
+            converter,
             threads: Threads::new(self.seed.is_some()),
         });
         (Registry { inner: inner.clone() }, RegistryWorker { inner })
@@ -255,6 +270,7 @@ impl Registry {
             is_shared: false,
             kinds: Vec::new(),
             converter: None,
+            webhooks: None,
             authorizers: Vec::new(),
             admission: Vec::new(),
         }

@@ -2,7 +2,7 @@
 //! allocated numbers, admission.
 //!
 //! `registry` creates and maintains it; `read`, `write` and `watch` use it.
-use crate::admission;
+use crate::admission::{self, Objects};
 use crate::allocate::Allocator;
 use crate::attributes::Attributes;
 use crate::authorize;
@@ -16,7 +16,7 @@ use crate::threads::Threads;
 use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, Origin};
 use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long the store may take to answer before the server reports it as unreachable: two seconds,
@@ -65,6 +65,15 @@ pub(crate) struct Inner {
 pub struct Registry {
     pub(crate) inner: Arc<Inner>,
 }
+/// A handle that does not keep the registry's state alive.
+#[derive(Debug, Clone)]
+pub struct WeakRegistry(Weak<Inner>);
+impl WeakRegistry {
+    /// The registry, unless its last handle was dropped.
+    pub fn upgrade(&self) -> Option<Registry> {
+        self.0.upgrade().map(|inner| Registry { inner })
+    }
+}
 impl Inner {
     /// The converter to a row's version, if the conversion may wait.
     pub(crate) fn served(&self, row: &Resource) -> Option<Arc<Converter>> {
@@ -77,6 +86,11 @@ impl Inner {
         let provider =
             self.converter.as_ref().filter(|_| row.gvk.version != row.storage_version)?;
         webhook.converter(&**provider, &row.group_kind(), &row.storage_version)
+    }
+    /// The converter to a row's version, from any other version, if the conversion may wait.
+    pub(crate) fn converter_to(&self, row: &Resource) -> Option<Arc<Converter>> {
+        let webhook = row.stored.as_ref()?.webhook.as_ref()?;
+        webhook.converter(&**self.converter.as_ref()?, &row.group_kind(), &row.gvk.version)
     }
     /// The cached view of a row's objects as it serves them, if their conversion may wait.
     pub(crate) fn view(&self, row: &Arc<Resource>) -> Option<cache::ViewReader> {
@@ -110,6 +124,14 @@ impl Registry {
     /// The present catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.inner.catalog.borrow().clone()
+    }
+    /// A handle for parts that the registry itself holds, such as its clients of webhooks.
+    pub fn downgrade(&self) -> WeakRegistry {
+        WeakRegistry(Arc::downgrade(&self.inner))
+    }
+    /// The present objects, as admission plugins read them.
+    pub fn objects(&self) -> Objects<'_> {
+        Objects::new(&self.inner)
     }
     /// A receiver that changes with every new catalog.
     pub fn catalog_changes(&self) -> tokio::sync::watch::Receiver<Arc<Catalog>> {

@@ -59,6 +59,8 @@ struct Write<'a> {
     at_fence: &'a AtFence,
     /// The limits of a write on the serving thread; `None`: no limit.
     inline: Option<&'a Inline>,
+    /// Whether admission sees it. Not the parts of a request that admission has seen as a whole.
+    is_reviewed: bool,
     now: Timestamp,
 }
 impl Registry {

@@ -87,6 +87,15 @@ pub struct Typing<'a> {
     pub versions: &'a [String],
 }
 
+/// Checks `metadata.managedFields` of an object that something other than a manager has changed.
+///
+/// # Errors
+///
+/// An entry that is malformed, in the reference's words.
+pub fn check_entries(object: &Value) -> Result<(), String> {
+    managed::decode(managed::of(object)).map(drop)
+}
+
 /// Settles timestamps: when nothing but managedFields' times would change, the old entries (and so
 /// the old bytes) stay.
 ///

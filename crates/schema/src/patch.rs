@@ -23,7 +23,9 @@ mod strategic;
 #[cfg(test)]
 mod tests;
 
-pub use json::{COPIED_BYTES_MAX, OPERATIONS_MAX, STEPS_MAX, json_patch};
+pub use json::{
+    COPIED_BYTES_MAX, OPERATIONS_MAX, STEPS_MAX, apply_operations, json_patch, operations,
+};
 pub use merge::merge_patch;
 pub use notation::go_value;
 pub use strategic::strategic_merge_patch;

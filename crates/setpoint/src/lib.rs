@@ -119,7 +119,7 @@ pub use manager_webhooks::{ManagerWebhooks, ManagerWebhooksError, ServedWebhooks
 #[cfg(feature = "server")]
 pub use setpoint_control_plane::{
     ControlPlane, ControlPlaneBuilder, InProcessSource, REQUEST_SECONDS, RequestMetrics,
-    ServeError, ServeOptions, Serving, control_plane, serve, source,
+    ServeError, ServeOptions, Serving, control_plane, serve, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

@@ -30,23 +30,15 @@ impl Admission for NamespaceLifecycle {
             Operation::Update | Operation::Connect => false,
         }
     }
+    fn mutates(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Create | Operation::Delete)
+    }
     fn mutate<'a>(
         &'a self,
         review: &'a Review<'a>,
         _object: &'a mut Value,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         check(review).boxed()
-    }
-    fn validate<'a>(
-        &'a self,
-        review: &'a Review<'a>,
-        _object: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), ApiError>> {
-        // A create was checked before it was mutated.
-        match review.operation {
-            Operation::Delete => check(review).boxed(),
-            _ => futures::future::ready(Ok(())).boxed(),
-        }
     }
 }
 pub(super) async fn check(review: &Review<'_>) -> Result<(), ApiError> {

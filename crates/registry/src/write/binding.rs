@@ -1,6 +1,7 @@
 //! `pods/binding` and `bindings`: the scheduler's decision (spec: api-server §5.6).
 use super::Write;
 use super::update::Changed;
+use crate::admission::Operation;
 use crate::attributes::Target;
 use crate::kind::core::pod::actions::place;
 use crate::request::{Body, Object, Written};
@@ -35,7 +36,9 @@ impl Write<'_> {
             name,
             subresource: Some(Subresource::Binding),
         };
-        let write = Write { target: &target, resource: &pods, ..*self };
+        // Admission sees the binding; the change of the pod is a part of it.
+        let binding = self.admit(Operation::Create, &target.name, binding).await?;
+        let write = Write { target: &target, resource: &pods, is_reviewed: false, ..*self };
         let refuse = |why: &str| {
             let resource = GroupResource { group: "".into(), resource: "pods/binding".into() };
             ApiError::conflict(&resource, &target.name, why)

@@ -24,8 +24,11 @@ impl Write<'_> {
         let found = self.inner.live(&self.key(&self.target.name)).await?;
         let found = found.ok_or_else(|| self.not_found())?;
         let object: Value = crate::stored::tree(&found.value)?;
-        let review = self.review(Operation::Connect, &self.target.name, Some(&object));
-        self.inner.admission.validate(&review, None).await?;
+        let subresource = subresource.and_then(|name| self.resource.subresource(name));
+        let kind = subresource.map_or(&self.resource.gvk, |row| &row.gvk);
+        let mut options = serde_json::json!({});
+        super::body::name_kind(kind, &mut options);
+        self.admit(Operation::Connect, &self.target.name, options).await?;
         Err(no_agent(&self.resource.resource, &self.target.name, &object))
     }
 }

@@ -3,16 +3,18 @@ use super::generate::GENERATE_ATTEMPTS_MAX;
 use super::persist::{Created, served};
 use super::update::RACE_ATTEMPTS_MAX;
 use super::{Write, metadata};
-use crate::admission::{Operation, Preconditions, Review};
+use crate::admission::{Operation, Options, Preconditions, Review};
 use crate::allocate::Claims;
 use crate::kind::{Context, StatusRule};
 use crate::request::{Body, Object, Written};
 use crate::stored::{store_error, tree};
 use crate::verb::Verb;
+use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason, encode, field};
+use setpoint_store::Revision;
 
 impl Write<'_> {
     /// Decodes and creates an object.
@@ -45,7 +47,8 @@ impl Write<'_> {
             "" => object.meta_str("generateName").to_owned(),
             name => name.to_owned(),
         };
-        let mut review = self.review(Operation::Create, &name, None);
+        let options = Options::Write(self.options);
+        let mut review = self.review(Operation::Create, &name, None, options);
         self.inner.admission.mutate(&review, &mut object).await?;
         metadata::set_namespace(self.target, &mut object)?;
         self.check_grant(&object, None).await?;
@@ -223,7 +226,8 @@ impl Write<'_> {
         &'r self,
         operation: Operation,
         name: &'r str,
-        old: Option<&'r Value>,
+        old: Option<(&'r Value, Revision)>,
+        options: Options<'r>,
     ) -> Review<'r> {
         Review {
             inner: self.inner,
@@ -233,10 +237,33 @@ impl Write<'_> {
             operation,
             namespace: &self.target.namespace,
             name,
-            old,
+            old: old.map(|(old, _)| old),
+            revision: old.map_or(0, |(_, revision)| revision.0),
+            options,
             dry_run: self.options.dry_run,
             preconditions: Preconditions::default(),
+            reinvocation: Mutex::default(),
         }
+    }
+    /// Admission of an object that acts on another one: an Eviction, a Binding, the options of a
+    /// stream. Returns the object as admission left it.
+    ///
+    /// # Errors
+    /// Those of the plugins.
+    pub(super) async fn admit(
+        &self,
+        operation: Operation,
+        name: &str,
+        mut object: Value,
+    ) -> Result<Value, ApiError> {
+        let options = match operation {
+            Operation::Connect => Options::None,
+            _ => Options::Write(self.options),
+        };
+        let review = self.review(operation, name, None, options);
+        self.inner.admission.mutate(&review, &mut object).await?;
+        self.inner.admission.validate(&review, Some(&object)).await?;
+        Ok(object)
     }
     pub(super) fn context(&self) -> Context<'_> {
         let identity = &self.attributes.identity;

@@ -2,7 +2,7 @@
 use super::Write;
 use super::metadata::{FOREGROUND, ORPHAN, integer};
 use super::persist::Outcome;
-use crate::admission::Operation;
+use crate::admission::{Operation, Options};
 use crate::allocate::Claims;
 use crate::request::{DeleteOptions, Deleted, PropagationPolicy};
 use crate::stored::tree;
@@ -58,8 +58,12 @@ impl Write<'_> {
         // The object is written back under the present schema.
         crate::convert::refresh(self.resource, &mut object, found.modified.0);
         self.check_preconditions(&object, found.modified, options)?;
-        let review = self.review(Operation::Delete, &self.target.name, Some(&object));
-        self.inner.admission.validate(&review, None).await?;
+        if self.is_reviewed {
+            let (old, options) = (Some((&object, found.modified)), Options::Delete(options));
+            let review = self.review(Operation::Delete, &self.target.name, old, options);
+            self.inner.admission.mutate(&review, &mut Value::Null).await?;
+            self.inner.admission.validate(&review, None).await?;
+        }
         if warn {
             self.warn_of_orphans(options);
         }

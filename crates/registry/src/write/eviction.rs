@@ -3,6 +3,7 @@ use super::Write;
 use super::binding::success;
 use super::persist::Outcome;
 use super::update::Changed;
+use crate::admission::Operation;
 use crate::allocate::Claims;
 use crate::attributes::Target;
 use crate::kind::core::pod::actions::{is_over, note_eviction};
@@ -34,6 +35,10 @@ impl Write<'_> {
         // The body may request a dry run too.
         let write_options = WriteOptions { dry_run: options.dry_run, ..self.options.clone() };
         let write = Write { options: &write_options, ..*self };
+        // Admission sees the eviction; the writes that follow are its parts.
+        let eviction = write.admit(Operation::Create, &self.target.name, eviction).await?;
+        let options = delete_options(&eviction["deleteOptions"], options.dry_run);
+        let write = Write { is_reviewed: false, ..write };
         for _ in 0..ATTEMPTS_MAX {
             if let Some(evicted) = write.attempt_eviction(&options).await? {
                 return Ok(evicted);

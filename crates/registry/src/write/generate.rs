@@ -1,5 +1,6 @@
 //! Uids and generated names, from the registry's seeded random number generator.
 use crate::shared::Inner;
+use crate::uid::uid;
 use rand::Rng;
 use setpoint_object::name::{GENERATE_NAME_BASE_MAX, GENERATED_ALPHABET};
 
@@ -13,19 +14,7 @@ const SUFFIX_CHARACTERS: usize = 5;
 impl Inner {
     /// A random (version 4) UUID.
     pub(crate) fn uid(&self) -> String {
-        let mut bytes: [u8; 16] = self.rng.lock().random();
-        bytes[6] = bytes[6] & 0x0f | 0x40;
-        bytes[8] = bytes[8] & 0x3f | 0x80;
-        let mut text = String::with_capacity(36);
-        for (i, byte) in bytes.iter().enumerate() {
-            if matches!(i, 4 | 6 | 8 | 10) {
-                text.push('-');
-            }
-            for nibble in [byte >> 4, byte & 15] {
-                text.push(char::from(b"0123456789abcdef"[usize::from(nibble)]));
-            }
-        }
-        text
+        uid(&self.rng)
     }
     /// `base`, cut to 58 characters, and five random ones.
     pub(super) fn generated_name(&self, base: &str) -> String {

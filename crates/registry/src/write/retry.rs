@@ -95,6 +95,7 @@ impl<'a> Attempts<'a> {
             options: self.options,
             at_fence: &self.at_fence,
             inline: self.inline,
+            is_reviewed: true,
             now: self.registry.inner.clock.now(),
         }
     }

@@ -2,7 +2,7 @@
 use super::metadata::{integer, put_back};
 use super::persist::Outcome;
 use super::{Write, metadata, status};
-use crate::admission::Operation;
+use crate::admission::{Operation, Options};
 use crate::allocate::{Claims, Reservation, ServiceNumbers};
 use crate::request::{Body, Written};
 use crate::shared::Inner;
@@ -141,10 +141,15 @@ impl Write<'_> {
         }
         let mut live = match recent {
             Some(recent) => match self.attempt(&recent, false, change).await {
-                Ok(Ok(Some(written))) => return Ok(written),
+                Ok(Ok(written)) => return Ok(written),
                 Ok(Err(newer)) => newer,
                 Err(Failed::Commit(error)) => return Err(error),
-                Ok(Ok(None)) | Err(Failed::Before(_)) => self.inner.live(&key).await?,
+                Err(Failed::Before(error)) => match self.inner.live(&key).await? {
+                    // The cached state was the present one. The webhooks that were called are not
+                    // called twice.
+                    Some(live) if live.modified == recent.modified => return Err(error),
+                    live => live,
+                },
             },
             None => self.inner.live(&key).await?,
         };
@@ -152,21 +157,20 @@ impl Write<'_> {
             let Some(found) = live else { return Err(self.not_found()) };
             self.check_inline(&found.value)?;
             match self.attempt(&found, true, change).await? {
-                Ok(Some(written)) => return Ok(written),
-                Ok(None) => return Err(self.not_found()),
+                Ok(written) => return Ok(written),
                 Err(newer) => live = newer,
             }
         }
         Err(ApiError::stale(&self.resource.group_resource(), &self.target.name))
     }
-    /// One attempt. The inner `Err` is the newer state that it conflicted with. `None`: the change
-    /// has no effect, but the state may be outdated (`is_live` is false).
+    /// One attempt. The inner `Err` is the newer state that it conflicted with. Unless `is_live`,
+    /// the state may be outdated: a change without effect is compared with the store.
     async fn attempt(
         &self,
         found: &KeyValue,
         is_live: bool,
         change: &mut Change<'_>,
-    ) -> Result<Result<Option<Written>, Option<KeyValue>>, Failed> {
+    ) -> Result<Result<Written, Option<KeyValue>>, Failed> {
         let mut stored = tree(&found.value)?;
         crate::convert::refresh(self.resource, &mut stored, found.modified.0);
         let shown = match self.converts() {
@@ -186,8 +190,12 @@ impl Write<'_> {
         if !owned {
             self.own(Some(old), &mut object);
         }
-        let review = self.review(Operation::Update, &self.target.name, Some(old));
-        self.inner.admission.mutate(&review, &mut object).await?;
+        let options = Options::Write(self.options);
+        let known = Some((old, found.modified));
+        let review = self.review(Operation::Update, &self.target.name, known, options);
+        if self.is_reviewed {
+            self.inner.admission.mutate(&review, &mut object).await?;
+        }
         self.check_version(&object, found.modified)?;
         self.check_grant(&object, Some(old)).await?;
         let mut new = self.stored_tree(object).await?;
@@ -202,21 +210,23 @@ impl Write<'_> {
         if !errors.is_empty() {
             return Err(self.invalid(&new, &errors).into());
         }
-        self.inner.admission.validate(&review, Some(&new)).await?;
+        if self.is_reviewed {
+            self.inner.admission.validate(&review, Some(&new)).await?;
+        }
         if self.is_finished(&new) {
-            let finished = self.finish(found, &stored, &new).await.map_err(Failed::Commit)?;
-            return Ok(finished.map(Some));
+            return self.finish(found, &stored, &new).await.map_err(Failed::Commit);
         }
         apply::settle_times(Some(&stored), &mut new);
         let encoded = encode::to_bytes_with_capacity(&new, found.value.len() + CHANGE_BYTES);
         if encoded == found.value && !is_live {
-            return Ok(Ok(None));
+            let live = self.inner.live(&found.key).await?;
+            if live.as_ref().is_none_or(|live| live.modified != found.modified) {
+                return Ok(Err(live));
+            }
         }
         if self.options.dry_run || encoded == found.value && !self.rewrite_due(found).await? {
-            return Ok(Ok(Some(Written {
-                object: self.preview(&encoded, found.modified).await?,
-                created: false,
-            })));
+            let object = self.preview(&encoded, found.modified).await?;
+            return Ok(Ok(Written { object, created: false }));
         }
         let key = found.key.clone();
         let claims = match &reservation {
@@ -234,7 +244,7 @@ impl Write<'_> {
                     reservation.keep(&new, Some(&stored));
                 }
                 let object = self.answer(&key, &encoded, revision).await.map_err(Failed::Commit)?;
-                Ok(Ok(Some(Written { object, created: false })))
+                Ok(Ok(Written { object, created: false }))
             }
             (Outcome::Lost(newer), _) => Ok(Err(newer)),
         }

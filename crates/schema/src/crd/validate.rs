@@ -17,6 +17,7 @@ mod structural;
 mod versions;
 
 pub use ca::valid as ca_bundle_valid;
+pub use conversion::client_config as validate_client_config;
 pub use names::{Approval, approval_of};
 pub(crate) use rules::steps as rule_path;
 

@@ -72,15 +72,103 @@ pub fn json_patch(
             return Err(ApiError::new(
                 413,
                 Reason::RequestEntityTooLarge,
-                format!(
-                    "Request entity too large: The operations of a JSON patch may shift {STEPS_MAX} \
-                     elements of lists at most"
-                ),
+                format!("Request entity too large: {}", too_many_steps()),
             ));
         }
         done.ok_or_else(rejected)?;
     }
     Ok(())
+}
+
+fn too_many_steps() -> String {
+    format!("The operations of a JSON patch may shift {STEPS_MAX} elements of lists at most")
+}
+
+/// The operations of a patch that a webhook has made.
+///
+/// # Errors
+///
+/// Not a JSON list of objects.
+pub fn operations(patch: &[u8]) -> Result<Vec<Value>, String> {
+    let decoded = parse(patch, Format::Json).map_err(|error| error.0)?;
+    let operations = match decoded.value {
+        Value::Array(operations) => operations,
+        Value::Null => Vec::new(),
+        other => {
+            let found = json_type(&other);
+            return Err(format!(
+                "json: cannot unmarshal {found} into Go value of type jsonpatch.Patch"
+            ));
+        }
+    };
+    match operations.iter().find(|operation| !operation.is_object()) {
+        Some(other) => {
+            let found = json_type(other);
+            Err(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Operation"))
+        }
+        None => Ok(operations),
+    }
+}
+
+/// Carries out the operations of a webhook's patch. After an error the target is of no use.
+///
+/// # Errors
+///
+/// The operation that failed, in the reference's words: `testing value /a failed: test failed`.
+/// Also more than [`OPERATIONS_MAX`] operations or [`STEPS_MAX`] steps.
+pub fn apply_operations(target: &mut Value, operations: Vec<Value>) -> Result<(), String> {
+    if operations.len() > OPERATIONS_MAX {
+        let n = operations.len();
+        return Err(format!(
+            "The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {n}"
+        ));
+    }
+    let mut cost = Cost::default();
+    for operation in operations {
+        let text = |name: &str| operation[name].as_str().unwrap_or_default().to_owned();
+        let (op, path, from) = (text("op"), text("path"), text("from"));
+        let done = carry_out(target, operation, &mut cost);
+        if cost.steps > STEPS_MAX {
+            return Err(too_many_steps());
+        }
+        if done.is_none() {
+            return Err(failure(target, &op, &path, &from));
+        }
+    }
+    Ok(())
+}
+
+/// Why an operation failed.
+fn failure(target: &mut Value, op: &str, path: &str, from: &str) -> String {
+    let has_container = |target: &mut Value, path: &str| {
+        Pointer::parse(path).and_then(|pointer| pointer.locate(target).map(|_| ())).is_some()
+    };
+    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    match op {
+        "test" => format!("testing value {path} failed: test failed"),
+        "remove" if has_container(target, path) => format!(
+            "error in remove for path: '{path}': Unable to remove nonexistent key: {}: missing value",
+            last(path)
+        ),
+        "add" if has_container(target, path) => {
+            format!(
+                "error in add for path: '{path}': Unable to access invalid index: {}",
+                last(path)
+            )
+        }
+        "replace" if has_container(target, path) => {
+            format!("replace operation does not apply: doc is missing key: {path}: missing value")
+        }
+        "move" | "copy" if !has_container(target, from) => {
+            format!(
+                "{op} operation does not apply: doc is missing from path: {from}: missing value"
+            )
+        }
+        "add" | "remove" | "replace" | "move" | "copy" => {
+            format!("{op} operation does not apply: doc is missing path: {path:?}: missing value")
+        }
+        other => format!("Unexpected kind: {other}"),
+    }
 }
 
 /// The cost of the operations of one patch so far.

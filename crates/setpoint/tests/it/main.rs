@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod admission_webhooks;
 mod bounds;
 mod client_calls;
 mod client_helpers;
+mod conversion_webhooks;
 mod durable;
 mod events;
 mod extension;
@@ -12,6 +14,7 @@ mod extension_backend;
 mod extension_backend_edges;
 mod extension_kind;
 mod garbage;
+mod https;
 mod in_process;
 mod mapper;
 mod namespaces;
@@ -32,4 +35,5 @@ mod storms;
 #[path = "../../../../docs/testing/copier.rs"]
 mod testing_page;
 mod umbrella;
+mod webhook_configurations;
 mod webhooks;

@@ -1,13 +1,25 @@
-//! Webhook configurations, validating and mutating.
-use crate::kind::{Fill, Kind, Members};
+//! Webhook configurations, validating and mutating (spec: admission §4).
+use super::match_condition;
+use crate::kind::{Fill, Kind, Members, list, text, validate_label_selector};
 use crate::table::cell;
 use serde_json::{Value, json};
+use setpoint_object::field::{Error, Errors, Path};
+use setpoint_object::name;
 use setpoint_object::time::Timestamp;
+use std::collections::BTreeSet;
+
+/// Versions of AdmissionReview.
+const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+/// Maximum number of match conditions of a webhook.
+const CONDITIONS_MAX: usize = 64;
 
 /// ValidatingWebhookConfiguration.
 pub(in crate::kind) static VALIDATING: Kind = Kind {
     unconditional_update: false,
     default: |object, _| webhooks(object, false),
+    validate: |object, _, errors| validate(object, false, errors),
+    // Conditions in CEL are compiled.
+    validates_slowly: true,
     cells: Some(cells),
     ..Kind::plain("admissionregistration.k8s.io", "ValidatingWebhookConfiguration")
 };
@@ -16,6 +28,8 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
 pub(in crate::kind) static MUTATING: Kind = Kind {
     unconditional_update: false,
     default: |object, _| webhooks(object, true),
+    validate: |object, _, errors| validate(object, true, errors),
+    validates_slowly: true,
     cells: Some(cells),
     ..Kind::plain("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
 };
@@ -36,6 +50,199 @@ fn webhooks(object: &mut Members, mutating: bool) {
             service.absent("port", 443);
         }
         webhook.each("rules").for_each(|rule| rule.absent("scope", "*"));
+    }
+}
+
+fn validate(object: &Value, mutating: bool, errors: &mut Errors) {
+    let mut names = BTreeSet::new();
+    for (i, webhook) in list(object, "webhooks").iter().enumerate() {
+        let path = Path::new("webhooks").index(i);
+        validate_webhook(webhook, mutating, &path, errors);
+        review_versions(webhook, &path.child("admissionReviewVersions"), errors);
+        let name = text(webhook, "name");
+        if !name.is_empty() && !names.insert(name) {
+            errors.push(Error::duplicate(path.child("name"), &name.into()));
+        }
+    }
+}
+
+fn validate_webhook(webhook: &Value, mutating: bool, path: &Path, errors: &mut Errors) {
+    qualified(text(webhook, "name"), path.child("name"), errors);
+    for (i, rule) in list(webhook, "rules").iter().enumerate() {
+        validate_rule(rule, &path.child("rules").index(i), errors);
+    }
+    enumeration(webhook, "failurePolicy", &["Fail", "Ignore"], path, errors);
+    enumeration(webhook, "matchPolicy", &["Equivalent", "Exact"], path, errors);
+    const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
+    if webhook.get("sideEffects").is_none_or(Value::is_null) {
+        let detail = format!("must specify one of {}", SIDE_EFFECTS.join(", "));
+        errors.push(Error::required(path.child("sideEffects"), detail));
+    }
+    enumeration(webhook, "sideEffects", &SIDE_EFFECTS, path, errors);
+    if let Some(seconds) = webhook.get("timeoutSeconds").and_then(Value::as_i64)
+        && !(1..=30).contains(&seconds)
+    {
+        let detail = "the timeout value must be between 1 and 30 seconds";
+        errors.push(Error::invalid(path.child("timeoutSeconds"), &seconds.into(), detail));
+    }
+    if mutating {
+        enumeration(webhook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
+    }
+    for selector in ["namespaceSelector", "objectSelector"] {
+        if let Some(value) = webhook.get(selector) {
+            validate_label_selector(value, &path.child(selector), errors);
+        }
+    }
+    let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
+    setpoint_schema::crd::validate_client_config(config, &path.child("clientConfig"), errors);
+    conditions(list(webhook, "matchConditions"), &path.child("matchConditions"), errors);
+}
+
+/// A name of three segments at least.
+fn qualified(name: &str, path: Path, errors: &mut Errors) {
+    if name.is_empty() {
+        errors.push(Error::required(path, ""));
+        return;
+    }
+    let faults = name::dns1123_subdomain(name);
+    if !faults.is_empty() {
+        errors.push(Error::invalid(path, &name.into(), faults.join(",")));
+    } else if name.split('.').count() < 3 {
+        let detail = "should be a domain with at least three segments separated by dots";
+        errors.push(Error::invalid(path, &name.into(), detail));
+    }
+}
+
+/// A field that has one of some values; absent ones have a default.
+fn enumeration(value: &Value, field: &str, known: &[&str], path: &Path, errors: &mut Errors) {
+    if let Some(given) = value.get(field).and_then(Value::as_str)
+        && !known.contains(&given)
+    {
+        errors.push(Error::not_supported(path.child(field), &given.into(), known));
+    }
+}
+
+fn validate_rule(rule: &Value, path: &Path, errors: &mut Errors) {
+    const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+    wildcard(rule, "operations", "operations", path, errors);
+    for (i, operation) in list(rule, "operations").iter().enumerate() {
+        if !OPERATIONS.iter().any(|known| operation == known) {
+            let path = path.child("operations").index(i);
+            errors.push(Error::not_supported(path, operation, &OPERATIONS));
+        }
+    }
+    wildcard(rule, "apiGroups", "API groups", path, errors);
+    wildcard(rule, "apiVersions", "API versions", path, errors);
+    for (i, version) in list(rule, "apiVersions").iter().enumerate() {
+        if version == "" {
+            errors.push(Error::required(path.child("apiVersions").index(i), ""));
+        }
+    }
+    resources(list(rule, "resources"), &path.child("resources"), errors);
+    enumeration(rule, "scope", &["*", "Cluster", "Namespaced"], path, errors);
+}
+
+/// A list that is not empty, and has `*` alone or not at all.
+fn wildcard(rule: &Value, field: &str, shown: &str, path: &Path, errors: &mut Errors) {
+    let given = list(rule, field);
+    if given.is_empty() {
+        errors.push(Error::required(path.child(field), ""));
+    } else if given.len() > 1 && given.iter().any(|value| value == "*") {
+        let detail = format!("if '*' is present, must not specify other {shown}");
+        errors.push(Error::invalid(path.child(field), &given.into(), detail));
+    }
+}
+
+fn resources(given: &[Value], path: &Path, errors: &mut Errors) {
+    if given.is_empty() {
+        errors.push(Error::required(path.clone(), ""));
+    }
+    let (mut all_of, mut on_all) = (BTreeSet::new(), BTreeSet::new());
+    for (i, value) in given.iter().enumerate() {
+        let shown = value.as_str().unwrap_or_default();
+        let path = path.index(i);
+        if shown.is_empty() {
+            errors.push(Error::required(path, ""));
+            continue;
+        }
+        let Some((resource, subresource)) = shown.split_once('/') else { continue };
+        let mut refuse = |covered_by: String| {
+            let detail = format!("if '{covered_by}' is present, must not specify {shown}");
+            errors.push(Error::invalid(path.clone(), value, detail));
+        };
+        if all_of.contains(resource) {
+            refuse(format!("{resource}/*"));
+        }
+        if on_all.contains(subresource) {
+            refuse(format!("*/{subresource}"));
+        }
+        if subresource == "*" {
+            all_of.insert(resource);
+        }
+        if resource == "*" {
+            on_all.insert(subresource);
+        }
+    }
+    let has = |wanted: &str| given.iter().any(|value| value == wanted);
+    if given.len() > 1 && has("*/*") {
+        let detail = "if '*/*' is present, must not specify other resources";
+        errors.push(Error::invalid(path.clone(), &given.into(), detail));
+    }
+    let is_plain = |value: &Value| value.as_str().is_some_and(|v| v != "*" && !v.contains('/'));
+    if has("*") && given.iter().any(is_plain) {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.push(Error::invalid(path.clone(), &given.into(), detail));
+    }
+}
+
+fn review_versions(webhook: &Value, path: &Path, errors: &mut Errors) {
+    let given = list(webhook, "admissionReviewVersions");
+    let known = REVIEW_VERSIONS.join(", ");
+    if given.is_empty() {
+        let detail = format!("must specify one of {known}");
+        errors.push(Error::required(path.clone(), detail));
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for (i, version) in given.iter().filter_map(Value::as_str).enumerate() {
+        if !seen.insert(version) {
+            errors.push(Error::invalid(path.index(i), &version.into(), "duplicate version"));
+            continue;
+        }
+        for fault in name::dns1035_label(version) {
+            errors.push(Error::invalid(path.index(i), &version.into(), fault));
+        }
+    }
+    if !seen.iter().any(|version| REVIEW_VERSIONS.contains(version)) {
+        let detail = format!("must include at least one of {known}");
+        errors.push(Error::invalid(path.clone(), &given.into(), detail));
+    }
+}
+
+fn conditions(given: &[Value], path: &Path, errors: &mut Errors) {
+    if given.len() > CONDITIONS_MAX {
+        errors.push(Error::too_many(path.clone(), given.len(), CONDITIONS_MAX));
+    }
+    let mut names = BTreeSet::new();
+    // The others are not compiled: the write is refused anyway.
+    for (i, condition) in given.iter().take(CONDITIONS_MAX).enumerate() {
+        let path = path.index(i);
+        let (name, expression) = (text(condition, "name"), text(condition, "expression"));
+        if expression.trim().is_empty() {
+            errors.push(Error::required(path.child("expression"), ""));
+        } else if let Err(detail) = match_condition::compile(expression) {
+            errors.push(Error::invalid(path.child("expression"), &expression.into(), detail));
+        }
+        if name.is_empty() {
+            errors.push(Error::required(path.child("name"), ""));
+            continue;
+        }
+        for fault in name::qualified_name(name) {
+            errors.push(Error::invalid(path.child("name"), &name.into(), fault));
+        }
+        if !names.insert(name) {
+            errors.push(Error::duplicate(path.child("name"), &name.into()));
+        }
     }
 }
 

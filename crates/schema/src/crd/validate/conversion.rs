@@ -64,7 +64,9 @@ fn review_versions(versions: &[Value], path: &Path, errors: &mut Errors) {
     }
 }
 
-fn client_config(config: &Value, path: &Path, errors: &mut Errors) {
+/// Validates where a webhook is: exactly one of `url` and `service`. Admission webhooks have the
+/// same rules (spec: admission §4).
+pub fn client_config(config: &Value, path: &Path, errors: &mut Errors) {
     match (config.get("url").and_then(Value::as_str), config.get("service")) {
         (Some(url), None) => webhook_url(url, path.child("url"), errors),
         (None, Some(service)) => webhook_service(service, &path.child("service"), errors),

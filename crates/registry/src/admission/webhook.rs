@@ -1,0 +1,193 @@
+//! Admission webhooks: `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` (spec: admission
+//! §4).
+//!
+//! # Theory
+//!
+//! ```text
+//! watch cache ──▶ Configurations: hooks in call order, compiled once per version of a configuration
+//!                     │
+//! Review ──▶ match (rules, selectors, conditions) ──▶ objects in the hook's version ──▶ AdmissionReview
+//!                     │                                                                   │ call
+//!   mutating: one after the other, each sees the patches before it                        ▼
+//!   validating: all at once; all finish                          verdict, patch, warnings, annotations
+//! ```
+//!
+//! - A hook's configuration is found in the watch cache at each request, so it has effect as soon
+//!   as the cache has it. While the cache is filled again, the last known hooks are called.
+//! - A call that fails is the hook's `failurePolicy`: an error, or as if the hook were not there. A
+//!   refusal, and a patch that cannot be applied, are errors with either policy.
+//! - Objects are converted to the version of the rule that matched (`matchPolicy: Equivalent`),
+//!   once for all hooks of that version.
+//! - Subresources show their own kind: a Scale, an Eviction, a Binding.
+//! - Objects of this API's own group are never sent.
+//! - A call ends with the hook's timeout or with the request, whichever is first. The client bounds
+//!   the number of calls and the bytes.
+//! - Conditions in CEL run here if they are cheap, and on another thread if they are not
+//!   ([`crate::threads`]).
+mod condition;
+mod configuration;
+mod matching;
+mod mutating;
+mod request;
+mod response;
+mod validating;
+
+use super::{Admission, Operation, Review};
+use crate::webhook::WebhookClients;
+use configuration::Configurations;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use setpoint_object::ApiError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The group whose objects are never sent to webhooks: a broken webhook could not be removed.
+const OWN_GROUP: &str = "admissionregistration.k8s.io";
+/// Maximum bytes of one audit annotation of a webhook; longer ones are cut.
+///
+/// 10 KiB, as Kubernetes' limit for the annotations of policies.
+const ANNOTATION_BYTES_MAX: usize = 10 << 10;
+/// Maximum characters of one warning of a webhook; longer ones are cut. As many as all warnings of
+/// an answer may have.
+const WARNING_CHARS_MAX: usize = 4096;
+
+/// Calls the hooks of MutatingWebhookConfigurations.
+#[derive(Debug)]
+pub(super) struct MutatingAdmissionWebhook(Configurations);
+
+/// Calls the hooks of ValidatingWebhookConfigurations.
+#[derive(Debug)]
+pub(super) struct ValidatingAdmissionWebhook(Configurations);
+
+impl MutatingAdmissionWebhook {
+    pub(super) fn new(clients: Arc<dyn WebhookClients>) -> Self {
+        Self(Configurations::new("mutatingwebhookconfigurations", clients))
+    }
+}
+impl ValidatingAdmissionWebhook {
+    pub(super) fn new(clients: Arc<dyn WebhookClients>) -> Self {
+        Self(Configurations::new("validatingwebhookconfigurations", clients))
+    }
+}
+
+impl Admission for MutatingAdmissionWebhook {
+    fn name(&self) -> &str {
+        "MutatingAdmissionWebhook"
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        *review.resource.gvk.group != *OWN_GROUP && !self.0.hooks(review.inner).is_empty()
+    }
+    fn mutates(&self, _operation: Operation) -> bool {
+        true
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        mutating::mutate(self.0.hooks(review.inner), review, object).boxed()
+    }
+}
+
+impl Admission for ValidatingAdmissionWebhook {
+    fn name(&self) -> &str {
+        "ValidatingAdmissionWebhook"
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        *review.resource.gvk.group != *OWN_GROUP && !self.0.hooks(review.inner).is_empty()
+    }
+    fn validate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        validating::validate(self.0.hooks(review.inner), review, object).boxed()
+    }
+}
+
+/// Why a hook did not admit a request.
+#[derive(Debug)]
+enum Failure {
+    /// It could not be called, or its answer could not be used: the failure policy decides. The
+    /// text after `failed calling webhook "…": `.
+    Call(String),
+    /// The request is refused.
+    Refused(ApiError),
+}
+impl Failure {
+    /// The error for a hook that fails closed.
+    fn closed(self, hook: &str) -> ApiError {
+        match self {
+            Self::Call(text) => {
+                ApiError::internal(format_args!("failed calling webhook {hook:?}: {text}"))
+            }
+            Self::Refused(error) => error,
+        }
+    }
+}
+
+/// Which mutating hooks of a request are called a second time.
+#[derive(Debug, Default)]
+pub(crate) struct Reinvocation {
+    /// It is the second round.
+    is_second: bool,
+    /// Hooks with the policy `IfNeeded` that were called, and not required since.
+    called: BTreeSet<String>,
+    /// Hooks whose object has changed since their call.
+    required: BTreeSet<String>,
+    /// The object after the last round, as a hash.
+    last: Option<u64>,
+    /// A hook has changed the object.
+    has_changed: bool,
+}
+impl Reinvocation {
+    /// Whether a hook of the first round has changed the object, or something has changed it since
+    /// that round.
+    pub(super) fn is_due(&self, object: &Value) -> bool {
+        self.last.is_some_and(|last| self.has_changed || super::fingerprint(object) != last)
+    }
+    /// Whether a hook has changed the object.
+    pub(super) fn has_changed(&self) -> bool {
+        self.has_changed
+    }
+    /// Starts the second round.
+    pub(super) fn begin_second(&mut self) {
+        self.is_second = true;
+    }
+    fn round(&self) -> u8 {
+        u8::from(self.is_second)
+    }
+    /// A round starts with this object.
+    fn begin(&mut self, object: &Value) {
+        if self.is_second && self.last.is_some_and(|last| super::fingerprint(object) != last) {
+            self.require();
+        }
+    }
+    /// The object has changed: hooks that were called before see it again.
+    fn require(&mut self) {
+        self.required.append(&mut self.called);
+    }
+    fn end(&mut self, object: &Value) {
+        if self.has_changed || !self.called.is_empty() {
+            self.last = Some(super::fingerprint(object));
+        }
+    }
+}
+
+/// Adds the warnings and audit annotations of an answer.
+fn note(review: &Review<'_>, hook: &str, warnings: Vec<String>, notes: BTreeMap<String, String>) {
+    for (key, value) in notes {
+        let key = format!("{hook}/{key}");
+        if setpoint_object::name::qualified_name(&key).is_empty() {
+            let mut end = value.len().min(ANNOTATION_BYTES_MAX);
+            while !value.is_char_boundary(end) {
+                end -= 1;
+            }
+            review.annotate(key, &value[..end]);
+        }
+    }
+    for warning in warnings {
+        review.warn(warning.chars().take(WARNING_CHARS_MAX).collect::<String>());
+    }
+}

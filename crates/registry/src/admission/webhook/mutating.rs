@@ -1,0 +1,237 @@
+//! Mutating hooks: one after the other.
+use super::configuration::{Hook, Hooks};
+use super::matching::{self, Matched};
+use super::request::{self, Subject};
+use super::{Failure, condition, response};
+use crate::admission::Review;
+use crate::catalog::Resource;
+use crate::scale::{paths, put_at};
+use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, GroupVersionKind};
+use setpoint_schema::{apply, builtin, decode, patch};
+
+/// Prefix of the audit annotations that tell which hooks have changed the object.
+const MUTATION: &str = "mutation.webhook.admission.k8s.io";
+/// Prefix of the audit annotations with the hooks' patches.
+const PATCH: &str = "patch.webhook.admission.k8s.io";
+
+/// Calls the hooks that a request concerns. `object` is null on delete.
+///
+/// # Errors
+///
+/// The first refusal, or the first failed call of a hook that fails closed.
+pub(super) async fn mutate(
+    hooks: Hooks,
+    review: &Review<'_>,
+    object: &mut Value,
+) -> Result<(), ApiError> {
+    if !request::is_scale(review) {
+        return round(&hooks, review, object).await;
+    }
+    let mut scale = request::scale(review.resource, object);
+    let replicas = |scale: &Value| scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    let before = replicas(&scale);
+    round(&hooks, review, &mut scale).await?;
+    let after = replicas(&scale);
+    if after != before {
+        put_at(object, &paths(review.resource)?.spec_replicas, after.into());
+    }
+    Ok(())
+}
+
+/// The object in another version than the request's.
+struct Converted {
+    tree: Value,
+    has_changed: bool,
+}
+
+async fn round(hooks: &Hooks, review: &Review<'_>, object: &mut Value) -> Result<(), ApiError> {
+    review.reinvocation.lock().begin(object);
+    let mut converted: Option<Converted> = None;
+    // As it was before the first patch.
+    let mut entries: Option<Value> = None;
+    for (idx, hook) in hooks.iter().enumerate() {
+        {
+            let reinvocation = review.reinvocation.lock();
+            if reinvocation.is_second && !reinvocation.required.contains(&hook.uid) {
+                continue;
+            }
+        }
+        let present = match &converted {
+            Some(converted) => &converted.tree,
+            None => &*object,
+        };
+        let present = Some(present).filter(|present| !present.is_null());
+        let Some(version) = matching::by_rules(hook, review) else { continue };
+        let name = request::name(review, present);
+        if !matching::by_selectors(hook, review, present, name).await? {
+            continue;
+        }
+        let subject = Subject::new(review, &version, present).await?;
+        if !condition::all_met(hook, review, &subject).await? {
+            continue;
+        }
+        let answer = call(hook, idx, review, &subject, &version).await;
+        drop(subject);
+        if answer.is_ok() && hook.is_reinvoked {
+            review.reinvocation.lock().called.insert(hook.uid.clone());
+        }
+        let patched = match answer {
+            Ok(patched) => patched,
+            Err(Failure::Call(text)) if hook.fails_open => {
+                tracing::warn!(hook = hook.name, error = text, "failed calling webhook");
+                let round = review.reinvocation.lock().round();
+                let key = format!("failed-open.{MUTATION}/round_{round}_index_{idx}");
+                review.annotate(key, hook.name.as_str());
+                if hook.is_reinvoked {
+                    review.reinvocation.lock().called.insert(hook.uid.clone());
+                }
+                None
+            }
+            Err(failure) => return Err(failure.closed(&hook.name)),
+        };
+        let Some((tree, has_changed)) = patched else { continue };
+        if entries.is_none() {
+            entries = Some(managed_fields(object));
+        }
+        match version {
+            Matched::Request => {
+                *object = tree;
+                converted = None;
+            }
+            Matched::Equivalent(_) => {
+                let has_changed =
+                    has_changed || converted.as_ref().is_some_and(|before| before.has_changed);
+                converted = Some(Converted { tree, has_changed });
+            }
+        }
+    }
+    if let Some(Converted { tree, has_changed: true, .. }) = converted {
+        *object = request::in_version(review.inner, review.resource, &tree).await?.into_owned();
+    }
+    if let Some(entries) = entries {
+        restore_entries(review, object, entries);
+    }
+    review.reinvocation.lock().end(object);
+    Ok(())
+}
+
+/// Calls a hook and applies its patch. Returns the new object and whether it differs; `None`: there
+/// is no patch.
+async fn call(
+    hook: &Hook,
+    idx: usize,
+    review: &Review<'_>,
+    subject: &Subject<'_>,
+    version: &Matched,
+) -> Result<Option<(Value, bool)>, Failure> {
+    let round = review.reinvocation.lock().round();
+    let annotate = |mutated: bool| {
+        let value = json!({
+            "configuration": hook.configuration, "webhook": hook.name, "mutated": mutated,
+        });
+        review.annotate(format!("{MUTATION}/round_{round}_index_{idx}"), value.to_string());
+    };
+    let answered = response::call(hook, review, subject, true).await;
+    let operations = match answered {
+        Ok(operations) if !operations.is_empty() => operations,
+        other => {
+            annotate(false);
+            return other.map(|_| None);
+        }
+    };
+    let patch = json!({
+        "configuration": hook.configuration, "webhook": hook.name,
+        "patch": operations, "patchType": "JSONPatch",
+    });
+    let patched = patched(hook, review, subject, version, operations);
+    let has_changed = matches!(&patched, Ok((_, true)));
+    annotate(has_changed);
+    let patched = patched.map_err(Failure::Refused)?;
+    let patch = patch.to_string();
+    // A longer one says little, and would crowd the log out.
+    if patch.len() <= super::ANNOTATION_BYTES_MAX {
+        review.annotate(format!("{PATCH}/round_{round}_index_{idx}"), patch);
+    }
+    if has_changed {
+        let mut reinvocation = review.reinvocation.lock();
+        reinvocation.has_changed = true;
+        reinvocation.require();
+    }
+    Ok(Some(patched))
+}
+
+fn patched(
+    hook: &Hook,
+    review: &Review<'_>,
+    subject: &Subject<'_>,
+    version: &Matched,
+    operations: Vec<Value>,
+) -> Result<(Value, bool), ApiError> {
+    let Some(before) = &subject.object else {
+        return Err(ApiError::internal(format_args!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+            hook.name
+        )));
+    };
+    let mut object = Value::clone(before);
+    patch::apply_operations(&mut object, operations).map_err(ApiError::internal)?;
+    for member in ["apiVersion", "kind"] {
+        if object[member] != before[member] {
+            return Err(ApiError::internal(format_args!(
+                "admission webhook {:?} changed {member} from {} to {}",
+                hook.name, before[member], object[member]
+            )));
+        }
+    }
+    let row = match version {
+        Matched::Request => review.resource,
+        Matched::Equivalent(row) => row,
+    };
+    match request::is_own_kind(review) {
+        true => decode_own(row, &mut object)?,
+        false => decode_other(&subject.kind, &mut object)?,
+    }
+    let has_changed = object != **before;
+    Ok((object, has_changed))
+}
+
+/// Converts a patched object to the type of its row, and fills in defaults. Unknown fields are
+/// dropped silently.
+fn decode_own(row: &Resource, object: &mut Value) -> Result<(), ApiError> {
+    let mut problems = Vec::new();
+    row.schema.conform(&row.gvk.kind, object, &mut problems).map_err(ApiError::internal)?;
+    row.schema.fill_defaults(object)?;
+    if let Some(members) = object.as_object_mut() {
+        (row.kind.default)(members, &row.gvk.version);
+    }
+    Ok(())
+}
+fn decode_other(kind: &GroupVersionKind, object: &mut Value) -> Result<(), ApiError> {
+    let mut problems = Vec::new();
+    match builtin::type_schema(&kind.group, &kind.version, &kind.kind) {
+        Some(schema) => {
+            decode::conform(&schema, &kind.kind, object, &mut problems).map_err(ApiError::internal)
+        }
+        None => Ok(()),
+    }
+}
+
+fn managed_fields(object: &Value) -> Value {
+    let entries = object.meta().and_then(|meta| meta.get("managedFields"));
+    entries.cloned().unwrap_or_default()
+}
+/// Puts the former entries back if hooks have made the present ones invalid.
+fn restore_entries(review: &Review<'_>, object: &mut Value, former: Value) {
+    let has_entries = object.meta().is_some_and(|meta| meta.contains_key("managedFields"));
+    if !has_entries || managed_fields(object) == former {
+        return;
+    }
+    if let Err(detail) = apply::check_entries(object) {
+        review.warn(format!(
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {detail}"
+        ));
+        object.set_meta("managedFields", former);
+    }
+}

@@ -1,0 +1,203 @@
+//! What a hook gets: `AdmissionReview` (spec: admission §4.1).
+use super::matching::{self, Matched};
+use crate::admission::{Operation, Review};
+use crate::catalog::Resource;
+use crate::convert;
+use crate::scale::{scale_of, scale_with};
+use crate::shared::Inner;
+use crate::stored::tree;
+use crate::subresource::Subresource;
+use crate::verb::Verb;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, GroupVersionKind, encode};
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+/// The name of the object of a request. `object` is the object to store, with a generated name if
+/// it has one already.
+pub(super) fn name<'r>(review: &Review<'r>, object: Option<&'r Value>) -> &'r str {
+    if review.attributes.verb == Verb::DeleteCollection {
+        return "";
+    }
+    match (review.operation, review.subresource, object) {
+        (Operation::Create, None, Some(object)) => object.name(),
+        _ => review.name,
+    }
+}
+
+/// The kind of the objects in reviews of a request, in the version of a row.
+fn kind(review: &Review<'_>, row: &Resource) -> GroupVersionKind {
+    let subresource = review.subresource.and_then(|subresource| row.subresource(subresource));
+    subresource.map_or_else(|| row.gvk.clone(), |subresource| subresource.gvk.clone())
+}
+/// Whether reviews of a request have objects of the resource's own kind, which has versions. Others
+/// have a Scale, an Eviction, options.
+pub(super) fn is_own_kind(review: &Review<'_>) -> bool {
+    kind(review, review.resource).group_kind() == review.resource.group_kind()
+}
+/// Whether reviews of a request have a Scale instead of the object.
+pub(super) fn is_scale(review: &Review<'_>) -> bool {
+    review.subresource == Some(&Subresource::Scale)
+}
+
+/// A tree in the version of a row.
+///
+/// # Errors
+///
+/// Those of the conversion.
+pub(super) async fn in_version<'t>(
+    inner: &Inner,
+    row: &Resource,
+    object: &'t Value,
+) -> Result<Cow<'t, Value>, ApiError> {
+    if object["apiVersion"] == *row.group_version().to_string() {
+        return Ok(Cow::Borrowed(object));
+    }
+    match inner.converter_to(row) {
+        Some(converter) => tree(&converter.show(row, &encode::to_bytes(object)).await?),
+        None => convert::to_served(row, object.clone()),
+    }
+    .map(Cow::Owned)
+}
+
+async fn optional_in_version<'t>(
+    inner: &Inner,
+    row: &Resource,
+    object: Option<&'t Value>,
+) -> Result<Option<Cow<'t, Value>>, ApiError> {
+    match object {
+        Some(object) => in_version(inner, row, object).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The Scale of an object. A custom resource may lack the replicas that its definition names.
+pub(super) fn scale(row: &Resource, object: &Value) -> Value {
+    scale_of(row, object).unwrap_or_else(|_| scale_with(object, 0))
+}
+async fn optional_scale<'t>(
+    review: &Review<'_>,
+    object: Option<&Value>,
+) -> Result<Option<Cow<'t, Value>>, ApiError> {
+    let Some(object) = object else { return Ok(None) };
+    let object = in_version(review.inner, review.resource, object).await?;
+    Ok(Some(Cow::Owned(scale(review.resource, &object))))
+}
+
+/// The objects of a request as hooks of one version get them.
+#[derive(Debug)]
+pub(super) struct Subject<'r> {
+    pub(super) kind: GroupVersionKind,
+    /// The members of the review's request without its uid and objects. Conditions see it too.
+    pub(super) request: Value,
+    pub(super) object: Option<Cow<'r, Value>>,
+    pub(super) old: Option<Cow<'r, Value>>,
+    encoded: OnceLock<[Bytes; 2]>,
+}
+impl<'r> Subject<'r> {
+    /// In the version of `matched`. `object` and the review's stored object may have any version.
+    ///
+    /// # Errors
+    ///
+    /// Those of the conversion.
+    pub(super) async fn new(
+        review: &Review<'r>,
+        matched: &Matched,
+        object: Option<&'r Value>,
+    ) -> Result<Self, ApiError> {
+        let row = match matched {
+            Matched::Request => review.resource,
+            Matched::Equivalent(row) => row,
+        };
+        let request = request(review, row, name(review, object));
+        let (kind, encoded) = (kind(review, row), OnceLock::new());
+        let (object, old) = if is_own_kind(review) {
+            let object = optional_in_version(review.inner, row, object).await?;
+            (object, optional_in_version(review.inner, row, review.old).await?)
+        } else if is_scale(review) {
+            let object = match object {
+                Some(scale) if scale["kind"] == *kind.kind => Some(Cow::Borrowed(scale)),
+                object => optional_scale(review, object).await?,
+            };
+            (object, optional_scale(review, review.old).await?)
+        } else {
+            (object.map(Cow::Borrowed), None)
+        };
+        Ok(Self { kind, request, object, old, encoded })
+    }
+    /// The review for a hook.
+    pub(super) fn review(&self, version: &str, uid: &str, revision: u64) -> Bytes {
+        let [object, old] = self.encoded.get_or_init(|| {
+            let encode = |tree: &Option<Cow<'_, Value>>, revision: u64| match tree {
+                None => Bytes::from_static(b"null"),
+                Some(tree) if revision == 0 || !tree["metadata"].is_object() => {
+                    encode::to_bytes(tree)
+                }
+                Some(tree) => encode::with_resource_version(&encode::to_bytes(tree), revision),
+            };
+            let has_version = |tree: &Value| !tree.resource_version().is_empty();
+            // Stored objects have no resourceVersion.
+            let of_object = match &self.object {
+                Some(object) if has_version(object) => 0,
+                _ => revision,
+            };
+            [encode(&self.object, of_object), encode(&self.old, revision)]
+        });
+        let mut bytes = Vec::with_capacity(object.len() + old.len() + 2048);
+        let head = format!(
+            r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/{version}","request":{{"uid":"{uid}","object":"#
+        );
+        bytes.extend_from_slice(head.as_bytes());
+        bytes.extend_from_slice(object);
+        bytes.extend_from_slice(br#","oldObject":"#);
+        bytes.extend_from_slice(old);
+        bytes.push(b',');
+        // The rest of the request's members, without the opening brace.
+        bytes.extend_from_slice(&encode::to_bytes(&self.request)[1..]);
+        bytes.push(b'}');
+        bytes.into()
+    }
+}
+
+/// See [`Subject::request`].
+fn request(review: &Review<'_>, row: &Resource, name: &str) -> Value {
+    let shown = |kind: GroupVersionKind| json!({"group": *kind.group, "version": *kind.version, "kind": *kind.kind});
+    let resource = |row: &Resource| {
+        let gvk = &row.gvk;
+        json!({"group": *gvk.group, "version": *gvk.version, "resource": *row.resource})
+    };
+    let identity = &review.attributes.identity;
+    let mut user = json!({"username": *identity.user});
+    if !identity.uid.is_empty() {
+        user["uid"] = (*identity.uid).into();
+    }
+    if !identity.groups.is_empty() {
+        user["groups"] = identity.groups.iter().map(|group| &**group).collect();
+    }
+    if !identity.extra.is_empty() {
+        user["extra"] = json!(*identity.extra);
+    }
+    let mut request = json!({
+        "kind": shown(kind(review, row)),
+        "resource": resource(row),
+        "requestKind": shown(kind(review, review.resource)),
+        "requestResource": resource(review.resource),
+        "operation": matching::word(review.operation),
+        "userInfo": user,
+        "dryRun": review.dry_run,
+        "options": review.options(),
+    });
+    let mut optional = |member: &str, text: &str| {
+        if !text.is_empty() {
+            request[member] = text.into();
+        }
+    };
+    let subresource = review.subresource.map_or("", Subresource::as_str);
+    optional("subResource", subresource);
+    optional("requestSubResource", subresource);
+    optional("name", name);
+    optional("namespace", matching::namespace(review, name));
+    request
+}

@@ -1,0 +1,217 @@
+//! A hook's answer (spec: admission §4.1).
+use super::configuration::Hook;
+use super::request::Subject;
+use super::{Failure, note};
+use crate::admission::Review;
+use crate::webhook::{WebhookError, undecodable};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::Value;
+use setpoint_object::status::Status;
+use setpoint_object::{ApiError, Reason};
+use setpoint_schema::patch;
+use std::collections::BTreeMap;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    api_version: Option<String>,
+    kind: Option<String>,
+    response: Option<Response>,
+}
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    uid: Option<String>,
+    #[serde(default)]
+    allowed: bool,
+    status: Option<Status>,
+    patch: Option<String>,
+    patch_type: Option<String>,
+    audit_annotations: Option<BTreeMap<String, String>>,
+    warnings: Option<Vec<String>>,
+}
+
+/// Calls a hook. Returns the operations of its patch; none for a validating hook.
+///
+/// # Errors
+///
+/// See [`Failure`].
+pub(super) async fn call(
+    hook: &Hook,
+    review: &Review<'_>,
+    subject: &Subject<'_>,
+    is_mutating: bool,
+) -> Result<Vec<Value>, Failure> {
+    if review.dry_run && !hook.takes_dry_runs {
+        let text = format!("admission webhook {:?} does not support dry run", hook.name);
+        return Err(Failure::Refused(ApiError::bad_request(text)));
+    }
+    let uid = review.inner.uid();
+    let sent = subject.review(hook.review_version, &uid, review.revision);
+    let answer = hook.client.call(sent, hook.timeout).await.map_err(|error| {
+        Failure::Call(match error {
+            WebhookError::Config(text) => format!("could not get REST client: {text}"),
+            WebhookError::Call(text) => format!("failed to call webhook: {text}"),
+        })
+    })?;
+    let answer: Answer = serde_json::from_slice(&answer).map_err(|error| {
+        Failure::Call(format!("failed to call webhook: {}", undecodable(&error)))
+    })?;
+    let invalid =
+        |text: String| Failure::Call(format!("received invalid webhook response: {text}"));
+    let response = verify(answer, hook.review_version, &uid)?;
+    let Response { allowed, status, patch, patch_type, audit_annotations, warnings, .. } = response;
+    let patch = patch.filter(|patch| !patch.is_empty());
+    match (is_mutating, &patch, &patch_type) {
+        (false, Some(_), _) => {
+            return Err(invalid("validating webhook may not return response.patch".to_owned()));
+        }
+        (false, None, Some(_)) if hook.review_version == "v1" => {
+            return Err(invalid("validating webhook may not return response.patchType".to_owned()));
+        }
+        (true, Some(_), None) if hook.review_version == "v1" => {
+            let text = "webhook returned response.patch but not response.patchType";
+            return Err(invalid(text.to_owned()));
+        }
+        (true, None, Some(_)) if hook.review_version == "v1" => {
+            let text = "webhook returned response.patchType but not response.patch";
+            return Err(invalid(text.to_owned()));
+        }
+        (true, Some(_), Some(kind)) if kind.is_empty() => {
+            return Err(invalid("webhook returned invalid response.patchType of \"\"".to_owned()));
+        }
+        _ => {}
+    }
+    note(review, &hook.name, warnings.unwrap_or_default(), audit_annotations.unwrap_or_default());
+    if !allowed {
+        return Err(Failure::Refused(refusal(&hook.name, status)));
+    }
+    let Some(patch) = patch else { return Ok(Vec::new()) };
+    let patch = STANDARD.decode(&patch).map_err(|error| {
+        Failure::Call(format!("failed to call webhook: illegal base64 data: {error}"))
+    })?;
+    if let Some(other) = patch_type.filter(|kind| kind != "JSONPatch") {
+        return Err(Failure::Call(format!("unsupported patch type {other:?}")));
+    }
+    patch::operations(&patch).map_err(|error| {
+        Failure::Call(format!("received undecodable patch in webhook response: {error}"))
+    })
+}
+
+/// The response of an answer to this review.
+fn verify(answer: Answer, version: &str, uid: &str) -> Result<Response, Failure> {
+    let (found, kind) = (answer.api_version.unwrap_or_default(), answer.kind.unwrap_or_default());
+    let expected = format!("admission.k8s.io/{version}");
+    if !kind.is_empty() && (kind != "AdmissionReview" || found != expected) {
+        let text = match kind.as_str() {
+            "AdmissionReview" => {
+                let short = found.rsplit('/').next().unwrap_or_default();
+                format!(
+                    "converting ({short}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion"
+                )
+            }
+            _ => format!("no kind {kind:?} is registered for version {found:?}"),
+        };
+        return Err(Failure::Call(format!("failed to call webhook: {text}")));
+    }
+    let invalid =
+        |text: String| Failure::Call(format!("received invalid webhook response: {text}"));
+    let Some(response) = answer.response else {
+        return Err(invalid("webhook response was absent".to_owned()));
+    };
+    // Servers of v1beta1 need repeat neither the uid nor the type.
+    if version == "v1" {
+        let got = response.uid.as_deref().unwrap_or_default();
+        if got != uid {
+            return Err(invalid(format!("expected response.uid={uid:?}, got {got:?}")));
+        }
+        if kind.is_empty() {
+            return Err(invalid(format!(
+                "expected webhook response of {expected}, Kind=AdmissionReview, got {found}, Kind="
+            )));
+        }
+    }
+    Ok(response)
+}
+
+/// The error of a refused request: the hook's status with a code of 400 at least.
+fn refusal(hook: &str, status: Option<Status>) -> ApiError {
+    let denied = format!("admission webhook {hook:?} denied the request");
+    let Some(mut status) = status else {
+        let mut error =
+            ApiError::new(400, Reason::Unknown, format!("{denied} without explanation"));
+        error.0.reason = String::new();
+        return error;
+    };
+    status.code = Some(status.code.filter(|code| *code >= 400).unwrap_or(400));
+    if status.status.is_empty() || status.status == "Success" {
+        status.status = "Failure".to_owned();
+    }
+    status.message = match (status.message.as_str(), status.reason.as_str()) {
+        ("", "") => format!("{denied} without explanation"),
+        ("", reason) => format!("{denied}: {reason}"),
+        (message, _) => format!("{denied}: {message}"),
+    };
+    ApiError(Box::new(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn refusals_have_the_status_of_the_hook() {
+        let check = |status: Value| {
+            let status = serde_json::from_value(status).unwrap();
+            let error = refusal("n.a.b", status).0;
+            (error.code.unwrap_or_default(), error.reason, error.message, error.status)
+        };
+        let denied = "admission webhook \"n.a.b\" denied the request";
+        let failure = || "Failure".to_owned();
+        assert_eq!(
+            check(json!({"code": 422, "reason": "Invalid", "message": "no"})),
+            (422, "Invalid".to_owned(), format!("{denied}: no"), failure())
+        );
+        assert_eq!(
+            check(json!({"code": 200, "status": "Success", "reason": "Why"})),
+            (400, "Why".to_owned(), format!("{denied}: Why"), failure())
+        );
+        for status in [json!(null), json!({})] {
+            let text = format!("{denied} without explanation");
+            assert_eq!(check(status), (400, String::new(), text, failure()));
+        }
+    }
+
+    #[test]
+    fn answers_must_be_reviews_of_the_version_with_the_uid() {
+        let check = |answer: Value| match verify(serde_json::from_value(answer).unwrap(), "v1", "u")
+        {
+            Ok(_) => String::new(),
+            Err(Failure::Call(text)) => text,
+            Err(Failure::Refused(error)) => error.to_string(),
+        };
+        let version = "admission.k8s.io/v1";
+        let ok = json!({"uid": "u", "allowed": true});
+        let review = |response: Value| json!({"kind": "AdmissionReview", "apiVersion": version, "response": response});
+        assert_eq!(check(review(ok.clone())), "");
+        assert_eq!(
+            check(review(json!({"allowed": true}))),
+            "received invalid webhook response: expected response.uid=\"u\", got \"\""
+        );
+        assert_eq!(
+            check(review(Value::Null)),
+            "received invalid webhook response: webhook response was absent"
+        );
+        assert_eq!(
+            check(json!({"kind": "Pod", "apiVersion": "v1", "response": ok})),
+            "failed to call webhook: no kind \"Pod\" is registered for version \"v1\""
+        );
+        assert_eq!(
+            check(json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"})),
+            "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion"
+        );
+    }
+}

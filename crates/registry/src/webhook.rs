@@ -1,0 +1,53 @@
+//! Calls to webhooks. How they travel is known to an implementation of these traits: the registry
+//! knows no HTTP.
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Makes the clients of webhooks. Set by
+/// [`RegistryBuilder::webhooks`](crate::RegistryBuilder::webhooks).
+pub trait WebhookClients: Debug + Send + Sync {
+    /// The client of a webhook, from its `clientConfig` (`url` or `service`, `caBundle`). Called
+    /// once per change of an object that configures webhooks.
+    ///
+    /// Must be fast and free of side effects: connect later. A wrong configuration is the error of
+    /// each call.
+    fn client(&self, config: &Value) -> Arc<dyn WebhookClient>;
+}
+
+/// Calls one webhook.
+pub trait WebhookClient: Debug + Send + Sync {
+    /// Posts a review, encoded as JSON, and returns the body of a successful answer as it came.
+    /// `timeout` covers everything; the webhook is told in the query: `?timeout=10s`.
+    ///
+    /// # Errors
+    ///
+    /// No answer, or an HTTP error.
+    ///
+    /// Dropping the future ends the call.
+    fn call(
+        &self,
+        review: Bytes,
+        timeout: Duration,
+    ) -> BoxFuture<'static, Result<Bytes, WebhookError>>;
+}
+
+/// Why a webhook was not called, or has not answered. Clients see the texts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WebhookError {
+    /// Its configuration cannot be used: `unable to load root certificates: …`.
+    #[error("{0}")]
+    Config(String),
+    /// The call failed: `Post "https://…": context deadline exceeded`.
+    #[error("{0}")]
+    Call(String),
+}
+
+/// The error for an answer that is no review: not JSON, or another type.
+pub(crate) fn undecodable(error: &serde_json::Error) -> String {
+    format!("couldn't get version/kind; json parse error: {error}")
+}

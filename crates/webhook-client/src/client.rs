@@ -1,0 +1,343 @@
+//! Webhooks, and the pool of HTTPS clients below them.
+
+use crate::config::{ClientConfig, ConfigError, Endpoint};
+use crate::connect::{ConnectError, Connector, ServiceResolver, io_text};
+use crate::error::CallError;
+use crate::response::{PERMIT_BYTES, ReadError, interpret, read, retry_after};
+use crate::tasks::Tasks;
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use http::{Method, Request};
+use http_body_util::Full;
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioTimer;
+use parking_lot::Mutex;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::time_provider::TimeProvider;
+use serde_json::Value;
+use setpoint_object::time::Clock;
+use setpoint_serve::tls::TlsClock;
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OnceCell, Semaphore};
+
+/// Maximum number of calls at a time; further ones wait in order of arrival, within their timeouts.
+///
+/// 256: with small reviews it is far more than a server needs, and bounds the memory of a server
+/// whose webhooks are stuck.
+pub const CALLS_MAX: usize = 256;
+/// Maximum number of calls at a time to one server, so that a slow one leaves room for others.
+pub const CALLS_PER_SERVER_MAX: usize = 64;
+/// Maximum bytes of a request: 16 MiB. A review has at most two objects of 3 MiB, a conversion at
+/// most 4 MiB of objects or a single one.
+pub const REQUEST_BYTES_MAX: usize = 16 << 20;
+/// Maximum bytes of an answer, decompressed: 16 MiB. Four times the largest batch of a conversion.
+pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
+/// Maximum bytes of all answers that are being read: 256 MiB. Beyond it, calls fail.
+pub const READ_BYTES_MAX: usize = 256 << 20;
+/// Maximum number of pooled HTTPS clients; the one unused for longest makes room.
+pub const CLIENTS_MAX: usize = 256;
+
+/// Idle connections per server: 25, as Kubernetes' `MaxIdleConnsPerHost`.
+const IDLE_CONNECTIONS_MAX: usize = 25;
+/// How long an idle connection is held: 90 s, as Go's default.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// How often a server may ask for a request again: ten times, as client-go.
+const RETRIES_MAX: usize = 10;
+/// How webhooks know their caller.
+const AGENT: &str = "kube-apiserver-admission";
+
+/// A client certificate, for webhooks that require one.
+#[derive(Clone)]
+pub struct Identity {
+    /// The certificate chain in PEM, leaf first.
+    pub certificates: Bytes,
+    /// The private key in PEM.
+    pub key: Bytes,
+}
+
+/// Does not show the key.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity")
+    }
+}
+
+/// Makes webhooks, which share connections and limits. Cheap to clone. Connections are closed when
+/// the last clone and the last [`Webhook`] are dropped.
+#[derive(Debug, Clone)]
+pub struct Webhooks {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    resolver: Arc<dyn ServiceResolver>,
+    identity: Option<Identity>,
+    clock: Clock,
+    tasks: Tasks,
+    pool: Mutex<Pool>,
+    /// Certificates of the system, read when first needed.
+    system_roots: OnceCell<Result<Arc<RootCertStore>, ConfigError>>,
+    calls: Semaphore,
+    room: Semaphore,
+}
+
+/// A server, and whom to trust.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    endpoint: Endpoint,
+    ca_bundle: Bytes,
+}
+
+/// HTTPS clients by server.
+#[derive(Debug, Default)]
+struct Pool {
+    clients: HashMap<Key, (Arc<HttpClient>, u64)>,
+    /// Increases with each use.
+    now: u64,
+}
+
+struct HttpClient {
+    http: legacy::Client<Connector, Full<Bytes>>,
+    calls: Semaphore,
+}
+
+impl fmt::Debug for HttpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HttpClient")
+    }
+}
+
+/// One webhook. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    inner: Arc<Inner>,
+    config: Arc<Result<ClientConfig, ConfigError>>,
+}
+
+impl Webhooks {
+    /// Without webhooks yet. Certificates are checked at the clock's time.
+    pub fn new(resolver: Arc<dyn ServiceResolver>, clock: Clock) -> Self {
+        Self::with_identity(resolver, clock, None)
+    }
+
+    /// As [`new`](Self::new), with a certificate for webhooks that ask for one.
+    pub fn with_identity(
+        resolver: Arc<dyn ServiceResolver>,
+        clock: Clock,
+        identity: Option<Identity>,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                resolver,
+                identity,
+                clock,
+                tasks: Tasks::default(),
+                pool: Mutex::default(),
+                system_roots: OnceCell::new(),
+                calls: Semaphore::new(CALLS_MAX),
+                room: Semaphore::new(READ_BYTES_MAX / PERMIT_BYTES),
+            }),
+        }
+    }
+
+    /// The webhook of a `clientConfig` ([`ClientConfig::from_json`]). Connects when it is first
+    /// called. A wrong configuration is the error of each call.
+    pub fn webhook(&self, config: &Value) -> Webhook {
+        let config = Arc::new(ClientConfig::from_json(config));
+        Webhook { inner: self.inner.clone(), config }
+    }
+}
+
+impl Webhook {
+    /// Posts a JSON body and returns the body of the answer, which is not empty.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]. Whether the webhook has seen the request is not known then.
+    ///
+    /// Dropping the future ends the call.
+    pub async fn call(&self, body: Bytes, timeout: Duration) -> Result<Bytes, CallError> {
+        let config = self.config.as_ref().as_ref().map_err(Clone::clone)?;
+        if body.len() > REQUEST_BYTES_MAX {
+            return Err(CallError::RequestTooLarge(REQUEST_BYTES_MAX));
+        }
+        let url = config.url_with(timeout);
+        let call = self.inner.call(config, &url, body);
+        match tokio::time::timeout(timeout, call).await {
+            Ok(answered) => answered,
+            Err(_) => Err(CallError::Timeout { url }),
+        }
+    }
+}
+
+impl Inner {
+    async fn call(
+        &self,
+        config: &ClientConfig,
+        url: &str,
+        body: Bytes,
+    ) -> Result<Bytes, CallError> {
+        let broken = |cause: String| CallError::Transport { url: url.to_owned(), cause };
+        let closed = |error: tokio::sync::AcquireError| broken(error.to_string());
+        let client = self.client(config).await?;
+        let _at_server = client.calls.acquire().await.map_err(closed)?;
+        let _in_sum = self.calls.acquire().await.map_err(closed)?;
+        for attempt in 0.. {
+            let request = Request::builder()
+                .method(Method::POST)
+                .uri(url)
+                .header(CONTENT_TYPE, "application/json")
+                .header(ACCEPT, "application/json, */*")
+                .header(ACCEPT_ENCODING, "gzip")
+                .header(USER_AGENT, AGENT)
+                .body(Full::new(body.clone()))
+                .map_err(|error| broken(error.to_string()))?;
+            let answer = client.http.request(request).await;
+            let answer = answer.map_err(|error| broken(cause(&error)))?;
+            let (head, incoming) = answer.into_parts();
+            let code = head.status.as_u16();
+            let answer = match read(&head.headers, incoming, &self.room).await {
+                Ok(answer) => answer,
+                Err(ReadError::Call(error)) => return Err(error),
+                Err(ReadError::Broken(error)) => return Err(broken(hyper_text(&error))),
+                Err(ReadError::Gzip(error)) => return Err(broken(format!("gzip: {error}"))),
+            };
+            match retry_after(code, &head.headers) {
+                Some(pause) if attempt < RETRIES_MAX => tokio::time::sleep(pause).await,
+                _ => return interpret(code, &head.headers, answer),
+            }
+        }
+        Err(CallError::Busy)
+    }
+
+    /// The pooled client of a server.
+    async fn client(&self, config: &ClientConfig) -> Result<Arc<HttpClient>, CallError> {
+        let key = Key { endpoint: config.endpoint.clone(), ca_bundle: config.ca_bundle.clone() };
+        if let Some(found) = self.pool.lock().get(&key) {
+            return Ok(found);
+        }
+        let tls = Arc::new(self.tls(config).await?);
+        let connector = Connector {
+            endpoint: config.endpoint.clone(),
+            server_name: config.server_name(),
+            tls,
+            resolver: self.resolver.clone(),
+            turn: Arc::default(),
+        };
+        let http = legacy::Client::builder(self.tasks.spawner())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .build(connector);
+        let client = HttpClient { http, calls: Semaphore::new(CALLS_PER_SERVER_MAX) };
+        Ok(self.pool.lock().insert(key, Arc::new(client)))
+    }
+
+    async fn tls(&self, config: &ClientConfig) -> Result<rustls::ClientConfig, ConfigError> {
+        let wrong = |error: rustls::Error| ConfigError::Tls(error.to_string());
+        let roots = match config.ca_bundle.is_empty() {
+            true => self.system_roots.get_or_init(system_roots).await.clone()?,
+            false => Arc::new(roots(&config.ca_bundle)?),
+        };
+        let clock = self.clock.clone();
+        let clock: Arc<dyn TimeProvider> = Arc::new(TlsClock(move || clock.now().0));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_details(provider, clock)
+            .with_safe_default_protocol_versions()
+            .map_err(wrong)?
+            .with_root_certificates(roots);
+        let mut tls = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let (chain, key) = key_pair(identity).map_err(ConfigError::Tls)?;
+                builder.with_client_auth_cert(chain, key).map_err(wrong)?
+            }
+        };
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(tls)
+    }
+}
+
+impl Pool {
+    fn get(&mut self, key: &Key) -> Option<Arc<HttpClient>> {
+        self.now += 1;
+        let (client, used) = self.clients.get_mut(key)?;
+        *used = self.now;
+        Some(client.clone())
+    }
+
+    /// Adds a client, unless another call was faster: returns that one then.
+    fn insert(&mut self, key: Key, client: Arc<HttpClient>) -> Arc<HttpClient> {
+        if let Some(known) = self.get(&key) {
+            return known;
+        }
+        if self.clients.len() >= CLIENTS_MAX {
+            let oldest = self.clients.iter().min_by_key(|(_, (_, used))| *used);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.clients.remove(&oldest);
+            }
+        }
+        self.clients.insert(key, (client.clone(), self.now));
+        client
+    }
+}
+
+fn roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem).flatten() {
+        // Like Go, ignores blocks that are not certificates.
+        drop(roots.add(certificate));
+    }
+    if roots.is_empty() { Err(ConfigError::CaBundle) } else { Ok(roots) }
+}
+
+async fn system_roots() -> Result<Arc<RootCertStore>, ConfigError> {
+    // Reads files.
+    let found = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
+    let found = found.map_err(|error| ConfigError::SystemRoots(error.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    Ok(Arc::new(roots))
+}
+
+type KeyPair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn key_pair(identity: &Identity) -> Result<KeyPair, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&identity.certificates).collect();
+    let chain = chain.map_err(|error| format!("client certificate: {error}"))?;
+    let key = PrivateKeyDer::from_pem_slice(&identity.key);
+    Ok((chain, key.map_err(|error| format!("client key: {error}"))?))
+}
+
+/// The cause of a failed request, in Go's words where they are known.
+fn cause(error: &legacy::Error) -> String {
+    let mut source: Option<&(dyn Error + 'static)> = error.source();
+    let mut last = error.to_string();
+    while let Some(error) = source {
+        if let Some(connect) = error.downcast_ref::<ConnectError>() {
+            return connect.0.clone();
+        }
+        if let Some(error) = error.downcast_ref::<hyper::Error>() {
+            return hyper_text(error);
+        }
+        last = error.to_string();
+        source = error.source();
+    }
+    last
+}
+
+fn hyper_text(error: &hyper::Error) -> String {
+    if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
+        return "EOF".to_owned();
+    }
+    let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.map_or_else(|| error.to_string(), io_text)
+}

@@ -1,0 +1,265 @@
+//! Connections to one server: lookup, TCP, TLS.
+
+use crate::config::{Endpoint, Service};
+use futures::future::BoxFuture;
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig};
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Maximum number of addresses that one connection attempt tries.
+///
+/// Eight: a service seldom has more replicas of a webhook, and the timeout of the call ends the
+/// attempt anyway.
+const ADDRESSES_MAX: usize = 8;
+
+/// A place to connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// An IP address or a DNS name.
+    pub host: String,
+    /// The port to connect to.
+    pub port: u16,
+}
+
+/// Why a service has no address. Shown to clients as it is: `service "x" not found`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ResolveError(pub String);
+
+/// Looks up services.
+pub trait ServiceResolver: fmt::Debug + Send + Sync {
+    /// The addresses of a service's port, best first. Called for each new connection. At most eight
+    /// are tried, starting with another one each time.
+    ///
+    /// # Errors
+    ///
+    /// There is no such service or port, or nothing serves it. An empty list counts as that too.
+    ///
+    /// Dropping the future must leave no effect.
+    fn resolve<'a>(
+        &'a self,
+        service: &'a Service,
+    ) -> BoxFuture<'a, Result<Vec<Address>, ResolveError>>;
+}
+
+/// Why there is no connection, in the words of Go's network library.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ConnectError(pub(crate) String);
+
+/// Connects to one server.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) server_name: String,
+    pub(crate) tls: Arc<ClientConfig>,
+    pub(crate) resolver: Arc<dyn ServiceResolver>,
+    /// Which of several addresses the next connection tries first.
+    pub(crate) turn: Arc<AtomicUsize>,
+}
+
+impl Connector {
+    async fn connect(self) -> Result<Stream, ConnectError> {
+        let mut addresses = match &self.endpoint {
+            Endpoint::Host(host, port) => vec![Address { host: host.clone(), port: *port }],
+            Endpoint::Service(service) => {
+                let found = self.resolver.resolve(service).await;
+                found.map_err(|error| ConnectError(error.to_string()))?
+            }
+        };
+        if !addresses.is_empty() {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % addresses.len();
+            addresses.rotate_left(turn);
+        }
+        let mut failure = ConnectError(format!("no address of {} is known", self.server_name));
+        for address in addresses.into_iter().take(ADDRESSES_MAX) {
+            match dial(&address).await {
+                Ok(tcp) => return self.handshake(tcp).await,
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    async fn handshake(self, tcp: TcpStream) -> Result<Stream, ConnectError> {
+        let name = ServerName::try_from(self.server_name.clone())
+            .map_err(|error| ConnectError(format!("tls: {error}")))?;
+        match TlsConnector::from(self.tls).connect(name, tcp).await {
+            Ok(stream) => Ok(Stream(TokioIo::new(stream))),
+            Err(error) => Err(ConnectError(tls_text(&error))),
+        }
+    }
+}
+
+async fn dial(address: &Address) -> Result<TcpStream, ConnectError> {
+    let Address { host, port } = address;
+    let found: Vec<SocketAddr> = match tokio::net::lookup_host((&**host, *port)).await {
+        Ok(found) => found.take(ADDRESSES_MAX).collect(),
+        Err(_) => return Err(ConnectError(format!("dial tcp: lookup {host}: no such host"))),
+    };
+    let mut failure = ConnectError(format!("dial tcp: lookup {host}: no such host"));
+    for address in found {
+        match TcpStream::connect(address).await {
+            Ok(tcp) => {
+                // Requests are written at once, and the caller waits for each answer. Without the
+                // option the connection is slower, but works.
+                drop(tcp.set_nodelay(true));
+                return Ok(tcp);
+            }
+            Err(error) => {
+                failure = ConnectError(format!("dial tcp {address}: {}", dial_text(&error)));
+            }
+        }
+    }
+    Err(failure)
+}
+
+fn dial_text(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        io::ErrorKind::ConnectionReset => "connect: connection reset by peer".to_owned(),
+        io::ErrorKind::TimedOut => "connect: connection timed out".to_owned(),
+        _ => format!("connect: {error}"),
+    }
+}
+
+/// The text for a failed handshake.
+fn tls_text(error: &io::Error) -> String {
+    let Some(tls) = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) else {
+        return io_text(error);
+    };
+    let verify = |why: String| format!("tls: failed to verify certificate: x509: {why}");
+    match tls {
+        rustls::Error::InvalidCertificate(error) => match error {
+            // Another CA of the same name is unknown too.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                verify("certificate signed by unknown authority".to_owned())
+            }
+            CertificateError::NotValidForName => {
+                verify("certificate is not valid for any names".to_owned())
+            }
+            CertificateError::NotValidForNameContext { expected, presented } => {
+                verify(name_text(&expected.to_str(), presented))
+            }
+            CertificateError::Expired
+            | CertificateError::NotValidYet
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYetContext { .. } => {
+                verify("certificate has expired or is not yet valid".to_owned())
+            }
+            other => verify(other.to_string()),
+        },
+        rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
+            "http: server gave HTTP response to HTTPS client".to_owned()
+        }
+        rustls::Error::AlertReceived(alert) => format!("remote error: tls: {alert:?}"),
+        other => format!("tls: {other}"),
+    }
+}
+
+/// `presented` are the certificate's names as rustls shows them: `DnsName("a.b")`, `IpAddress(…)`.
+fn name_text(expected: &str, presented: &[String]) -> String {
+    let quoted = presented.iter().filter_map(|name| name.split('"').nth(1));
+    let names: Vec<&str> = quoted.collect();
+    let is_address = expected.parse::<std::net::IpAddr>().is_ok();
+    match (is_address, names.is_empty()) {
+        (true, _) => format!(
+            "cannot validate certificate for {expected} because it doesn't contain any IP SANs"
+        ),
+        (false, true) => {
+            format!("certificate is not valid for any names, but wanted to match {expected}")
+        }
+        (false, false) => {
+            format!("certificate is valid for {}, not {expected}", names.join(", "))
+        }
+    }
+}
+
+/// The text for a broken connection.
+pub(crate) fn io_text(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
+        io::ErrorKind::ConnectionReset => "read: connection reset by peer".to_owned(),
+        io::ErrorKind::BrokenPipe => "write: broken pipe".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<Stream, ConnectError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        // One connector per server: the URI is that of every request.
+        Box::pin(self.clone().connect())
+    }
+}
+
+/// A connection after the handshake.
+pub(crate) struct Stream(TokioIo<TlsStream<TcpStream>>);
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        let (_, session) = self.0.inner().get_ref();
+        match session.alpn_protocol() {
+            Some(b"h2") => Connected::new().negotiated_h2(),
+            _ => Connected::new(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+}

@@ -1,0 +1,170 @@
+//! What a caller gets.
+
+use crate::server::{Ca, Server, Services};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use setpoint_object::time::Clock;
+use setpoint_webhook_client::{CallError, Webhooks};
+use std::sync::Arc;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn webhooks() -> (Webhooks, Arc<Services>) {
+    let services = Arc::new(Services::default());
+    (Webhooks::new(services.clone(), Clock::wall()), services)
+}
+
+fn config(server: &Server, ca: &Ca, path: &str) -> Value {
+    let url = format!("https://127.0.0.1:{}{path}", server.address.port());
+    json!({"url": url, "caBundle": STANDARD.encode(ca.pem())})
+}
+
+async fn call(webhooks: &Webhooks, config: &Value) -> Result<String, String> {
+    let answer = webhooks.webhook(config).call("{}".into(), PATIENCE).await;
+    let text = |bytes: bytes::Bytes| String::from_utf8_lossy(&bytes).into_owned();
+    answer.map(text).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn requests_have_the_headers_of_an_api_server_and_reuse_a_connection() {
+    for protocol in ["h2", "http/1.1"] {
+        let (ca, (webhooks, _)) = (Ca::new(), webhooks());
+        let server = Server::start(&ca, &["127.0.0.1"], protocol).await;
+        for _ in 0..3 {
+            let answer = call(&webhooks, &config(&server, &ca, "/echo")).await;
+            assert_eq!(answer.unwrap(), "{}timeout=20s");
+        }
+        assert_eq!(
+            *server.seen.headers.lock(),
+            [
+                "accept-encoding: gzip",
+                "accept: application/json, */*",
+                "content-type: application/json",
+                "user-agent: kube-apiserver-admission",
+            ]
+        );
+        assert_eq!((server.n_requests(), server.n_connections()), (3, 1));
+        // The same certificates in another bundle: a new connection.
+        let mut changed = config(&server, &ca, "/echo");
+        changed["caBundle"] = STANDARD.encode(format!("# changed\n{}", ca.pem())).into();
+        call(&webhooks, &changed).await.unwrap();
+        assert_eq!(server.n_connections(), 2);
+    }
+}
+
+#[tokio::test]
+async fn http_errors_and_redirects_are_errors() {
+    let (ca, (webhooks, _)) = (Ca::new(), webhooks());
+    let server = Server::start(&ca, &["127.0.0.1"], "h2").await;
+    for (path, error) in [
+        ("/fire", "an error on the server (\"on fire\") has prevented the request from succeeding"),
+        ("/none", "the server could not find the requested resource"),
+        (
+            "/moved",
+            "the server responded with the status code 302 but did not return more information",
+        ),
+    ] {
+        assert_eq!(call(&webhooks, &config(&server, &ca, path)).await.unwrap_err(), error);
+    }
+    assert_eq!(server.n_requests(), 3);
+}
+
+#[tokio::test]
+async fn a_server_may_ask_for_the_request_again() {
+    let (ca, (webhooks, _)) = (Ca::new(), webhooks());
+    let server = Server::start(&ca, &["127.0.0.1"], "h2").await;
+    assert_eq!(call(&webhooks, &config(&server, &ca, "/busy")).await.unwrap(), "at last");
+    assert_eq!(server.n_requests(), 3);
+}
+
+#[tokio::test]
+async fn answers_are_decompressed_and_bounded() {
+    let (ca, (webhooks, _)) = (Ca::new(), webhooks());
+    let server = Server::start(&ca, &["127.0.0.1"], "http/1.1").await;
+    let answer = call(&webhooks, &config(&server, &ca, "/gzip")).await.unwrap();
+    assert_eq!((answer.len(), &answer[..3]), (100_000, "xxx"));
+    for path in ["/large", "/bomb"] {
+        let error = call(&webhooks, &config(&server, &ca, path)).await.unwrap_err();
+        assert_eq!(error, "the response is larger than 16777216 bytes");
+    }
+    let webhook = webhooks.webhook(&config(&server, &ca, "/echo"));
+    let error = webhook.call(vec![b' '; (16 << 20) + 1].into(), PATIENCE).await.unwrap_err();
+    assert_eq!(error, CallError::RequestTooLarge(16 << 20));
+}
+
+#[tokio::test]
+async fn a_silent_server_ends_with_the_timeout() {
+    let (ca, (webhooks, _)) = (Ca::new(), webhooks());
+    let server = Server::start(&ca, &["127.0.0.1"], "h2").await;
+    let config = config(&server, &ca, "/slow");
+    let webhook = webhooks.webhook(&config);
+    let error = webhook.call("{}".into(), Duration::from_millis(200)).await.unwrap_err();
+    let url = config["url"].as_str().unwrap();
+    assert_eq!(error.to_string(), format!("Post \"{url}?timeout=1s\": context deadline exceeded"));
+}
+
+#[tokio::test]
+async fn failed_connections_have_the_words_of_go() {
+    let (ca, (webhooks, _)) = (Ca::new(), webhooks());
+    let server = Server::start(&ca, &["localhost"], "h2").await;
+    let port = server.address.port();
+    let other = STANDARD.encode(Ca::new().pem());
+    let own = STANDARD.encode(ca.pem());
+    let free = {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.local_addr().unwrap().port()
+    };
+    let x509 = "tls: failed to verify certificate: x509:";
+    for (url, bundle, cause) in [
+        (
+            format!("https://127.0.0.1:{free}/p"),
+            &own,
+            format!("dial tcp 127.0.0.1:{free}: connect: connection refused"),
+        ),
+        (
+            format!("https://localhost:{port}/p"),
+            &other,
+            format!("{x509} certificate signed by unknown authority"),
+        ),
+        (
+            format!("https://127.0.0.1:{port}/p"),
+            &own,
+            format!(
+                "{x509} cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs"
+            ),
+        ),
+    ] {
+        let error = call(&webhooks, &json!({"url": url, "caBundle": bundle})).await.unwrap_err();
+        assert_eq!(error, format!("Post \"{url}?timeout=20s\": {cause}"));
+    }
+    let bad = json!({"url": "https://localhost/", "caBundle": STANDARD.encode("no certificate")});
+    assert_eq!(
+        call(&webhooks, &bad).await.unwrap_err(),
+        "unable to load root certificates: unable to parse bytes as PEM block"
+    );
+}
+
+#[tokio::test]
+async fn services_are_resolved_and_verified_by_their_name() {
+    let (ca, (webhooks, services)) = (Ca::new(), webhooks());
+    let server = Server::start(&ca, &["hook.shop.svc"], "h2").await;
+    let service = json!({"name": "hook", "namespace": "shop", "port": 8443, "path": "/echo"});
+    let config = json!({"service": service, "caBundle": STANDARD.encode(ca.pem())});
+    assert_eq!(
+        call(&webhooks, &config).await.unwrap_err(),
+        "Post \"https://hook.shop.svc:8443/echo?timeout=20s\": service \"hook\" not found"
+    );
+    // Of several addresses, those where nothing listens are passed over.
+    let dead = {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.local_addr().unwrap()
+    };
+    let found = vec![dead, server.address];
+    services.0.lock().insert("hook.shop.svc:8443".to_owned(), found);
+    for _ in 0..3 {
+        assert_eq!(call(&webhooks, &config).await.unwrap(), "{}timeout=20s");
+    }
+    assert_eq!(server.n_connections(), 1);
+}
