@@ -380,6 +380,23 @@ const MODULES: &[(&str, &[&[&str]])] = &[
         ],
     ),
     (
+        "informer",
+        &[
+            &["backoff", "broken", "decode", "key", "metrics", "policy", "resource_type", "slices"],
+            &["failure", "transform"],
+            &["source"],
+            &["record"],
+            &["delta", "object"],
+            // A store answers the questions of a delta queue.
+            &["event", "indexer"],
+            &["intake", "handler"],
+            &["reflector"],
+            &["status", "controller"],
+            &["informer", "expiring", "mutation"],
+            &["factory", "retry_watcher"],
+        ],
+    ),
+    (
         "runtime",
         &[
             &["broken", "condition", "crd", "error", "mapper", "metrics", "owner", "predicate"],

@@ -6,7 +6,6 @@ use setpoint::informer::{
     CachePolicy, Cacheable, ClientSource, Event, HandlerOptions, HandlerRegistration, Key, Lister,
     SharedInformer,
 };
-use setpoint::object::Prune;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,8 +41,8 @@ where
     let mut options = ReflectorOptions::default();
     options.stream_list = run.args.stream;
     let mut builder = SharedInformer::<K>::builder(source).policy(policy).reflector(options);
-    if run.args.prune {
-        builder = builder.prune(Prune::managed_fields());
+    if !run.args.prune {
+        builder = builder.keep_managed_fields(true);
     }
     run.sync_begins()?;
     let (informer, worker) = builder.build();

@@ -17,7 +17,6 @@ use setpoint_informer::source::{
     ListPage, ListRequest, ListWatch, SourceError, WatchFrame, WatchRequest, WatchStream,
 };
 use setpoint_informer::{CachePolicy, SharedInformer};
-use setpoint_object::Prune;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
 use std::fmt::Write;
@@ -173,7 +172,7 @@ async fn measure(policy: CachePolicy, prunes: bool, n_objects: u64, n_events: u6
 
     let (before, rss_before) = (heap(), rss_mib("VmRSS"));
     let builder = SharedInformer::<Pod>::builder(Source(pods.clone())).policy(policy);
-    let builder = if prunes { builder.prune(Prune::managed_fields()) } else { builder };
+    let builder = builder.keep_managed_fields(!prunes);
     let (informer, worker) = builder.build();
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! How long a reflector waits between failures.
+//! The waits of a reflector between failures.
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
@@ -9,14 +9,14 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(800);
 /// The longest wait before jitter: 30 s, as client-go's reflector. With jitter a reflector of a
 /// missing type asks every 30 to 60 s.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// After so long the waits start over: 2 min, as client-go's reflector.
+/// The time after which the waits start over: 2 min, as client-go's reflector.
 pub const BACKOFF_RESET: Duration = Duration::from_secs(120);
 
 /// The waits of one reflector: doubling from `min` to `max`, each with jitter.
 ///
-/// A wait is `b` plus a uniform share of `b`, so in `[b, 2b)`. The sequence starts over once more
-/// than [`BACKOFF_RESET`] has passed since it last did, *not* since the last failure (REF-31): a
-/// server that always fails sees a small burst every two minutes.
+/// A wait is `b` plus a uniform share of `b`, so it is in `[b, 2b)`. The sequence starts over when
+/// more than [`BACKOFF_RESET`] has passed since its last start, *not* since the last failure
+/// (REF-31): a server that always fails sees a small burst every two minutes.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     // Inputs.

@@ -1,28 +1,33 @@
-//! The low-level controller: a reflector, a queue and a function that processes what leaves it.
+//! The low-level controller: a reflector, a queue and a function that processes batches.
 //!
 //! # Theory
 //!
-//! This is what an informer is made of, for those who wire a controller by hand: with a store of
-//! their own, or with none. A [`Controller`] joins the stages and adds no state. [`apply`] is the
-//! usual process function; it gives for every kind of queue the same changes of a store.
+//! For controllers that are wired by hand, with a store of their own or without one. A
+//! [`Controller`] joins the stages and adds no state. [`apply`] is the usual process function; with
+//! any kind of queue it makes the same changes of a store.
 //!
-//! | what happens                      | what the controller does                                                              |
+//! | event                             | the controller                                                                        |
 //! |-----------------------------------|---------------------------------------------------------------------------------------|
-//! | it is stopped                     | closes the queue, drops what waits, lets the running process call end (CTL-1, CTL-2)  |
-//! | a process call fails              | logs it and goes on: the deltas are gone, and the next relist or event repairs (FIFO-20) |
-//! | a process call panics             | the same, and begins again after [`RESTART_AFTER`] (CTL-4)                            |
-//! | the reflector panics              | passes it on (REF-8)                                                                  |
-//! | somebody else closes the queue    | ends, and says so; client-go goes on asking a closed queue every second               |
-//! | it is to run twice                | cannot be said: running takes it (CTL-3)                                              |
+//! | it is stopped                     | closes the queue, drops queued deltas, waits for the running call (CTL-1, CTL-2)      |
+//! | a call of the process function fails | logs it and goes on: the deltas are lost until the next relist or event (FIFO-20)  |
+//! | a call panics                     | the same, after a pause of [`RESTART_AFTER`] (CTL-4)                                  |
+//! | the reflector panics              | panics (REF-8)                                                                        |
+//! | another owner closes the queue    | ends with an error; client-go polls a closed queue every second                       |
+//! | a second run                      | does not compile: `run` consumes it (CTL-3)                                           |
+//!
+//! A relist is one call of the process function, whose duration grows with the list. Processing
+//! that takes long should yield now and then; a [`SharedInformer`](crate::SharedInformer) does.
 //!
 //! ```
 //! use parking_lot::Mutex;
 //! use rand::SeedableRng;
 //! use setpoint_informer::controller::{Controller, LogObserver, apply};
-//! use setpoint_informer::delta::{Batch, DeltaQueue, KnownObjects};
+//! use setpoint_informer::delta::{Batch, DeltaFifo, DeltaQueue, KnownObjects};
+//! use setpoint_informer::intake::RecordIntake;
+//! use setpoint_informer::reflector::Reflector;
 //! use setpoint_informer::source::scripted::{Answer, Script};
 //! use setpoint_informer::source::ListPage;
-//! use setpoint_informer::{DeltaFifo, Key, Record, RecordIntake, Reflector, ResourceType};
+//! use setpoint_informer::{Key, Record, ResourceType};
 //! use std::collections::BTreeMap;
 //! use std::sync::Arc;
 //! use tokio_util::sync::CancellationToken;
@@ -56,7 +61,7 @@
 //!     Default::default(),
 //!     rand::rngs::SmallRng::seed_from_u64(1),
 //! );
-//! let (keys, mut changed) = tokio::sync::mpsc::unbounded_channel(); // a work queue, in earnest
+//! let (keys, mut changed) = tokio::sync::mpsc::unbounded_channel(); // in practice a work queue
 //! let held = store.clone();
 //! let process = move |batch: Batch<Record>| {
 //!     apply(batch, &mut *held.0.lock(), |change| {
@@ -94,19 +99,18 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// How long after a panic of the process function the next batch is taken: 1 s, as client-go
-/// (CTL-4).
+/// The pause after a panic of the process function: 1 s, as client-go (CTL-4).
 pub const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Why deltas were not processed.
+/// The error of a process function.
 pub type ProcessError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Takes in what leaves a queue. Closures that take a batch are; a type of its own may wait.
+/// Processes batches. Implemented by closures; implement it for a type to await in it.
 pub trait Process<T>: Send + 'static {
-    /// Processes one batch, which is done when it is dropped. One call at a time.
+    /// Processes one batch, which is processed when it is dropped. There is one call at a time.
     ///
     /// # Errors
-    /// When something could not be processed. It is logged and not tried again (FIFO-20).
+    /// If a delta could not be processed. The error is logged, and nothing is retried (FIFO-20).
     fn process(&mut self, batch: Batch<T>)
     -> impl Future<Output = Result<(), ProcessError>> + Send;
 }
@@ -138,7 +142,7 @@ impl<T, P> fmt::Debug for Controller<T, P> {
 }
 
 impl<T: Keyed, P: Process<T>> Controller<T, P> {
-    /// A controller whose reflector writes to `queue`. It does nothing until it is run.
+    /// A controller whose reflector writes to `queue`. Does nothing until it is run.
     pub fn new(reflector: Reflector<T>, queue: Arc<dyn DeltaQueue<T>>, process: P) -> Self {
         Self { reflector, queue, process }
     }
@@ -148,13 +152,13 @@ impl<T: Keyed, P: Process<T>> Controller<T, P> {
         self.queue.synced()
     }
 
-    /// Runs until `stop`. The queue is closed then, or when this is dropped.
+    /// Runs until `stop`, and then closes the queue. Dropping the future closes it, too.
     ///
     /// # Errors
-    /// When somebody else closed the queue.
+    /// If another owner closed the queue.
     ///
     /// # Panics
-    /// When the reflector panics (REF-8).
+    /// If the reflector panics (REF-8).
     pub async fn run(self, stop: CancellationToken) -> Result<(), QueueClosed> {
         let Self { reflector, queue, process } = self;
         let _close = Close(queue.clone());
@@ -165,8 +169,7 @@ impl<T: Keyed, P: Process<T>> Controller<T, P> {
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
-            // Without a stop, a stage ends when it finds the queue closed; the consumer takes out
-            // what is left first.
+            // Without a stop, a stage ends when the queue is closed; the consumer empties it first.
             Some(ended) = stages.join_next() => pass_on_panic(ended),
         }
         let was_stopped = stop.is_cancelled();
@@ -179,7 +182,7 @@ impl<T: Keyed, P: Process<T>> Controller<T, P> {
     }
 }
 
-/// Closes a queue when a controller ends, in whichever way.
+/// Closes a queue when its controller ends in any way.
 struct Close<T: Keyed>(Arc<dyn DeltaQueue<T>>);
 
 impl<T: Keyed> Drop for Close<T> {
@@ -188,8 +191,7 @@ impl<T: Keyed> Drop for Close<T> {
     }
 }
 
-/// Takes batches out of the queue, one after the other. What still waits at `stop` is dropped
-/// (CTL-2).
+/// Pops and processes batches, one after the other. At `stop` the rest is dropped (CTL-2).
 async fn consume<T: Keyed, P: Process<T>>(
     queue: Arc<dyn DeltaQueue<T>>,
     mut process: P,
@@ -203,12 +205,12 @@ async fn consume<T: Keyed, P: Process<T>>(
             batch = queue.pop_batch() => batch,
         };
         let Some(batch) = batch else { return };
-        // Also catches what a closure does before it gives its future.
+        // Also catches a panic of a closure before it returns its future.
         match AssertUnwindSafe(async { process.process(batch).await }).catch_unwind().await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!("process deltas: {}", crate::status::chain(&*error)),
+            Ok(Err(error)) => tracing::error!("process deltas: {}", crate::failure::chain(&*error)),
             Err(_) => {
-                tracing::error!("processing deltas panicked; going on with the next ones");
+                tracing::error!("processing deltas panicked; continuing with the next ones");
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = sleep(RESTART_AFTER) => {}

@@ -1,20 +1,20 @@
-//! Decoding objects into Rust values that take no more room than they need.
+//! Decodes objects into Rust values without excess capacity.
 //!
 //! # Theory
 //!
-//! `serde_json` learns how long a list is when it comes to its end, and a `Vec` that is not told
-//! begins with room for four: a Pod with one container keeps room for three more, a kilobyte each,
-//! for as long as it is cached. So for a type that declares [`whole`] objects the lengths of all
-//! lists are counted in a first pass over the text, and the decoder is told each when it begins;
-//! what the type ignores is read, too, to count the lists in it.
+//! `serde_json` does not know the length of a list before its end, and a `Vec` without a size hint
+//! starts with a capacity of four: a cached Pod with one container would have room for three more,
+//! a kilobyte each. So for a type that declares [`whole`] objects, a first pass over the text
+//! counts the lengths of all lists, and the decoder gets each as a hint. Ignored values are read,
+//! too, to count the lists in them.
 //!
-//! For a type that declares [`part`] of an object, all that would cost more than the decoding.
-//! There `serde_json` skips what is ignored, which is the fastest thing it does. Which of both a
-//! type is shows when it is decoded the first time: it ignores an eighth of the values or more.
+//! For a type that declares [`part`] of an object this would cost more than the decoding. There
+//! `serde_json` skips ignored values, which is fast. The first decoding of a type determines which
+//! it is: a type that ignores an eighth of the values or more declares a part.
 //!
-//! What is decoded, and what is an error, is `serde_json`'s to say in either way; the lengths are
-//! hints, and a wrong one costs memory and nothing else. On the way the bytes are summed up that
-//! the value takes on the heap, nearly: texts, elements of lists and entries of maps.
+//! `serde_json` determines the value and the errors in both cases; the lengths are hints, and a
+//! wrong one costs memory only. Decoding also sums up about how many bytes the value takes on the
+//! heap: texts, elements of lists and entries of maps.
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess,
     VariantAccess, Visitor,
@@ -22,19 +22,19 @@ use serde::de::{
 use std::cell::Cell;
 use std::fmt;
 
-/// Decodes an object; its lists have the capacity of their length. The value that a cache holds.
+/// Decodes an object into lists without excess capacity, as caches store it.
 ///
 /// # Errors
-/// Those of [`serde_json::from_slice`].
+/// As [`serde_json::from_slice`].
 pub(crate) fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
     Ok(whole(json)?.0)
 }
 
-/// Decodes an object that the type declares nearly all of; its lists have the capacity of their
-/// length. Gives the bytes that the value takes, and whether the type declares only a part.
+/// Decodes an object of which the type declares nearly everything, into lists without excess
+/// capacity. Returns the value, its bytes, and whether the type declares only a part.
 ///
 /// # Errors
-/// Those of [`serde_json::from_slice`].
+/// As [`serde_json::from_slice`].
 pub(crate) fn whole<T: DeserializeOwned>(
     json: &[u8],
 ) -> Result<(T, usize, bool), serde_json::Error> {
@@ -44,11 +44,11 @@ pub(crate) fn whole<T: DeserializeOwned>(
     Ok((value, run.n_bytes.get() + size_of::<T>(), is_part))
 }
 
-/// Decodes an object of which the type declares a part; skips the rest. Gives the bytes that the
-/// value takes.
+/// Decodes an object of which the type declares a part; skips the rest. Returns the value and its
+/// bytes.
 ///
 /// # Errors
-/// Those of [`serde_json::from_slice`].
+/// As [`serde_json::from_slice`].
 pub(crate) fn part<T: DeserializeOwned>(json: &[u8]) -> Result<(T, usize), serde_json::Error> {
     let run = Run::default();
     let value = decode(json, &run)?;
@@ -62,20 +62,20 @@ fn decode<T: DeserializeOwned>(json: &[u8], run: &Run) -> Result<T, serde_json::
     Ok(value)
 }
 
-/// What an entry of a map takes beside its value: the key's text, and its part of a node.
+/// The bytes of a map's entry beside its value: the key's text, and its part of a node.
 const ENTRY_BYTES: usize = 64;
 
-/// What is known of one decoding.
+/// The state of one decoding.
 #[derive(Default)]
 struct Run {
-    /// The lengths of the text's lists, in the order in which they begin, which is that of
-    /// decoding. None where nothing is told to the decoder.
+    /// The lengths of the lists, in the order of the text, which is the order of decoding. `None`
+    /// if there are no hints.
     lengths: Option<Vec<u32>>,
     next: Cell<usize>,
     n_bytes: Cell<usize>,
     n_values: Cell<usize>,
     n_ignored: Cell<usize>,
-    /// The next object is a map, and no struct.
+    /// The next object is a map, not a struct.
     is_map: Cell<bool>,
 }
 
@@ -92,7 +92,7 @@ impl Run {
     }
 }
 
-/// Something of serde, with what is known of the decoding at hand.
+/// A serde value with the state of the decoding.
 struct Exact<'l, T> {
     inner: T,
     run: &'l Run,
@@ -143,7 +143,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Exact<'_, D> {
         self.inner.deserialize_map(visitor)
     }
 
-    /// Reads what is ignored where there are lengths, so that the lists in it are counted.
+    /// Reads ignored values if there are lengths, to count the lists in them.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         if self.run.lengths.is_none() {
             return self.inner.deserialize_ignored_any(visitor);
@@ -240,14 +240,14 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Exact<'_, S> {
 
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
         self.run.n_values.set(self.run.n_values.get() + 1);
-        // Said of an object that was no object.
+        // It may be set by a value that was no object.
         self.run.is_map.set(false);
         let inner = self.with(inner);
         self.inner.deserialize(inner)
     }
 }
 
-/// A list, how much of it is left, and how much room a `Vec` has made for it.
+/// A list, the number of elements left, and the capacity that a `Vec` has for it.
 struct List<'l, A> {
     elements: Exact<'l, A>,
     left: Option<usize>,

@@ -1,94 +1,85 @@
-//! The queue between the reflector, which reads the server, and whoever holds the objects.
+//! The queue between the reflector and the store.
 //!
 //! # Theory
 //!
-//! A writer offers [`Delta`]s as a server tells them; a reader takes them out in batches. The
-//! writer's alphabet is the same for every queue: `Added`, `Updated`, `Deleted`, `ReplacedAll`,
-//! `SyncAll`, `Bookmark`. What a queue does in between is order and translate, per its kind; every
-//! kind stands behind [`DeltaQueue`], so that a reflector fills any of them. What is in a delta is
-//! the queue's user's choice: anything that has a key ([`Keyed`]).
+//! A writer pushes [`Delta`]s in the server's order; a reader pops them in batches. The writer uses
+//! the same deltas for every queue: `Added`, `Updated`, `Deleted`, `ReplacedAll`, `SyncAll`,
+//! `Bookmark`. A queue orders and translates them. All kinds implement [`DeltaQueue`], so a
+//! reflector can feed any of them. A delta carries any type that has a key ([`Keyed`]).
 //!
-//! | queue                                  | order                | a relist leaves as                    | a resync as        | knows the store |
+//! | queue                                  | order                | a relist comes out as                 | a resync as        | knows the store |
 //! |----------------------------------------|----------------------|---------------------------------------|--------------------|-----------------|
 //! | [`OrderedFifo::new`], *atomic*         | the server's         | one `ReplacedAll`                     | one `SyncAll`      | no              |
 //! | [`OrderedFifo::with_known_objects`]    | the server's         | tombstones, then a `Replaced` an item | a `Sync` an object | yes             |
 //! | [`DeltaFifo`]                          | of each key's first  | a `Replaced` an item, then tombstones | a `Sync` an object | yes             |
 //!
-//! Informers run on the first. The others are for hand-wired controllers that want to be told of
-//! single objects only.
+//! Informers use the first. The others are for hand-wired controllers that handle single objects
+//! only: they take a relist apart in one call, under their lock, in a time that grows with its
+//! size.
 //!
-//! # Who waits for whom
+//! # Waiting
 //!
-//! No queue runs its reader's code, and no lock is held while a batch is processed (FIFO-16): a
-//! [`Batch`] is processed for as long as it exists, and dropping it says that it is done. That
-//! cannot be forgotten, and what panics is done too: a delta leaves before it is processed and is
-//! never put back (FIFO-20).
+//! No queue runs its reader's code, and no lock is held while a batch is processed (FIFO-16). A
+//! [`Batch`] is in process while it exists; dropping it marks it as processed, also after a panic.
+//! A delta leaves the queue before it is processed and is never put back (FIFO-20).
 //!
-//! - The writer waits while [`DELTAS_MAX`] deltas wait: a slow reader holds up the reading of the
-//!   watch, not memory.
-//! - A queue that knows the store asks it what it holds. While a batch is out the store does not
-//!   say yet what the batch will do to it, and a deletion could get lost; until the batch is done
-//!   the writer waits with what needs the store. client-go holds the queue's lock instead, for
-//!   every write (FIFO-21); an atomic queue never needs to.
-//! - One writer and one reader. What a poll of either takes in is bounded: both pay from their
-//!   task's budget.
+//! - The writer waits while [`DELTAS_MAX`] deltas are queued: a slow reader slows down the reading
+//!   of the watch instead of using memory.
+//! - A queue that knows the store asks it for its keys. While a batch is in process, the store does
+//!   not show its effects yet, and a deletion could get lost. So the writer waits with relists and
+//!   resyncs until the batch is processed. client-go holds the queue's lock for every write instead
+//!   (FIFO-21); an atomic queue never waits for this.
+//! - There is one writer and one reader. Both consume their task's budget, so the work of one poll
+//!   is bounded.
 
 mod batch;
 mod fifo;
 mod keyed;
-mod known;
 mod queue;
 mod synced;
 
 pub use batch::{Batch, IntoIter};
 pub use fifo::OrderedFifo;
 pub use keyed::DeltaFifo;
-pub use known::KnownObjects;
-pub use queue::{BATCH_MAX, DELTAS_MAX, DeltaQueue, QueueClosed, push};
+pub use queue::{BATCH_MAX, DELTAS_MAX, DeltaQueue, KnownObjects, QueueClosed, push};
 pub use synced::Synced;
+
+pub use crate::key::Keyed;
 
 use crate::key::Key;
 
-/// What a queue can carry: a version of an object with its name.
-pub trait Keyed: Send + Sync + 'static {
-    /// Namespace and name.
-    fn key(&self) -> &Key;
-    /// `metadata.resourceVersion`; empty when the server sent none.
-    fn resource_version(&self) -> &str;
-}
-
-/// One step of the cache's history.
+/// One step in the history of the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delta<T> {
-    /// A watch said `ADDED`.
+    /// `ADDED` by a watch.
     Added(T),
-    /// A watch said `MODIFIED`.
+    /// `MODIFIED` by a watch.
     Updated(T),
-    /// A watch said `DELETED`; the object as it was last.
+    /// `DELETED` by a watch; the last state of the object.
     Deleted(T),
-    /// A list shows that the object is gone; its deletion was missed, and what is known of it may
-    /// be stale (FIFO-4, FIFO-12). Called a tombstone. Only queues that know the store make these.
+    /// A tombstone: a list lacks the object, so its deletion was missed (FIFO-4, FIFO-12). The last
+    /// known state may be stale. Only queues that know the store make tombstones.
     DeletedFinalStateUnknown {
         /// The object's key.
         key: Key,
-        /// The object as the queue or the store saw it last, if either did.
+        /// The last state in the queue or the store, if any.
         last_known: Option<T>,
     },
     /// One object of a list. Only queues that know the store make these.
     Replaced(T),
-    /// One object that is told of again, by a resync. Only queues that know the store make these.
+    /// One object of a resync. Only queues that know the store make these.
     Sync(T),
-    /// A whole list, or the whole of a streamed list: what is not in it is gone (FIFO-14).
+    /// A complete list. Objects that are not in it are deleted (FIFO-14).
     ReplacedAll {
         /// The objects.
         items: Vec<T>,
         /// The list's resourceVersion.
         resource_version: String,
     },
-    /// A resync: every cached object is to be told of again.
+    /// A resync: notify handlers of every cached object.
     SyncAll,
-    /// Nothing changed up to this resourceVersion.
+    /// All changes up to this resourceVersion have been seen.
     Bookmark {
         /// The resourceVersion.
         resource_version: String,
@@ -96,7 +87,7 @@ pub enum Delta<T> {
 }
 
 impl<T> Delta<T> {
-    /// The object of a delta that is about one, as far as it is known.
+    /// The object of a delta about a single object, if it is known.
     pub fn item(&self) -> Option<&T> {
         match self {
             Self::Added(item)
@@ -109,15 +100,15 @@ impl<T> Delta<T> {
         }
     }
 
-    /// Whether one object is gone by it.
+    /// Whether it is the deletion of an object.
     pub fn is_deletion(&self) -> bool {
         matches!(self, Self::Deleted(_) | Self::DeletedFinalStateUnknown { .. })
     }
 }
 
 impl<T: Keyed> Delta<T> {
-    /// Which object it is about: a tombstone's own key, or else the object's (FIFO-26); `None` when
-    /// it is about all of them or none.
+    /// The key of a tombstone or of the object (FIFO-26); `None` for a delta that is not about a
+    /// single object.
     pub fn key(&self) -> Option<&Key> {
         match self {
             Self::DeletedFinalStateUnknown { key, .. } => Some(key),
@@ -127,4 +118,4 @@ impl<T: Keyed> Delta<T> {
 }
 
 #[cfg(test)]
-mod suite;
+mod tests;

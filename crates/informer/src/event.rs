@@ -1,61 +1,63 @@
-//! What a handler is told.
+//! The notifications of handlers.
 use crate::key::Key;
 use crate::object::Object;
 
 /// One change of the cache, as one handler sees it.
 ///
 /// For one key a handler sees `Added (Updated)* Deleted`, repeated, in the order in which the cache
-/// changed; between keys there is no order to rely on. When it is told, the cache holds this state
-/// *or a later one* (EVT-7), so a handler should take the key and let its worker read the cache.
+/// changed. Events of different keys have no order to rely on. When the handler is called, the
+/// cache holds this state *or a later one* (EVT-7), so a handler should enqueue the key, and its
+/// worker should read the cache.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<K> {
-    /// The object is in the cache and was not before.
+    /// The object was added to the cache.
     Added {
         /// The object.
         object: Object<K>,
-        /// Whether it was there when the handler began: part of the informer's first list, or of
-        /// the cache when the handler was added late (FIFO-23, SHI-3).
+        /// Whether the object was part of the informer's first list, or in the cache when the
+        /// handler was added (FIFO-23, SHI-3).
         in_initial_list: bool,
     },
-    /// The object was in the cache already: it changed, or a resync or a relist tells of it again
-    /// ([`Event::is_sync`]).
+    /// The object was in the cache already: it changed, or a resync or a relist reports it
+    /// unchanged ([`Event::is_sync`]).
     ///
-    /// An object that was deleted and made again under its name between two looks arrives as one
-    /// update whose two uids differ (EVT-8).
+    /// If an object is deleted and created again between two lists, there is one update whose two
+    /// uids differ (EVT-8).
     Updated {
-        /// What the cache held before; for a queue that had to merge, what this handler saw last.
+        /// The version that the cache held before; if events were merged, the version that this
+        /// handler saw last.
         old: Object<K>,
-        /// What the cache holds now.
+        /// The new version.
         new: Object<K>,
     },
-    /// The object is gone.
+    /// The object was deleted.
     Deleted {
-        /// What is known of it.
+        /// The last known state of the object.
         tombstone: Tombstone<K>,
     },
 }
 
-/// What is known of an object that is gone. client-go passes either the object or a
-/// `DeletedFinalStateUnknown` as an untyped value, which handlers forget to look for; here the key
-/// is at hand in both cases.
+/// The last known state of a deleted object. client-go passes either the object or a
+/// `DeletedFinalStateUnknown` as an untyped value, which handlers forget to check. Here both cases
+/// have the key.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Tombstone<K> {
-    /// The deletion was watched: the object as it was when it went.
+    /// The watch reported the deletion: the final state.
     Final(Object<K>),
-    /// The deletion was missed and found out by a relist: the object as it was last seen, which may
-    /// be stale.
+    /// The watch missed the deletion and a relist showed it: the state that was seen last, which
+    /// may be stale.
     Missed {
-        /// Its key.
+        /// The key.
         key: Key,
-        /// As it was last seen, when it was.
+        /// The state that was seen last, if any.
         last_known: Option<Object<K>>,
     },
 }
 
 impl<K> Event<K> {
-    /// The same event for a handler of another type.
+    /// The event for a handler of another type.
     pub(crate) fn into_type<V>(self) -> Event<V> {
         match self {
             Self::Added { object, in_initial_list } => {
@@ -68,7 +70,7 @@ impl<K> Event<K> {
         }
     }
 
-    /// Which object this is about.
+    /// The key of the object.
     pub fn key(&self) -> &Key {
         match self {
             Self::Added { object, .. } => object.key(),
@@ -77,8 +79,7 @@ impl<K> Event<K> {
         }
     }
 
-    /// The newest state that the event carries; none for a deletion of which nothing is known but
-    /// the key.
+    /// The newest state in the event; `None` for a deletion of which only the key is known.
     pub fn object(&self) -> Option<&Object<K>> {
         match self {
             Self::Added { object, .. } => Some(object),
@@ -87,8 +88,8 @@ impl<K> Event<K> {
         }
     }
 
-    /// An update that carries no news: both sides have the same resourceVersion. Resyncs and
-    /// relists make them (SHI-22).
+    /// Whether this is an update of an unchanged object: both versions have the same
+    /// resourceVersion. Resyncs and relists make such events (SHI-22).
     pub fn is_sync(&self) -> bool {
         match self {
             Self::Updated { old, new } => {
@@ -99,7 +100,7 @@ impl<K> Event<K> {
         }
     }
 
-    /// Whether this is an addition out of the initial list.
+    /// Whether this is an addition of the initial list.
     pub fn in_initial_list(&self) -> bool {
         matches!(self, Self::Added { in_initial_list: true, .. })
     }
@@ -115,7 +116,7 @@ impl<K> Tombstone<K> {
         }
     }
 
-    /// Which object is gone.
+    /// The key of the deleted object.
     pub fn key(&self) -> &Key {
         match self {
             Self::Final(object) => object.key(),
@@ -123,7 +124,7 @@ impl<K> Tombstone<K> {
         }
     }
 
-    /// Its last known state, which is final only for [`Tombstone::Final`].
+    /// The last known state, which is final only for [`Tombstone::Final`].
     pub fn object(&self) -> Option<&Object<K>> {
         match self {
             Self::Final(object) => Some(object),

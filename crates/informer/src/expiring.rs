@@ -1,4 +1,4 @@
-//! A store whose objects are forgotten after a time.
+//! A store whose objects expire.
 use crate::controller::DeltaStore;
 use crate::delta::{Keyed, KnownObjects};
 use crate::key::Key;
@@ -8,22 +8,20 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many objects an [`ExpiringStore`] holds unless told otherwise: 10,000.
+/// The default of the largest number of objects in an [`ExpiringStore`]: 10,000.
 pub const EXPIRING_OBJECTS_MAX: usize = 10_000;
 
-/// Objects by key, each for a limited time after it was put in last; client-go's `ExpirationCache`
+/// Objects by key, each for a limited time after its last insertion; client-go's `ExpirationCache`
 /// with a `TTLPolicy` (FAC-10).
 ///
 /// # Theory
 ///
-/// Nothing runs: an object's age is looked at when it is read, and what is too old is taken out
-/// then. Reading and putting in exclude each other, so that what was put in a moment ago is never
-/// taken out for the age of what it replaced. A store is bounded: what does not fit pushes out the
-/// object whose time ends first, which may not have ended yet. All time is tokio's.
+/// There is no task: each read removes expired objects. Reads and insertions exclude each other, so
+/// a new object is never removed for the age of the one that it replaced. The store is bounded: an
+/// insertion into a full store removes the object that would expire first. All time is tokio's.
 ///
-/// It may be what a hand-wired controller keeps its objects in ([`DeltaStore`]) and what a queue
-/// asks ([`KnownObjects`]); an object that has expired is then not known any more, and its deletion
-/// may pass unnoticed.
+/// It can be the store of a hand-wired controller ([`DeltaStore`]) and of its queue
+/// ([`KnownObjects`]). An expired object is then unknown, and its deletion may go unnoticed.
 pub struct ExpiringStore<T> {
     ttl: Duration,
     objects_max: usize,
@@ -32,12 +30,12 @@ pub struct ExpiringStore<T> {
 
 struct State<T> {
     objects: BTreeMap<Key, Held<T>>,
-    /// The key of each object by the end of its time.
+    /// The key of each object by the time of its expiry.
     by_end: BTreeMap<End, Key>,
     n_puts: u64,
 }
 
-/// When an object's time ends; numbered, for those that end together.
+/// When an object expires, with a number to order equal times.
 type End = (Instant, u64);
 
 struct Held<T> {
@@ -55,13 +53,13 @@ impl<T> fmt::Debug for ExpiringStore<T> {
 }
 
 impl<T> ExpiringStore<T> {
-    /// An empty store that holds an object for `ttl` after it was put in.
+    /// An empty store that holds an object for `ttl` after its insertion.
     pub fn new(ttl: Duration) -> Self {
         let state = State { objects: BTreeMap::new(), by_end: BTreeMap::new(), n_puts: 0 };
         Self { ttl, objects_max: EXPIRING_OBJECTS_MAX, state: Mutex::new(state) }
     }
 
-    /// Holds at most so many objects, one at least.
+    /// Sets the largest number of objects, at least one.
     pub fn objects_max(mut self, objects_max: usize) -> Self {
         self.objects_max = objects_max.max(1);
         self
@@ -69,7 +67,8 @@ impl<T> ExpiringStore<T> {
 }
 
 impl<T: Keyed + Clone> ExpiringStore<T> {
-    /// Puts an object in; its time begins anew. Gives what it replaces, unless that has expired.
+    /// Inserts an object for the whole time. Returns the one that it replaces, unless that has
+    /// expired.
     pub fn put(&self, object: T) -> Option<T> {
         self.state.lock().put(object, self.ttl, self.objects_max)
     }
@@ -81,29 +80,28 @@ impl<T: Keyed + Clone> ExpiringStore<T> {
         state.objects.get(key).map(|held| held.object.clone())
     }
 
-    /// Everything that has not expired, by key.
+    /// All objects that have not expired, by key.
     pub fn list(&self) -> Vec<T> {
         let mut state = self.state.lock();
         state.expire();
         state.objects.values().map(|held| held.object.clone()).collect()
     }
 
-    /// The keys of everything that has not expired, sorted.
+    /// The keys of all objects that have not expired, sorted.
     pub fn keys(&self) -> Vec<Key> {
         let mut state = self.state.lock();
         state.expire();
         state.objects.keys().cloned().collect()
     }
 
-    /// Takes one object out, and gives it unless it has expired.
+    /// Removes and returns an object, unless it has expired.
     pub fn remove(&self, key: &Key) -> Option<T> {
         let mut state = self.state.lock();
         state.expire();
         state.remove(key)
     }
 
-    /// Makes the store hold exactly these objects; the time of all of them begins anew. Gives what
-    /// it held.
+    /// Replaces the content by these objects, for the whole time. Returns the old content.
     pub fn replace(&self, objects: Vec<T>) -> Vec<T> {
         let mut state = self.state.lock();
         state.expire();
@@ -115,7 +113,7 @@ impl<T: Keyed + Clone> ExpiringStore<T> {
         old.into_values().map(|held| held.object).collect()
     }
 
-    /// How many objects have not expired.
+    /// The number of objects that have not expired.
     pub fn len(&self) -> usize {
         let mut state = self.state.lock();
         state.expire();
@@ -129,7 +127,7 @@ impl<T: Keyed + Clone> ExpiringStore<T> {
 }
 
 impl<T: Keyed> State<T> {
-    /// Takes out whose time has ended.
+    /// Removes expired objects.
     fn expire(&mut self) {
         let now = Instant::now();
         while let Some(first) = self.by_end.first_entry()

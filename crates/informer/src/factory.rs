@@ -2,29 +2,29 @@
 //!
 //! # Theory
 //!
-//! A factory hands out informers. There is one informer, which is one watch and one store of bytes,
-//! for each resource and selection, whatever Rust types read it: `Pod`, a struct of three fields
-//! that names the resource, `PartialObjectMeta<Pod>` and `DynamicObject` share it, and each decodes
-//! what it declares. The first request decides how the informer is built, also for readers of other
-//! types: later requests get it as it is, and their `build` is not called (FAC-1). Namespace and
-//! selectors are the factory's unless a request has its own (FAC-2). Requesting starts nothing:
-//! [`InformerFactory::start`] passes what was requested so far to the worker, which owns the tasks.
+//! There is one informer, with one watch and one store of bytes, for each resource and selection,
+//! whatever Rust types read it: `Pod`, a struct with three of its fields, `PartialObjectMeta<Pod>`
+//! and `DynamicObject` share it, and each decodes the fields that it declares. The first request
+//! determines how the informer is built, also for readers of other types; `build` of later requests
+//! is not called (FAC-1). Namespace and selectors are the factory's unless a request has its own
+//! (FAC-2). A request starts nothing: [`InformerFactory::start`] passes the requested informers to
+//! the worker, which owns the tasks.
 //!
-//! Two kinds of informers are not for every type:
+//! Two kinds of informers do not serve all types:
 //!
 //! | the first request                     | its informer serves                          | a request of another type            |
 //! |---------------------------------------|----------------------------------------------|--------------------------------------|
 //! | has [`CachePolicy::Decoded`](crate::CachePolicy::Decoded) | this type: the cache holds its values        | makes a second informer              |
 //! | is of metadata ([`InformerFactory::metadata`]) | requests of metadata                | turns it into one of whole objects before it has been started; makes a second informer afterwards |
 //!
-//! Index names are those of the informer, not of the type: an index that one type adds is there for
-//! readers of all types, and a second one of its name is refused.
+//! Index names belong to the informer, not to the type: an index that one type adds serves readers
+//! of all types, and a second one of its name is an error.
 //!
 //! | an informer is  | when                                              | until                                                 |
 //! |-----------------|---------------------------------------------------|-------------------------------------------------------|
-//! | requested       | it is asked for, and was not known                | `start`, or as below                                  |
+//! | requested       | its first request                                 | `start`, or as below                                  |
 //! | started         | `start`                                           | `shutdown`, the worker's end, or as below             |
-//! | forgotten       | its last [`InformerLease`] is dropped, and nobody asked for it for good; or it gave up | a request makes a new one |
+//! | forgotten       | its last [`InformerLease`] is dropped, and it is not pinned; or it gave up | a request makes a new one |
 
 mod lease;
 mod options;
@@ -54,7 +54,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Hands out one informer per resource and selection. Cheap to clone.
+/// Makes one informer per resource and selection. Cheap to clone.
 #[derive(Clone)]
 pub struct InformerFactory(Arc<Inner>);
 
@@ -73,25 +73,25 @@ struct Inner {
     options: FactoryOptions,
     // State.
     state: Mutex<State>,
-    /// Informers wait to be run.
+    /// Informers wait for the worker.
     wake: Notify,
     stop: CancellationToken,
-    /// The worker has ended, or there is none any more.
+    /// The worker has ended or was dropped.
     ended: CancellationToken,
 }
 
 #[derive(Default)]
 struct State {
     informers: HashMap<Id, Entry>,
-    /// Requested, and not passed to the worker.
+    /// Requested, but not passed to the worker.
     requested: Vec<Start>,
-    /// Passed to the worker, and not taken up.
+    /// Passed to the worker, but not spawned.
     starting: Vec<Start>,
     is_shut_down: bool,
     next: u64,
 }
 
-/// What there is one informer of.
+/// Identifies an informer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Id {
     resource_type: ResourceType,
@@ -99,12 +99,12 @@ struct Id {
     readers: Readers,
 }
 
-/// Who can read an informer's cache.
+/// Which types can read the cache of an informer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Readers {
-    /// Types that declare whole objects, or parts of them: the cache holds their bytes.
+    /// All types: the cache holds bytes of whole objects.
     All,
-    /// Types that declare metadata: the server is asked for nothing else.
+    /// Types of metadata: the server sends only that.
     Metadata,
     /// One type: the cache holds its values.
     Only(TypeId),
@@ -112,18 +112,18 @@ enum Readers {
 
 struct Entry {
     informer: SharedInformer<Untyped>,
-    /// Whether the server is asked for metadata only.
+    /// Whether requests ask for metadata only.
     metadata_only: Arc<AtomicBool>,
-    /// Tells this informer from an earlier one of the same id.
+    /// Distinguishes this informer from an earlier one with the same id.
     number: u64,
     is_started: bool,
-    /// Somebody asked for it without a lease.
+    /// Requested without a lease.
     is_pinned: bool,
     n_leases: usize,
     stop: CancellationToken,
 }
 
-/// One informer to be run, unless it is forgotten before.
+/// An informer to run, unless it is forgotten before.
 struct Start {
     number: u64,
     run: Run,
@@ -133,8 +133,7 @@ struct Start {
 type Run = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 impl State {
-    /// The informer that a reader of `K` shares, unless it has ended by itself, which is no use to
-    /// anybody.
+    /// The informer that a reader of `K` shares, unless it has ended by itself.
     fn known<K: Cacheable>(
         &mut self,
         resource_type: &ResourceType,
@@ -165,8 +164,7 @@ impl State {
         Some((entry.informer.cast(), entry.number))
     }
 
-    /// Whole objects are asked for: an informer of metadata that has not asked the server yet asks
-    /// for those.
+    /// Turns an informer of metadata that has not started into one of whole objects.
     fn widen(&mut self, metadata: Id, whole: Id) {
         if self.informers.contains_key(&whole) {
             return;
@@ -192,12 +190,12 @@ impl State {
 pub struct NotSynced {
     /// Their resources, sorted.
     pub resources: Vec<String>,
-    /// What kept each of them from it last, where anything is known.
+    /// The latest failure of each, if any.
     pub causes: BTreeMap<String, String>,
 }
 
 impl InformerFactory {
-    /// A factory over a client, and what runs its informers. Nothing has been started or asked.
+    /// A factory over a client, and the worker of its informers. Starts nothing.
     pub fn new(client: Client, options: FactoryOptions) -> (Self, FactoryWorker) {
         let factory = Self(Arc::new(Inner {
             client,
@@ -218,9 +216,9 @@ impl InformerFactory {
         self.request(&K::DynamicType::default()).pinned()
     }
 
-    /// The informer of the metadata of a type. Where whole objects are cached or asked for, it
-    /// reads their cache; otherwise nothing but metadata is asked for or held (FAC-7). Whole
-    /// objects that are asked for after it has been started are a second cache.
+    /// The informer of the metadata of a type. Reads the cache of whole objects if there is one;
+    /// otherwise requests and stores only metadata (FAC-7). A request of whole objects after it has
+    /// started makes a second cache.
     pub fn metadata<K: Cacheable>(&self) -> SharedInformer<PartialObjectMeta<K>>
     where
         K::DynamicType: Default,
@@ -228,7 +226,7 @@ impl InformerFactory {
         self.request(&K::DynamicType::default()).pinned()
     }
 
-    /// The informer of a type, built by `build` if this is the first request for it (FAC-1).
+    /// The informer of a type, built by `build` if this is its first request (FAC-1).
     pub fn informer_with<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -237,7 +235,7 @@ impl InformerFactory {
         self.find(dynamic_type, self.0.options.selection(), true, build).0
     }
 
-    /// Begins a request for an informer with a selection of its own, or for a while.
+    /// Starts a request for an informer with its own selection, or with a lease.
     pub fn request<'a, K: Cacheable>(
         &self,
         dynamic_type: &'a K::DynamicType,
@@ -257,8 +255,8 @@ impl InformerFactory {
         if let Some(known) = known {
             return known;
         }
-        // Built without the lock, for `build` may ask for other informers. Building does nothing,
-        // so a lost race costs nothing.
+        // Built without the lock, since `build` may request other informers. Building starts
+        // nothing, so a lost race costs nothing.
         let metadata_only = Arc::new(AtomicBool::new(K::metadata_api()));
         let (client, flag) = (&self.0.client, metadata_only.clone());
         let builder =
@@ -308,7 +306,7 @@ impl InformerFactory {
         (informer, number)
     }
 
-    /// A lease is over. The last one of an informer that nobody holds otherwise ends it.
+    /// A lease was dropped. The last lease of an informer that is not pinned stops it.
     fn release(&self, number: u64) {
         let mut state = self.0.state.lock();
         let mut informers = state.informers.iter_mut();
@@ -327,7 +325,7 @@ impl InformerFactory {
         for starts in [&mut state.requested, &mut state.starting] {
             never_run.extend(starts.extract_if(.., |start| start.number == number));
         }
-        // What a worker drops may ask the factory: not under its lock.
+        // Without the lock: a dropped worker may call the factory.
         let _after = (forgotten, never_run);
     }
 

@@ -1,41 +1,42 @@
-//! Handlers: who is told of changes, and how fast each may be.
+//! Handlers of changes, and their queues.
 
 mod filter;
 mod listener;
 mod queue;
+mod walk;
 
 pub use filter::FilteringHandler;
 pub use listener::TAKEN_MAX;
 pub(crate) use listener::{Listener, Registered};
+pub(crate) use queue::Replaced;
 
 use crate::event::Event;
-use crate::status::Stopped;
+use crate::failure::Stopped;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many notifications a handler may have waiting before they are merged by key.
+/// The number of waiting notifications from which on they are merged by key.
 ///
-/// 1024, where client-go starts to complain about a slow handler. Beyond it each key has at most
-/// one notification waiting, so that a handler which never returns holds at most the limit and one
-/// notification per object it knows.
+/// 1024, at which client-go warns of a slow handler. A relist, a resync and the objects that a new
+/// handler finds wait as one walk between two states of the cache, of which a queue has at most
+/// two. So a handler that never returns holds at most this many notifications, four states of the
+/// cache, and two notifications of each object before, between and after the walks.
 pub const HANDLER_QUEUE_MAX: usize = 1024;
 
-/// How long a handler rests after it has panicked (SHI-8).
-///
-/// 1 s, as client-go waits before it calls a crashed handler again.
+/// The pause after a panic of a handler (SHI-8): 1 s, as client-go.
 pub const HANDLER_PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// The shortest resync period; a shorter one is raised to it (SHI-20 b).
 pub const RESYNC_MIN: Duration = Duration::from_secs(1);
 
-/// Somebody who is told of changes, one at a time and in order (SHI-4).
+/// Receives changes, one at a time and in order (SHI-4).
 ///
-/// Any `FnMut(Event<K>)` is a handler; it should be quick, as enqueuing a key is. Implement the
-/// trait for one that waits: whatever it does delays no other handler and no cache.
+/// Any `FnMut(Event<K>)` is a handler; it should be fast, for instance enqueue a key. Implement the
+/// trait for a handler that awaits; it delays neither other handlers nor the cache.
 pub trait Handler<K>: Send + 'static {
-    /// Takes one event. The next call is made when the future has ended.
+    /// Handles one event. The next call starts after the future has ended.
     fn handle(&mut self, event: Event<K>) -> impl Future<Output = ()> + Send;
 }
 
@@ -46,17 +47,16 @@ impl<K: Send + Sync + 'static, F: FnMut(Event<K>) + Send + 'static> Handler<K> f
     }
 }
 
-/// How one handler wants to be told.
+/// Options of one handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerOptions {
-    /// How often to be told again of every object (SHI-20): zero is never, `None` is the informer's
-    /// period.
+    /// The resync period (SHI-20): zero is never, `None` is the informer's period.
     ///
-    /// Raised to [`RESYNC_MIN`] and up to a multiple of the informer's period. An informer without
-    /// a period resyncs nobody.
+    /// Raised to [`RESYNC_MIN`] and to a multiple of the informer's period. An informer without a
+    /// period has no resyncs.
     pub resync: Option<Duration>,
-    /// How many notifications may wait before they are merged by key.
+    /// The number of waiting notifications from which on they are merged by key.
     pub queue_max: usize,
 }
 
@@ -80,12 +80,12 @@ impl HandlerOptions {
     }
 }
 
-/// A handler's call cannot wait for its own end.
+/// A handler cannot wait in a call for the end of that call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the handler is removed, and its removal is awaited by its own call")]
+#[error("a handler waits for its own removal in a call")]
 pub struct WithinCall;
 
-/// A handler's place at its informer. Dropping it leaves the handler where it is.
+/// The registration of a handler at an informer. Dropping it does not remove the handler.
 #[derive(Clone)]
 pub struct HandlerRegistration(pub(crate) Arc<dyn Registered>);
 
@@ -101,8 +101,7 @@ impl fmt::Debug for HandlerRegistration {
 }
 
 impl HandlerRegistration {
-    /// Whether the handler has been told of everything that was there at the start: the informer
-    /// has synced and every initial `Added` has been handled (SHI-9).
+    /// Whether the informer has synced and the handler has handled every initial `Added` (SHI-9).
     pub fn has_synced(&self) -> bool {
         *self.0.state().synced.borrow()
     }
@@ -110,7 +109,7 @@ impl HandlerRegistration {
     /// Waits for [`has_synced`](Self::has_synced).
     ///
     /// # Errors
-    /// When the handler is removed or its informer ends first.
+    /// If the handler is removed or its informer ends first.
     pub async fn synced(&self) -> Result<(), Stopped> {
         let state = self.0.state();
         let mut synced = state.synced.subscribe();
@@ -121,18 +120,18 @@ impl HandlerRegistration {
         }
     }
 
-    /// Removes the handler: no call starts after the one that may be running. What waits is
+    /// Removes the handler: a running call ends, and no other starts. Waiting notifications are
     /// dropped. Idempotent (SHI-7).
     pub fn remove(&self) {
         self.0.remove();
     }
 
-    /// Removes the handler and waits for a call that is running.
+    /// Removes the handler and waits for a running call.
     ///
     /// # Errors
-    /// When it is awaited inside of that very call, which would wait for itself: the handler is
-    /// removed then, and what runs is the last call (SHI-7). A call that awaits a task of its own
-    /// that awaits this cannot be told, and never ends.
+    /// If it is awaited within that call, which would wait for itself. The handler is removed then,
+    /// and the running call is the last (SHI-7). If a call awaits another task that awaits this, it
+    /// is not detected, and never ends.
     pub async fn remove_and_wait(&self) -> Result<(), WithinCall> {
         self.0.remove();
         if listener::is_within(self.0.state()) {
@@ -142,17 +141,16 @@ impl HandlerRegistration {
         Ok(())
     }
 
-    /// How many notifications wait. A gauge: the handler is too slow while this stays above its
-    /// `queue_max`.
+    /// About how many notifications wait; a relist counts with all its objects. A handler is too
+    /// slow if this stays above its `queue_max`.
     pub fn pending(&self) -> usize {
         self.0.pending()
     }
 
-    /// Waits until the handler was called with everything that waits now, or is removed. Cancel
-    /// safe: it only looks.
+    /// Waits until the handler has been called with everything that waits now, or is removed.
+    /// Cancel safe.
     ///
-    /// After [`Lister::at_least`](crate::Lister::at_least), the handler has then been told of that
-    /// version, too.
+    /// After [`Lister::at_least`](crate::Lister::at_least) this includes that version.
     pub async fn delivered(&self) {
         let (state, wanted) = (self.0.state(), self.0.pushed());
         tokio::select! {
@@ -162,13 +160,12 @@ impl HandlerRegistration {
         }
     }
 
-    /// How many calls have panicked.
+    /// The number of calls that have panicked.
     pub fn panics(&self) -> u64 {
         self.0.state().panics.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// How often the handler is told again of every object, after the rules of SHI-20; `None` for
-    /// never.
+    /// The effective resync period by SHI-20; `None` for never.
     pub fn resync_period(&self) -> Option<Duration> {
         self.0.resync_period()
     }

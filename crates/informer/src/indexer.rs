@@ -1,23 +1,26 @@
-//! The cache: objects by key, and keys by whatever index functions say of them.
+//! The cache: objects by key and by index.
 //!
 //! # Theory
 //!
-//! One owner writes through an [`Indexer`]; anybody reads through a [`Lister`]. The state is a
-//! persistent map behind one lock that a reader holds only to look up a key or to copy a reference:
-//! it takes a [`Snapshot`] for anything longer, is never in the way of the writer, and the writer
-//! is in its for as long as one transaction puts its objects in their places. Every read answers
-//! from one snapshot (IDX-3).
+//! One owner writes through an [`Indexer`]; any number of [`Lister`]s read. The state is a
+//! persistent map behind one lock. A reader holds the lock only to look up one key or to clone a
+//! reference; for anything longer it takes a [`Snapshot`], which never blocks the writer. The
+//! writer holds the lock while one transaction inserts its objects, of which there are at most
+//! [`BATCH_MAX`](crate::delta::BATCH_MAX) in an informer; a relist is built beside the state, and
+//! swapped in by one assignment. Every read answers from one state (IDX-3).
 //!
-//! Index functions run once per write, and without any lock: they may read the cache and call its
-//! informer. The values they gave are kept with the
-//! object, so that taking it out of an index never depends on what a function says later; a
-//! function that fails rejects the write, and the indices stay in step with the objects (IDX-5).
-//! One that panics gives no value: the object is in the cache, and not in that index.
+//! Index functions run once per write and without any lock, so they may read the cache and call its
+//! informer. Their values are stored with the object: removing it from an index never depends on
+//! what a function returns later. If a function fails, the write is rejected, so indexes and
+//! objects agree (IDX-5). If it panics, it has no values: the object is stored, but not in that
+//! index.
 
 mod freshness;
 mod held;
 mod index;
 mod lister;
+mod query;
+mod relist;
 mod snapshot;
 mod transaction;
 mod tree;
@@ -26,13 +29,17 @@ pub use freshness::AtLeastError;
 pub use index::IndexError;
 pub(crate) use index::{Asked, Function, Functions, IndexFn, ObjectIndexFn, values_of};
 pub use lister::{Lister, NamespaceLister, ReadError};
+pub use query::{Query, SelectError, Selected};
+pub(crate) use relist::{Relist, Relisted, Swapped, free};
+pub(crate) use snapshot::ObjectCursor;
 pub use snapshot::{Objects, Snapshot, UnknownIndex};
 pub use transaction::Write;
+pub(crate) use tree::compare;
 
 use crate::broken::{Broken, Rule};
+use crate::failure::Panics;
 use crate::key::Key;
 use crate::object::{Object, Raw, Untyped};
-use crate::status::Panics;
 use freshness::Announcer;
 use held::Held;
 use index::{Index, Values};
@@ -40,24 +47,24 @@ use parking_lot::RwLock;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use tree::Tree;
+use tree::{Builder, Tree};
 
-/// The name of the index by namespace. It exists in every cache, at no cost: objects are ordered by
+/// The name of the index by namespace. Every cache has it at no cost, since objects are sorted by
 /// namespace (IDX-12).
 pub const NAMESPACE_INDEX: &str = "namespace";
 
-/// The writing end of a cache. There is one; [`Indexer::lister`] gives the reading ends.
+/// The only writer of a cache; [`Indexer::lister`] returns readers.
 pub struct Indexer<K> {
     state: Arc<RwLock<Arc<State>>>,
     pub(crate) broken: Broken,
     pub(crate) panics: Panics,
     announcer: Announcer,
-    /// Additions come in no order: their versions are not the cache's.
+    /// Added objects come in no order, so their versions are not the cache's.
     is_replaying: bool,
-    /// In the order of the indices in the state.
+    /// In the order of the indexes in the state.
     functions: Functions,
     of: PhantomData<fn() -> K>,
-    /// What was taken in before there was a dictionary is packed.
+    /// The objects that were stored before there was a dictionary have been packed.
     is_packed: bool,
 }
 
@@ -67,8 +74,8 @@ impl<K> fmt::Debug for Indexer<K> {
     }
 }
 
-/// Everything a cache knows at one moment. Cloning is cheap: the maps share their nodes.
-#[derive(Clone)]
+/// The content of a cache at one moment. Cloning is cheap: the trees share their nodes.
+#[derive(Clone, Default)]
 pub(crate) struct State {
     objects: Tree<Held>,
     indices: Vec<Index>,
@@ -87,23 +94,18 @@ pub enum AddIndexError {
     /// The name is taken.
     #[error(transparent)]
     Exists(#[from] IndexExists),
-    /// The function fails for an object that is in the cache.
+    /// The function fails for a stored object.
     #[error(transparent)]
     Function(#[from] IndexError),
     /// The informer that owns the cache has ended.
     #[error(transparent)]
-    Stopped(#[from] crate::status::Stopped),
+    Stopped(#[from] crate::failure::Stopped),
 }
 
 impl<K> Default for Indexer<K> {
     fn default() -> Self {
-        let state = State {
-            objects: Tree::default(),
-            indices: Vec::new(),
-            resource_version: Arc::from(""),
-        };
         Self {
-            state: Arc::new(RwLock::new(Arc::new(state))),
+            state: Arc::default(),
             functions: Arc::new([]),
             of: PhantomData,
             is_packed: false,
@@ -116,12 +118,12 @@ impl<K> Default for Indexer<K> {
 }
 
 impl<K> Indexer<K> {
-    /// An empty cache without indices.
+    /// An empty cache without indexes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A reading end.
+    /// A reader.
     pub fn lister(&self) -> Lister<K> {
         Lister::new(self.state.clone(), self.announcer.0.clone())
     }
@@ -131,15 +133,16 @@ impl<K> Indexer<K> {
         Snapshot::of(self.state.read().clone())
     }
 
-    /// The present state, for nobody's type.
+    /// The present state, untyped.
     pub(crate) fn raw_snapshot(&self) -> Snapshot<Untyped> {
         Snapshot::of(self.state.read().clone())
     }
 
-    /// Adds indices over the objects that are there and those to come: all of them or none (IDX-6).
+    /// Adds indexes over the stored objects and all later ones: all of these indexes or none
+    /// (IDX-6).
     ///
     /// # Errors
-    /// When a name is taken, or a function fails for an object.
+    /// If a name is taken, or a function fails for an object.
     pub fn add_indices(
         &mut self,
         functions: impl IntoIterator<Item = (Arc<str>, ObjectIndexFn<K>)>,
@@ -153,7 +156,7 @@ impl<K> Indexer<K> {
         }))
     }
 
-    /// [`add_indices`](Self::add_indices), of functions of nobody's type.
+    /// [`add_indices`](Self::add_indices) with untyped functions.
     pub(crate) fn add_raw_indices(
         &mut self,
         functions: impl IntoIterator<Item = (Arc<str>, IndexFn)>,
@@ -165,7 +168,7 @@ impl<K> Indexer<K> {
                 let mut filed = Vec::new();
                 let snapshot = self.raw_snapshot();
                 ask_again(&function, &snapshot, &mut filed)?;
-                self.add_index(&snapshot, &function, &mut filed);
+                self.add_index(&snapshot, with_index(&snapshot, &function, &mut filed));
                 Ok(())
             });
             if let Err(error) = added {
@@ -178,7 +181,7 @@ impl<K> Indexer<K> {
         Ok(())
     }
 
-    /// A function under a name that is free.
+    /// A function under a name that is not taken.
     pub(crate) fn function(
         &self,
         name: Arc<str>,
@@ -191,43 +194,27 @@ impl<K> Indexer<K> {
         Ok(Function::new(name, function, self.panics.clone()))
     }
 
-    /// Adds an index whose function was asked about everything in this snapshot. Says whether that
-    /// is still the cache; nothing is done otherwise.
-    pub(crate) fn add_index(
-        &mut self,
-        of: &Snapshot<Untyped>,
-        function: &Function,
-        filed: &mut Filed,
-    ) -> bool {
-        let state = self.state.read().clone();
+    /// Adds an index that [`with_index`] built over this snapshot, if that is still the present
+    /// state. Returns whether it is.
+    pub(crate) fn add_index(&mut self, of: &Snapshot<Untyped>, new: Snapshot<Untyped>) -> bool {
+        let mut state = self.state.write();
         if !Arc::ptr_eq(&state, &of.0) {
             return false;
         }
-        let mut state = State::clone(&state);
-        let mut index = Index::new(function.clone());
-        let n_before = state.indices.len();
-        let held =
-            state.objects.iter().zip(std::mem::take(filed)).map(|(held, (_, mut values))| {
-                index.file(&held.object, &[], &mut values);
-                held.with(n_before, values)
-            });
-        let objects = Tree::from_sorted(held.collect::<Vec<_>>());
-        state.objects = objects;
-        state.indices.push(index);
-        self.functions = self.functions.iter().cloned().chain([function.clone()]).collect();
-        *self.state.write() = Arc::new(state);
+        self.functions = new.0.indices.iter().map(|index| index.function.clone()).collect();
+        *state = new.0;
         true
     }
 
-    /// The functions of the indices: who asks them holds no lock.
+    /// The functions of the indexes, to be called without a lock.
     pub(crate) fn functions(&self) -> &Functions {
         &self.functions
     }
 
-    /// Puts one object in, and gives what it replaces.
+    /// Inserts an object and returns the one that it replaces.
     ///
     /// # Errors
-    /// When an index function fails; nothing has changed then.
+    /// If an index function fails; the cache is unchanged then.
     pub fn upsert(&mut self, object: Object<K>) -> Result<Option<Object<K>>, IndexError> {
         let object: Raw = object.into_type();
         let values = values_of(&*self.functions, &object)?;
@@ -238,98 +225,21 @@ impl<K> Indexer<K> {
         Ok(old.map(Object::into_type))
     }
 
-    /// Takes one object out. A `resource_version` that is not empty becomes the cache's (IDX-10).
+    /// Removes and returns an object. A `resource_version` that is not empty becomes the cache's
+    /// (IDX-10).
     pub fn remove(&mut self, key: &Key, resource_version: &str) -> Option<Object<K>> {
         let old = Arc::make_mut(&mut self.state.write()).take(key, resource_version);
         old.iter().for_each(Object::left);
         old.map(Object::into_type)
     }
 
-    /// Makes the cache hold exactly these objects, in one step (IDX-8), and gives those that were
-    /// rejected.
-    ///
-    /// A rejected object leaves its key as it was. Of two objects with one key the later counts. An
-    /// object that is already held in the same version keeps its place in memory.
-    pub fn replace(&mut self, objects: Vec<Object<K>>, resource_version: &str) -> Vec<IndexError> {
-        let functions = self.functions.clone();
-        let ask = |object: Raw| {
-            let values = values_of(&*functions, &object);
-            (object, values)
-        };
-        let objects = objects.into_iter().map(Object::into_type).collect();
-        self.replace_with(objects, |object| object, ask, resource_version)
-    }
-
-    /// [`replace`](Self::replace), by objects whose functions were asked already.
-    pub(crate) fn replace_asked(
-        &mut self,
-        objects: Vec<(Raw, Asked)>,
-        resource_version: &str,
-    ) -> Vec<IndexError> {
-        self.replace_with(objects, |(object, _)| object, |asked| asked, resource_version)
-    }
-
-    fn replace_with<T>(
-        &mut self,
-        mut objects: Vec<T>,
-        object_of: impl Fn(&T) -> &Raw,
-        ask: impl Fn(T) -> (Raw, Asked),
-        resource_version: &str,
-    ) -> Vec<IndexError> {
-        let old = self.raw_snapshot();
-        let mut rejected = Vec::new();
-        let mut indices: Vec<Index> = self.functions.iter().cloned().map(Index::new).collect();
-        // A list comes almost in this order, so that there is little to sort.
-        objects.sort_by(|a, b| tree::compare(object_of(a).key(), object_of(b).key()));
-        let mut held = Vec::with_capacity(objects.len());
-        let mut objects = objects.into_iter().peekable();
-        while let Some(object) = objects.next() {
-            let key = object_of(&object).key();
-            if objects.peek().is_some_and(|next| object_of(next).key() == key) {
-                continue;
-            }
-            let (object, asked) = ask(object);
-            let before = old.0.objects.get(object.key().into());
-            let object = match before {
-                Some(before) if is_same_version(&before.object, &object) => before.object.clone(),
-                Some(before) => {
-                    before.object.left();
-                    object
-                }
-                None => object,
-            };
-            let object = object.repacked().unwrap_or(object);
-            self.is_packed |= object.is_packed();
-            let (object, mut values) = match (asked, before) {
-                (Ok(values), _) => (object, values),
-                (Err(error), None) => {
-                    rejected.push(error);
-                    continue;
-                }
-                (Err(error), Some(before)) => {
-                    rejected.push(error);
-                    let kept = (0..indices.len()).map(|n| before.values(n).into()).collect();
-                    (before.object.clone(), kept)
-                }
-            };
-            for (index, values) in indices.iter_mut().zip(&mut values) {
-                index.file(&object, &[], values);
-            }
-            held.push(Held::new(object, values));
-        }
-        let objects = Tree::from_sorted(held);
-        let resource_version = Arc::from(resource_version);
-        *self.state.write() = Arc::new(State { objects, indices, resource_version });
-        rejected
-    }
-
-    /// How writes are to be taken now.
+    /// How to apply writes now.
     fn how(&self) -> How {
         How { moves_version: !self.is_replaying, keeps_old: self.broken.is(Rule::IndexKeepsOld) }
     }
 
-    /// The first object that comes packed says that there is a dictionary now: packs what is held
-    /// plain, which is as much as it was made of.
+    /// At the first packed object there is a dictionary: packs the objects that are stored as plain
+    /// JSON. These are few, since the dictionary was trained on them.
     fn pack_held(&mut self, arriving: &Raw) {
         if self.is_packed || !arriving.is_packed() {
             return;
@@ -343,17 +253,17 @@ impl<K> Indexer<K> {
         packed.into_iter().for_each(|object| state.exchange(object));
     }
 
-    /// Notes that the cache is complete up to this resourceVersion (IDX-10).
+    /// Records that the cache is complete up to this resourceVersion (IDX-10).
     pub fn bookmark(&mut self, resource_version: &str) {
         Arc::make_mut(&mut self.state.write()).reach(resource_version);
     }
 }
 
-/// What a function says of each object of a snapshot, in their order.
+/// The values of a function for each object of a snapshot, in their order.
 pub(crate) type Filed = Vec<(Raw, Box<[Arc<str>]>)>;
 
-/// Asks a function about a snapshot's objects. `filed` is what it said of an earlier one: of what
-/// has not changed since it is not asked again.
+/// Calls a function with the objects of a snapshot. `filed` has the values for an earlier snapshot,
+/// which are reused for objects that have not changed since.
 pub(crate) fn ask_again(
     function: &Function,
     snapshot: &Snapshot<Untyped>,
@@ -371,12 +281,32 @@ pub(crate) fn ask_again(
     Ok(())
 }
 
-/// How a write is taken.
+/// A snapshot with one more index. `filed` has the values of its function for all objects; it keeps
+/// them, for a later snapshot.
+pub(crate) fn with_index(
+    of: &Snapshot<Untyped>,
+    function: &Function,
+    filed: &mut Filed,
+) -> Snapshot<Untyped> {
+    let mut index = Index::new(function.clone());
+    let n_before = of.0.indices.len();
+    let mut objects = Builder::default();
+    for (held, (_, values)) in of.0.objects.iter().zip(filed) {
+        values.iter_mut().for_each(|value| index.put(&held.object, value));
+        let pushed = objects.push(held.with(n_before, values.clone()));
+        debug_assert!(pushed.is_ok(), "a snapshot is sorted");
+    }
+    let indices = of.0.indices.iter().cloned().chain([index]).collect();
+    let resource_version = of.0.resource_version.clone();
+    Snapshot::of(Arc::new(State { objects: objects.finish(), indices, resource_version }))
+}
+
+/// How to apply a write.
 #[derive(Debug, Clone, Copy)]
 struct How {
-    /// Its version becomes the cache's.
+    /// The object's version becomes the cache's.
     moves_version: bool,
-    /// A rule that is broken on purpose.
+    /// A rule broken on purpose.
     keeps_old: bool,
 }
 
@@ -387,16 +317,25 @@ impl State {
         }
     }
 
-    fn put(&mut self, object: Raw, mut values: Values, how: How) -> Option<Raw> {
+    fn put(&mut self, object: Raw, values: Values, how: How) -> Option<Raw> {
         if how.moves_version {
             self.reach(object.resource_version());
         }
         if self.indices.is_empty() {
             return self.objects.insert(Held::new(object, values)).map(|held| held.object);
         }
+        self.insert_with(object, values, how.keeps_old)
+    }
+
+    /// Inserts an object with its index values.
+    fn insert(&mut self, object: Raw, values: Values) -> Option<Raw> {
+        self.insert_with(object, values, false)
+    }
+
+    fn insert_with(&mut self, object: Raw, mut values: Values, keeps_old: bool) -> Option<Raw> {
         let old = self.objects.get(object.key().into()).cloned();
         for (n, (index, values)) in self.indices.iter_mut().zip(&mut values).enumerate() {
-            let old = old.as_ref().filter(|_| !how.keeps_old);
+            let old = old.as_ref().filter(|_| !keeps_old);
             let old = old.map_or(&[][..], |held| held.values(n));
             index.file(&object, old, values);
         }
@@ -404,7 +343,7 @@ impl State {
         old.map(|held| held.object)
     }
 
-    /// Puts another form of a version that is held in its place.
+    /// Replaces a stored object by another form of the same version.
     fn exchange(&mut self, object: Raw) {
         let Some(held) = self.objects.get(object.key().into()) else { return };
         let held = held.exchanged(object.clone());
@@ -419,7 +358,7 @@ impl State {
         self.reach(resource_version);
         let held = self.objects.remove(key.into())?;
         for (n, index) in self.indices.iter_mut().enumerate() {
-            held.values(n).iter().for_each(|value| index.forget(key, value));
+            held.values(n).iter().for_each(|value| index.remove(key, value));
         }
         Some(held.object)
     }

@@ -8,32 +8,36 @@
 //!                                                         └──▶ a queue per handler ──▶ handler (one task each)
 //! ```
 //!
-//! The consumer holds the distribution lock while it changes the cache and tells the handlers'
-//! queues of it, and so does whoever adds a handler: a late handler is told of the cache as it is
-//! and of every change after it, none lost and none twice (SHI-3). Nothing else is done under that
-//! lock, and it is never held across a wait. A handler's task holds no lock while it calls.
+//! The consumer holds the distribution lock while it changes the cache and pushes the events to the
+//! queues of the handlers. Adding a handler takes the same lock, so a late handler gets the present
+//! objects and every later change, each once (SHI-3). Nothing else happens under that lock, it is
+//! never held across an await, and nothing under it takes longer for a larger cache (a batch has at
+//! most [`BATCH_MAX`](crate::delta::BATCH_MAX) events). A handler's task holds no lock during a
+//! call.
 //!
-//! An informer runs once: a worker that has ended, or was dropped, leaves a cache that answers and
+//! An informer runs once. After its worker has ended or was dropped, the cache stays readable and
 //! never changes (SHI-1).
 
 mod board;
 mod builder;
+mod consumer;
 mod intake;
 mod processor;
 mod worker;
 
+pub use crate::slices::OBJECTS_PER_POLL_MAX;
 pub use board::ErrorHandler;
 pub use builder::SharedInformerBuilder;
 pub use worker::InformerWorker;
 
 use crate::event::Event;
+use crate::failure::Stopped;
 use crate::handler::{Handler, HandlerOptions, HandlerRegistration};
-use crate::indexer::{AddIndexError, IndexFn, Lister, ask_again};
-use crate::object::{Object, Untyped};
-use crate::pool::Pool;
+use crate::indexer::{AddIndexError, IndexFn, Lister, ask_again, with_index};
+use crate::object::{Object, Pool, Untyped};
 use crate::resource_type::ResourceType;
 use crate::source::{ListWatch, Selection};
-use crate::status::{Degraded, InformerStatus, Stopped};
+use crate::status::{Degraded, InformerStatus};
 use board::Board;
 use kube_core::Resource;
 use parking_lot::Mutex;
@@ -46,12 +50,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// A type that can be cached: any typed or dynamic Kubernetes object. Implemented for all of them.
+/// A type that can be cached: any typed or dynamic Kubernetes object. Implemented for all of these.
 pub trait Cacheable: Resource + DeserializeOwned + Send + Sync + 'static {}
 impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Cacheable for K {}
 
-/// A handle to one informer, cheap to clone: for adding handlers, reading the cache and asking how
-/// it does.
+/// A handle of an informer, to add handlers, read the cache and read the status. Cheap to clone.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -71,21 +74,21 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Cacheable for K {}
 /// # }
 /// ```
 ///
-/// `K` is what this handle reads: the informer itself keeps bytes, and handles of other types may
-/// share it (see [`InformerFactory`](crate::InformerFactory)).
+/// `K` is the type that this handle reads. The informer stores bytes, and handles of other types
+/// may share it (see [`InformerFactory`](crate::InformerFactory)).
 pub struct SharedInformer<K>(Arc<Shared>, PhantomData<fn() -> K>);
 
-/// What the handles, the consumer and the worker of one informer share.
+/// The parts that handles, consumer and worker of an informer share.
 pub(crate) struct Shared {
     resource_type: ResourceType,
     selection: Selection,
-    /// The type of the values that the cache holds, if it holds those instead of bytes.
+    /// The type of the stored values, if the cache does not store bytes.
     values_of: Option<TypeId>,
     lister: Lister<Untyped>,
     processor: Mutex<Processor>,
     board: Arc<Board>,
     pool: Arc<Pool>,
-    /// A handler waits to be run.
+    /// A new handler waits for the worker.
     wake: Notify,
 }
 
@@ -106,7 +109,7 @@ impl<K> fmt::Debug for SharedInformer<K> {
 }
 
 impl<K: Cacheable> SharedInformer<K> {
-    /// Begins an informer of a type known at compile time.
+    /// A builder for a type known at compile time.
     pub fn builder(source: impl ListWatch) -> SharedInformerBuilder<K>
     where
         K::DynamicType: Default,
@@ -114,7 +117,7 @@ impl<K: Cacheable> SharedInformer<K> {
         Self::builder_dynamic(source, &K::DynamicType::default())
     }
 
-    /// Begins an informer of a type known at run time (FAC-7).
+    /// A builder for a type known at run time (FAC-7).
     pub fn builder_dynamic(
         source: impl ListWatch,
         dynamic_type: &K::DynamicType,
@@ -122,11 +125,11 @@ impl<K: Cacheable> SharedInformer<K> {
         SharedInformerBuilder::new(Arc::new(source), ResourceType::of::<K>(dynamic_type))
     }
 
-    /// Adds a handler, before or after the start. It is told of every cached object as an initial
-    /// addition and then of every change (SHI-3).
+    /// Adds a handler, before or after the start. It gets every cached object as an initial
+    /// addition, and then every change (SHI-3). Takes the same time however large the cache is.
     ///
     /// # Errors
-    /// When the informer has stopped.
+    /// If the informer has stopped.
     pub fn add_handler(
         &self,
         handler: impl Handler<K>,
@@ -138,10 +141,12 @@ impl<K: Cacheable> SharedInformer<K> {
     }
 
     /// Adds an index over typed objects, before or after the start. Under `Compact` each write then
-    /// decodes the object once; an object that does not decode is rejected (IDX-5).
+    /// decodes the object once; an object that does not decode is rejected (IDX-5). Calls the
+    /// function with all cached objects on the caller's thread; the cache and its handlers do not
+    /// wait for it.
     ///
     /// # Errors
-    /// When the name is taken, the informer has stopped, or a cached object does not decode.
+    /// If the name is taken, the informer has stopped, or a cached object does not decode.
     pub fn add_index(
         &self,
         name: impl Into<Arc<str>>,
@@ -153,7 +158,7 @@ impl<K: Cacheable> SharedInformer<K> {
     /// Adds an index over objects that are not decoded.
     ///
     /// # Errors
-    /// When the name is taken or the informer has stopped.
+    /// If the name is taken or the informer has stopped.
     pub fn add_object_index(
         &self,
         name: impl Into<Arc<str>>,
@@ -162,17 +167,17 @@ impl<K: Cacheable> SharedInformer<K> {
         self.add_index_fn(name.into(), builder::untyped(function))
     }
 
-    /// The function is asked without the lock. When the cache changes meanwhile, it is asked about
-    /// what has changed, until it has come up with the cache.
+    /// Calls the function without the lock. If the cache changes meanwhile, calls it with the
+    /// changed objects, until the index is up to date.
     fn add_index_fn(&self, name: Arc<str>, function: IndexFn) -> Result<(), AddIndexError> {
         let mut filed = Vec::new();
         loop {
             let begun = self.0.processor.lock().begin_index(name.clone(), function.clone());
             let (function, snapshot) = begun?;
             ask_again(&function, &snapshot, &mut filed)?;
-            let mut processor = self.0.processor.lock();
+            let new = with_index(&snapshot, &function, &mut filed);
             // Another index of this name may have been added meanwhile: that is a change, too.
-            if processor.end_index(&snapshot, &function, &mut filed) {
+            if self.0.processor.lock().end_index(&snapshot, new) {
                 return Ok(());
             }
         }
@@ -180,15 +185,15 @@ impl<K: Cacheable> SharedInformer<K> {
 }
 
 impl<K> SharedInformer<K> {
-    /// A reading end of the cache.
+    /// A reader of the cache.
     pub fn lister(&self) -> Lister<K> {
         self.0.lister.cast()
     }
 
-    /// The same informer for a reader that decodes objects as `V`: one watch and one copy of the
-    /// bytes for both. `None` when the cache holds values of another type
-    /// ([`CachePolicy::Decoded`](crate::CachePolicy::Decoded)). Whether the objects fit `V` shows
-    /// when they are read.
+    /// The same informer for a reader that decodes objects as `V`, with the same watch and the same
+    /// bytes. `None` if the cache stores values of another type
+    /// ([`CachePolicy::Decoded`](crate::CachePolicy::Decoded)). Objects that do not fit `V` are
+    /// errors when they are read.
     pub fn view<V: 'static>(&self) -> Option<SharedInformer<V>> {
         let can_read = self.0.values_of.is_none_or(|values| values == TypeId::of::<V>());
         can_read.then(|| self.cast())
@@ -199,12 +204,12 @@ impl<K> SharedInformer<K> {
         SharedInformer(self.0.clone(), PhantomData)
     }
 
-    /// The type that is watched.
+    /// The watched type.
     pub fn resource_type(&self) -> &ResourceType {
         &self.0.resource_type
     }
 
-    /// Which of its objects are: what its source says.
+    /// The objects of the type that are cached, according to the source.
     pub fn selection(&self) -> &Selection {
         &self.0.selection
     }
@@ -215,10 +220,10 @@ impl<K> SharedInformer<K> {
     }
 
     /// Waits until the whole first list is in the cache. Any number of tasks may wait. Handlers may
-    /// still be at work on it: see [`HandlerRegistration::synced`].
+    /// not have handled it yet: see [`HandlerRegistration::synced`].
     ///
     /// # Errors
-    /// When the informer stops first.
+    /// If the informer stops first.
     pub async fn synced(&self) -> Result<(), Stopped> {
         let mut status = self.watch_status();
         match status.wait_for(|status| status.has_synced || status.has_stopped).await {
@@ -232,17 +237,17 @@ impl<K> SharedInformer<K> {
         self.0.board.status.borrow().has_stopped
     }
 
-    /// How the informer is doing now.
+    /// The present status.
     pub fn status(&self) -> InformerStatus {
         self.0.board.status.borrow().clone()
     }
 
-    /// Waits until the cache has not been kept up to date for so long: at once when that is so
-    /// already. To be alerted by; the informer goes on trying (REF-33), unless it was told to [give
+    /// Waits until the cache has not been kept up to date for this long; returns at once if that is
+    /// so already. For alerts; the informer goes on trying (REF-33), unless it [gives
     /// up](SharedInformerBuilder::give_up_after).
     ///
     /// # Errors
-    /// When the informer stops first.
+    /// If the informer stops first.
     pub async fn until_degraded_for(&self, period: Duration) -> Result<Degraded, Stopped> {
         let mut status = self.watch_status();
         board::degraded_for(&mut status, period, |degraded| Some(degraded.since))
@@ -250,8 +255,7 @@ impl<K> SharedInformer<K> {
             .ok_or(Stopped)
     }
 
-    /// Waits until the worker has ended; the status then says whether it gave up. At once when it
-    /// has ended already.
+    /// Waits until the worker has ended, and returns the last status.
     pub async fn stopped(&self) -> InformerStatus {
         let mut status = self.watch_status();
         // The sender is this informer's own, so it is there.
@@ -259,27 +263,26 @@ impl<K> SharedInformer<K> {
         self.status()
     }
 
-    /// How the informer is doing, to be told of changes.
+    /// The status, to await changes.
     pub fn watch_status(&self) -> watch::Receiver<InformerStatus> {
         self.0.board.status.subscribe()
     }
 
-    /// How many bytes the decoded values take, nearly, that are kept beside the objects: at most
-    /// [`SharedInformerBuilder::decoded_bytes`]. What [`CachePolicy`](crate::CachePolicy) `Decoded`
-    /// holds is not counted.
+    /// About how many bytes the decoded values take that are kept beside encoded objects: at most
+    /// [`SharedInformerBuilder::decoded_bytes`]. Not counted under
+    /// [`CachePolicy`](crate::CachePolicy) `Decoded`.
     pub fn decoded_bytes(&self) -> usize {
         self.0.pool.decoded_bytes()
     }
 
-    /// The resourceVersion that the reflector has reached: the cache may be behind it by what waits
-    /// in the queue (REF-34). The cache's own is [`Lister::resource_version`]. Empty before the
-    /// first list.
+    /// The resourceVersion that the reflector has reached. The cache may be behind it by the queued
+    /// deltas (REF-34); its version is [`Lister::resource_version`]. Empty before the first list.
     pub fn last_sync_resource_version(&self) -> Arc<str> {
         self.0.board.last_resource_version()
     }
 }
 
-/// A handler of typed events, as the informer calls it.
+/// Adapts a handler of typed events.
 struct Typed<H, K>(H, PhantomData<fn() -> K>);
 
 impl<K: 'static, H: Handler<K>> Handler<Untyped> for Typed<H, K> {

@@ -1,56 +1,75 @@
-//! What becomes of an encoded object before it is queued.
-use crate::delta::Keyed;
+//! Turns the encoded objects of a source into what a queue carries.
+use crate::indexer::IndexError;
 use crate::key::Key;
-use crate::record::Record;
-use crate::reflector::ObjectError;
+use crate::record::{Record, RecordError};
 use crate::resource_type::ResourceType;
 use crate::source::ListItem;
-use crate::transform::Transform;
+use crate::transform::{Transform, TransformError};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 
-/// Makes what a queue carries out of what a source sends, one object at a time, as it arrives: a
-/// list is never held in two forms.
+/// Converts objects one at a time as they arrive, so that a list is never in memory in two forms.
 ///
 /// An [`ObjectError::Transform`] fails a list as a whole (FIFO-24); any other error skips the
 /// object.
 pub trait Intake<T>: Send + 'static {
-    /// Takes in one item of a list; its type is not checked (REF-10).
+    /// Converts an item of a list. Its type is not checked (REF-10).
     ///
     /// # Errors
-    /// When it is not an object with a name, or cannot be transformed.
+    /// If it is not an object with a name, or cannot be transformed.
     fn item(&mut self, item: &ListItem) -> Result<T, ObjectError>;
 
-    /// Takes in the object of a watch event, which must be of the watched type (REF-24).
+    /// Converts the object of a watch event, which must be of the watched type (REF-24).
     ///
     /// # Errors
-    /// When it is not an object with a name, is of another type, or cannot be transformed.
+    /// If it is not an object with a name, is of another type, or cannot be transformed.
     fn event(&mut self, object: &Bytes) -> Result<T, ObjectError>;
 
-    /// Only the key of the object of a watch event, under the same conditions; nothing is
-    /// transformed.
+    /// Converts an object of the initial events of a streamed list, which may be known already.
+    /// Default: as [`event`](Self::event).
     ///
     /// # Errors
-    /// When it is not an object with a name, or is of another type.
+    /// As [`event`](Self::event).
+    fn initial_event(&mut self, object: &Bytes) -> Result<T, ObjectError> {
+        self.event(object)
+    }
+
+    /// The key of the object of a watch event, under the same conditions. Transforms nothing.
+    ///
+    /// # Errors
+    /// If it is not an object with a name, or is of another type.
     fn key(&mut self, object: &Bytes) -> Result<Key, ObjectError>;
 
-    /// Time for work that is too long to be done between two objects; called after each part of a
-    /// list and now and then during a watch. May change the form of what was taken in and is not
-    /// queued yet.
-    fn settle<'a>(&'a mut self, taken: &'a mut [T]) -> BoxFuture<'a, ()> {
-        let _ = taken;
+    /// Does work that takes too long between two objects. Called after each slice of a list and of
+    /// a watch.
+    fn settle(&mut self) -> BoxFuture<'_, ()> {
         std::future::ready(()).boxed()
     }
 }
 
-/// Takes in [`Record`]s: copies of the objects' JSON, transformed.
+/// Why one object was not stored.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// It is malformed, has no name, or is of another type.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The transform failed for it.
+    #[error(transparent)]
+    Transform(#[from] TransformError),
+    /// An index function failed for it.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
+/// Makes [`Record`]s: copies of the objects' JSON, transformed.
 pub struct RecordIntake {
     resource_type: ResourceType,
     transform: Option<Transform>,
-    /// Of the last object that was taken in.
+    /// The namespace of the last object, to share its text.
     namespace: Arc<str>,
 }
 
@@ -64,7 +83,7 @@ impl fmt::Debug for RecordIntake {
 }
 
 impl RecordIntake {
-    /// Takes in objects of a type, as they are.
+    /// Makes records of objects of a type, unchanged.
     pub fn new(resource_type: ResourceType) -> Self {
         Self { resource_type, transform: None, namespace: Arc::from("") }
     }
@@ -76,7 +95,7 @@ impl RecordIntake {
     }
 
     fn finish(&mut self, mut record: Record) -> Result<Record, ObjectError> {
-        // A list is sorted by namespace: its objects come to share the text of theirs.
+        // A list is sorted by namespace, so most objects share the text of theirs.
         if record.key.namespace == self.namespace {
             record.key.namespace = self.namespace.clone();
         } else {
@@ -102,15 +121,5 @@ impl Intake<Record> for RecordIntake {
 
     fn key(&mut self, object: &Bytes) -> Result<Key, ObjectError> {
         Ok(Record::from_event(object, &self.resource_type)?.key)
-    }
-}
-
-impl Keyed for Record {
-    fn key(&self) -> &Key {
-        &self.key
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.resource_version
     }
 }

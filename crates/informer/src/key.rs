@@ -1,14 +1,14 @@
-//! The name of an object within its resource.
+//! The namespace and name of an object.
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The namespace and name of an object: what a cache is keyed by and what a work queue carries.
+/// The namespace and name of an object: the key in a cache and in a work queue.
 ///
-/// Reads and parses as `namespace/name`, or `name` alone when the object is cluster-scoped (IDX-1).
-/// client-go calls the string form a storage key. Ordered by namespace, then name. A clone shares
-/// its text.
+/// Displays and parses as `namespace/name`, or `name` for a cluster-scoped object (IDX-1).
+/// client-go calls the text a storage key. Ordered by namespace, then name. A clone shares the
+/// text.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The namespace; empty for a cluster-scoped object.
@@ -18,7 +18,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of an object in a namespace; an empty namespace means a cluster-scoped object.
+    /// A key. Cluster-scoped objects have an empty namespace.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -28,14 +28,22 @@ impl Key {
         Self::new("", name)
     }
 
-    /// The namespace as an API path wants it: `None` for a cluster-scoped object.
+    /// The namespace as API paths use it: `None` for a cluster-scoped object.
     pub fn namespace_opt(&self) -> Option<&str> {
         Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
     }
 }
 
-/// By namespace, then name. Most keys of a cache share the text of their namespace, which then need
-/// not be read.
+/// A version of an object with its name: what a [delta queue](crate::delta) can carry.
+pub trait Keyed: Send + Sync + 'static {
+    /// Namespace and name.
+    fn key(&self) -> &Key;
+    /// `metadata.resourceVersion`; empty when the server sent none.
+    fn resource_version(&self) -> &str;
+}
+
+/// By namespace, then name. Most keys of a cache share the text of their namespace, so the
+/// comparison does not read it.
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
         let namespaces = if Arc::ptr_eq(&self.namespace, &other.namespace) {
@@ -62,14 +70,14 @@ impl fmt::Display for Key {
     }
 }
 
-/// The same text as `Display`, quoted: keys are read in logs and in failed assertions.
+/// The text of `Display`, quoted.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{self}\"")
     }
 }
 
-/// A string that is not a key: it has more than one `/`.
+/// A text that is not a key, since it has more than one `/`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected key format: {0:?}")]
 pub struct KeyError(pub String);

@@ -1,22 +1,22 @@
-//! What informers tell about themselves, with labels of bounded number.
+//! Metrics of informers, with a bounded number of labels.
 //!
 //! # Theory
 //!
-//! Metrics are kept per *informer name and resource*, both of which a program chooses: never per
-//! object, request or start. A [`MetricsRegistry`] is the program's own, there is no global one; it
-//! hands out the metrics of a pair once at a time. The first informer with a pair gets them;
-//! another with the same pair gets none, and says so in the log once per pair. When the informer
-//! has ended or was dropped, the pair is free again.
+//! Metrics are labelled by *informer name and resource*, both of which the program chooses, never
+//! by object, request or start. The program owns a [`MetricsRegistry`]; there is no global one. It
+//! hands out the metrics of a pair to one informer at a time. A second informer with the same pair
+//! gets none, which is logged once per pair. The pair is free again when the informer has ended or
+//! was dropped.
 //!
-//! | hook                                     | the field's name                                                        |
+//! | hook                                     | usual name                                                              |
 //! |------------------------------------------|-------------------------------------------------------------------------|
 //! | [`Metrics::listed`]                      | `reflector_lists_total`, `reflector_list_duration_seconds`, `reflector_items_per_list` |
 //! | [`Metrics::watched`]                     | `reflector_watches_total`, `reflector_short_watches_total`, `reflector_watch_duration_seconds`, `reflector_items_per_watch` |
 //! | [`Metrics::last_resource_version`]       | `reflector_last_resource_version`                                       |
 //! | [`Metrics::processed`]                   | `informer_queued_items`, `informer_processing_latency_seconds`          |
-//! | [`Metrics::store`]                       | `informer_store_resource_version`; objects: no name in the field        |
-//! | [`Metrics::handlers`]                    | no name in the field                                                    |
-//! | [`Metrics::handler_panicked`]            | no name in the field                                                    |
+//! | [`Metrics::store`]                       | `informer_store_resource_version`; objects: none                        |
+//! | [`Metrics::handlers`]                    | none                                                                    |
+//! | [`Metrics::handler_panicked`]            | none                                                                    |
 use parking_lot::Mutex;
 use setpoint_object::GroupVersionResource;
 use std::collections::HashMap;
@@ -24,33 +24,31 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Receives what happens in one informer. Called by the informer's own tasks, some of it under its
-/// distribution lock: quick and non-blocking, please.
+/// Receives the metrics of one informer. Called by its tasks, in part under its distribution lock,
+/// so it must be fast and must not block.
 pub trait Metrics: Send + Sync + 'static {
-    /// A list, in pages or streamed, was taken in as a whole.
+    /// A complete list, in pages or streamed, was queued.
     fn listed(&self, took: Duration, n_items: usize) {
         let _ = (took, n_items);
     }
-    /// A watch was closed or broke, after so many events. A short one ended within a second without
-    /// any.
+    /// A watch was closed or broke after `n_events`. A short one ended within a second without any.
     fn watched(&self, took: Duration, n_events: u64, is_short: bool) {
         let _ = (took, n_events, is_short);
     }
-    /// The reflector has come to this resourceVersion, as [`gauge`] makes a number of it.
+    /// The reflector has reached this resourceVersion, as a number by [`gauge`].
     fn last_resource_version(&self, resource_version: u64) {
         let _ = resource_version;
     }
-    /// A batch of deltas was processed; so many wait behind it.
+    /// A batch of deltas was processed; `n_queued` wait.
     fn processed(&self, took: Duration, n_deltas: usize, n_queued: usize) {
         let _ = (took, n_deltas, n_queued);
     }
-    /// The cache has come to this resourceVersion, as [`gauge`] makes a number of it, and holds so
-    /// many objects.
+    /// The cache has reached this resourceVersion, as a number by [`gauge`], and holds `n_objects`.
     fn store(&self, resource_version: Option<u64>, n_objects: usize) {
         let _ = (resource_version, n_objects);
     }
-    /// So many notifications wait for all handlers together, and so many for the one that is
-    /// furthest behind.
+    /// The number of notifications that wait for all handlers, and for the one that is furthest
+    /// behind.
     fn handlers(&self, pending: usize, pending_most: usize) {
         let _ = (pending, pending_most);
     }
@@ -58,19 +56,18 @@ pub trait Metrics: Send + Sync + 'static {
     fn handler_panicked(&self) {}
 }
 
-/// Makes the metrics of one informer, when a pair of name and resource is seen for the first time,
-/// and again after it was freed.
+/// Makes the metrics of one informer, when a pair of name and resource is reserved.
 pub type MetricsProvider =
     Arc<dyn Fn(&str, &GroupVersionResource) -> Arc<dyn Metrics> + Send + Sync>;
 
-/// Hands out metrics, each pair of informer name and resource to one informer at a time. Cheap to
-/// clone.
+/// Hands out metrics: those of each pair of informer name and resource to one informer at a time.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct MetricsRegistry(Arc<Inner>);
 
 struct Inner {
     provider: MetricsProvider,
-    /// Whether a pair that is taken was asked for again, which is said once.
+    /// The reserved pairs, and whether a second reservation was logged.
     taken: Mutex<HashMap<Pair, bool>>,
 }
 
@@ -83,14 +80,14 @@ impl fmt::Debug for MetricsRegistry {
 }
 
 impl MetricsRegistry {
-    /// A registry whose metrics `provider` makes.
+    /// A registry of metrics that `provider` makes.
     pub fn new(
         provider: impl Fn(&str, &GroupVersionResource) -> Arc<dyn Metrics> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(Inner { provider: Arc::new(provider), taken: Mutex::default() }))
     }
 
-    /// Takes the metrics of a pair until what is given is dropped; `None` when they are taken.
+    /// Reserves the metrics of a pair until the result is dropped; `None` if they are reserved.
     pub fn reserve(
         &self,
         informer: impl Into<Arc<str>>,
@@ -114,7 +111,7 @@ impl MetricsRegistry {
     }
 }
 
-/// The metrics of one pair, which is free again when this is dropped.
+/// The metrics of one pair. Dropping this frees the pair.
 pub struct ReservedMetrics {
     registry: MetricsRegistry,
     pair: Pair,
@@ -122,7 +119,7 @@ pub struct ReservedMetrics {
 }
 
 impl ReservedMetrics {
-    /// Where to tell.
+    /// The metrics.
     pub fn metrics(&self) -> &Arc<dyn Metrics> {
         &self.metrics
     }
@@ -140,8 +137,8 @@ impl Drop for ReservedMetrics {
     }
 }
 
-/// A resourceVersion as a gauge shows it: its last 15 decimal digits, which a float holds exactly.
-/// `None` for one that is no number.
+/// A resourceVersion for a gauge: its last 15 decimal digits, which a float represents exactly.
+/// `None` if it is not a number.
 pub fn gauge(resource_version: &str) -> Option<u64> {
     let digits = &resource_version.as_bytes()[resource_version.len().saturating_sub(15)..];
     let is_number =

@@ -1,26 +1,25 @@
-//! Reading one's own writes: what this process has just written, over what its informer has seen.
+//! Reads of own writes: objects that this process has just written, over those of an informer.
 //!
 //! # Theory
 //!
-//! A write is in the cache only when the watch brings it. A controller that must not act twice in
-//! between tells a [`MutationCache`] of each answer to its writes
-//! ([`written`](MutationCache::written)), and reads through it. For each key a read gives the
-//! newer, by resourceVersion, of what is stored and what was written; versions that have no order
-//! never win over what is stored. The field calls it a mutation cache or an assume cache.
+//! A write is not in the cache before the watch delivers it. A controller that must not act twice
+//! meanwhile passes the answers to its writes to a [`MutationCache`]
+//! ([`written`](MutationCache::written)) and reads through it. For each key a read returns the
+//! newer, by resourceVersion, of the stored and the written object; versions without an order never
+//! win over the stored one. Also known as an assume cache.
 //!
-//! It only ever bridges a gap. A written object is forgotten when the store has caught up, when it
-//! was not used for longest of [`WRITTEN_MAX`], and after [`WRITTEN_TTL`].
+//! A written object is forgotten when the store has caught up, when it is the least recently used
+//! of [`WRITTEN_MAX`], and after [`WRITTEN_TTL`].
 //!
-//! | the store has | was written       | a read gives                                                       |
+//! | the store has | was written       | a read returns                                                     |
 //! |---------------|-------------------|--------------------------------------------------------------------|
-//! | an object     | a newer version   | what was written                                                   |
-//! | an object     | anything else     | what is stored, and what was written is forgotten                  |
-//! | nothing       | an object         | nothing; what was written, with [`show_unstored`](MutationCache::show_unstored) |
+//! | an object     | a newer version   | the written object                                                 |
+//! | an object     | anything else     | the stored object; the written one is forgotten                    |
+//! | nothing       | an object         | nothing; the written object, with [`show_unstored`](MutationCache::show_unstored) |
 //!
-//! The last row is why it must be a [`Handler`] of the informer too: an object that is not stored
-//! was made a moment ago, or was deleted. A deletion that the informer has seen leaves a tombstone,
-//! by which a late "I just wrote it" is known to be about the same incarnation, or about an older
-//! version, and is ignored.
+//! Because of the last row it must be a [`Handler`] of the informer, too: an object that is not
+//! stored was either just created or deleted. A deletion leaves a tombstone, so that a late call of
+//! `written` for the same incarnation, or for an older version, is ignored.
 
 mod recent;
 
@@ -39,20 +38,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many written objects, and how many tombstones, are remembered: 100, as client-go's
-/// `MutationCache`.
+/// The largest number of written objects, and of tombstones: 100, as client-go's `MutationCache`.
 pub const WRITTEN_MAX: usize = 100;
 
-/// How long a written object, or a tombstone, is remembered: 5 min, as the users of client-go's
-/// `MutationCache` ask for.
+/// How long written objects and tombstones are kept: 5 min, as users of client-go's `MutationCache`
+/// choose.
 pub const WRITTEN_TTL: Duration = Duration::from_secs(300);
 
-/// What was written, over what is stored. Cheap to clone: clones share what they remember. See the
+/// Written objects over stored ones. Cheap to clone; clones share their content. See the
 /// [module's theory](self).
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # use setpoint_informer::{HandlerOptions, MutationCache, Object, SharedInformer, Stopped};
+/// # use setpoint_informer::mutation::MutationCache;
+/// # use setpoint_informer::{HandlerOptions, Object, SharedInformer, Stopped};
 /// # fn example(informer: &SharedInformer<ConfigMap>, answer: Object<ConfigMap>) -> Result<(), Stopped> {
 /// let cache = MutationCache::new(informer.lister()).show_unstored();
 /// informer.add_handler(cache.clone(), HandlerOptions::default())?;
@@ -73,7 +72,7 @@ struct State<K> {
     deleted: Recent<Incarnation>,
 }
 
-/// Which life of a name was seen to end.
+/// A deleted incarnation of a name.
 struct Incarnation {
     uid: Box<str>,
     resource_version: Box<str>,
@@ -95,7 +94,7 @@ impl<K> fmt::Debug for MutationCache<K> {
 }
 
 impl<K> MutationCache<K> {
-    /// Over the store of an informer, with nothing written.
+    /// A cache over the store of an informer, without written objects.
     pub fn new(lister: Lister<K>) -> Self {
         let written = Recent::new(WRITTEN_MAX, WRITTEN_TTL);
         let deleted = Recent::new(WRITTEN_MAX, WRITTEN_TTL);
@@ -106,29 +105,29 @@ impl<K> MutationCache<K> {
         }
     }
 
-    /// Reads also give written objects that the store does not have. Needs the informer's events
-    /// ([`observe`](Self::observe)), or an object that was deleted comes back for a while.
+    /// Makes reads return written objects that the store does not have. Needs the informer's events
+    /// ([`observe`](Self::observe)), or a deleted object comes back for a while.
     pub fn show_unstored(mut self) -> Self {
         self.shows_unstored = true;
         self
     }
 
-    /// Remembers a version that the server has answered a write with.
+    /// Adds the object of the server's answer to a write.
     pub fn written(&self, object: Object<K>) {
         let mut state = self.state.lock();
         let key = object.key().clone();
         if state.deleted.get(&key).is_some_and(|gone| gone.covers(&object)) {
             return;
         }
-        // The answers to two writes may come in either order.
+        // The answers to two writes may come in any order.
         if state.written.get(&key).is_some_and(|held| !is_newer(&object, held)) {
             return;
         }
         state.written.insert(key, object);
     }
 
-    /// Takes note of what the informer has seen: deletions leave a tombstone, and written objects
-    /// that it has caught up with go.
+    /// Handles an event of the informer: a deletion leaves a tombstone, and a written object is
+    /// forgotten when the store has caught up with it.
     pub fn observe(&self, event: &Event<K>) {
         let mut state = self.state.lock();
         match event {
@@ -141,7 +140,7 @@ impl<K> MutationCache<K> {
         }
     }
 
-    /// The newer of what is stored under a key and what was written, not decoded.
+    /// The newer of the stored and the written object, not decoded.
     pub fn object(&self, key: &Key) -> Option<Object<K>> {
         let mut state = self.state.lock();
         // Under the lock: a deletion is in the store before it is observed.
@@ -149,11 +148,11 @@ impl<K> MutationCache<K> {
         state.newest(key, stored, self.shows_unstored)
     }
 
-    /// The objects that an index files under a value, by key, not decoded. A written version is
-    /// filed as the index function has it, wherever the stored one is.
+    /// The objects of a value in an index, by key, not decoded. A written object is listed under
+    /// its own values, not under those of the stored one.
     ///
     /// # Errors
-    /// When there is no such index.
+    /// If there is no such index.
     pub fn objects_by_index(
         &self,
         index: &str,
@@ -169,8 +168,8 @@ impl<K> MutationCache<K> {
         let mut objects: BTreeMap<Key, Object<K>> =
             stored.map(|object| (object.key().clone(), object)).collect();
         for object in written {
-            // A version that the index function fails for is not read: what is stored stands.
-            match snapshot.is_filed(index, value, &object) {
+            // If the index function fails for the written object, the stored one is read.
+            match snapshot.would_list(index, value, &object) {
                 Some(true) => _ = objects.insert(object.key().clone(), object),
                 Some(false) => _ = objects.remove(object.key()),
                 None => {}
@@ -181,11 +180,11 @@ impl<K> MutationCache<K> {
 }
 
 impl<K: DeserializeOwned + Send + Sync + 'static> MutationCache<K> {
-    /// The newer of what is stored and what was written; the namespace of a cluster-scoped object
-    /// is empty.
+    /// The newer of the stored and the written object. The namespace of a cluster-scoped object is
+    /// empty.
     ///
     /// # Errors
-    /// When the object does not fit `K`.
+    /// If the object does not fit `K`.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
         self.object(&Key::new(namespace, name)).map(|object| object.get()).transpose()
     }
@@ -216,7 +215,7 @@ impl<K> State<K> {
         }
     }
 
-    /// Every written object that is read in place of what is stored.
+    /// All written objects that reads return instead of the stored ones.
     fn all_written(&mut self, snapshot: &Snapshot<K>, shows_unstored: bool) -> Vec<Object<K>> {
         let mut written = Vec::new();
         for key in self.written.keys() {
@@ -233,7 +232,7 @@ impl<K> State<K> {
     fn delete(&mut self, tombstone: &Tombstone<K>) {
         let key = tombstone.key();
         let Some(object) = tombstone.object() else {
-            // Nothing says which incarnation went.
+            // The incarnation is unknown.
             self.written.remove(key);
             return;
         };
@@ -249,8 +248,8 @@ impl<K> State<K> {
 }
 
 impl Incarnation {
-    /// Whether a version is of this life, or of an earlier one. One whose version has no order is
-    /// taken for that.
+    /// Whether a version is of this incarnation or an earlier one. A version without an order
+    /// counts as one.
     fn covers<K>(&self, object: &Object<K>) -> bool {
         let is_later =
             compare(object.resource_version(), &self.resource_version) == Some(Ordering::Greater);

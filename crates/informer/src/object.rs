@@ -1,57 +1,58 @@
-//! One cached object, whichever way the cache holds it.
+//! One cached object, in any form.
 mod body;
+mod pool;
 mod skimmed;
 
-use crate::delta::Keyed;
-use crate::key::Key;
+use crate::key::{Key, Keyed};
 use crate::policy::CachePolicy;
-use crate::pool::{Codec, Pool, Slot};
 use crate::record::Record;
+pub(crate) use body::metadata_of;
 use body::{Body, Identity};
-pub(crate) use body::{PARTIAL_KIND, metadata_of};
 use bytes::Bytes;
 use kube_core::Resource;
+pub use pool::DECODED_BYTES;
+use pool::Slot;
+pub(crate) use pool::{Codec, Pool, Training};
 use serde::de::{DeserializeOwned, Error as _};
-use setpoint_object::{Head, Skim};
+use setpoint_object::label::Selector;
+use setpoint_object::{Head, Skim, skim};
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Stands for the Rust type of objects where none is chosen: a cache holds objects that each
-/// reader decodes as its own type.
+/// The Rust type of objects in the cache, which each reader decodes as its own type.
 pub(crate) enum Untyped {}
 
-/// A handle for nobody's type: what the cache itself works with.
+/// An untyped handle, as the cache uses it.
 pub(crate) type Raw = Object<Untyped>;
 
-/// A value that some reader decoded.
+/// A decoded value.
 pub(crate) type AnyValue = Arc<dyn Any + Send + Sync>;
 
-/// A handle to one version of one object: cheap to clone, shared with every other reader, never
-/// changed (IDX-9).
+/// A handle of one version of one object: cheap to clone, shared with other readers, immutable
+/// (IDX-9).
 ///
-/// What an enqueuing handler needs (key, uid, resourceVersion) costs no decode under any
-/// [`CachePolicy`], and neither do labels and owners ([`skim`](Self::skim)); [`get`](Self::get)
-/// gives the typed object.
+/// Key, uid and resourceVersion need no decoding under any [`CachePolicy`], and neither do labels
+/// and owners ([`skim`](Self::skim)). [`get`](Self::get) returns the typed object.
 ///
-/// `K` is what this reader decodes. Other readers of the same cache may hold handles of other types
-/// to the same object: there is one copy of its bytes.
+/// `K` is the type that this reader decodes. Handles of other types may refer to the same object;
+/// there is one copy of its bytes.
 ///
 /// # In memory
 ///
 /// Two allocations beside the name: this one, and the encoded object in exactly its size. uid and
-/// resourceVersion are places in it; what is packed has their text before it.
+/// resourceVersion are ranges in it; a packed object has their text before it.
 pub struct Object<K>(Arc<Inner>, PhantomData<fn() -> K>);
 
 pub(crate) struct Inner {
     key: Key,
     identity: Identity,
     body: Body,
-    /// Only metadata was taken in.
+    /// Only metadata is stored.
     is_partial: bool,
-    /// Packing was tried and won nothing.
+    /// Packing does not make it smaller.
     stays_plain: bool,
     pool: Option<Arc<Pool>>,
     decoded: Slot,
@@ -76,13 +77,13 @@ impl Drop for Inner {
 #[error("decode {kind} {key} at resourceVersion {resource_version}")]
 #[non_exhaustive]
 pub struct DecodeError {
-    /// Which object.
+    /// The object.
     pub key: Key,
     /// The name of the Rust type.
     pub kind: &'static str,
-    /// Which version of it.
+    /// Its version.
     pub resource_version: String,
-    /// What the decoder says.
+    /// The error of the decoder.
     #[source]
     pub source: Arc<serde_json::Error>,
 }
@@ -97,7 +98,7 @@ impl<K: 'static> Keyed for Object<K> {
     }
 }
 
-/// How an intake makes objects.
+/// Constructors for intakes.
 impl<K> Object<K> {
     fn from_parts(key: Key, identity: Identity, body: Body, pool: Option<Arc<Pool>>) -> Self {
         let policy = pool.as_ref().map(|pool| pool.policy);
@@ -118,25 +119,24 @@ impl<K> Object<K> {
         self.clone().into_type()
     }
 
-    /// [`cast`](Self::cast), of a handle that is not needed any more.
+    /// [`cast`](Self::cast) of an owned handle.
     pub(crate) fn into_type<V>(self) -> Object<V> {
         Object(self.0, PhantomData)
     }
 
-    /// An object that is kept as its JSON, of which this is the head.
+    /// An object as JSON with this head.
     pub(crate) fn plain(key: Key, json: Bytes, head: &Head, pool: Option<Arc<Pool>>) -> Self {
         let (identity, body) = Body::plain(json, head);
         Self::from_parts(key, identity, body, pool)
     }
 
-    /// An object that is kept decoded.
+    /// A decoded object.
     pub(crate) fn decoded(key: Key, value: AnyValue, ids: (&str, &str), pool: Arc<Pool>) -> Self {
         let (identity, ids) = Identity::of(ids.0, ids.1);
         Self::from_parts(key, identity, Body::Decoded(value, ids), Some(pool))
     }
 
-    /// An object that is packed, or kept as its JSON where that wins nothing. `scratch` is
-    /// overwritten.
+    /// A packed object; or JSON, if packing does not make it smaller. Overwrites `scratch`.
     pub(crate) fn packed(
         key: Key,
         json: &[u8],
@@ -158,8 +158,8 @@ impl<K> Object<K> {
         }
     }
 
-    /// The packed form of an object that was taken in before there was something to pack it with;
-    /// `None` when it is as it should be.
+    /// The packed form of an object that was stored before there was a dictionary; `None` if the
+    /// object should stay as it is.
     pub(crate) fn repacked(&self) -> Option<Self> {
         let inner = &*self.0;
         let pool = inner.pool.as_ref().filter(|pool| pool.policy.packs() && !inner.stays_plain)?;
@@ -174,12 +174,17 @@ impl<K> Object<K> {
         matches!(self.0.body, Body::Packed(_))
     }
 
+    /// Whether the cache of this object holds decoded values.
+    pub(crate) fn holds_value(&self) -> bool {
+        self.0.pool.as_ref().is_some_and(|pool| pool.policy == CachePolicy::Decoded)
+    }
+
     #[cfg(test)]
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.0
     }
 
-    /// The object has left the cache: nobody will read it there again.
+    /// The object has left the cache, so nobody reads it there again.
     pub(crate) fn left(&self) {
         if let Some(pool) = &self.0.pool {
             pool.left(&self.0);
@@ -203,25 +208,24 @@ impl<K> Object<K> {
         &self.0.key.name
     }
 
-    /// `metadata.uid`: which incarnation of the name this is (HWC-8). Empty when the server sent
+    /// `metadata.uid`, which identifies the incarnation of a name (HWC-8). Empty if the server sent
     /// none.
     pub fn uid(&self) -> &str {
         self.0.body.text(self.0.identity.uid)
     }
 
-    /// `metadata.resourceVersion`; empty when the server sent none.
+    /// `metadata.resourceVersion`; empty if the server sent none.
     pub fn resource_version(&self) -> &str {
         self.0.body.text(self.0.identity.resource_version)
     }
 
-    /// The object's JSON, when the cache keeps it as that: under `Compact`, or when it could not be
-    /// decoded or packed. Under any policy but `Decoded` there is [`json`](Self::json).
+    /// The object's JSON, if the cache stores that: under `Compact`, or if the object could not be
+    /// decoded or packed. See also [`json`](Self::json).
     pub fn bytes(&self) -> Option<&Bytes> {
         self.0.body.json()
     }
 
-    /// The object's JSON; what is packed is unpacked anew. `None` when the cache keeps the decoded
-    /// value.
+    /// The object's JSON. Unpacks a packed object. `None` if the cache stores the decoded value.
     pub fn json(&self) -> Option<Bytes> {
         match &self.0.body {
             Body::Decoded(..) => None,
@@ -230,13 +234,13 @@ impl<K> Object<K> {
         }
     }
 
-    /// Whether this is only the object's type and metadata (`CachePolicy::Metadata`): what else
-    /// [`get`](Self::get) gives is empty whatever the server holds.
+    /// Whether only type and metadata are stored (`CachePolicy::Metadata`). Other fields of
+    /// [`get`](Self::get)'s value are empty, whatever the server has.
     pub fn is_partial(&self) -> bool {
         self.0.is_partial
     }
 
-    /// The object as a `V` where it needs no decoding.
+    /// The object as a `V`, if it is decoded.
     pub(crate) fn ready_as<V: Send + Sync + 'static>(&self) -> Option<Arc<V>> {
         match &self.0.body {
             Body::Decoded(value, _) => value.clone().downcast().ok(),
@@ -244,14 +248,14 @@ impl<K> Object<K> {
         }
     }
 
-    /// Whether two handles are to the same cached value.
+    /// Whether two handles refer to the same cached object.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
     fn unpack(&self, packed: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
         let frame = packed.get(self.0.identity.end()..).unwrap_or_default();
-        // Only a codec packs, and there is never another one.
+        // Only the codec packs, and it is never replaced.
         let codec = self.0.pool.as_ref().and_then(|pool| pool.codec());
         let codec = codec.ok_or_else(|| serde_json::Error::custom("packed without a codec"))?;
         codec.unpack(frame).map_err(serde_json::Error::io)
@@ -259,11 +263,11 @@ impl<K> Object<K> {
 }
 
 impl<K: DeserializeOwned + Send + Sync + 'static> Object<K> {
-    /// The typed object. Under `Decoded`, and for the objects that were read last, this counts a
-    /// reference; otherwise it decodes.
+    /// The typed object. Under `Decoded`, and for recently read objects, this costs a reference
+    /// count; otherwise it decodes.
     ///
     /// # Errors
-    /// When the object does not fit `K`.
+    /// If the object does not fit `K`.
     pub fn get(&self) -> Result<Arc<K>, DecodeError> {
         if let Some(value) = self.ready() {
             return Ok(value);
@@ -276,12 +280,12 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Object<K> {
         Ok(value)
     }
 
-    /// The typed object where it needs no decoding.
+    /// The typed object, if it is decoded.
     pub(crate) fn ready(&self) -> Option<Arc<K>> {
         self.ready_as()
     }
 
-    /// The typed object for one look: it is decoded, if need be, and not kept.
+    /// The typed object. A value that has to be decoded is not kept.
     pub(crate) fn look(&self) -> Result<Arc<K>, DecodeError> {
         self.ready().map_or_else(|| self.decode().map(|(value, _)| Arc::new(value)), Ok)
     }
@@ -303,8 +307,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Object<K> {
         })
     }
 
-    /// Makes the cached form of an object, as a cache under `policy` holds it. One object alone is
-    /// never packed.
+    /// An object in the form of a cache under `policy`. A single object is never packed.
     pub fn new(record: Record, policy: CachePolicy) -> Self {
         let Record { key, uid, resource_version, bytes } = record;
         let pool = Pool::new(policy, 0);
@@ -324,11 +327,11 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Object<K> {
 }
 
 impl<K: Resource + 'static> Object<K> {
-    /// The object's metadata, without decoding it.
+    /// The object's metadata, without decoding.
     ///
-    /// Under `Decoded` it is borrowed from the value: `api_version`, `kind`, the timestamps and
-    /// `managed_fields` are then left empty, except `deletion_timestamp`, which is non-empty when
-    /// set. What is packed is unpacked for it, and copied out.
+    /// Under `Decoded` it is borrowed from the value: `api_version`, `kind`, `managed_fields` and
+    /// the timestamps are empty, except a set `deletion_timestamp`. A packed object is unpacked and
+    /// its metadata copied.
     pub fn skim(&self) -> Skim<'_> {
         match &self.0.body {
             Body::Decoded(value, _) => value
@@ -339,9 +342,24 @@ impl<K: Resource + 'static> Object<K> {
                 let json = self.unpack(packed).unwrap_or_default();
                 Skim::of(&json).map(skimmed::owned).unwrap_or_default()
             }
-            // Bytes enter a cache by a scan, so they skim.
+            // The intake has scanned the bytes, so a skim succeeds.
             body => body.json().and_then(|json| Skim::of(json).ok()).unwrap_or_default(),
         }
+    }
+
+    /// Whether the labels match. Reads nothing else of the object.
+    pub(crate) fn has_labels(&self, selector: &Selector) -> bool {
+        if selector.is_everything() {
+            return true;
+        }
+        if let Body::Decoded(value, _) = &self.0.body {
+            let labels = value.downcast_ref::<K>().and_then(|value| value.meta().labels.as_ref());
+            return selector.matches(|key| labels?.get(key).map(String::as_str));
+        }
+        let json = self.json().unwrap_or_default();
+        let labels = skim::labels(&json[skim::labels_range(&json)]);
+        selector
+            .matches(|key| labels.iter().find(|(label, _)| label == key).map(|(_, value)| &**value))
     }
 
     /// The value of one label.
@@ -362,7 +380,7 @@ impl<K> Clone for Object<K> {
     }
 }
 
-/// Key and resourceVersion: enough to tell versions apart in logs.
+/// Key and resourceVersion.
 impl<K> fmt::Debug for Object<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.key(), self.resource_version())

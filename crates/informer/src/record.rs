@@ -1,15 +1,13 @@
-//! An encoded object on its way from the server to the cache.
-use crate::key::Key;
-use crate::object::PARTIAL_KIND;
+//! Encoded objects between the server and the cache.
+use crate::key::{Key, Keyed};
 use crate::resource_type::ResourceType;
 use bytes::Bytes;
 use setpoint_object::skim::SkimError;
 use setpoint_object::{Head, Prune};
 
-/// One object as the server sent it, with what the queue and the cache need of its metadata.
+/// One object as the server sent it, with the metadata that queue and cache need.
 ///
-/// The bytes are complete: they name their `apiVersion` and `kind`, which the items of a built-in
-/// list leave out.
+/// The bytes have an `apiVersion` and a `kind`, which the items of a built-in list omit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
@@ -23,42 +21,53 @@ pub struct Record {
     pub bytes: Bytes,
 }
 
-/// Why an object cannot be taken in.
+impl Keyed for Record {
+    fn key(&self) -> &Key {
+        &self.key
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+}
+
+/// The kind of objects in answers to requests for metadata only.
+pub(crate) const PARTIAL_KIND: &str = "PartialObjectMetadata";
+
+/// Why an object cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// It is not a JSON object.
     #[error("read the object")]
     Malformed(#[from] SkimError),
-    /// It has no `metadata.name`: no key can be made (invariant 16).
+    /// It has no `metadata.name`, so it has no key (invariant 16).
     #[error("the object has no metadata.name")]
     Nameless,
-    /// It is of another type than the one that is watched (REF-24).
+    /// It is not of the watched type (REF-24).
     #[error("expected {expected}, got {got}")]
     WrongType {
         /// The watched type.
         expected: String,
-        /// The type the object names.
+        /// The type of the object.
         got: String,
     },
 }
 
 impl Record {
-    /// Takes in one item of a list. Its type is not checked (REF-10), and written in where it is
-    /// missing.
+    /// A record of an item of a list. Does not check the type (REF-10); adds it if it is missing.
     ///
     /// # Errors
-    /// When it is not a JSON object with a name.
+    /// If it is not a JSON object with a name.
     pub fn from_item(item: &[u8], resource_type: &ResourceType) -> Result<Self, RecordError> {
         Self::new(&Arrival::item(item, None)?, resource_type)
     }
 
-    /// Takes in the object of a watch event, which must be of the watched type (REF-24). A type
-    /// that is absent passes, and so does the metadata of an object, which does not say of which
-    /// type it is (FAC-7).
+    /// A record of the object of a watch event, which must be of the watched type (REF-24). Accepts
+    /// an object without a type, and `PartialObjectMetadata`, which does not name the type (FAC-7).
     ///
     /// # Errors
-    /// When it is not a JSON object with a name, or is of another type.
+    /// If it is not a JSON object with a name, or is of another type.
     pub fn from_event(object: &[u8], resource_type: &ResourceType) -> Result<Self, RecordError> {
         Self::new(&Arrival::event(object, resource_type)?, resource_type)
     }
@@ -76,14 +85,14 @@ impl Record {
     }
 }
 
-/// An object as it came, of which nothing is copied yet.
+/// An object in the read buffer.
 pub(crate) struct Arrival<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) head: Head,
 }
 
 impl<'a> Arrival<'a> {
-    /// One item of a list (REF-10), of which the source may know the head.
+    /// An item of a list (REF-10). The source may have its head.
     pub(crate) fn item(bytes: &'a [u8], head: Option<Head>) -> Result<Self, RecordError> {
         let head = head.map_or_else(|| Head::of(bytes), Ok)?;
         if head.name(bytes).is_empty() {
@@ -92,7 +101,7 @@ impl<'a> Arrival<'a> {
         Ok(Self { bytes, head })
     }
 
-    /// The object of a watch event (REF-24), which nobody need have looked at.
+    /// The object of a watch event (REF-24), which may be unchecked.
     pub(crate) fn event(
         bytes: &'a [u8],
         resource_type: &ResourceType,
@@ -116,10 +125,9 @@ impl<'a> Arrival<'a> {
         Ok(Self { bytes, head })
     }
 
-    /// Writes the object into `out`, in place of what it holds and in no more memory than it takes:
-    /// without the fields to be cut, and with its type, which the items of a built-in list leave
-    /// out. A copy, as a slice would keep alive all that was read with it. Gives where its identity
-    /// is now.
+    /// Replaces the content of `out` with a copy of the object, without pruned fields and with its
+    /// type, in an allocation of its size. A slice would keep the whole read buffer alive. Returns
+    /// the head of the copy.
     pub(crate) fn copy(
         &self,
         resource_type: &ResourceType,
@@ -148,7 +156,7 @@ impl<'a> Arrival<'a> {
             }
         };
         if n_missing > 0 {
-            // At the end, so that nothing moves. The object has a name: something stands before.
+            // At the end, so that nothing moves. The object has a name, so it is not empty.
             out.pop();
             for (member, value) in missing {
                 for part in [b",\"", member.as_bytes(), b"\":\"", value.as_bytes(), b"\""] {

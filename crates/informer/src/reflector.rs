@@ -1,21 +1,21 @@
-//! The reflector: keeps a delta queue in step with a server.
+//! The reflector: feeds a delta queue from a server.
 //!
 //! # Theory
 //!
 //! A round is a list and then watches, until something goes wrong; between rounds the reflector
-//! waits with back-off. It never gives up (REF-33). What it must remember between requests is one
+//! waits with back-off. It never gives up (REF-33). Between requests it remembers one
 //! resourceVersion and two flags:
 //!
 //! | state               | set by                                    | means for the next list             |
 //! |---------------------|-------------------------------------------|-------------------------------------|
-//! | no version          | the start                                 | any state will do (`"0"`)           |
+//! | no version          | the start                                 | any state (`"0"`)                   |
 //! | a version           | a list, an event, a bookmark              | not older than that                 |
 //! | version unavailable | 410 or "too large" at a list or stream    | the most recent state (`""`)        |
 //! | paged               | a first list that came in several pages   | keep asking in pages                |
 //!
-//! A list reaches the queue as one delta and only when it is whole: no reader ever sees half of
-//! one. The version moves after the queue has taken the delta, so that a crash between the two
-//! repeats work and loses none.
+//! A list enters the queue as one delta once it is complete, so no reader ever sees half of one.
+//! The version moves after the queue has accepted the delta, so a crash between the two repeats
+//! work and loses nothing.
 
 mod arriving;
 mod initial;
@@ -23,8 +23,6 @@ mod live;
 mod resync;
 mod round;
 
-pub(crate) use initial::end_marker;
-pub use initial::{INITIAL_EVENTS_END, LIST_OBJECTS_MAX, LIST_PAGES_MAX};
 pub use live::{WATCH_GRACE, WATCH_QUIET_TIMEOUT};
 pub use resync::Resync;
 pub use round::{ReflectorState, WATCH_TIMEOUT_MIN};
@@ -32,8 +30,7 @@ pub use round::{ReflectorState, WATCH_TIMEOUT_MIN};
 use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN, Backoff};
 use crate::broken::Broken;
 use crate::delta::{DeltaQueue, Keyed};
-use crate::intake::Intake;
-use crate::record::RecordError;
+use crate::intake::{Intake, ObjectError};
 use crate::resource_type::ResourceType;
 use crate::source::{ListWatch, SourceError};
 use crate::transform::TransformError;
@@ -42,39 +39,36 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many objects a page has: 500, as client-go's pager (REF-1).
-pub const PAGE_SIZE: u32 = 500;
-
 /// How long a streamed list may bring no further object before the reflector falls back to pages
 /// (REF-13).
 ///
 /// 2 min: a server that ignores `sendInitialEvents` would otherwise keep the cache empty until the
-/// watch times out. Only initial objects count: bookmarks and changes say nothing of an end.
+/// watch times out. Only initial objects count, not bookmarks and changes.
 pub const INITIAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a streamed list may take in all before the reflector falls back to pages (REF-13).
+/// The longest time of a streamed list before the reflector falls back to pages (REF-13).
 ///
-/// 10 min, the longest watch that is asked for by default: a server that keeps to what it was asked
-/// has closed the stream by then. At a slow 2 MiB/s it is time for a gigabyte of objects.
+/// 10 min, the longest default timeout of a watch: a correct server has closed the stream by then.
+/// At a slow 2 MiB/s this is enough for a gigabyte of objects.
 pub const INITIAL_EVENTS_TOTAL: Duration = Duration::from_secs(600);
 
-/// How long a request for a page of a list may go without anything arriving.
+/// How long a request for a page of a list may receive nothing.
 ///
 /// 2 min, twice the time in which kube-apiserver answers any list (`--request-timeout`, 60 s).
 pub const LIST_QUIET_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a request for a page of a list may take in all: 10 min, as a streamed list. client-go
-/// has no limit here, and waits for ever on a connection that died in silence.
+/// The longest time of a request for a page of a list: 10 min, as for a streamed list. client-go
+/// has no limit here, and waits for ever on a connection that died silently.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The longest wait that a server may ask for by `Retry-After`: 5 min. A longer one counts as that.
+/// The longest wait by `Retry-After`: 5 min. A longer one counts as that.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
-/// How many events of a watch, or initial events, are taken in by one poll; then others have their
-/// turn, however many more are at hand.
+/// The largest number of objects that one poll reads from a list or a watch. Then other tasks have
+/// their turn, even if more objects have arrived.
 pub const EVENTS_PER_POLL_MAX: usize = 64;
 
-/// Why a round ended, or a request had to be repeated.
+/// The reason why a round ended, or a request is repeated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReflectorError {
@@ -96,7 +90,7 @@ pub enum ReflectorError {
         #[source]
         source: SourceError,
     },
-    /// A watch was closed within a second without having delivered anything (2.1).
+    /// A watch was closed within a second without an event (2.1).
     #[error("very short watch of {resource}: it was closed at once without an event")]
     VeryShortWatch {
         /// The resource.
@@ -107,7 +101,7 @@ pub enum ReflectorError {
     InitialEvents {
         /// The resource.
         resource: String,
-        /// How long was waited, for another object or in all.
+        /// The timeout, for another object or for the whole list.
         timeout: Duration,
     },
     /// A page of a list did not arrive in time ([`LIST_QUIET_TIMEOUT`], [`LIST_TIMEOUT`]).
@@ -115,11 +109,11 @@ pub enum ReflectorError {
     ListTimeout {
         /// The resource.
         resource: String,
-        /// How long was waited.
+        /// The timeout.
         timeout: Duration,
     },
-    /// An object of a list could not be transformed, and the list was not taken in (FIFO-24).
-    #[error("failed to take in the list of {resource}")]
+    /// An object of a list could not be transformed, so the list was rejected (FIFO-24).
+    #[error("failed to transform the list of {resource}")]
     Transform {
         /// The resource.
         resource: String,
@@ -127,7 +121,7 @@ pub enum ReflectorError {
         #[source]
         source: TransformError,
     },
-    /// An object was not taken in; everything else goes on (REF-24, IDX-5).
+    /// An object was not stored; everything else goes on (REF-24, IDX-5).
     #[error("skipped an object of {resource}")]
     Object {
         /// The resource.
@@ -138,23 +132,8 @@ pub enum ReflectorError {
     },
 }
 
-/// Why one object was not taken in.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum ObjectError {
-    /// It is malformed, nameless or of another type.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    /// The transform failed for it.
-    #[error(transparent)]
-    Transform(#[from] TransformError),
-    /// An index function failed for it.
-    #[error(transparent)]
-    Index(#[from] crate::indexer::IndexError),
-}
-
 impl ReflectorError {
-    /// The failure of the source, when it is one.
+    /// The error of the source, if it is one.
     pub fn source_error(&self) -> Option<&SourceError> {
         match self {
             Self::List { source, .. } | Self::Watch { source, .. } => Some(source),
@@ -163,32 +142,30 @@ impl ReflectorError {
     }
 }
 
-/// Somebody who is told how a reflector is doing. Must return fast, and cannot change what it does
-/// (REF-32).
+/// Receives the events of a reflector. Must return fast; cannot influence the reflector (REF-32).
 pub trait ReflectorObserver: Send + Sync + 'static {
-    /// A list, or the opening of a watch, failed; there will be another round.
+    /// A list or the start of a watch failed; another round follows.
     fn failed(&self, error: Arc<ReflectorError>);
-    /// Something broke that breaks now and then: a watch, or a server that is down or busy. It is
-    /// repeated.
+    /// An ordinary failure: a watch broke, or the server is down or busy. The request is repeated.
     fn retrying(&self, error: Arc<ReflectorError>);
     /// One object was skipped.
     fn skipped(&self, error: Arc<ReflectorError>);
-    /// A watch is open: the cache is being kept up to date.
+    /// A watch is open, so the cache is kept up to date.
     fn watching(&self);
-    /// A list or an event at this resourceVersion was handed on.
+    /// A list or an event at this resourceVersion was queued.
     fn reached(&self, resource_version: &str);
-    /// A list, in pages or streamed, was handed on as a whole.
+    /// A complete list, in pages or streamed, was queued.
     fn listed(&self, took: Duration, n_items: usize) {
         let _ = (took, n_items);
     }
-    /// A watch was closed or broke, after so many events; a short one within a second without any
+    /// A watch was closed or broke after `n_events`. `is_short`: within a second and without events
     /// (2.1).
     fn watched(&self, took: Duration, n_events: u64, is_short: bool) {
         let _ = (took, n_events, is_short);
     }
 }
 
-/// How a reflector behaves. The defaults are client-go's.
+/// Options of a reflector. The defaults are client-go's.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ReflectorOptions {
@@ -196,27 +173,28 @@ pub struct ReflectorOptions {
     pub backoff_min: Duration,
     /// The longest wait between failures, before jitter.
     pub backoff_max: Duration,
-    /// Objects per page, always (REF-1 d); `None` pages by [`PAGE_SIZE`] where that does not force
-    /// the server past its cache.
+    /// Objects per page, always (REF-1 d). `None`: pages of
+    /// [`PAGE_SIZE`](crate::source::PAGE_SIZE), unless that forces the server to read past its
+    /// cache.
     pub page_size: Option<u32>,
-    /// Whether to try lists as streams, if the source can.
+    /// Whether to try streamed lists, if the source supports them.
     pub stream_list: bool,
-    /// The shortest watch asked for; longer than [`WATCH_TIMEOUT_MIN`], or it is ignored.
+    /// The shortest timeout of a watch; ignored unless longer than [`WATCH_TIMEOUT_MIN`].
     pub watch_timeout_min: Duration,
-    /// How long a watch may bring nothing before another is opened, and how long a request for one
-    /// may wait for its answer: see [`WATCH_QUIET_TIMEOUT`]. `None` is until its own timeout.
-    /// Noticed at most a quarter later.
+    /// How long a watch may bring nothing before another one is opened, and how long a request for
+    /// a watch may wait for its answer: see [`WATCH_QUIET_TIMEOUT`]. `None`: until its own timeout.
+    /// Detected at most a quarter later.
     pub watch_quiet_timeout: Option<Duration>,
-    /// How long the initial events may bring no object before pages are tried.
+    /// How long a streamed list may bring no object before the fallback to pages.
     pub initial_events_timeout: Duration,
-    /// How long the initial events may take in all before pages are tried.
+    /// How long a streamed list may take before the fallback to pages.
     pub initial_events_total: Duration,
-    /// How long a request for a page may go without anything arriving.
+    /// How long a request for a page may receive nothing.
     pub list_quiet_timeout: Duration,
-    /// How long a request for a page may take in all.
+    /// How long a request for a page may take.
     pub list_timeout: Duration,
-    /// How long internal errors (500) during a watch are answered by watching again at once; zero
-    /// is never (REF-30 f).
+    /// For how long after the first internal error (500) of a watch to open another watch at once;
+    /// zero is never (REF-30 f).
     pub internal_error_budget: Duration,
     pub(crate) broken: Broken,
 }
@@ -240,7 +218,7 @@ impl Default for ReflectorOptions {
     }
 }
 
-/// Keeps a delta queue in step with a server. See the module's theory.
+/// Feeds a delta queue from a server. See the [module's theory](self).
 pub struct Reflector<T> {
     // Helpers.
     source: Arc<dyn ListWatch>,
@@ -256,8 +234,7 @@ pub struct Reflector<T> {
     // State.
     backoff: Backoff,
     state: ReflectorState,
-    /// The version of what is being queued: a place to keep it that is not made anew for each
-    /// event.
+    /// The version of the object that is being queued. A field, so that its memory is reused.
     next_version: String,
 }
 
@@ -272,8 +249,8 @@ impl<T> fmt::Debug for Reflector<T> {
 }
 
 impl<T: Keyed> Reflector<T> {
-    /// A reflector of `source` into `queue`, by way of `intake`. It does nothing until it is run.
-    /// `rng` draws its jitter and watch timeouts.
+    /// A reflector from `source` through `intake` into `queue`. Does nothing until it is run. `rng`
+    /// draws its jitter and watch timeouts.
     pub fn new(
         source: Arc<dyn ListWatch>,
         resource_type: ResourceType,
@@ -301,7 +278,7 @@ impl<T: Keyed> Reflector<T> {
         }
     }
 
-    /// Asks for resyncs.
+    /// Enables resyncs.
     pub fn resync(mut self, resync: Resync) -> Self {
         self.resync = (!resync.period.is_zero()).then(|| Arc::new(resync));
         self

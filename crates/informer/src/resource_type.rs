@@ -1,11 +1,11 @@
-//! What an informer knows about the type it watches.
+//! The type that an informer watches.
 use kube_core::Resource;
 use setpoint_object::{GroupVersionKind, GroupVersionResource};
 use std::fmt;
 use std::sync::Arc;
 
-/// The type an informer watches: its kind, to check and complete objects, and its resource, to name
-/// it in messages.
+/// The type that an informer watches: the kind, to check and complete objects, and the resource,
+/// for messages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ResourceType {
@@ -13,7 +13,7 @@ pub struct ResourceType {
     pub kind: GroupVersionKind,
     /// Group, version and plural name of the resource.
     pub resource: GroupVersionResource,
-    /// The kind's `apiVersion`, as objects spell it.
+    /// The `apiVersion` of objects.
     pub api_version: Arc<str>,
 }
 

@@ -1,23 +1,23 @@
-//! A watch that goes on when its connection does not, without a cache.
+//! A watch that survives broken connections, without a cache.
 //!
 //! # Theory
 //!
-//! A [`RetryWatcher`] starts at a version that its caller has, for instance of an object that it
-//! has just written, and gives every change behind it, in order, each once per watch that shows it
-//! (FAC-8). It never lists, so what it cannot find out by watching alone ends it:
+//! A [`RetryWatcher`] starts at a version of the caller, for instance of an object that it has just
+//! written, and returns every later change in order, each once per watch that delivers it (FAC-8).
+//! It never lists, so it ends where a watch alone cannot continue:
 //!
-//! | what happens                                            | then                                                        |
+//! | event                                                   | reaction                                                    |
 //! |---------------------------------------------------------|-------------------------------------------------------------|
-//! | a change                                                | it is given out, and its version is where to go on          |
-//! | a bookmark                                              | its version is where to go on; it is not given out          |
-//! | the watch closes, breaks, is refused, or fails by 429, 5xx and the like | again from there, [`RETRY_WAIT_MIN`] after the last try, and after what the server asked for (`Retry-After`) |
-//! | 410                                                     | the end: what happened meanwhile is lost. List again        |
-//! | 401, 403                                                | the end: more tries need other credentials                  |
-//! | an object without a version, a verb that is not known   | the end: where to go on is not known                        |
+//! | a change                                                | returns it, and records its version                         |
+//! | a bookmark                                              | records its version                                         |
+//! | the watch closes, breaks, is refused, or fails by 429, 5xx and the like | another watch from the recorded version, [`RETRY_WAIT_MIN`] after the last try and after the server's `Retry-After` |
+//! | 410                                                     | ends: changes are lost. List again                          |
+//! | 401, 403                                                | ends: another try needs other credentials                   |
+//! | an object without a version, an unknown verb            | ends: the version to continue from is unknown               |
 //!
-//! The `until` functions wait for something to become true: [`until`] over a retry watcher,
-//! [`until_with_sync`] over an informer of its own, which survives a 410 because it lists again.
-//! Both wait for ever; put a timeout around them. Dropping them stops them.
+//! The `until` functions wait for a condition: [`until`] over a retry watcher, [`until_with_sync`]
+//! over an informer of its own, which survives a 410 because it lists again. Both wait for ever;
+//! put a timeout around them. Dropping them stops them.
 
 mod until;
 
@@ -36,23 +36,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The least time between the beginnings of two watches: 1 s, as client-go's, so that a server that
-/// closes them at once is not asked without pause.
+/// The least time between the starts of two watches: 1 s, as client-go, so that a server that
+/// closes watches at once is not flooded with requests.
 pub const RETRY_WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// The longest wait that a server may ask for, 5 min: the shortest watch. A slip of a server must
-/// not end a watcher in silence.
+/// The longest wait by `Retry-After`: 5 min, the shortest watch. A mistake of a server must not
+/// silence a watcher for longer.
 pub const RETRY_AFTER_MAX: Duration = WATCH_TIMEOUT_MIN;
 
 /// One change of one object, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// It came to be, or came to match.
+    /// The object was created, or matches now.
     Added(Bytes),
-    /// It is another now.
+    /// The object was changed.
     Modified(Bytes),
-    /// It is gone; this is how it was last.
+    /// The object was deleted; its last state.
     Deleted(Bytes),
 }
 
@@ -65,38 +65,38 @@ impl Change {
     }
 }
 
-/// Why a [`RetryWatcher`] cannot begin, or has ended.
+/// Why a [`RetryWatcher`] cannot start, or has ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetryWatcherError {
-    /// `""` and `"0"` are no place to start: a watch from there begins with what exists, in no
+    /// A watch cannot start at `""` or `"0"`: it would begin with the existing objects, in no
     /// order.
     #[error("a watch cannot be resumed from resourceVersion {0:?}")]
     Start(String),
-    /// 410: the version is gone, and with it what happened since. List again.
+    /// 410: the version has expired, and changes since are lost. List again.
     #[error("the watch can no longer be resumed from resourceVersion {resource_version}")]
     Expired {
         /// The version.
         resource_version: String,
-        /// What the server says.
+        /// The error of the server.
         #[source]
         source: SourceError,
     },
     /// 401 or 403.
     #[error("the watch is not allowed")]
     Denied(#[source] SourceError),
-    /// An object came without a version.
+    /// An object without a resourceVersion.
     #[error("an object without a resourceVersion")]
     NoVersion,
-    /// A verb came that this version does not know.
+    /// An unknown verb.
     #[error("a watch event of unknown type {0:?}")]
     UnknownEvent(String),
-    /// It had ended before, and has told why.
+    /// It had ended before.
     #[error("the watch has ended")]
     Ended,
 }
 
-/// A watch that goes on when its connection does not. See the module's theory.
+/// A watch that survives broken connections. See the [module's theory](self).
 pub struct RetryWatcher {
     // Inputs.
     source: Arc<dyn ListWatch>,
@@ -104,9 +104,9 @@ pub struct RetryWatcher {
     // State.
     resource_version: String,
     watch: Option<OpenWatch>,
-    /// The server has sent a bookmark: a watch that is quiet for long is dead.
+    /// The server has sent a bookmark, so a watch that is quiet for long is dead.
     has_bookmarks: bool,
-    /// Not before then is a watch begun.
+    /// The earliest time of the next watch.
     next_try: Option<Instant>,
     is_over: bool,
 }
@@ -129,8 +129,8 @@ impl fmt::Debug for RetryWatcher {
 }
 
 impl RetryWatcher {
-    /// A watch of what changes behind a version. `seed` draws the lengths of its watches. Nothing
-    /// is asked yet.
+    /// A watch of all changes after a version. `seed` draws the timeouts of watches. Sends no
+    /// request.
     ///
     /// # Errors
     /// [`RetryWatcherError::Start`] for `""` and `"0"`.
@@ -155,15 +155,15 @@ impl RetryWatcher {
         })
     }
 
-    /// Where it would go on: the version of the last change or bookmark.
+    /// The version of the last change or bookmark, from which it continues.
     pub fn resource_version(&self) -> &str {
         &self.resource_version
     }
 
-    /// The next change; `None` behind an error. Cancel safe: a dropped call has taken nothing.
+    /// The next change; `None` after an error. Cancel safe.
     ///
     /// # Errors
-    /// When it cannot go on; see the module's theory. It is over then.
+    /// If it cannot continue; see the [module's theory](self). It has ended then.
     pub async fn next(&mut self) -> Option<Result<Change, RetryWatcherError>> {
         loop {
             if self.is_over {
@@ -190,7 +190,7 @@ impl RetryWatcher {
                         return Some(self.end(error));
                     }
                 }
-                // Closed, or the connection died in silence.
+                // Closed, or the connection died silently.
                 Ok(None) | Err(_) => self.watch = None,
             }
             tokio::task::coop::consume_budget().await;
@@ -203,7 +203,7 @@ impl RetryWatcher {
         Err(error)
     }
 
-    /// Opens a watch, when its time has come. A failure that passes leaves none.
+    /// Opens a watch at its time. After a temporary failure there is none.
     async fn open(&mut self) -> Result<(), RetryWatcherError> {
         if let Some(at) = self.next_try {
             sleep_until(at).await;
@@ -228,7 +228,7 @@ impl RetryWatcher {
         Ok(())
     }
 
-    /// Sorts a failure: those that pass leave no watch.
+    /// Handles a failure. After a temporary one there is no watch.
     fn failed(&mut self, error: SourceError) -> Result<(), RetryWatcherError> {
         self.watch = None;
         if error.is_expired() {
@@ -238,7 +238,7 @@ impl RetryWatcher {
         if matches!(error.code(), Some(401 | 403)) {
             return Err(RetryWatcherError::Denied(error));
         }
-        tracing::info!("watch interrupted: {}", crate::status::chain(&error));
+        tracing::info!("watch interrupted: {}", crate::failure::chain(&error));
         if let Some(asked) = error.retry_after() {
             let at = Instant::now() + asked.min(RETRY_AFTER_MAX);
             self.next_try = self.next_try.max(Some(at));

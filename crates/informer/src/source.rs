@@ -1,8 +1,7 @@
-//! Where objects come from: the list and watch of one resource, as encoded objects.
+//! Sources: the list and watch of one resource, as encoded objects.
 //!
-//! [`ListWatch`] is pure I/O: it remembers nothing between calls and retries nothing; that is the
-//! reflector's work. It is the trait a third party implements to run an informer over something
-//! else than a cluster.
+//! [`ListWatch`] is pure I/O: it keeps no state between calls and retries nothing, which is the
+//! reflector's job. Implement it to run an informer over something else than a cluster.
 
 mod client;
 mod consistency;
@@ -20,9 +19,12 @@ pub mod trace;
 pub use client::{ClientSource, LIST_STREAM_BYTES_MAX};
 pub use consistency::{ConsistencyDetector, Difference, Inconsistency};
 pub use error::SourceError;
-pub(crate) use frame::look;
-pub use frame::{FRAME_BYTES_MAX, WatchFrame, frames, frames_unchecked};
-pub use list::{ITEM_BYTES_MAX, LIST_BODY_BYTES_MAX, ListEnd, ListPage, ListSplitter};
+pub use frame::{FRAME_BYTES_MAX, INITIAL_EVENTS_END, WatchFrame, frames, frames_unchecked};
+pub(crate) use frame::{end_marker, look};
+pub use list::{
+    ITEM_BYTES_MAX, LIST_BODY_BYTES_MAX, LIST_OBJECTS_MAX, LIST_PAGES_MAX, ListEnd, ListPage,
+    ListSplitter, PAGE_SIZE,
+};
 pub use part::{ListHead, ListItem, ListPart, ListStream};
 pub use selection::Selection;
 
@@ -32,35 +34,46 @@ use futures::stream::BoxStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The list and watch of one resource, with namespace and selectors already chosen.
+/// The largest number of items in a part of a list: 512, so that a list that arrives at once is
+/// still handled in parts.
+pub(crate) const PART_ITEMS_MAX: usize = 512;
+
+/// The list and watch of one resource with fixed namespace and selectors.
 pub trait ListWatch: Send + Sync + 'static {
-    /// Asks for one page of a list.
+    /// Requests one page of a list.
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>>;
 
-    /// Asks for one page of a list, to be had in parts as it arrives: what a reflector calls. A
-    /// source whose answers come in pieces gives each piece's items as soon as they are complete,
-    /// so that a list of any size passes through without being held as a whole; others inherit
-    /// this, which gives what [`list`](Self::list) gives in one part.
+    /// Requests one page of a list, in parts as it arrives. Called by reflectors. A source whose
+    /// answers arrive in pieces returns the items of each piece when they are complete, so that no
+    /// list is in memory as a whole. The default returns the items of [`list`](Self::list) in parts
+    /// of 512.
     fn list_in_parts(
         &self,
         request: ListRequest,
     ) -> BoxFuture<'_, Result<ListStream, SourceError>> {
         Box::pin(async move {
             let ListPage { resource_version, continue_token, items } = self.list(request).await?;
-            let items = items.into_iter().map(ListItem::from).collect();
             let end = ListHead { resource_version, continue_token };
-            let parts = [Ok(ListPart::Items(items)), Ok(ListPart::End(end))];
-            Ok(futures::stream::iter(parts).boxed())
+            let parts = (items.into_iter(), Some(end));
+            let parts = futures::stream::unfold(parts, |(mut items, mut end)| async move {
+                let part: Vec<_> =
+                    items.by_ref().take(PART_ITEMS_MAX).map(ListItem::from).collect();
+                let part = match part.is_empty() {
+                    false => ListPart::Items(part),
+                    true => ListPart::End(end.take()?),
+                };
+                Some((Ok(part), (items, end)))
+            });
+            Ok(parts.boxed())
         })
     }
 
-    /// Opens a watch. The future ends when the server has accepted it; the stream ends when the
+    /// Opens a watch. The future ends when the server has accepted it. The stream ends when the
     /// server closes it, or after its first error.
     fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>>;
 
-    /// Opens a watch as [`watch`](Self::watch) does, for a reader that looks at every object
-    /// itself: the source need not have looked at objects that are added, modified or deleted. What
-    /// a reflector calls, so that an object is looked at once.
+    /// Opens a watch for a reader that checks every object itself: the source need not check added,
+    /// modified and deleted objects. Called by reflectors, so that each object is scanned once.
     fn watch_unchecked(
         &self,
         request: WatchRequest,
@@ -68,20 +81,20 @@ pub trait ListWatch: Send + Sync + 'static {
         self.watch(request)
     }
 
-    /// Whether the server can send a list as a watch (`sendInitialEvents`, KEP-3157). Sources that
-    /// cannot say `false`, and the reflector lists in pages.
+    /// Whether the server supports streamed lists (`sendInitialEvents`, KEP-3157). If not, the
+    /// reflector lists in pages.
     fn can_stream_list(&self) -> bool {
         true
     }
 
-    /// Which objects of the resource it gives: who waits for a write to arrive asks whether it
-    /// will. Sources that do not know inherit this, which is all.
+    /// The objects that the source returns, to determine whether a written object will arrive.
+    /// Default: all.
     fn selection(&self) -> Selection {
         Selection::default()
     }
 }
 
-/// A source that is shared asks as its inner one.
+/// Delegates to the shared source.
 impl<S: ListWatch + ?Sized> ListWatch for Arc<S> {
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
         (**self).list(request)
@@ -114,35 +127,35 @@ impl<S: ListWatch + ?Sized> ListWatch for Arc<S> {
     }
 }
 
-/// The frames of one watch, in the server's order. Each object is complete and bounded by
-/// [`FRAME_BYTES_MAX`].
+/// The frames of one watch, in the server's order. Each object has at most [`FRAME_BYTES_MAX`]
+/// bytes.
 pub type WatchStream = BoxStream<'static, Result<WatchFrame, SourceError>>;
 
-/// The parameters of one list request that a reflector chooses (REF-1, REF-2).
+/// The parameters of a list request that a reflector chooses (REF-1, REF-2).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ListRequest {
     /// `resourceVersion`; empty asks for the most recent state, `"0"` for any.
     pub resource_version: String,
-    /// `resourceVersionMatch=Exact`: the state at that version and no other, which must be a real
-    /// one (FAC-9). Otherwise nothing is said, which means not older than it, and with a limit
-    /// exactly it.
+    /// `resourceVersionMatch=Exact`: the state at exactly that version (FAC-9). Otherwise the
+    /// parameter is not sent: the state is not older than that version, or with a limit exactly at
+    /// it.
     pub exact: bool,
-    /// `limit`, objects in a page; `None` asks for everything at once.
+    /// `limit`, objects in a page; `None` requests everything at once.
     pub limit: Option<u32>,
-    /// `continue`: the page after the one that gave this token.
+    /// `continue`: the page after the one with this token.
     pub continue_token: Option<String>,
 }
 
-/// The parameters of one watch request that a reflector chooses.
+/// The parameters of a watch request that a reflector chooses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct WatchRequest {
     /// `resourceVersion` to start after; empty for the most recent state.
     pub resource_version: String,
-    /// `timeoutSeconds`: when the server is to close the watch; whole seconds.
+    /// `timeoutSeconds`: after which the server closes the watch; whole seconds.
     pub timeout: Duration,
-    /// `sendInitialEvents=true` with `resourceVersionMatch=NotOlderThan`: the present state first,
-    /// then a marked bookmark.
+    /// `sendInitialEvents=true` with `resourceVersionMatch=NotOlderThan`: the existing objects
+    /// first, then a marked bookmark.
     pub send_initial_events: bool,
 }

@@ -1,16 +1,17 @@
-//! Changing objects on their way into the cache, most often to hold less of them.
+//! Changes objects before they are cached, most often to make them smaller.
 use bytes::Bytes;
 use setpoint_object::skim::SkimError;
 use setpoint_object::{Head, Prune};
 use std::sync::Arc;
 
-/// Changes an object's JSON before it is queued; seen once by every object that enters, never by
-/// what a resync tells again (FIFO-24).
+/// Changes an object's JSON before it is queued. Called once for each version that enters the
+/// cache, and not for a resync or a relist of a version that the cache holds (FIFO-24).
 ///
-/// It must be cheap and deterministic, and leave alone what keys and index functions need
-/// (FIFO-25): the key and the resourceVersion are taken before it. A failure rejects a watched
-/// object, and fails a list as a whole, which is then repeated. Where it panics, the object is
-/// taken in as it came, and [`InformerStatus::panics`](crate::InformerStatus::panics) counts it.
+/// It must be cheap and deterministic, and must not remove fields that index functions read
+/// (FIFO-25); the key and the resourceVersion are read before it. Pruned fields, by default
+/// `managedFields`, are removed before it. If it fails, a watched object is rejected; a list is
+/// rejected as a whole and repeated. If it panics, the object is stored unchanged, and
+/// [`InformerStatus::panics`](crate::InformerStatus::panics) counts it.
 pub type Transform = Arc<dyn Fn(Bytes) -> Result<Bytes, TransformError> + Send + Sync>;
 
 /// A transform failed.
@@ -18,19 +19,10 @@ pub type Transform = Arc<dyn Fn(Bytes) -> Result<Bytes, TransformError> + Send +
 #[error("transform the object: {0}")]
 pub struct TransformError(pub String);
 
-/// Takes `metadata.managedFields` out, which is often a third of an object and which few
-/// controllers read.
+/// Removes fields.
 ///
 /// # Errors
-/// When the bytes are not a JSON object.
-pub fn without_managed_fields(object: Bytes) -> Result<Bytes, TransformError> {
-    pruned(object, &Prune::managed_fields())
-}
-
-/// Takes fields out.
-///
-/// # Errors
-/// When the bytes are not a JSON object.
+/// If the bytes are not a JSON object.
 pub fn pruned(object: Bytes, prune: &Prune) -> Result<Bytes, TransformError> {
     let failed = |error: SkimError| TransformError(error.to_string());
     let head = Head::of(&object).map_err(failed)?;
@@ -44,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn managed_fields_go_wherever_they_stand_and_nothing_else_does() {
+    fn managed_fields_are_removed_from_any_position_and_nothing_else_is() {
         let fields = r#""managedFields":[{"manager":"a,b","x":{"managedFields":1}}]"#;
         for (members, left) in [
             (fields.to_owned(), r#"{"metadata":{}}"#),
@@ -54,7 +46,7 @@ mod tests {
             (r#""name":"n""#.to_owned(), r#"{"metadata":{"name":"n"}}"#),
         ] {
             let object = Bytes::from(format!(r#"{{"metadata":{{{members}}}}}"#));
-            assert_eq!(without_managed_fields(object).unwrap(), left.as_bytes());
+            assert_eq!(pruned(object, &Prune::managed_fields()).unwrap(), left.as_bytes());
         }
     }
 
@@ -62,7 +54,7 @@ mod tests {
     fn fifo_25_it_is_idempotent() {
         let object =
             Bytes::from_static(br#"{"metadata":{"managedFields":[],"name":"n"},"data":{}}"#);
-        let once = without_managed_fields(object).unwrap();
-        assert_eq!(without_managed_fields(once.clone()).unwrap(), once);
+        let once = pruned(object, &Prune::managed_fields()).unwrap();
+        assert_eq!(pruned(once.clone(), &Prune::managed_fields()).unwrap(), once);
     }
 }

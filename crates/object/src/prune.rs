@@ -64,6 +64,17 @@ impl Prune {
         Self(Fields::Managed)
     }
 
+    /// Also removes `metadata.managedFields`.
+    pub fn and_managed_fields(self) -> Self {
+        let Fields::Any(mut root) = self.0 else { return self };
+        root.add_managed_fields();
+        if root == Node::managed_fields() {
+            Self::managed_fields()
+        } else {
+            Self(Fields::Any(root))
+        }
+    }
+
     /// Compiles paths.
     ///
     /// # Errors
@@ -107,8 +118,11 @@ impl Prune {
 impl Node {
     fn managed_fields() -> Self {
         let mut root = Self::default();
-        root.add(&["metadata", "managedFields"].map(|name| Step::Member(name.to_owned())));
+        root.add_managed_fields();
         root
+    }
+    fn add_managed_fields(&mut self) {
+        self.add(&["metadata", "managedFields"].map(|name| Step::Member(name.to_owned())));
     }
     fn add(&mut self, path: &[Step]) {
         let mut node = self;

@@ -294,5 +294,59 @@ pub fn scalar<'a>(bytes: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
     }
 }
 
+/// The tokens of a JSON pointer (RFC 6901), unescaped. `None` if the text is not a pointer: not
+/// empty and without a leading slash, or with a `~` that is not `~0` or `~1`.
+pub fn pointer_tokens(pointer: &str) -> Option<Vec<String>> {
+    let Some(rest) = pointer.strip_prefix('/') else {
+        return pointer.is_empty().then(Vec::new);
+    };
+    let unescape = |token: &str| {
+        let mut text = String::with_capacity(token.len());
+        let mut parts = token.split('~');
+        text.push_str(parts.next().unwrap_or_default());
+        for part in parts {
+            text.push(match part.as_bytes().first()? {
+                b'0' => '~',
+                b'1' => '/',
+                _ => return None,
+            });
+            text.push_str(&part[1..]);
+        }
+        Some(text)
+    };
+    rest.split('/').map(unescape).collect()
+}
+
+/// Looks up the text of a value by the tokens of a JSON pointer, without a tree; `None` if absent,
+/// or if the text is malformed before it. Reads only the first of repeated members, and nothing
+/// after the value.
+pub fn value_at<'a>(bytes: &'a [u8], tokens: &[String]) -> Option<&'a [u8]> {
+    let mut cursor = Cursor::new(bytes);
+    for token in tokens {
+        let mut first = true;
+        if cursor.peek()? == b'[' {
+            // No leading zeros and no sign, as the standard says.
+            let is_index = token == "0" || !token.starts_with(['0', '+']);
+            let index: usize = token.parse().ok().filter(|_| is_index)?;
+            cursor.array().ok()?;
+            for n in 0..=index {
+                if !cursor.element(&mut first).ok()? {
+                    return None;
+                }
+                if n < index {
+                    cursor.skip().ok()?;
+                }
+            }
+            continue;
+        }
+        cursor.object().ok()?;
+        while !cursor.key(&mut first).ok()??.is(token) {
+            cursor.skip().ok()?;
+        }
+    }
+    cursor.peek()?;
+    cursor.skip_bytes().ok()
+}
+
 #[cfg(test)]
 mod tests;

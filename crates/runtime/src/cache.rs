@@ -455,6 +455,9 @@ impl CacheConfig {
         if let Some(prune) = self.prune {
             builder = builder.prune(prune);
         }
+        if let Some(keep) = self.keep_managed_fields {
+            builder = builder.keep_managed_fields(keep);
+        }
         if let Some(policy) = self.policy {
             builder = builder.policy(policy);
         }

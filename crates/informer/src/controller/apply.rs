@@ -1,20 +1,20 @@
-//! From deltas to a store, and to what has changed in it.
+//! Applies deltas to a store and reports the changes.
 use crate::delta::{Batch, Delta, Keyed};
 use crate::key::Key;
 use std::collections::{BTreeMap, HashSet};
 
-/// What a hand-wired controller keeps its objects in. A `BTreeMap` by key is one.
+/// The store of a hand-wired controller. `BTreeMap` by key implements it.
 pub trait DeltaStore<T> {
-    /// Puts one object in, and gives what it replaces.
+    /// Inserts an object and returns the one that it replaces.
     fn put(&mut self, object: T) -> Option<T>;
-    /// Takes one object out.
+    /// Removes and returns an object.
     fn remove(&mut self, key: &Key) -> Option<T>;
-    /// Makes the store hold exactly these objects, which have distinct keys, and gives what it
-    /// held.
+    /// Replaces the content by these objects, which have distinct keys, and returns the old
+    /// content.
     fn replace(&mut self, objects: Vec<T>, resource_version: &str) -> Vec<T>;
-    /// Everything that is held.
+    /// All objects.
     fn objects(&self) -> Vec<T>;
-    /// Notes that the store is complete up to a resourceVersion.
+    /// Records that the store is complete up to a resourceVersion.
     fn bookmark(&mut self, resource_version: &str) {
         let _ = resource_version;
     }
@@ -50,26 +50,26 @@ pub enum Change<T> {
         /// Whether it belongs to the first list (FIFO-23).
         in_initial_list: bool,
     },
-    /// The object was in the store; a relist or a resync may tell of it unchanged.
+    /// The object was in the store. A relist or a resync may report it unchanged.
     Updated {
-        /// What the store held.
+        /// The old version.
         old: T,
-        /// What it holds now.
+        /// The new version.
         new: T,
     },
-    /// The object is gone; as it was when it went.
+    /// The object was deleted; its final state.
     Deleted(T),
-    /// The object is gone, and that was missed; as it was last seen, which may be stale.
+    /// The object is gone, but its deletion was missed. The last known state may be stale.
     DeletedFinalStateUnknown {
-        /// Its key.
+        /// The key.
         key: Key,
-        /// As it was last seen, when it was.
+        /// The last known state, if any.
         last_known: Option<T>,
     },
 }
 
 impl<T: Keyed> Change<T> {
-    /// Which object it is about, deleted or not: what goes into a work queue (HWC-2).
+    /// The key of the object, deleted or not, for a work queue (HWC-2).
     pub fn key(&self) -> &Key {
         match self {
             Self::Added { object, .. } | Self::Deleted(object) => object.key(),
@@ -79,11 +79,11 @@ impl<T: Keyed> Change<T> {
     }
 }
 
-/// Brings a store up to date with a batch, from whichever queue, and tells of each change after it
-/// was made (EVT-1 to EVT-7).
+/// Applies a batch of any queue to a store, and reports each change after it was made (EVT-1 to
+/// EVT-7).
 ///
-/// Whether a change is an addition depends on the store, not on the verb. The batch has been
-/// processed when this returns.
+/// Whether a change is an addition depends on the store, not on the verb. Drops the batch at the
+/// end, so that it is processed.
 pub fn apply<T: Keyed + Clone>(
     batch: Batch<T>,
     store: &mut (impl DeltaStore<T> + ?Sized),
@@ -120,7 +120,7 @@ pub fn apply<T: Keyed + Clone>(
     }
 }
 
-/// EVT-4: the store changes at once; then come the deletions, and then what the list holds, in its
+/// EVT-4: the store changes at once; then deletions are reported, and then the items, in their
 /// order. Of two objects with one key the later counts.
 fn replace_all<T: Keyed + Clone>(
     mut items: Vec<T>,

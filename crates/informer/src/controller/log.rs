@@ -1,17 +1,16 @@
-//! A reflector's news in the log.
+//! Logs the events of a reflector.
+use crate::failure::chain;
 use crate::reflector::{ReflectorError, ReflectorObserver};
 use crate::resource_type::ResourceType;
 use crate::source::SourceError;
-use crate::status::chain;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Writes a reflector's failures to the log, and leaves it at that: for controllers that nobody
-/// asks how they are doing.
+/// Logs the failures of a reflector, for controllers without another observer.
 #[derive(Debug, Clone)]
 pub struct LogObserver {
     resource: String,
-    /// The type was served.
+    /// A watch was open once, so the type was served.
     has_watched: Arc<AtomicBool>,
 }
 
@@ -22,8 +21,8 @@ impl LogObserver {
     }
 }
 
-/// Levels as REF-32 has them: an expired version is nothing special, what passes by itself is
-/// information. Neither is a type that was served and is gone.
+/// Levels as in REF-32: debug for an expired version and for a type that was served and is gone,
+/// info for ordinary failures.
 impl ReflectorObserver for LogObserver {
     fn failed(&self, error: Arc<ReflectorError>) {
         let is_gone = |source: &SourceError| {

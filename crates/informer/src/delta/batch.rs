@@ -1,4 +1,4 @@
-//! Deltas that are being processed.
+//! Deltas in process.
 use super::queue::Popped;
 use super::{Delta, Synced};
 use std::fmt;
@@ -8,30 +8,30 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// A batch is worth a warning when each delta took longer than this and others wait: 100 ms, as
+/// Log a warning if each delta of a batch took longer than this and others wait: 100 ms, as
 /// client-go (FIFO-21).
 const SLOW_DELTA: Duration = Duration::from_millis(100);
 
-/// A batch that took so long is slow however many deltas it has: 1 s, as client-go.
+/// A batch that takes longer is slow whatever its size: 1 s, as client-go.
 const SLOW_BATCH: Duration = Duration::from_secs(1);
 
-/// Slowness matters when more than so many deltas wait: 10, as client-go.
+/// Log a warning only if more deltas wait than this: 10, as client-go.
 const SLOW_WAITING: usize = 10;
 
-/// Deltas that have left a queue, and are being processed for as long as this exists.
+/// Deltas that have left a queue. They are in process while this exists.
 ///
 /// From an ordered queue: deltas about single objects with distinct keys, at most
-/// [`BATCH_MAX`](super::BATCH_MAX), or one delta about all of them (FIFO-15). From a keyed queue:
-/// deltas about distinct keys, or everything that waited for one key.
+/// [`BATCH_MAX`](super::BATCH_MAX), or one delta about all objects (FIFO-15). From a keyed queue:
+/// deltas with distinct keys, or all deltas of one key.
 ///
-/// Dropping it says that it has been processed: do so when the store has changed. Iterating over it
-/// by value does it at the end of the loop; taking [`deltas`](Self::deltas) out (`std::mem::take`)
-/// leaves it to the batch.
-#[must_use = "dropping a batch says that it has been processed"]
+/// Dropping it marks the deltas as processed: drop it after the store has changed. Iterating over
+/// it by value drops it at the end of the loop; taking [`deltas`](Self::deltas) out
+/// (`std::mem::take`) does not drop it.
+#[must_use = "dropping a batch marks it as processed"]
 pub struct Batch<T> {
     /// The deltas, oldest first.
     pub deltas: Vec<Delta<T>>,
-    /// Whether the queue was not synced when they were put in (FIFO-23).
+    /// Whether they were pushed before the queue was synced (FIFO-23).
     pub in_initial_list: bool,
     n_initial: usize,
     n_deltas: usize,
@@ -72,7 +72,7 @@ impl<T> Drop for Batch<T> {
     }
 }
 
-/// Whether processing so many deltas should not take so long (FIFO-21).
+/// Whether this is too long for processing this number of deltas (FIFO-21).
 fn is_slow(elapsed: Duration, n_deltas: usize) -> bool {
     let n_deltas = u32::try_from(n_deltas).unwrap_or(u32::MAX);
     elapsed > SLOW_DELTA.saturating_mul(n_deltas).min(SLOW_BATCH)
@@ -87,7 +87,7 @@ impl<T> IntoIterator for Batch<T> {
     }
 }
 
-/// The deltas of a batch; the batch has been processed when this is dropped.
+/// The deltas of a batch. Dropping it marks the batch as processed.
 #[derive(Debug)]
 pub struct IntoIter<T> {
     deltas: std::vec::IntoIter<Delta<T>>,
@@ -108,13 +108,13 @@ impl<T> Iterator for IntoIter<T> {
 
 impl<T> ExactSizeIterator for IntoIter<T> {}
 
-/// What has become of the batches of one queue.
+/// The progress of the batches of one queue.
 #[derive(Debug)]
 pub(super) struct Progress {
     synced: watch::Sender<bool>,
-    /// How much of the initial population is not processed yet.
+    /// How much of the initial population is not processed.
     n_initial: AtomicUsize,
-    /// How many batches are out.
+    /// How many batches are in process.
     n_out: AtomicUsize,
     /// Wakes the writer.
     pub(super) freed: Notify,
@@ -133,7 +133,7 @@ impl Progress {
         }
     }
 
-    /// The first write, of so much. Called once, before any of it can leave.
+    /// The first write. Called once, before any of it can leave the queue.
     pub(super) fn populated(&self, n_initial: usize) {
         if n_initial == 0 {
             self.synced.send_replace(true);
@@ -143,7 +143,8 @@ impl Progress {
     }
 
     pub(super) fn is_processing(&self) -> bool {
-        // What the reader did before it dropped its last batch is seen by who reads zero here.
+        // Reading zero synchronizes with everything that the reader did before it dropped the
+        // batch.
         self.n_out.load(Ordering::Acquire) > 0
     }
 

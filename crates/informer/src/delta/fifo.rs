@@ -10,33 +10,32 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// How many batches' places an empty queue keeps (FIFO-17).
+/// The capacity that an empty queue keeps, batches (FIFO-17).
 const KEPT_MAX: usize = 64;
 
-/// A plain sequence of deltas (FIFO-10): nothing is grouped by key, merged or left out, and the
-/// reader sees every event in the server's order. client-go's `RealFIFO`.
+/// A plain sequence of deltas (FIFO-10) without grouping by key or merging: the reader sees every
+/// event in the server's order. client-go's `RealFIFO`.
 ///
 /// # Theory
 ///
-/// What goes in together into a batch is settled when a delta is put in, not when it is taken out:
-/// the queue is a sequence of batches, of which the last grows until a delta does not fit. A batch
-/// is a run of deltas about single objects with distinct keys, at most [`BATCH_MAX`], so that what
-/// it does to a store does not depend on where it is cut; any other delta is a batch of its own,
-/// and the end of the initial list ends one (FIFO-15). Taking one out moves a pointer.
+/// Batches are formed when deltas are pushed: the queue is a sequence of batches, and the last one
+/// grows until a delta does not fit. A batch has deltas about single objects with distinct keys, at
+/// most [`BATCH_MAX`], so its effect on a store does not depend on how batches are cut. Any other
+/// delta is a batch of its own, and the end of the initial list ends a batch (FIFO-15). Popping a
+/// batch moves a pointer.
 ///
-/// Whether a key is in the last batch already is asked by its hash, which is computed outside the
-/// lock. Two keys with one hash make the batch end early, which no reader can tell from a batch
-/// that it was too quick to see grow.
+/// The queue compares hashes to find out whether a key is in the last batch, and computes them
+/// outside the lock. Two keys with one hash only end a batch early.
 ///
 /// # Modes
 ///
-/// [`new`](Self::new) makes an atomic queue: a list, a resync and a bookmark pass as one delta
-/// each, and the queue knows nothing of the store (FIFO-14).
-/// [`with_known_objects`](Self::with_known_objects) makes one that takes lists and resyncs apart,
-/// for which it asks the store (FIFO-12, FIFO-13), and that drops bookmarks, which mean nothing
-/// when a list does not arrive as one. That these choices go together, which client-go checks when
-/// a queue is made, cannot be said otherwise here. List items leave as `Replaced`; client-go's
-/// older way, as `Sync`, is not offered.
+/// [`new`](Self::new) makes an atomic queue: a list, a resync and a bookmark are one delta each,
+/// and the queue does not know the store (FIFO-14).
+/// [`with_known_objects`](Self::with_known_objects) makes a queue that takes lists and resyncs
+/// apart, which requires the store (FIFO-12, FIFO-13), and drops bookmarks, which have no meaning
+/// when a list is not one delta. client-go checks these combinations when a queue is made; here
+/// others cannot be expressed. List items become `Replaced`; client-go's older mode, `Sync`, is not
+/// offered.
 pub struct OrderedFifo<T> {
     hasher: DefaultHashBuilder,
     ends: Ends<Batches<T>>,
@@ -60,7 +59,7 @@ impl<T> OrderedFifo<T> {
         Self::default()
     }
 
-    /// An empty queue that tells of single objects only.
+    /// An empty queue of deltas about single objects only.
     pub fn with_known_objects(known: Arc<dyn KnownObjects<T>>) -> Self {
         Self::of(Some(known))
     }
@@ -108,12 +107,12 @@ impl<T: Keyed + Clone> DeltaQueue<T> for OrderedFifo<T> {
     }
 }
 
-/// What is behind the lock.
+/// The content behind the lock.
 struct Batches<T> {
     hasher: DefaultHashBuilder,
     known: Option<Arc<dyn KnownObjects<T>>>,
     batches: VecDeque<Popped<T>>,
-    /// Of the keys of the last batch.
+    /// The hashes of the keys of the last batch.
     hashes: HashTable<u64>,
     /// Whether the last batch may grow.
     is_open: bool,
@@ -161,7 +160,7 @@ impl<T: Keyed + Clone> Line<T> for Batches<T> {
         if self.batches.is_empty() {
             self.is_open = false;
             self.hashes.clear();
-            // FIFO-17: a burst leaves no memory behind.
+            // FIFO-17: free the memory after a burst.
             if self.batches.capacity() > KEPT_MAX {
                 self.batches = VecDeque::new();
             }
@@ -175,7 +174,7 @@ impl<T: Keyed + Clone> Line<T> for Batches<T> {
 }
 
 impl<T: Keyed + Clone> Batches<T> {
-    /// Adds one delta at the end: to the last batch if it fits, or else to a new one.
+    /// Appends a delta: to the last batch if it fits, else to a new one.
     fn push(
         &mut self,
         delta: Delta<T>,
@@ -201,8 +200,7 @@ impl<T: Keyed + Clone> Batches<T> {
         self.batches.push_back(Popped { deltas: vec![delta], in_initial_list, n_initial });
     }
 
-    /// FIFO-12: what is gone first, by the queue's knowledge before the store's, and then what is
-    /// there.
+    /// FIFO-12: first tombstones, of queued keys before stored ones, and then the items.
     fn replace(&mut self, items: Vec<T>, known: &dyn KnownObjects<T>) -> Option<usize> {
         let is_first = !std::mem::replace(&mut self.is_populated, true);
         let gone = self.gone(&items, known);
@@ -214,7 +212,7 @@ impl<T: Keyed + Clone> Batches<T> {
         is_first.then_some(n_deltas)
     }
 
-    /// The tombstones of what a list lacks.
+    /// The tombstones of keys that a list lacks.
     fn gone(&self, items: &[T], known: &dyn KnownObjects<T>) -> Vec<Delta<T>> {
         let listed: HashSet<&Key> = items.iter().map(Keyed::key).collect();
         let mut gone = Vec::new();
@@ -237,8 +235,7 @@ impl<T: Keyed + Clone> Batches<T> {
         gone
     }
 
-    /// FIFO-13: a stored object about which something waits is not told of, lest it overtake what
-    /// is newer.
+    /// FIFO-13: skips keys with queued deltas, so that a resync cannot overtake a newer change.
     fn resync(&mut self, known: &dyn KnownObjects<T>) {
         let mut keys = known.keys();
         {
@@ -252,8 +249,7 @@ impl<T: Keyed + Clone> Batches<T> {
         }
     }
 
-    /// The keys about which something waits, in the order of their first delta, and the last delta
-    /// of each.
+    /// The keys with queued deltas, in the order of their first delta, and the last delta of each.
     fn queued(&self) -> (Vec<&Key>, HashMap<&Key, &Delta<T>>) {
         let mut keys = Vec::new();
         let mut last = HashMap::new();
@@ -268,7 +264,7 @@ impl<T: Keyed + Clone> Batches<T> {
     }
 }
 
-/// Notes a hash, and says whether it was not there.
+/// Adds a hash. Returns whether it is new.
 fn is_new(hashes: &mut HashTable<u64>, hash: u64) -> bool {
     use hashbrown::hash_table::Entry;
     match hashes.entry(hash, |held| *held == hash, |held| *held) {

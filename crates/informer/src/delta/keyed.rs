@@ -9,25 +9,24 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// The keyed queue that the field's articles describe: client-go's `DeltaFIFO`, which informers ran
-/// on before 1.36.
+/// client-go's `DeltaFIFO`, which most articles describe and informers used before 1.36.
 ///
 /// # Theory
 ///
-/// Each key has at most one slot, with everything that waits for it, oldest first. Slots leave
-/// whole, in the order in which their keys came to wait, so that two keys may change places against
-/// the server's order (FIFO-1). Nothing is compressed but two deletions in a row (FIFO-2). A slot
-/// is made with a delta in it and leaves from the front only: there are no empty ones (FIFO-6).
+/// Each key has at most one slot with its queued deltas, oldest first. Slots are popped whole, in
+/// the order in which they were made, so two keys may be reordered against the server (FIFO-1).
+/// Only two consecutive deletions are merged (FIFO-2). A slot is made with a delta in it and popped
+/// from the front only, so there are no empty slots (FIFO-6).
 ///
-/// | goes in       | waits as                                                                                               |
+/// | pushed        | queued as                                                                                              |
 /// |---------------|--------------------------------------------------------------------------------------------------------|
 /// | `Deleted`     | itself; dropped when neither the queue nor the store knows the key (FIFO-3)                            |
-/// | `ReplacedAll` | a `Replaced` an item, then a tombstone for each key that waits or is stored and is not listed (FIFO-4) |
-/// | `SyncAll`     | a `Sync` for each stored object about which nothing waits (FIFO-5)                                     |
-/// | `Bookmark`    | nothing: what a version covers is not known here                                                       |
+/// | `ReplacedAll` | a `Replaced` per item, then a tombstone for each queued or stored key that is not listed (FIFO-4)      |
+/// | `SyncAll`     | a `Sync` for each stored object without queued deltas (FIFO-5)                                         |
+/// | `Bookmark`    | nothing                                                                                                |
 ///
-/// A batch is a run of slots of one delta each, or one slot of several. Its first list counts in
-/// slots.
+/// A batch is several slots of one delta each, or one slot of several deltas. The first list counts
+/// in slots.
 pub struct DeltaFifo<T>(Ends<Slots<T>>);
 
 impl<T> fmt::Debug for DeltaFifo<T> {
@@ -78,21 +77,20 @@ impl<T: Keyed + Clone> DeltaQueue<T> for DeltaFifo<T> {
     }
 }
 
-/// What is behind the lock.
+/// The content behind the lock.
 struct Slots<T> {
     known: Arc<dyn KnownObjects<T>>,
     slots: VecDeque<Slot<T>>,
-    /// The number of each key's slot. Slots are numbered as they are made; the one in front has
-    /// `first`.
+    /// The number of each key's slot. Slots are numbered as they are made; the front has `first`.
     numbers: HashMap<Key, u64>,
     first: u64,
     n_deltas: usize,
     is_populated: bool,
-    /// How many slots of the initial population wait; they are in front.
+    /// How many slots of the initial population are queued; they are at the front.
     n_initial: usize,
 }
 
-/// What waits for one key: one delta at least, oldest first.
+/// The queued deltas of one key: one at least, oldest first.
 struct Slot<T> {
     key: Key,
     deltas: Vec<Delta<T>>,
@@ -159,7 +157,7 @@ impl<T: Keyed + Clone> Line<T> for Slots<T> {
             return None;
         }
         if self.slots.is_empty() && self.slots.capacity() > BATCH_MAX {
-            // FIFO-17: a burst leaves no memory behind.
+            // FIFO-17: free the memory after a burst.
             self.slots = VecDeque::new();
             self.numbers = HashMap::new();
         }
@@ -178,7 +176,7 @@ impl<T: Keyed + Clone> Slots<T> {
         !self.numbers.contains_key(key) && self.known.get(key).is_none()
     }
 
-    /// Adds a delta to its key's slot, or a slot at the end.
+    /// Adds a delta to its key's slot, or to a new one.
     fn push(&mut self, key: Key, delta: Delta<T>) {
         let number = self.numbers.get(&key).and_then(|n| usize::try_from(n - self.first).ok());
         match number.and_then(|n| self.slots.get_mut(n)) {
@@ -195,7 +193,7 @@ impl<T: Keyed + Clone> Slots<T> {
         }
     }
 
-    /// FIFO-4: what is there; then what is gone of what waits; then what is gone of what is stored.
+    /// FIFO-4: the items, then tombstones of queued keys, then tombstones of stored keys.
     fn replace(&mut self, items: Vec<T>) {
         let listed: HashSet<Key> = items.iter().map(|item| item.key().clone()).collect();
         for item in items {
@@ -216,8 +214,7 @@ impl<T: Keyed + Clone> Slots<T> {
         }
     }
 
-    /// FIFO-5: a stored object about which something waits is not told of, lest it overtake what is
-    /// newer.
+    /// FIFO-5: skips keys with queued deltas, so that a resync cannot overtake a newer change.
     fn resync(&mut self) {
         for key in self.known.keys() {
             if !self.numbers.contains_key(&key)
@@ -230,8 +227,8 @@ impl<T: Keyed + Clone> Slots<T> {
 }
 
 impl<T> Slot<T> {
-    /// FIFO-2: of two deletions in a row the earlier stays, unless that is a tombstone: the watched
-    /// one says more.
+    /// FIFO-2: of two consecutive deletions the earlier stays, unless it is a tombstone, which may
+    /// be stale.
     fn push(&mut self, delta: Delta<T>) {
         match self.deltas.last_mut() {
             Some(last) if last.is_deletion() && delta.is_deletion() => {

@@ -1,6 +1,7 @@
-//! What every queue of deltas is, and the part that all of them share.
+//! The trait of delta queues, and the parts that all of them share.
 use super::batch::{Batch, Progress};
 use super::{Delta, Keyed, Synced};
+use crate::key::Key;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -8,61 +9,61 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
 
-/// How many deltas are taken out together at most: 1000, as client-go's `RealFIFO` (FIFO-15).
+/// The largest number of deltas in a batch: 1000, as client-go's `RealFIFO` (FIFO-15).
 pub const BATCH_MAX: usize = 1000;
 
-/// How many deltas wait at most. A full queue holds up the writer, and by it the reading of the
-/// watch (FIFO-16).
+/// The largest number of queued deltas. A full queue blocks the writer, which then does not read
+/// the watch (FIFO-16).
 ///
-/// A list or a resync that a queue takes apart goes in whole when there was room for one delta: it
-/// is bounded by what a list may hold.
+/// A queue that takes lists and resyncs apart accepts one if it has room for one delta. These are
+/// bounded by the size of a list.
 pub const DELTAS_MAX: usize = 2 * BATCH_MAX;
 
-/// How many deltas a reader takes for one unit of its task's budget; tokio gives a poll 128 units.
+/// How many deltas cost one unit of the reader's task budget; tokio gives a poll 128 units.
 const DELTAS_PER_BUDGET: usize = 8;
 
-/// The queue was closed: nothing is taken in any more.
+/// The queue is closed and accepts nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the delta queue is closed")]
 pub struct QueueClosed;
 
 /// A queue of deltas with one writer and one reader. See the [module's theory](super).
 pub trait DeltaQueue<T: Keyed>: Send + Sync + 'static {
-    /// Takes a delta in, or gives it back when it has to wait: until there is room, or until the
-    /// batch that is out is processed.
+    /// Pushes a delta, or returns it if it has to wait: until there is room, or until the batch in
+    /// process is dropped.
     ///
     /// # Errors
-    /// When the queue is closed.
+    /// If the queue is closed.
     fn offer(&self, delta: Delta<T>) -> Result<Option<Delta<T>>, QueueClosed>;
 
-    /// Waits until an offer that was given back may be taken, or the queue is closed.
+    /// Waits until a returned delta may be accepted, or the queue is closed.
     fn freed(&self) -> BoxFuture<'_, ()>;
 
-    /// Takes out the next deltas; waits while there are none, and gives `None` once the queue is
-    /// closed and empty (FIFO-20).
+    /// Pops the next deltas. Waits while there are none; `None` once the queue is closed and empty
+    /// (FIFO-20).
     ///
-    /// The batch counts as being processed until it is dropped. Dropping the future loses nothing.
+    /// The batch is in process until it is dropped. Dropping the future loses nothing.
     fn pop_batch(&self) -> BoxFuture<'_, Option<Batch<T>>>;
 
     /// Refuses further deltas.
     fn close(&self);
 
-    /// How many deltas wait.
+    /// The number of queued deltas.
     fn len(&self) -> usize;
 
-    /// Whether none waits.
+    /// Whether it has no deltas.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the first list has been processed, to be asked or awaited (FIFO-22).
+    /// Whether the first list has been processed (FIFO-22), to be read or awaited.
     fn synced(&self) -> Synced;
 }
 
-/// Puts a delta into a queue; waits while it cannot be taken. Pays from the task's budget.
+/// Pushes a delta; waits while the queue does not accept it. Consumes the task's budget.
 ///
 /// # Errors
-/// When the queue is closed.
+/// If the queue is closed.
 pub async fn push<T: Keyed>(
     queue: &dyn DeltaQueue<T>,
     mut delta: Delta<T>,
@@ -77,37 +78,49 @@ pub async fn push<T: Keyed>(
     }
 }
 
-/// How a kind of queue keeps its deltas: what is behind the lock.
+/// The store behind a queue, as the queue sees it. It must hold what the queue's reader made of the
+/// batches.
+///
+/// The queue calls it under its lock, so that nothing leaves meanwhile. It must not call the queue,
+/// and should be fast.
+pub trait KnownObjects<T>: Send + Sync + 'static {
+    /// The keys of all stored objects.
+    fn keys(&self) -> Vec<Key>;
+    /// One stored object.
+    fn get(&self, key: &Key) -> Option<T>;
+}
+
+/// The content of a kind of queue, behind the lock.
 pub(super) trait Line<T>: Send + 'static {
-    /// Whether a delta can only be taken while the store is up to date.
+    /// Whether a delta needs a store without a batch in process.
     fn needs_store(&self, delta: &Delta<T>) -> bool;
 
-    /// Takes a delta in. `hash` is that of its key. The first write gives how large the initial
-    /// population is (FIFO-22).
+    /// Pushes a delta. `hash` is the hash of its key. The first write returns the size of the
+    /// initial population (FIFO-22).
     fn take(&mut self, delta: Delta<T>, hash: Option<u64>) -> Option<usize>;
 
-    /// Takes out the next batch.
+    /// Pops the next batch.
     fn pop(&mut self) -> Option<Popped<T>>;
 
-    /// How many deltas wait.
+    /// The number of queued deltas.
     fn len(&self) -> usize;
 }
 
-/// A batch as it leaves its line.
+/// A popped batch.
 pub(super) struct Popped<T> {
     pub(super) deltas: Vec<Delta<T>>,
     pub(super) in_initial_list: bool,
-    /// How much of the initial population it is.
+    /// Its part of the initial population.
     pub(super) n_initial: usize,
 }
 
-/// A line with its two ends: the lock, and who waits for whom.
+/// A line with its lock and its waiting writer and reader.
 #[derive(Debug)]
 pub(super) struct Ends<L> {
     state: Mutex<State<L>>,
     filled: Notify,
     progress: Arc<Progress>,
-    /// What the reader has still to pay for.
+    /// Units of budget that the reader has not consumed yet.
     owed: AtomicUsize,
 }
 
@@ -115,12 +128,12 @@ pub(super) struct Ends<L> {
 struct State<L> {
     line: L,
     is_closed: bool,
-    /// The writer waits for room.
+    /// The writer waits.
     is_refused: bool,
 }
 
 impl<L> Ends<L> {
-    /// `asks_store`: whether the writer may have to wait for a batch to be processed.
+    /// `asks_store`: whether the writer may have to wait for a batch in process.
     pub(super) fn new(line: L, asks_store: bool) -> Self {
         Self {
             state: Mutex::new(State { line, is_closed: false, is_refused: false }),
@@ -151,7 +164,7 @@ impl<L> Ends<L> {
         if let Some(n_initial) = state.line.take(delta, hash) {
             self.progress.populated(n_initial);
         }
-        // A reader waits only while there is nothing.
+        // A reader waits only while the queue is empty.
         let wakes = n == 0 && state.line.len() > 0;
         drop(state);
         if wakes {
@@ -161,7 +174,7 @@ impl<L> Ends<L> {
     }
 
     pub(super) async fn freed(&self) {
-        // One writer: a permit that was left by an earlier batch makes it look again, no more.
+        // A permit of an earlier batch only makes the one writer check again.
         self.progress.freed.notified().await;
     }
 
@@ -169,7 +182,7 @@ impl<L> Ends<L> {
     where
         L: Line<T>,
     {
-        // Before a batch is taken, so that dropping this future here loses none.
+        // Before a batch is popped, so that dropping this future loses nothing.
         for _ in 0..self.owed.swap(0, Ordering::Relaxed) {
             consume_budget().await;
         }

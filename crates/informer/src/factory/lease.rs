@@ -1,14 +1,13 @@
-//! An informer for as long as somebody needs it.
+//! An informer that stops when it is no longer needed.
 use super::InformerFactory;
 use crate::informer::SharedInformer;
 use std::fmt;
 use std::ops::Deref;
 
-/// An informer of a factory for a while: when its last lease is dropped, and nobody asked for it
-/// for good, it is stopped and forgotten. A later request makes a new one, which begins with an
-/// empty cache and is to be started.
+/// A lease of an informer: when its last lease is dropped and it is not pinned, it is stopped and
+/// forgotten. A later request makes a new one with an empty cache, which must be started.
 ///
-/// Derefs to the informer. A clone of that keeps its cache readable and does not keep it running.
+/// Derefs to the informer. A clone of the informer keeps its cache readable, but not running.
 pub struct InformerLease<K> {
     informer: SharedInformer<K>,
     factory: InformerFactory,

@@ -1,4 +1,4 @@
-//! What the informers of a factory have in common.
+//! Options of all informers of a factory.
 use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
 use crate::metrics::MetricsRegistry;
 use crate::policy::CachePolicy;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What all informers of a factory have in common.
+/// Options of all informers of a factory.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct FactoryOptions {
@@ -25,36 +25,37 @@ pub struct FactoryOptions {
     pub labels: String,
     /// A field selector in the query form.
     pub fields: String,
-    /// A shard selector (KEP-5866), see [`ClientSource::shard`]; empty is everything.
+    /// A shard selector (KEP-5866), see [`ClientSource::shard`]; empty is all.
     pub shard: String,
     /// The resync period; zero is never.
     pub resync: Duration,
-    /// By what part of it each informer's resync period is shorter or longer: see
-    /// [`SharedInformerBuilder::resync_spread`].
+    /// The random spread of resync periods; see [`SharedInformerBuilder::resync_spread`].
     pub resync_spread: f64,
-    /// The resync periods of types that have their own.
+    /// Resync periods of single types.
     pub resync_of: HashMap<ResourceType, Duration>,
-    /// What caches hold.
+    /// How caches store objects.
     pub policy: CachePolicy,
-    /// What is cut out of objects before they are cached; `None` is nothing, not even
-    /// `managedFields`.
+    /// Fields to remove from objects before they are cached; see [`SharedInformerBuilder::prune`].
     pub prune: Option<Prune>,
-    /// How many bytes of decoded objects each cache keeps, besides; `None` is
+    /// Whether caches keep `metadata.managedFields`; see
+    /// [`SharedInformerBuilder::keep_managed_fields`]. Default: no.
+    pub keep_managed_fields: bool,
+    /// The largest size of the decoded objects that each cache keeps besides, bytes; `None` is
     /// [`DECODED_BYTES`](crate::DECODED_BYTES).
     pub decoded_bytes: Option<usize>,
-    /// Changes every object before it enters; see [`Transform`].
+    /// Changes every object before it is cached; see [`Transform`].
     pub transform: Option<Transform>,
     /// The first and the longest wait between failures; `None` is client-go's.
     pub backoff: Option<(Duration, Duration)>,
-    /// Ends informers whose type is refused for so long; see
+    /// Stops informers whose type has been refused for this long; see
     /// [`SharedInformerBuilder::give_up_after`]. `None` is never.
     pub give_up_after: Option<Duration>,
-    /// Where informers tell of themselves, under [`name`](Self::name). Of several selections of one
-    /// type the first does.
+    /// The registry for metrics, under [`name`](Self::name). Of several selections of one type, the
+    /// first has metrics.
     pub metrics: Option<MetricsRegistry>,
     /// The informer name in metrics.
     pub name: String,
-    /// The seed of all jitter, for a simulation; each informer has its own share. `None` is the
+    /// The seed of all jitter, for a simulation; each informer derives its own. `None` is the
     /// operating system's entropy.
     pub seed: Option<u64>,
 }
@@ -74,7 +75,7 @@ impl fmt::Debug for FactoryOptions {
 }
 
 impl FactoryOptions {
-    /// The selection of requests that have none of their own.
+    /// The selection of requests without one.
     pub(super) fn selection(&self) -> Selection {
         Selection {
             namespace: self.namespace.clone(),
@@ -100,7 +101,7 @@ impl FactoryOptions {
             .metadata_while(metadata_only);
         let mut hasher = DefaultHasher::new();
         resource_type.hash(&mut hasher);
-        // The selection of the factory changes no seed.
+        // The factory's own selection does not change the seed.
         if *selection != self.selection() {
             selection.hash(&mut hasher);
         }
@@ -108,7 +109,8 @@ impl FactoryOptions {
         let mut builder = SharedInformer::builder_dynamic(source, dynamic_type)
             .resync(resync)
             .resync_spread(self.resync_spread)
-            .policy(self.policy);
+            .policy(self.policy)
+            .keep_managed_fields(self.keep_managed_fields);
         if let Some(seed) = self.seed {
             builder = builder.seed(seed ^ hasher.finish());
         }

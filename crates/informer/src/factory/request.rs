@@ -1,10 +1,10 @@
-//! Asking for an informer.
+//! Requests for informers.
 use super::{InformerFactory, InformerLease, Selection};
 use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
 use std::fmt;
 
-/// A request for an informer of one type: which objects, how it is built if it is new, and for how
-/// long.
+/// A request for an informer of one type: its objects, how to build it if it is new, and how long
+/// it is needed.
 #[must_use = "nothing is requested before `pinned` or `leased`"]
 pub struct InformerRequest<'a, K: Cacheable> {
     factory: InformerFactory,
@@ -32,14 +32,14 @@ impl<'a, K: Cacheable> InformerRequest<'a, K> {
         Self { factory, dynamic_type, selection, build: None }
     }
 
-    /// Other objects than the factory's: there is one informer per resource and selection.
+    /// A selection instead of the factory's. There is one informer per resource and selection.
     pub fn selection(mut self, selection: Selection) -> Self {
         self.selection = selection;
         self
     }
 
-    /// What is special about the informer, if this request is the first (FAC-1): indices, policy,
-    /// resync, transform. The last one set counts.
+    /// Sets indexes, policy, resync or transform of the informer, if this is its first request
+    /// (FAC-1). The last call counts.
     pub fn build(
         mut self,
         build: impl FnOnce(SharedInformerBuilder<K>) -> SharedInformerBuilder<K> + 'a,
@@ -55,7 +55,7 @@ impl<'a, K: Cacheable> InformerRequest<'a, K> {
         factory.find(dynamic_type, selection, true, build).0
     }
 
-    /// The informer, for as long as somebody leases it.
+    /// The informer, for as long as it has a lease.
     pub fn leased(self) -> InformerLease<K> {
         let Self { factory, dynamic_type, selection, build } = self;
         let build = build.unwrap_or_else(|| Box::new(|builder| builder));

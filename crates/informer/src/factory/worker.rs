@@ -1,15 +1,15 @@
-//! What runs the informers of a factory.
+//! Runs the informers of a factory.
 use super::InformerFactory;
 use std::fmt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Runs the informers of a factory as they are started; the caller decides where. Dropping it ends
+/// Runs the informers of a factory when they are started; the caller spawns it. Dropping it ends
 /// them.
 #[must_use = "informers do nothing until their worker is run"]
 pub struct FactoryWorker(End);
 
-/// Refuses new starts when the worker is done or dropped, wherever it is.
+/// Refuses new starts when the worker ends or is dropped.
 struct End(InformerFactory);
 
 impl Drop for End {
@@ -35,10 +35,10 @@ impl FactoryWorker {
         Self(End(factory))
     }
 
-    /// Runs until `stop` or [`InformerFactory::shutdown`], and then until every informer has ended.
+    /// Runs until `stop` or [`InformerFactory::shutdown`], and then until all informers have ended.
     ///
     /// # Panics
-    /// When an informer's worker panics, which this passes on.
+    /// If the worker of an informer panics.
     pub async fn run(self, stop: CancellationToken) {
         let inner = &self.0.0.0;
         let mut informers = JoinSet::new();

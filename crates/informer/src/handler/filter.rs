@@ -1,14 +1,13 @@
-//! A handler that is told of some objects only.
+//! A handler of some objects only.
 use super::Handler;
 use crate::event::{Event, Tombstone};
 use crate::object::Object;
 use std::fmt;
 use std::future::Future;
 
-/// Passes on what concerns the objects that a predicate admits, as if there were no others
-/// (EVT-10):
+/// Passes on events as if only objects that match a predicate existed (EVT-10):
 ///
-/// | before  | after   | the inner handler is told            |
+/// | before  | after   | the inner handler gets               |
 /// |---------|---------|--------------------------------------|
 /// | –       | matches | `Added`                              |
 /// | matches | matches | `Updated`                            |
@@ -17,9 +16,8 @@ use std::future::Future;
 /// | matches | –       | `Deleted`                            |
 /// | fails   | –       | nothing                              |
 ///
-/// The predicate is asked about each state by itself and must give the same answer each time: what
-/// it reads beside the object must not change. A deletion of which only the key is known is passed
-/// on, for nobody can tell.
+/// The predicate must always return the same for one version of an object. A deletion of which only
+/// the key is known is passed on, since it may have matched.
 pub struct FilteringHandler<P, H> {
     admits: P,
     handler: H,
@@ -32,7 +30,7 @@ impl<P, H> fmt::Debug for FilteringHandler<P, H> {
 }
 
 impl<P, H> FilteringHandler<P, H> {
-    /// Tells `handler` of the objects that `admits` admits.
+    /// Passes events of objects that match `admits` to `handler`.
     pub fn new(admits: P, handler: H) -> Self {
         Self { admits, handler }
     }

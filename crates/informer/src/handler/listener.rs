@@ -1,11 +1,15 @@
-//! One handler with its queue, driven by the informer's worker.
-use super::queue::Queue;
+//! One handler with its queue.
+use super::queue::{Queue, Replaced, Taken};
+use super::walk::Walk;
 use super::{HANDLER_PANIC_PAUSE, Handler, HandlerOptions};
 use crate::broken::Broken;
 use crate::event::Event;
+use crate::failure::panic_message;
+use crate::indexer::{Snapshot, free};
 use crate::key::Key;
 use crate::metrics::Metrics;
 use crate::object::Object;
+use crate::slices::turn;
 use futures::FutureExt;
 use parking_lot::Mutex;
 use std::any::Any;
@@ -19,38 +23,37 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// What a registration reaches of its listener without knowing the type of its objects.
+/// A listener as its registration sees it, without the type of its objects.
 pub(crate) trait Registered: Send + Sync {
     fn state(&self) -> &State;
     fn remove(&self);
     fn pending(&self) -> usize;
-    /// What [`State::delivered`] is once all that waits now was told.
+    /// The value of [`State::delivered`] after everything that waits now.
     fn pushed(&self) -> u64;
     fn resync_period(&self) -> Option<Duration>;
 }
 
-/// The states of a listener that others may await.
+/// The parts of a listener that others may await.
 pub(crate) struct State {
     pub(crate) synced: watch::Sender<bool>,
-    /// No further call is made: `removed` says so to those who wait, `is_removed` to those who look
-    /// often.
+    /// No further call is made: `removed` to wait for it, `is_removed` to check it often.
     pub(crate) removed: CancellationToken,
     is_removed: AtomicBool,
-    /// No call is running, and none will be made.
+    /// No call is running, and none will start.
     pub(crate) ended: CancellationToken,
     pub(crate) panics: AtomicU64,
-    /// Up to where in its queue the handler was told.
+    /// The sequence number in its queue up to which the handler has been called.
     delivered: AtomicU64,
-    /// That was moved on.
+    /// Notified when `delivered` changes.
     moved_on: Notify,
 }
 
 impl State {
-    /// Waits until the handler was told of all before `wanted`.
+    /// Waits until the handler has been called with everything before `wanted`.
     pub(super) async fn delivered(&self, wanted: u64) {
         loop {
             let mut moved_on = pin!(self.moved_on.notified());
-            // From here on a move wakes this call, also one that comes before the await.
+            // From here on a change wakes this call, even one before the await.
             moved_on.as_mut().enable();
             if self.delivered.load(Ordering::SeqCst) >= wanted {
                 return;
@@ -65,15 +68,14 @@ impl State {
     }
 }
 
-/// How many notifications a handler's task takes out of its queue at once; they are not merged any
-/// more.
+/// How many notifications a handler's task takes out of its queue at once. They are no longer
+/// merged.
 ///
-/// 32: enough that the queue's lock costs nothing, and few beside the smallest queue that is of
-/// use.
+/// 32: enough to make the queue's lock cheap, and few compared with the smallest useful queue.
 pub const TAKEN_MAX: usize = 32;
 
 tokio::task_local! {
-    /// The end of the listener whose task this is, to be recognised by.
+    /// Identifies the listener whose task this is, by its `ended`.
     static WITHIN: CancellationToken;
 }
 
@@ -86,24 +88,25 @@ pub(super) fn is_within(state: &State) -> bool {
 ///
 /// # Theory
 ///
-/// The worker pushes under its distribution lock, and wakes when it has pushed all it has; one task
-/// takes a few notifications at a time and calls the handler with one after the other. The handler
-/// is synced once the informer is and no initial addition is waiting, taken or being handled; these
-/// facts change under the queue's lock.
+/// The worker pushes under its distribution lock, and wakes the handler's task after it has pushed
+/// everything. The task takes a few notifications at a time and calls the handler with one after
+/// the other. The handler is synced once the informer is synced and no initial addition is waiting,
+/// taken or being handled; these facts change under the queue's lock.
 pub(crate) struct Listener<K> {
     inner: Mutex<Inner<K>>,
     arrived: Notify,
-    /// How many were taken out of the queue, and no call with them has begun.
+    /// How many notifications were taken out of the queue whose calls have not started.
     taken: AtomicUsize,
     state: State,
     resync: Mutex<Option<Duration>>,
+    broken: Broken,
     metrics: Option<Arc<dyn Metrics>>,
 }
 
 struct Inner<K> {
     queue: Queue<K>,
     informer_synced: bool,
-    /// How many initial additions were taken, and no call with them has ended.
+    /// How many initial additions were taken whose calls have not ended.
     taken_initial: usize,
     is_synced: bool,
 }
@@ -133,23 +136,46 @@ impl<K: Send + Sync + 'static> Listener<K> {
                 moved_on: Notify::new(),
             },
             resync: Mutex::new(None),
+            broken,
             metrics,
         })
     }
 
-    /// Queues an event; [`wake`](Self::wake) is to follow.
+    /// Queues an event. Call [`wake`](Self::wake) afterwards.
     pub(crate) fn push(&self, event: Event<K>) {
         if !self.is_removed() {
             self.inner.lock().queue.push(event);
         }
     }
 
-    /// Has the handler called with what was pushed.
+    /// Queues all events from one state of the cache to another, in constant time. Call
+    /// [`wake`](Self::wake) afterwards.
+    ///
+    /// `with_unchanged`: also for unchanged objects (SHI-22). Drop the result, which the walk
+    /// replaces, without a lock.
+    pub(crate) fn push_walk(
+        &self,
+        old: Snapshot<K>,
+        new: Snapshot<K>,
+        with_unchanged: bool,
+        in_initial_list: bool,
+    ) -> Option<Replaced<K>> {
+        if self.is_removed() || (old.is_empty() && new.is_empty()) {
+            return None;
+        }
+        let walk = Walk::new(old, new, with_unchanged, in_initial_list, self.broken);
+        let mut inner = self.inner.lock();
+        let replaced = inner.queue.push_walk(walk);
+        self.settle(&mut inner);
+        Some(replaced)
+    }
+
+    /// Wakes the handler's task.
     pub(crate) fn wake(&self) {
         self.arrived.notify_one();
     }
 
-    /// The informer's first list is in the cache, and its additions have been pushed.
+    /// The informer's first list is in the cache, and its additions have been queued.
     pub(crate) fn informer_synced(&self) {
         let mut inner = self.inner.lock();
         inner.informer_synced = true;
@@ -172,16 +198,15 @@ impl<K: Send + Sync + 'static> Listener<K> {
         }
     }
 
-    /// Takes the next events out of the queue, in order; gives its front.
-    fn take(&self, taken: &mut Vec<Event<K>>) -> u64 {
+    /// Takes the next events out of the queue, in order. Also returns the queue's front.
+    fn take(&self, taken: &mut Vec<Event<K>>) -> (u64, Taken<K>) {
         let mut inner = self.inner.lock();
-        let initial = inner.queue.initial();
-        inner.queue.take(TAKEN_MAX, taken);
-        inner.taken_initial += initial - inner.queue.initial();
-        // A merge may have left nothing initial to be taken.
+        let result = inner.queue.take(TAKEN_MAX, taken);
+        inner.taken_initial += result.n_initial;
+        // A merge may have left no initial addition.
         self.settle(&mut inner);
         self.taken.store(taken.len(), Ordering::Relaxed);
-        inner.queue.front()
+        (inner.queue.front(), result)
     }
 
     /// A call with an initial addition has ended.
@@ -191,22 +216,31 @@ impl<K: Send + Sync + 'static> Listener<K> {
         self.settle(&mut inner);
     }
 
-    /// Waits until there are events; gives the queue's front behind them. Cancel safe: what was
-    /// taken is in `taken`.
+    /// Waits until there are events, and returns the queue's front after them. Cancel safe: taken
+    /// events are in `taken`.
     async fn next(&self, taken: &mut Vec<Event<K>>) -> u64 {
         loop {
-            let front = self.take(taken);
+            let (front, result) = self.take(taken);
+            if let Some(unused) = result.unused {
+                // Cancel safe: dropping this frees the rest at once.
+                free(unused).await;
+            }
             if !taken.is_empty() {
                 return front;
             }
-            // What waited was merged into nothing, if anything.
+            if result.has_more {
+                // A walk has looked at unchanged objects only.
+                turn().await;
+                continue;
+            }
+            // All that waited has merged into nothing.
             self.state.deliver(front);
             self.arrived.notified().await;
         }
     }
 
     /// Calls the handler until it is removed or the informer stops. The listener has ended when
-    /// this is dropped, run or not.
+    /// this is dropped, even if it was never polled.
     pub(crate) fn run<H: Handler<K>>(
         self: Arc<Self>,
         handler: H,
@@ -223,8 +257,7 @@ impl<K: Send + Sync + 'static> Listener<K> {
 
     async fn calls<H: Handler<K>>(&self, mut handler: H, stop: CancellationToken) {
         let mut taken = Vec::new();
-        // Of the whole life: to enroll with a token and to leave it again for each wake costs more
-        // than the wake.
+        // Once for all wakes: registering with a token for each wake costs more than the wake.
         let mut stopped = pin!(stop.cancelled());
         let mut removed = pin!(self.state.removed.cancelled());
         loop {
@@ -244,7 +277,7 @@ impl<K: Send + Sync + 'static> Listener<K> {
                 let call = async { handler.handle(event).await };
                 let outcome = AssertUnwindSafe(call).catch_unwind().await;
                 if is_initial {
-                    // A call that panicked counts as made, or the handler would never be synced
+                    // A call that panicked counts too, or the handler would never be synced
                     // (SHI-8).
                     self.handled_initial();
                 }
@@ -268,7 +301,7 @@ impl<K: Send + Sync + 'static> Listener<K> {
     }
 }
 
-/// What a call is about, to be said if it panics: one reference counted, no text copied.
+/// The object of a call, for the log if the call panics. Costs one reference count.
 enum Subject<K> {
     Object(Object<K>),
     Key(Key),
@@ -287,12 +320,8 @@ impl<K> Subject<K> {
             Self::Object(object) => object.key(),
             Self::Key(key) => key,
         };
-        let said = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or_default();
-        tracing::error!(%key, "an event handler panicked, and its event is skipped: {said}");
+        let message = panic_message(panic);
+        tracing::error!(%key, "an event handler panicked, and its event is skipped: {message}");
     }
 }
 
@@ -304,7 +333,9 @@ impl<K: Send + Sync + 'static> Registered for Listener<K> {
     fn remove(&self) {
         self.state.is_removed.store(true, Ordering::Release);
         self.state.removed.cancel();
-        self.inner.lock().queue.clear();
+        let cleared = self.inner.lock().queue.clear();
+        // Without the lock.
+        drop(cleared);
     }
 
     fn pending(&self) -> usize {

@@ -1,7 +1,7 @@
-//! Reading what was written: waiting until the cache has come as far as a resourceVersion.
+//! Waits until the cache has reached a resourceVersion, to read own writes.
 use super::{Indexer, Lister};
+use crate::failure::Stopped;
 use crate::key::Key;
-use crate::status::Stopped;
 use parking_lot::Mutex;
 use setpoint_object::resource_version::{compare, has_order};
 use std::cmp::Ordering;
@@ -10,40 +10,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 use tokio::sync::oneshot;
 
-/// Why a resourceVersion cannot be waited for.
+/// Why waiting for a resourceVersion failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AtLeastError {
-    /// What was asked for is no version that has an order: empty, `"0"`, or not a plain integer
-    /// (KEP-5504).
-    #[error("{0:?} is no resourceVersion that compares with others")]
+    /// The version has no order: it is empty, `"0"`, or not a plain integer (KEP-5504).
+    #[error("the resourceVersion {0:?} has no order")]
     Unordered(String),
-    /// The server's own versions have no order, so that nothing can be said of them.
+    /// The server's versions have no order.
     #[error("the resourceVersion {0:?} of the cache does not compare with others")]
     Incomparable(String),
-    /// The informer stopped before the cache had come so far.
+    /// The informer stopped first.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
 impl<K> Lister<K> {
-    /// Waits until every change up to this resourceVersion is in the cache: what a read after a
-    /// write needs. A controller takes the version from the answer to its write.
+    /// Waits until every change up to this resourceVersion is in the cache, for a read after a
+    /// write. A controller takes the version from the answer to its write.
     ///
-    /// Any number of tasks may wait; each is woken once, when its version is reached. What was
-    /// added by a watch that replays objects in no order does not count (REF-21): the cache is
-    /// complete up to a list's, a bookmark's or a change's version. Versions compare within one
-    /// resource type only. Handlers may not have been called yet. Dropping the future leaves
-    /// nothing.
+    /// Any number of tasks may wait; each is woken once, when its version is reached. Objects of a
+    /// watch that replays them in no order do not count (REF-21): the cache is complete up to the
+    /// version of a list, a bookmark or a change. Versions of different resource types do not
+    /// compare. Handlers may not have been called yet. The future may be dropped.
     ///
     /// # Errors
-    /// When the version has no order, the server's have none, or the informer stops first.
+    /// If the version has no order, the server's have none, or the informer stops first.
     pub async fn at_least(&self, resource_version: &str) -> Result<(), AtLeastError> {
         self.reach(None, resource_version).await
     }
 
-    /// Waits until the cache holds this object at this resourceVersion or a later one, or has come
-    /// that far as a whole, which it does when the object was deleted meanwhile. Otherwise as
+    /// Waits until the cache holds this object at this resourceVersion or a later one, or has
+    /// reached the version as a whole, as it does if the object was deleted meanwhile. Otherwise as
     /// [`at_least`](Self::at_least).
     ///
     /// # Errors
@@ -60,7 +58,7 @@ impl<K> Lister<K> {
         if !has_order(resource_version) {
             return Err(AtLeastError::Unordered(resource_version.to_owned()));
         }
-        // First a place among those who wait, then a look: a change in between finds the place.
+        // Register first and then check, so that a change in between finds the registration.
         let mut place = Freshness::enter(&self.1, key, resource_version);
         let held = key.and_then(|key| self.object(key));
         if held.is_some_and(|held| is_at_least(held.resource_version(), resource_version)) {
@@ -81,8 +79,7 @@ impl<K> Lister<K> {
 }
 
 impl<K> Indexer<K> {
-    /// Wakes those who waited for what the cache holds now. To be called after the writes of a
-    /// batch.
+    /// Wakes those whose version has been reached. To be called after the writes of a batch.
     pub(crate) fn announce(&self) {
         let freshness = &self.announcer.0;
         if freshness.n_waiting.load(Atomic::SeqCst) == 0 {
@@ -94,13 +91,12 @@ impl<K> Indexer<K> {
         });
     }
 
-    /// Refuses those who wait: nothing is written any more.
+    /// Ends all waits with an error: there are no more writes.
     pub(crate) fn retire(&self) {
         self.announcer.0.stop();
     }
 
-    /// Whether additions come in no order, so that their versions say nothing of the cache's
-    /// (REF-21).
+    /// Whether added objects come in no order, so that their versions are not the cache's (REF-21).
     pub(crate) fn set_replaying(&mut self, is_replaying: bool) {
         self.is_replaying = is_replaying;
     }
@@ -110,12 +106,12 @@ fn is_at_least(held: &str, wanted: &str) -> bool {
     matches!(compare(held, wanted), Some(Ordering::Greater | Ordering::Equal))
 }
 
-/// A version by which a server means something, but no number.
+/// Whether a version is not a number.
 fn is_foreign(resource_version: &str) -> bool {
     !matches!(resource_version, "" | "0") && !has_order(resource_version)
 }
 
-/// The end of a [`Freshness`] that is held by who writes.
+/// The writer's end of a [`Freshness`].
 #[derive(Default)]
 pub(super) struct Announcer(pub(super) Arc<Freshness>);
 
@@ -125,13 +121,13 @@ impl Drop for Announcer {
     }
 }
 
-/// Those who wait for a version.
+/// The waits for versions.
 ///
 /// # Theory
 ///
-/// A writer changes the state and then looks whether anybody waits; one who waits takes a place and
-/// then looks at the state. Both looks are ordered by the state's lock, so at least one of them
-/// sees the other. Without anybody waiting a write costs one load.
+/// A writer changes the state and then checks for waits; a waiter registers and then checks the
+/// state. The state's lock orders both checks, so at least one of them sees the other. Without
+/// waits a write costs one load.
 #[derive(Default)]
 pub(crate) struct Freshness {
     n_waiting: AtomicUsize,
@@ -146,7 +142,8 @@ struct Waiting {
     n_keyed: usize,
 }
 
-/// By version, and then by arrival. Versions are integers of any length: the longer is the larger.
+/// Sorted by version and then by arrival. Versions are integers of any length; a longer one is
+/// larger.
 type Turn = (usize, Box<str>, u64);
 
 struct Waiter {
@@ -154,7 +151,7 @@ struct Waiter {
     tell: oneshot::Sender<Result<(), AtLeastError>>,
 }
 
-/// A place among those who wait, left when it is dropped.
+/// A registered wait; removed when dropped.
 struct Place {
     freshness: Arc<Freshness>,
     turn: Turn,
@@ -230,7 +227,7 @@ impl Freshness {
                 true => Err(AtLeastError::Incomparable(store.to_owned())),
                 false => Ok(()),
             };
-            // Whoever is gone need not be told.
+            // The waiter may be gone.
             let _ = waiter.tell.send(outcome);
         }
     }

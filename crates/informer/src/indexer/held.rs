@@ -1,22 +1,22 @@
-//! An object in its place in the cache.
+//! A stored object with its index values.
 use super::index::Values;
 use super::tree::HasKey;
 use crate::key::Key;
 use crate::object::Raw;
 use std::sync::Arc;
 
-/// An object, with the values under which the indices file it.
+/// An object, with its values in the indexes.
 #[derive(Clone)]
 pub(super) struct Held {
     pub(super) object: Raw,
-    /// One element for each index; none when there is no index, or no value.
+    /// One element per index; `None` if there is no value in any.
     values: Option<Arc<Values>>,
 }
 
 impl Held {
     pub(super) fn new(object: Raw, values: Values) -> Self {
-        let is_filed = values.iter().any(|values| !values.is_empty());
-        Self { object, values: is_filed.then(|| Arc::new(values)) }
+        let has_values = values.iter().any(|values| !values.is_empty());
+        Self { object, values: has_values.then(|| Arc::new(values)) }
     }
 
     /// The same object with the values of one more index.
@@ -26,7 +26,7 @@ impl Held {
         Self::new(self.object.clone(), all)
     }
 
-    /// Another form of the same version.
+    /// The same version in another form.
     pub(super) fn exchanged(&self, object: Raw) -> Self {
         Self { object, values: self.values.clone() }
     }

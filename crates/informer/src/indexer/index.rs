@@ -1,19 +1,18 @@
 //! One index: objects by value.
-use super::tree::{Iter, Tree};
+use super::tree::{HasKey, Iter, KeyRef, Tree};
+use crate::failure::Panics;
 use crate::key::Key;
 use crate::object::{Object, Raw, Untyped};
-use crate::status::Panics;
-use imbl::OrdMap;
 use std::sync::Arc;
 
-/// What an index function says of an object: zero or more values (IDX-2).
+/// Returns the values of an object in an index: zero or more (IDX-2).
 pub(crate) type IndexFn = ObjectIndexFn<Untyped>;
 
-/// The same, over objects of a type.
+/// An index function over objects of a type.
 pub(crate) type ObjectIndexFn<K> =
     Arc<dyn Fn(&Object<K>) -> Result<Vec<String>, String> + Send + Sync>;
 
-/// An index function failed, and the object was not taken in (IDX-5).
+/// An index function failed, so the object was not stored (IDX-5).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("index {key} by {index:?}: {reason}")]
 #[non_exhaustive]
@@ -22,11 +21,11 @@ pub struct IndexError {
     pub index: Arc<str>,
     /// The object.
     pub key: Key,
-    /// What the function said.
+    /// The error of the function.
     pub reason: String,
 }
 
-/// The function of an index. It is others' code, and runs without the lock.
+/// The function of an index. It is the user's code and is called without any lock.
 #[derive(Clone)]
 pub(crate) struct Function {
     pub(super) name: Arc<str>,
@@ -39,11 +38,12 @@ impl Function {
         Self { name, function, panics }
     }
 
-    /// Asks the function; values come back sorted and without duplicates. None if it panics.
+    /// Calls the function. Returns its values sorted and without duplicates; no values if it
+    /// panics.
     pub(super) fn values(&self, object: &Raw) -> Result<Box<[Arc<str>]>, IndexError> {
         let what = format_args!("the function of the index {:?}", self.name);
-        let said = self.panics.catch(what, object.key(), || (self.function)(object));
-        let mut values = said.unwrap_or(Ok(Vec::new())).map_err(|reason| IndexError {
+        let values = self.panics.catch(what, object.key(), || (self.function)(object));
+        let mut values = values.unwrap_or(Ok(Vec::new())).map_err(|reason| IndexError {
             index: self.name.clone(),
             key: object.key().clone(),
             reason,
@@ -54,17 +54,16 @@ impl Function {
     }
 }
 
-/// The values under which an object is filed, sorted, for each index in the order in which they
-/// were added.
+/// The values of an object in each index, sorted; in the order in which the indexes were added.
 pub(crate) type Values = Vec<Box<[Arc<str>]>>;
 
-/// The functions of all indices, in their order.
+/// The functions of all indexes, in their order.
 pub(crate) type Functions = Arc<[Function]>;
 
-/// What all functions said of an object.
+/// The results of all functions for one object.
 pub(crate) type Asked = Result<Values, IndexError>;
 
-/// What all functions say of an object.
+/// Calls all functions with an object.
 pub(crate) fn values_of<'a>(
     functions: impl IntoIterator<Item = &'a Function>,
     object: &Raw,
@@ -72,50 +71,81 @@ pub(crate) fn values_of<'a>(
     functions.into_iter().map(|function| function.values(object)).collect()
 }
 
-/// The objects of one index. Each value has a tree of its own, so that a listing by value goes
-/// through nothing else.
+/// The objects of one index. Each value has a tree of its own, so that a list by value reads no
+/// other objects.
 #[derive(Clone)]
 pub(super) struct Index {
     pub(super) function: Function,
-    objects: OrdMap<Arc<str>, Tree<Raw>>,
+    pub(super) postings: Tree<Posting>,
+}
+
+/// The objects of one value.
+#[derive(Clone)]
+pub(super) struct Posting {
+    /// The value, as the name of a key without a namespace.
+    value: Key,
+    pub(super) objects: Tree<Raw>,
+}
+
+impl HasKey for Posting {
+    fn key(&self) -> &Key {
+        &self.value
+    }
+}
+
+fn value_ref(value: &str) -> KeyRef<'_> {
+    KeyRef { namespace: "", name: value }
 }
 
 impl Index {
-    /// Over no objects.
+    /// An index without objects.
     pub(super) fn new(function: Function) -> Self {
-        Self { function, objects: OrdMap::new() }
+        Self { function, postings: Tree::default() }
     }
 
-    /// Files an object under the new values instead of the old ones. A value that is known already
-    /// comes to share its text.
+    /// Moves an object from the old values to the new ones, which share the text of values that the
+    /// index has already.
     pub(super) fn file(&mut self, object: &Raw, old: &[Arc<str>], new: &mut [Arc<str>]) {
         for gone in old.iter().filter(|value| new.binary_search(value).is_err()) {
-            self.forget(object.key(), gone);
+            self.remove(object.key(), gone);
         }
         for value in new {
-            if let Some((known, _)) = self.objects.get_key_value(value) {
-                *value = known.clone();
-            }
-            self.objects.entry(value.clone()).or_default().insert(object.clone());
+            self.put(object, value);
         }
     }
 
-    /// Takes an object out from under a value.
-    pub(super) fn forget(&mut self, key: &Key, value: &Arc<str>) {
-        // IDX-7: a value without objects goes, or values that are rarely repeated pile up.
-        if let Some(objects) = self.objects.get_mut(value) {
-            objects.remove(key.into());
-            if objects.is_empty() {
-                self.objects.remove(value);
+    /// Adds an object to a value, or replaces it there.
+    pub(super) fn put(&mut self, object: &Raw, value: &mut Arc<str>) {
+        if let Some(posting) = self.postings.get_mut(value_ref(value)) {
+            *value = posting.value.name.clone();
+            posting.objects.insert(object.clone());
+            return;
+        }
+        let mut objects = Tree::default();
+        objects.insert(object.clone());
+        self.postings.insert(Posting { value: Key::cluster(value.clone()), objects });
+    }
+
+    /// Removes an object from a value.
+    pub(super) fn remove(&mut self, key: &Key, value: &str) {
+        if let Some(posting) = self.postings.get_mut(value_ref(value)) {
+            posting.objects.remove(key.into());
+            // IDX-7: remove a value without objects, or rare values pile up.
+            if posting.objects.is_empty() {
+                self.postings.remove(value_ref(value));
             }
         }
+    }
+
+    pub(super) fn tree(&self, value: &str) -> Option<&Tree<Raw>> {
+        self.postings.get(value_ref(value)).map(|posting| &posting.objects)
     }
 
     pub(super) fn objects(&self, value: &str) -> Option<Iter<'_, Raw>> {
-        self.objects.get(value).map(Tree::iter)
+        self.tree(value).map(Tree::iter)
     }
 
     pub(super) fn distinct(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.objects.keys()
+        self.postings.iter().map(|posting| &posting.value.name)
     }
 }

@@ -3,6 +3,7 @@ use super::State;
 use super::freshness::Freshness;
 use super::snapshot::{Snapshot, UnknownIndex};
 use super::tree::KeyRef;
+use crate::delta::KnownObjects;
 use crate::key::Key;
 use crate::object::{DecodeError, Object};
 use kube_core::Resource;
@@ -13,13 +14,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A reading end of a cache: cheap to clone, used from any task, never waits (FAC-6).
+/// A reader of a cache: cheap to clone, usable from any task, never waits (FAC-6).
 ///
-/// It answers from what has arrived so far; before the informer has synced that is nothing. Objects
-/// are shared and read-only. Methods that return typed objects decode under `Compact`; those that
-/// return [`Object`] never do.
+/// It reads what has arrived so far; before the informer has synced that is nothing. Objects are
+/// shared and read-only. Methods that return typed objects decode under `Compact`; methods that
+/// return [`Object`] never do. Selectors are evaluated on encoded objects, so only matches are
+/// decoded. Methods that return a `Vec` read everything in one piece on the caller's thread;
+/// [`select`](Self::select) reads one object at a time.
 ///
-/// `K` is what this reader decodes: listers of other types may read the same cache.
+/// `K` is the type that this reader decodes; listers of other types may read the same cache.
 pub struct Lister<K>(Arc<RwLock<Arc<State>>>, pub(super) Arc<Freshness>, PhantomData<fn() -> K>);
 
 /// Why a typed read failed.
@@ -51,7 +54,7 @@ impl<K> Lister<K> {
         Self(state, freshness, PhantomData)
     }
 
-    /// The same cache for a reader of another type.
+    /// A reader of the same cache for another type.
     pub(crate) fn cast<V>(&self) -> Lister<V> {
         Lister::new(self.0.clone(), self.1.clone())
     }
@@ -64,6 +67,21 @@ impl<K> Lister<K> {
     /// One object by key, not decoded.
     pub fn object(&self, key: &Key) -> Option<Object<K>> {
         self.find(key.into())
+    }
+
+    /// The stored object, if it is this version.
+    pub(crate) fn version(
+        &self,
+        namespace: &str,
+        name: &str,
+        (uid, resource_version): (&str, &str),
+    ) -> Option<Object<K>> {
+        if resource_version.is_empty() {
+            return None;
+        }
+        let object = self.find(KeyRef { namespace, name })?;
+        let is_same = object.resource_version() == resource_version && object.uid() == uid;
+        is_same.then_some(object)
     }
 
     fn find(&self, key: KeyRef<'_>) -> Option<Object<K>> {
@@ -85,15 +103,15 @@ impl<K> Lister<K> {
         self.len() == 0
     }
 
-    /// The part of one namespace.
+    /// A reader of one namespace.
     pub fn namespaced(&self, namespace: impl Into<Arc<str>>) -> NamespaceLister<K> {
         NamespaceLister { lister: self.clone(), namespace: namespace.into() }
     }
 
-    /// The objects that an index files under a value, by key, not decoded.
+    /// The objects of a value in an index, by key, not decoded.
     ///
     /// # Errors
-    /// When there is no such index.
+    /// If there is no such index.
     pub fn objects_by_index(
         &self,
         index: &str,
@@ -106,16 +124,15 @@ impl<K> Lister<K> {
 impl<K: Resource + 'static> Lister<K> {
     /// The objects whose labels match, by key, not decoded.
     pub fn objects(&self, selector: &Selector) -> Vec<Object<K>> {
-        self.snapshot().iter().filter(|object| matches(selector, object)).collect()
+        self.snapshot().iter().filter(|object| object.has_labels(selector)).collect()
     }
 }
 
 impl<K: DeserializeOwned + Send + Sync + 'static> Lister<K> {
-    /// One object; `None` when the cache has none of that name. The namespace of a cluster-scoped
-    /// object is empty.
+    /// One object, if the cache has it. The namespace of a cluster-scoped object is empty.
     ///
     /// # Errors
-    /// When the object does not fit `K`.
+    /// If the object does not fit `K`.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
         self.read(KeyRef { namespace, name })
     }
@@ -123,7 +140,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Lister<K> {
     /// One object by key.
     ///
     /// # Errors
-    /// When the object does not fit `K`.
+    /// If the object does not fit `K`.
     pub fn get_key(&self, key: &Key) -> Result<Option<Arc<K>>, DecodeError> {
         self.read(key.into())
     }
@@ -141,10 +158,10 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Lister<K> {
         object.get().map(Some)
     }
 
-    /// The objects that an index files under a value, by key.
+    /// The objects of a value in an index, by key.
     ///
     /// # Errors
-    /// When there is no such index, or an object does not fit `K`.
+    /// If there is no such index, or an object does not fit `K`.
     pub fn by_index(&self, index: &str, value: &str) -> Result<Vec<Arc<K>>, ReadError> {
         let objects = self.objects_by_index(index, value)?;
         Ok(objects.iter().map(Object::get).collect::<Result<_, _>>()?)
@@ -155,14 +172,24 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Lister<K> {
     /// The objects whose labels match, by namespace and name.
     ///
     /// # Errors
-    /// When an object does not fit `K`.
+    /// If an object does not fit `K`.
     pub fn list(&self, selector: &Selector) -> Result<Vec<Arc<K>>, DecodeError> {
         let snapshot = self.snapshot();
         snapshot
             .iter()
-            .filter(|object| matches(selector, object))
+            .filter(|object| object.has_labels(selector))
             .map(|object| object.get())
             .collect()
+    }
+}
+
+impl<K: Send + Sync + 'static> KnownObjects<Object<K>> for Lister<K> {
+    fn keys(&self) -> Vec<Key> {
+        self.snapshot().iter().map(|object| object.key().clone()).collect()
+    }
+
+    fn get(&self, key: &Key) -> Option<Object<K>> {
+        self.object(key)
     }
 }
 
@@ -187,10 +214,10 @@ impl<K> Clone for NamespaceLister<K> {
 }
 
 impl<K: Resource + DeserializeOwned + Send + Sync + 'static> NamespaceLister<K> {
-    /// One object; `None` when the cache has none of that name.
+    /// One object, if the cache has it.
     ///
     /// # Errors
-    /// When the object does not fit `K`.
+    /// If the object does not fit `K`.
     pub fn get(&self, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
         self.lister.get(&self.namespace, name)
     }
@@ -198,27 +225,17 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> NamespaceLister<K> 
     /// The objects whose labels match, by name.
     ///
     /// # Errors
-    /// When an object does not fit `K`.
+    /// If an object does not fit `K`.
     pub fn list(&self, selector: &Selector) -> Result<Vec<Arc<K>>, DecodeError> {
         let snapshot = self.lister.snapshot();
         let objects = snapshot.namespace(&self.namespace);
-        objects.filter(|object| matches(selector, object)).map(|object| object.get()).collect()
+        objects.filter(|object| object.has_labels(selector)).map(|object| object.get()).collect()
     }
 
     /// The objects whose labels match, by name, not decoded.
     pub fn objects(&self, selector: &Selector) -> Vec<Object<K>> {
         let snapshot = self.lister.snapshot();
         let objects = snapshot.namespace(&self.namespace);
-        objects.filter(|object| matches(selector, object)).collect()
+        objects.filter(|object| object.has_labels(selector)).collect()
     }
-}
-
-fn matches<K: Resource + 'static>(selector: &Selector, object: &Object<K>) -> bool {
-    if selector.is_everything() {
-        return true;
-    }
-    let skim = object.skim();
-    selector.matches(|key| {
-        skim.labels.iter().find(|(label, _)| label == key).map(|(_, value)| &**value)
-    })
 }

@@ -1,7 +1,7 @@
 //! A cache at one moment.
 use super::held::Held;
 use super::index::Index;
-use super::tree::{Iter, KeyRef, compare};
+use super::tree::{Cursor, Iter, KeyRef, Tree, compare};
 use super::{NAMESPACE_INDEX, State};
 use crate::key::Key;
 use crate::object::{Object, Raw};
@@ -9,11 +9,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The whole cache at one moment: what several reads that must agree with each other are made on.
-/// Taking and keeping one copies nothing.
+/// The whole cache at one moment, for several reads that must agree with each other. Taking one
+/// copies nothing. While it exists, the cache keeps what it replaces, and copies what it changes.
 pub struct Snapshot<K>(pub(super) Arc<State>, PhantomData<fn() -> K>);
 
-/// How much there is, not what: a cache may be large.
+/// Shows the number of objects, not the objects.
 impl<K> fmt::Debug for Snapshot<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot")
@@ -39,6 +39,11 @@ impl<K> Snapshot<K> {
         Self(state, PhantomData)
     }
 
+    /// Of an empty cache.
+    pub(crate) fn empty() -> Self {
+        Self::of(Arc::default())
+    }
+
     /// The resourceVersion up to which the cache is complete; empty before the first list (IDX-10).
     pub fn resource_version(&self) -> &str {
         &self.0.resource_version
@@ -59,32 +64,53 @@ impl<K> Snapshot<K> {
         self.raw(key).map(Object::cast)
     }
 
-    /// One object, for nobody's type.
+    /// One object, untyped.
     pub(crate) fn raw(&self, key: &Key) -> Option<&Raw> {
         self.0.objects.get(key.into()).map(|held| &held.object)
     }
 
-    /// Every object, for nobody's type.
-    pub(crate) fn all_raw(&self) -> impl Iterator<Item = &Raw> {
-        self.0.objects.iter().map(|held| &held.object)
+    /// A cursor at the first object of a namespace or after it.
+    pub(super) fn cursor(&self, namespace: &str) -> ObjectCursor {
+        ObjectCursor(Cursor::from(&self.0.objects, KeyRef { namespace, name: "" }))
     }
 
-    /// Every object, by namespace and name.
+    /// The objects of a value in an index; `None` if there are none.
+    pub(super) fn posting(
+        &self,
+        index: &str,
+        value: &str,
+    ) -> Result<Option<&Tree<Raw>>, UnknownIndex> {
+        Ok(self.index(index)?.tree(value))
+    }
+
+    /// Whether two snapshots are of the same state.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// A cursor at the first object, or at the object with this key or after it.
+    pub(crate) fn cursor_from(&self, key: Option<&Key>) -> ObjectCursor {
+        match key {
+            Some(key) => ObjectCursor(Cursor::from(&self.0.objects, key.into())),
+            None => ObjectCursor::first(&self.0),
+        }
+    }
+
+    /// All objects, by namespace and name.
     pub fn iter(&self) -> Objects<'_, K> {
         Objects::of(Kind::All(self.0.objects.iter()))
     }
 
-    /// The objects of one namespace, by name. The empty namespace is that of cluster-scoped
-    /// objects.
+    /// The objects of one namespace, by name. Cluster-scoped objects have the empty namespace.
     pub fn namespace<'a>(&'a self, namespace: &'a str) -> Objects<'a, K> {
         let first = KeyRef { namespace, name: "" };
         Objects::of(Kind::Namespace(self.0.objects.from(first), namespace))
     }
 
-    /// The objects that an index files under a value, by key. Nothing is copied.
+    /// The objects of a value in an index, by key. Copies nothing.
     ///
     /// # Errors
-    /// When there is no such index (IDX-4).
+    /// If there is no such index (IDX-4).
     pub fn by_index<'a>(
         &'a self,
         index: &str,
@@ -97,13 +123,12 @@ impl<K> Snapshot<K> {
         Ok(Objects::of(objects.map_or(Kind::None, Kind::Index)))
     }
 
-    /// The objects that an index files under any of some values: each once, by key (IDX-3).
+    /// The objects of any of these values in an index: each object once, by key (IDX-3).
     ///
-    /// With the values that an index function gives to an object, this is client-go's `Index(name,
-    /// object)`.
+    /// With the values of an object this is client-go's `Index(name, object)`.
     ///
     /// # Errors
-    /// When there is no such index (IDX-4).
+    /// If there is no such index (IDX-4).
     pub fn by_index_any<'a>(
         &'a self,
         index: &str,
@@ -119,16 +144,15 @@ impl<K> Snapshot<K> {
         Ok(objects)
     }
 
-    /// The keys that an index files under a value, sorted.
+    /// The keys of the objects of a value in an index, sorted.
     ///
     /// # Errors
-    /// When there is no such index (IDX-4).
+    /// If there is no such index (IDX-4).
     pub fn index_keys(&self, index: &str, value: &str) -> Result<Vec<Key>, UnknownIndex> {
         Ok(self.by_index(index, value)?.map(|object| object.key().clone()).collect())
     }
 
-    /// The values of an index under which there is anything, sorted; none for an unknown index
-    /// (IDX-4).
+    /// The values of an index that have objects, sorted; none for an unknown index (IDX-4).
     pub fn index_values(&self, index: &str) -> Vec<Arc<str>> {
         if index == NAMESPACE_INDEX {
             let mut values: Vec<Arc<str>> =
@@ -139,9 +163,9 @@ impl<K> Snapshot<K> {
         self.index(index).map_or_else(|_| Vec::new(), |index| index.distinct().cloned().collect())
     }
 
-    /// Whether an index would file an object under a value; `None` when there is no such index, or
+    /// Whether an index would list an object under a value; `None` if there is no such index, or
     /// its function fails.
-    pub(crate) fn is_filed(&self, index: &str, value: &str, object: &Object<K>) -> Option<bool> {
+    pub(crate) fn would_list(&self, index: &str, value: &str, object: &Object<K>) -> Option<bool> {
         if index == NAMESPACE_INDEX {
             return Some(object.namespace() == value);
         }
@@ -152,6 +176,25 @@ impl<K> Snapshot<K> {
     fn index(&self, name: &str) -> Result<&Index, UnknownIndex> {
         let index = self.0.indices.iter().find(|index| &*index.function.name == name);
         index.ok_or_else(|| UnknownIndex(name.to_owned()))
+    }
+}
+
+/// A position among the objects of a state, which it keeps alive.
+pub(crate) struct ObjectCursor(Cursor<Held>);
+
+impl ObjectCursor {
+    pub(super) fn first(state: &State) -> Self {
+        Self(Cursor::first(&state.objects))
+    }
+
+    /// The object at the cursor; `None` at the end.
+    pub(crate) fn peek(&self) -> Option<&Raw> {
+        self.0.peek().map(|held| &held.object)
+    }
+
+    /// Moves to the next object.
+    pub(crate) fn advance(&mut self) {
+        self.0.advance();
     }
 }
 
@@ -176,7 +219,7 @@ impl<'a, K> Objects<'a, K> {
         Self(kind, PhantomData)
     }
 
-    /// The next one, for nobody's type: nothing is counted.
+    /// The next object, untyped and borrowed.
     fn next_raw(&mut self) -> Option<&'a Raw> {
         match &mut self.0 {
             Kind::None => None,

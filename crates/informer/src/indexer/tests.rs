@@ -2,6 +2,7 @@ use super::*;
 use crate::testing::object;
 use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
+use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
 
 fn by_app() -> (Arc<str>, ObjectIndexFn<ConfigMap>) {
@@ -269,4 +270,100 @@ proptest! {
             prop_assert_eq!(shown(&snapshot), then, "a snapshot does not change (IDX-3)");
         }
     }
+}
+
+/// A config map whose `data.n` is its version, as is `list[1].v`.
+fn with_data(name: &str, version: u64) -> Object<ConfigMap> {
+    let json = format!(
+        r#"{{"metadata":{{"namespace":"ns-{}","name":"{name}","uid":"u","resourceVersion":"{version}","labels":{{"app":"{}"}}}},"data":{{"n":"{version}"}},"list":[1,{{"v":{version}}}]}}"#,
+        version % 2,
+        &name[..1],
+    );
+    let resource_type = crate::resource_type::ResourceType::of::<ConfigMap>(&());
+    let record = crate::record::Record::from_item(json.as_bytes(), &resource_type).unwrap();
+    Object::new(record, crate::policy::CachePolicy::Compact)
+}
+
+#[test]
+fn a_query_matches_on_bytes_what_all_its_conditions_match() {
+    let mut indexer = Indexer::new();
+    indexer.add_indices([by_app(), by_part()]).unwrap();
+    for (n, name) in ["a-1", "a-2", "b-1", "b-2", "c-1"].into_iter().enumerate() {
+        indexer.upsert(with_data(name, n as u64)).unwrap();
+    }
+    let lister = indexer.lister();
+    let found = |query: Query| {
+        let names: Vec<_> =
+            lister.select(&query).unwrap().map(|object| object.name().to_owned()).collect();
+        names.join(" ")
+    };
+    let labels = |text: &str| Query::new().labels(Selector::parse(text).unwrap());
+    let fields = |text: &str| Query::new().fields(FieldSelector::parse(text).unwrap());
+    assert_eq!(found(Query::new()), "a-1 b-1 c-1 a-2 b-2");
+    assert_eq!(found(Query::new().namespace("ns-1")), "a-2 b-2");
+    assert_eq!(found(labels("app in (a,c)")), "a-1 c-1 a-2");
+    assert_eq!(found(labels("!app")), "");
+    assert_eq!(found(fields("data.n=3")), "b-2");
+    assert_eq!(found(fields("metadata.name!=a-1,metadata.namespace=ns-0")), "b-1 c-1");
+    assert_eq!(found(Query::new().value("/list/1/v", 4).unwrap()), "c-1");
+    assert_eq!(found(Query::new().value("/data/n", "4").unwrap()), "c-1");
+    assert_eq!(found(Query::new().value("/data/n", 4).unwrap()), "", "a text is not a number");
+    assert_eq!(found(Query::new().value("/spec", serde_json::Value::Null).unwrap()), "");
+    assert_eq!(found(Query::new().index("part", "1")), "a-1 b-1 c-1");
+    assert_eq!(found(Query::new().index("part", "1").index("app", "b")), "b-1");
+    assert_eq!(found(Query::new().index("part", "1").index("part", "9")), "");
+    assert_eq!(found(Query::new().index("part", "2").index(NAMESPACE_INDEX, "ns-1")), "a-2 b-2");
+    assert_eq!(found(Query::new().namespace("ns-0").index(NAMESPACE_INDEX, "ns-1")), "");
+    assert_eq!(found(labels("app=b").index("part", "2").namespace("ns-1")), "b-2");
+
+    let unknown = lister.select(&Query::new().index("none", "")).unwrap_err();
+    assert_eq!(unknown.to_string(), "there is no index \"none\"");
+    let bad = Query::new().value("data", 1).unwrap_err();
+    assert_eq!(bad.to_string(), "\"data\" is not a JSON pointer");
+}
+
+#[test]
+fn a_query_of_fields_needs_encoded_objects() {
+    let mut indexer = Indexer::new();
+    let record = crate::testing::record("a", 1);
+    indexer.upsert(Object::new(record, crate::policy::CachePolicy::Decoded)).unwrap();
+    let lister: Lister<ConfigMap> = indexer.lister();
+    let by_value = Query::new().value("/data/n", 1).unwrap();
+    assert_eq!(lister.select(&by_value).unwrap_err(), SelectError::Decoded);
+    let by_name = FieldSelector::name("a");
+    let labels = Selector::parse("app=a").unwrap();
+    assert_eq!(lister.select(&Query::new().fields(by_name).labels(labels)).unwrap().count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_a_query_reads_one_state_decodes_one_at_a_time_and_lets_others_run() {
+    use futures::StreamExt;
+    let mut indexer = Indexer::new();
+    for n in 0..2000 {
+        indexer.upsert(with_data(&format!("a{n:04}"), 2 * n)).unwrap();
+    }
+    let lister = indexer.lister();
+    let last = Query::new().value("/data/n", "3998").unwrap();
+    let n_turns = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let turns = n_turns.clone();
+    let mut others = tokio::task::JoinSet::new();
+    others.spawn(async move {
+        loop {
+            turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    let mut stream = std::pin::pin!(lister.select(&last).unwrap().stream());
+    assert_eq!(stream.next().await.unwrap().name(), "a1999");
+    assert!(stream.next().await.is_none());
+    let n_turns = n_turns.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(n_turns >= 2000 / 64, "{n_turns}");
+    others.abort_all();
+
+    // Writes during the iteration neither wait for it nor show in it.
+    let mut decoded = lister.select(&Query::new()).unwrap().decoded();
+    assert_eq!(decoded.next().unwrap().unwrap().metadata.name.as_deref(), Some("a0000"));
+    indexer.replace(Vec::new(), "5000");
+    assert_eq!(lister.len(), 0);
+    assert_eq!(decoded.count(), 1999);
 }

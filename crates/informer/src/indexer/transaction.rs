@@ -1,4 +1,4 @@
-//! Many writes in one step.
+//! Several writes in one step.
 use super::Indexer;
 use super::index::{Asked, IndexError, values_of};
 use crate::key::Key;
@@ -9,13 +9,12 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Write<K> {
-    /// Puts an object in.
+    /// Inserts an object.
     Upsert(Object<K>),
-    /// Takes out the object of the same key; this is its last state, whose resourceVersion becomes
-    /// the cache's (IDX-10).
+    /// Removes the object with the key of this one, which is its last state. Its resourceVersion
+    /// becomes the cache's (IDX-10).
     Delete(Object<K>),
-    /// Takes out the object of this key, of whose end nothing is known: the cache's resourceVersion
-    /// stays.
+    /// Removes the object with this key. The cache's resourceVersion stays.
     Remove(Key),
 }
 
@@ -30,9 +29,9 @@ impl<K> Write<K> {
 }
 
 impl<K> Indexer<K> {
-    /// Makes several writes in one step: a reader sees none of them or all (IDX-11). Says of each,
-    /// in their order, what was there before, or why it was rejected; a rejected write leaves its
-    /// key as it was and hinders no other.
+    /// Makes several writes in one step: a reader sees none of them or all (IDX-11). Returns for
+    /// each, in their order, the object that was there before, or why the write was rejected. A
+    /// rejected write leaves its key as it was and does not affect others.
     pub fn transaction(
         &mut self,
         writes: Vec<Write<K>>,
@@ -44,14 +43,14 @@ impl<K> Indexer<K> {
         written.map(|old| old.map(|old| old.map(Object::into_type))).collect()
     }
 
-    /// [`transaction`](Self::transaction); `ask` gives what the functions say of each object that
-    /// is put in, in the order of the writes.
+    /// [`transaction`](Self::transaction); `ask` returns the index values of each inserted object,
+    /// in the order of the writes.
     pub(crate) fn transaction_asked(
         &mut self,
         writes: Vec<Write<Untyped>>,
         mut ask: impl FnMut(&Raw) -> Asked,
     ) -> Vec<Result<Option<Raw>, IndexError>> {
-        // The functions are others' code: they are asked before the lock is taken.
+        // The functions are the user's: they are called before the lock is taken.
         let asked: Vec<_> = writes
             .into_iter()
             .map(|write| {

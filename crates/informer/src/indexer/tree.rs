@@ -1,26 +1,30 @@
-//! A persistent ordered map of things that have a key.
+//! A persistent ordered map of entries that contain their keys.
 //!
 //! # Theory
 //!
-//! A B+ tree whose nodes are shared between the copies of a tree: a clone is one reference count,
-//! and a write copies the nodes on its path only when a clone still holds them. An entry is not
-//! stored with its key but has it ([`HasKey`]).
+//! A B+ tree whose copies share nodes: a clone increments one reference count, and a write copies
+//! the nodes on its path only if a clone still holds them. An entry contains its key ([`HasKey`]).
 //!
-//! A comparison of two keys reads text that lies anywhere in memory, and in a large cache each of
-//! them waits for it. So a node knows what the keys of its entries have in common, and keeps for
-//! each the eight bytes that follow as a number: a search reads those, which lie side by side, and
-//! looks at a key only where two of them are equal. A search first takes for granted that its key
-//! shares what a node's keys have in common. What it finds that way is what it looked for, as it
-//! compares the key in the end; when it finds nothing it goes down again and asks at each node.
+//! Comparing two keys reads text at two places in memory, and in a large cache each read misses the
+//! processor's caches. So a node stores the common prefix of its keys, and for each key the eight
+//! bytes after the prefix as a number. A search compares these numbers, which lie side by side, and
+//! reads a key only if its number is equal. A search first assumes that its key has the prefix of
+//! each node. It compares the whole key in the end, so a hit is correct; after a miss it searches
+//! again and checks the prefix at each node.
 //!
-//! Keys are ordered by namespace and name, as `namespace`, a zero byte, and `name` compare byte by
-//! byte.
+//! Keys are ordered by namespace and name, as the bytes of `namespace`, a zero byte and `name`.
 
+mod builder;
+mod cursor;
 mod iter;
 mod node;
 mod slots;
+mod teardown;
 
+pub(crate) use builder::Builder;
+pub(crate) use cursor::Cursor;
 pub(crate) use iter::Iter;
+pub(crate) use teardown::Teardown;
 
 use crate::key::Key;
 use node::{Added, Child, Node};
@@ -28,12 +32,12 @@ use slots::{NODE_MAX, Slots};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Something that has a key and keeps it as long as it is in a tree.
+/// An entry of a tree. Its key never changes.
 pub(crate) trait HasKey {
     fn key(&self) -> &Key;
 }
 
-/// A key that is looked for.
+/// A borrowed key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyRef<'a> {
     pub(crate) namespace: &'a str,
@@ -51,8 +55,8 @@ impl KeyRef<'_> {
         self.namespace.bytes().chain([0]).chain(self.name.bytes())
     }
 
-    /// The order of the tree. Namespaces and names hold no zero bytes in a cluster; those that do
-    /// are told apart here.
+    /// The order of the tree. Namespaces and names of a cluster contain no zero bytes; the last
+    /// comparison distinguishes keys that do.
     fn compare(self, other: KeyRef<'_>) -> Ordering {
         if self.namespace == other.namespace {
             return self.name.cmp(other.name);
@@ -60,7 +64,7 @@ impl KeyRef<'_> {
         self.bytes().cmp(other.bytes()).then_with(|| self.namespace.cmp(other.namespace))
     }
 
-    /// The eight bytes behind the first `skip`, as a number that compares as they do.
+    /// The eight bytes after the first `skip`, as a number of the same order.
     fn head(self, skip: usize) -> u64 {
         let mut head = [0; 8];
         let namespace = self.namespace.as_bytes();
@@ -75,7 +79,7 @@ impl KeyRef<'_> {
         u64::from_be_bytes(head)
     }
 
-    /// How many bytes two keys begin with alike.
+    /// The length of the common prefix of two keys, bytes.
     fn common(self, other: KeyRef<'_>) -> usize {
         self.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count()
     }
@@ -89,17 +93,16 @@ pub(crate) fn compare(a: &Key, b: &Key) -> Ordering {
     KeyRef::from(a).compare(b.into())
 }
 
-/// How many levels a tree can have: each but the highest multiplies by sixteen at least when it is
-/// split.
+/// The largest number of levels of a tree: a split leaves at least sixteen entries in a node.
 const DEPTH_MAX: usize = 16;
 
-/// The way to an entry: the place in each node, from the root on.
+/// The path to an entry: its position in each node, from the root.
 struct Path {
     places: [u8; DEPTH_MAX],
     depth: usize,
 }
 
-/// See the module.
+/// A persistent ordered map. See the module.
 pub(crate) struct Tree<E> {
     root: Option<Arc<Node<E>>>,
     len: usize,
@@ -126,24 +129,19 @@ impl<E: HasKey + Clone> Tree<E> {
         self.len == 0
     }
 
-    /// A tree of entries that come in the order of their keys, none twice; its nodes are full.
-    pub(crate) fn from_sorted(entries: impl IntoIterator<Item = E>) -> Self {
-        let mut len = 0;
-        let entries = entries.into_iter().inspect(|_| len += 1);
-        let mut level: Vec<Child<E>> =
-            slots::full(entries).map(|slots| Child::of(Node::Leaf(slots))).collect();
-        while level.len() > 1 {
-            level = slots::full(level).map(|slots| Child::of(Node::Branch(slots))).collect();
-        }
-        Self { root: level.pop().map(|child| child.node), len }
-    }
-
     pub(crate) fn get(&self, key: KeyRef<'_>) -> Option<&E> {
         let root = self.root.as_ref()?;
         root.find(key, false).or_else(|| root.find(key, true))
     }
 
-    /// Puts an entry in, and gives the one that it replaces.
+    /// One entry to change. Its key must stay.
+    pub(crate) fn get_mut(&mut self, key: KeyRef<'_>) -> Option<&mut E> {
+        let root = self.root.as_mut()?;
+        let path = root.path(key)?;
+        Some(Node::entry_mut(root, &path.places[..path.depth]))
+    }
+
+    /// Inserts an entry and returns the one that it replaces.
     pub(crate) fn insert(&mut self, entry: E) -> Option<E> {
         let key = KeyRef::from(entry.key());
         let Some(root) = &mut self.root else {
@@ -152,7 +150,8 @@ impl<E: HasKey + Clone> Tree<E> {
             return None;
         };
         if let Some(path) = root.path(key) {
-            return Some(Node::replace(root, &path.places[..path.depth], entry));
+            let held = Node::entry_mut(root, &path.places[..path.depth]);
+            return Some(std::mem::replace(held, entry));
         }
         self.len += 1;
         if let Added::Split(right) = Node::add(root, entry) {
@@ -176,12 +175,12 @@ impl<E: HasKey + Clone> Tree<E> {
         Some(removed)
     }
 
-    /// Every entry in order.
+    /// All entries in order.
     pub(crate) fn iter(&self) -> Iter<'_, E> {
         Iter::all(self.root.as_deref(), self.len)
     }
 
-    /// The entries whose keys are not below this one, in order.
+    /// The entries whose keys are not less than `key`, in order.
     pub(crate) fn from(&self, key: KeyRef<'_>) -> Iter<'_, E> {
         Iter::from(self.root.as_deref(), key)
     }

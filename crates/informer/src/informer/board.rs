@@ -1,15 +1,16 @@
-//! Where an informer's state is written for others to see.
+//! Publishes the state of an informer.
+use crate::failure::{Panics, chain};
 use crate::metrics::{self, Metrics};
 use crate::reflector::{ReflectorError, ReflectorObserver};
 use crate::source::SourceError;
-use crate::status::{Degraded, InformerStatus, Panics, chain};
+use crate::status::{Degraded, InformerStatus};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Told of every failure of a reflector; for visibility only (REF-32).
+/// Called with every failure of a reflector; for visibility only (REF-32).
 pub type ErrorHandler = Arc<dyn Fn(&ReflectorError) + Send + Sync>;
 
 pub(crate) struct Board {
@@ -35,9 +36,15 @@ impl Board {
         }
     }
 
-    /// Where panics of functions of the user are counted.
+    /// Counts panics of the user's functions.
     pub(super) fn panics(&self) -> Panics {
-        Panics::of(&self.status)
+        let status = self.status.clone();
+        Panics::new(move |message| {
+            status.send_modify(|status| {
+                status.panics += 1;
+                status.last_panic = Some(message.clone());
+            });
+        })
     }
 
     pub(super) fn last_resource_version(&self) -> Arc<str> {
@@ -52,7 +59,7 @@ impl Board {
         self.status.send_if_modified(|status| !std::mem::replace(&mut status.has_stopped, true));
     }
 
-    /// Waits until the type has been refused for `patience`, and says so.
+    /// Waits until the type has been refused for `patience`, and records it.
     pub(super) async fn give_up(&self, patience: Option<Duration>) {
         let Some(patience) = patience else { return std::future::pending().await };
         let mut status = self.status.subscribe();
@@ -77,7 +84,7 @@ impl Board {
         });
     }
 
-    fn tell(&self, error: &ReflectorError) {
+    fn call_handler(&self, error: &ReflectorError) {
         if let Some(on_error) = &self.on_error {
             on_error(error);
         }
@@ -86,7 +93,7 @@ impl Board {
 
 impl ReflectorObserver for Board {
     fn failed(&self, error: Arc<ReflectorError>) {
-        // A type that was served and is gone is no failure: somebody has deleted its definition.
+        // A type that was served and is gone is no failure: its definition was deleted.
         let is_gone =
             |source: &SourceError| source.is_not_found() && self.status.borrow().has_synced;
         if error.source_error().is_some_and(|source| source.is_expired() || is_gone(source)) {
@@ -95,7 +102,7 @@ impl ReflectorObserver for Board {
             tracing::warn!(resource = self.resource, "{}", chain(&*error));
         }
         self.degrade(&error);
-        self.tell(&error);
+        self.call_handler(&error);
     }
 
     fn retrying(&self, error: Arc<ReflectorError>) {
@@ -105,7 +112,7 @@ impl ReflectorObserver for Board {
 
     fn skipped(&self, error: Arc<ReflectorError>) {
         tracing::error!(resource = self.resource, "{}", chain(&*error));
-        self.tell(&error);
+        self.call_handler(&error);
     }
 
     fn watching(&self) {
@@ -154,8 +161,8 @@ pub(super) async fn degraded_for(
             return degraded;
         }
         tokio::select! {
-            // Cancel safe: a change that was not seen stays to be seen. The sender is the board's,
-            // which outlives its informer.
+            // Cancel safe: an unseen change stays unseen. The board, which owns the sender,
+            // outlives the informer.
             changed = status.changed() => if changed.is_err() { return None },
             () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
         }

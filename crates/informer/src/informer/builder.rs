@@ -1,4 +1,4 @@
-//! How an informer is to be.
+//! Builds informers.
 use super::board::{Board, ErrorHandler};
 use super::intake::ObjectIntake;
 use super::processor::Processor;
@@ -7,9 +7,8 @@ use super::{Cacheable, Shared, SharedInformer};
 use crate::backoff;
 use crate::indexer::{IndexExists, IndexFn, Indexer, NAMESPACE_INDEX};
 use crate::metrics::MetricsRegistry;
-use crate::object::{AnyValue, Object, Raw, Untyped};
+use crate::object::{AnyValue, DECODED_BYTES, Object, Pool, Raw, Untyped};
 use crate::policy::CachePolicy;
-use crate::pool::{DECODED_BYTES, Pool};
 use crate::reflector::{ReflectorError, ReflectorOptions};
 use crate::resource_type::ResourceType;
 use crate::source::{ConsistencyDetector, Inconsistency, ListWatch};
@@ -37,6 +36,7 @@ pub struct SharedInformerBuilder<K> {
     indices: Vec<(Arc<str>, IndexFn)>,
     reflector: ReflectorOptions,
     prune: Option<Prune>,
+    keep_managed_fields: bool,
     transform: Option<Transform>,
     on_error: Option<ErrorHandler>,
     give_up_after: Option<Duration>,
@@ -68,6 +68,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             indices: Vec::new(),
             reflector: ReflectorOptions::default(),
             prune: None,
+            keep_managed_fields: false,
             transform: None,
             on_error: None,
             give_up_after: None,
@@ -77,38 +78,48 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         }
     }
 
-    /// What the cache keeps of each object. Default: [`CachePolicy::Compact`].
+    /// How the cache stores objects. Default: [`CachePolicy::Compact`].
     pub fn policy(mut self, policy: CachePolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// How many bytes of decoded objects are kept beside the encoded ones, so that what was read is
-    /// there for its next reader: nearly, by what their texts, lists and maps take. One value may
-    /// take an eighth of it. Default: [`DECODED_BYTES`]; zero is none. Nothing under
-    /// [`CachePolicy::Decoded`], which holds every object decoded.
+    /// The largest size of the decoded objects that are kept for their next readers, in bytes;
+    /// about, by their texts, lists and maps. One value may take an eighth of it. Default:
+    /// [`DECODED_BYTES`]; zero is none. Without effect under [`CachePolicy::Decoded`].
     pub fn decoded_bytes(mut self, n_bytes: usize) -> Self {
         self.decoded_bytes = n_bytes;
         self
     }
 
-    /// Cuts fields out of every object before it enters, while it is copied: it costs next to
-    /// nothing. Default: nothing is cut, not even `managedFields`, which are often a third of an
-    /// object and of use to few: [`Prune::managed_fields`].
+    /// Removes fields from every object while it is copied into the cache, which costs next to
+    /// nothing. Default: removes `metadata.managedFields` only; see
+    /// [`keep_managed_fields`](Self::keep_managed_fields).
     pub fn prune(mut self, prune: Prune) -> Self {
         self.prune = Some(prune);
         self
     }
 
-    /// How often handlers are told again of every cached object; local, no server is asked
-    /// (REF-40). Default: zero, never.
+    /// Whether the cache keeps `metadata.managedFields`. Default: no. They are often a third of an
+    /// object, and few controllers read them.
+    ///
+    /// Without them an update of a cached object is safe: a `PUT` whose body has no `managedFields`
+    /// keeps the owners on the server, and a server-side apply must not send them. Keep them to
+    /// read who owns which field. [`CachePolicy::Metadata`] never keeps them.
+    pub fn keep_managed_fields(mut self, keep: bool) -> Self {
+        self.keep_managed_fields = keep;
+        self
+    }
+
+    /// How often handlers get every cached object again, without a request to the server (REF-40).
+    /// Default: zero, never.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = period;
         self
     }
 
-    /// Makes the resync period shorter or longer by up to this part of it, by the seed: 0.1 is ± 10
-    /// %. So informers and replicas that started together do not resync together. Default: 0.
+    /// Makes the resync period randomly shorter or longer by up to this fraction: 0.1 is ± 10 %. So
+    /// informers and replicas that start together do not resync together. Default: 0.
     pub fn resync_spread(mut self, fraction: f64) -> Self {
         self.resync_spread = fraction.clamp(0.0, 1.0);
         self
@@ -125,8 +136,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// Adds an index over objects that are not decoded: by owner uid, by label, by whatever a skim
-    /// shows.
+    /// Adds an index over objects that are not decoded: by owner uid, label, or another part of a
+    /// skim.
     pub fn object_index(
         mut self,
         name: impl Into<Arc<str>>,
@@ -145,20 +156,20 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// Objects per page of a list, always (REF-1 d). Default: by REF-1.
+    /// Objects per page of all lists (REF-1 d). Default: by REF-1.
     pub fn page_size(mut self, page_size: u32) -> Self {
         self.reflector.page_size = Some(page_size);
         self
     }
 
-    /// Everything else about the reflector.
+    /// All options of the reflector.
     pub fn reflector(mut self, options: ReflectorOptions) -> Self {
         self.reflector = options;
         self
     }
 
-    /// Changes every object before it enters, after what [`prune`](Self::prune) does, which is the
-    /// cheaper way to leave fields out. The last one set counts. See [`Transform`].
+    /// Changes every object before it is cached, after [`prune`](Self::prune), which removes fields
+    /// at less cost. The last call counts. See [`Transform`].
     pub fn transform(
         mut self,
         transform: impl Fn(Bytes) -> Result<Bytes, TransformError> + Send + Sync + 'static,
@@ -167,32 +178,31 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// Is told of every failure, beside the log and [`SharedInformer::status`]. Must return fast.
-    /// The last one set counts.
+    /// Called with every failure, besides the log and [`SharedInformer::status`]. Must return fast.
+    /// The last call counts.
     pub fn on_error(mut self, handler: impl Fn(&ReflectorError) + Send + Sync + 'static) -> Self {
         self.on_error = Some(Arc::new(handler));
         self
     }
 
-    /// Ends the informer when the server has answered nothing but 403 or 404 for so long: a type
-    /// that is not served any more, or may not be read, is then no work for ever (k/k#79610).
-    /// [`InformerStatus::has_given_up`](crate::InformerStatus) says so. Default: never; the
-    /// informer goes on trying and recovers by itself.
+    /// Stops the informer when all answers for this long were 403 or 404: the type is no longer
+    /// served or may not be read (k/k#79610). Sets
+    /// [`InformerStatus::has_given_up`](crate::InformerStatus). Default: never; the informer goes
+    /// on trying and recovers by itself.
     pub fn give_up_after(mut self, patience: Duration) -> Self {
         self.give_up_after = Some(patience);
         self
     }
 
-    /// Tells of itself under this informer name, unless an informer of the same resource that lives
+    /// Reports metrics under this informer name, unless a running informer of the same resource
     /// does so already (2.7). The name is a label: a program should have few.
     pub fn metrics(mut self, registry: &MetricsRegistry, informer: impl Into<Arc<str>>) -> Self {
         self.metrics = Some((registry.clone(), informer.into()));
         self
     }
 
-    /// Compares each streamed list with a list at exactly its version, and tells `report` when they
-    /// differ (FAC-9): a means of finding faults of servers, see [`ConsistencyDetector`]. Default:
-    /// no.
+    /// Compares each streamed list with a list at exactly its version, and calls `report` if they
+    /// differ (FAC-9), to find faults of servers; see [`ConsistencyDetector`]. Default: no.
     pub fn detect_inconsistency(
         mut self,
         report: impl Fn(&Inconsistency) + Send + Sync + 'static,
@@ -201,30 +211,29 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// The seed of the informer's jitter and watch timeouts, for a simulation. Default: drawn from
-    /// the operating system's entropy, so that processes that fail together do not come back
-    /// together.
+    /// The seed of the informer's jitter and watch timeouts, for a simulation. Default: the
+    /// operating system's entropy, so that processes that fail together do not retry together.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Whether its cache holds values of `K`, which readers of other types cannot use.
+    /// Whether the cache stores values of `K`, which readers of other types cannot use.
     pub(crate) fn holds_values(&self) -> bool {
         self.policy == CachePolicy::Decoded
     }
 
-    /// Breaks a rule. The last one counts.
+    /// Breaks a rule. The last call counts.
     #[cfg(feature = "broken-rules")]
     pub fn broken(mut self, rule: crate::broken::Rule) -> Self {
         self.reflector.broken = crate::broken::Broken::of(rule);
         self
     }
 
-    /// The informer and what runs it. Nothing has been started or asked.
+    /// The informer and its worker. Starts nothing.
     ///
     /// # Panics
-    /// When two indices have one name; and when there is no seed and the operating system gives no
+    /// If two indexes have one name, or if there is no seed and the operating system has no
     /// randomness.
     pub fn build(self) -> (SharedInformer<K>, InformerWorker) {
         match self.try_build() {
@@ -233,10 +242,10 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         }
     }
 
-    /// [`build`](Self::build), for index names that are not known to be distinct.
+    /// [`build`](Self::build), if index names may not be distinct.
     ///
     /// # Errors
-    /// When two indices have one name (IDX-6).
+    /// If two indexes have one name (IDX-6).
     pub fn try_build(self) -> Result<(SharedInformer<K>, InformerWorker), IndexExists> {
         for (n, (name, _)) in self.indices.iter().enumerate() {
             if &**name == NAMESPACE_INDEX
@@ -255,7 +264,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         let mut indexer = Indexer::<Untyped>::new();
         indexer.broken = self.reflector.broken;
         indexer.panics = board.panics();
-        // The names are distinct and there are no objects yet: nothing to fail.
+        // The names are distinct and there are no objects, so this cannot fail.
         let added = indexer.add_raw_indices(self.indices);
         debug_assert!(added.is_ok());
         let lister = indexer.lister();
@@ -272,12 +281,18 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             wake: Notify::new(),
         });
         let rng = backoff::rng(seed, 1);
+        let prune = match (self.prune, self.keep_managed_fields) {
+            (prune, true) => prune,
+            (None, false) => Some(Prune::managed_fields()),
+            (Some(prune), false) => Some(prune.and_managed_fields()),
+        };
         let intake = ObjectIntake::new(
             shared.resource_type.clone(),
-            self.prune,
+            prune,
             self.transform,
             (shared.pool.clone(), decode_value::<K>),
             shared.board.panics(),
+            shared.lister.clone(),
         );
         let worker = InformerWorker::new(shared.clone(), self.source, self.reflector, intake, rng)
             .give_up_after(self.give_up_after)
@@ -295,18 +310,18 @@ fn spread(period: Duration, fraction: f64, seed: u64) -> Duration {
     Duration::try_from_secs_f64(period.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
-/// An index function over typed objects as one over cached ones.
+/// Adapts an index function over typed objects.
 pub(super) fn typed<K: Cacheable>(
     function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
 ) -> IndexFn {
-    // Not kept decoded: what is written is not what is read.
+    // The value is not kept: a written object may never be read.
     Arc::new(move |object: &Raw| match object.cast::<K>().look() {
         Ok(object) => Ok(function(&object)),
-        Err(error) => Err(crate::status::chain(&error)),
+        Err(error) => Err(crate::failure::chain(&error)),
     })
 }
 
-/// An index function over objects of a type as one over cached ones.
+/// Adapts an index function over objects of a type.
 pub(super) fn untyped<K: 'static>(
     function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
 ) -> IndexFn {

@@ -1,14 +1,13 @@
-//! How objects enter an informer.
-use crate::intake::Intake;
+//! Converts objects into the form in which the cache stores them.
+use crate::failure::Panics;
+use crate::indexer::Lister;
+use crate::intake::{Intake, ObjectError};
 use crate::key::Key;
-use crate::object::{AnyValue, Raw, metadata_of};
+use crate::object::{AnyValue, Pool, Raw, Training, Untyped, metadata_of};
 use crate::policy::CachePolicy;
-use crate::pool::{Pool, Training};
 use crate::record::{Arrival, RecordError};
-use crate::reflector::ObjectError;
 use crate::resource_type::ResourceType;
 use crate::source::ListItem;
-use crate::status::Panics;
 use crate::transform::{Transform, TransformError};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -17,28 +16,31 @@ use setpoint_object::skim::SkimError;
 use setpoint_object::{Head, Prune};
 use std::sync::Arc;
 
-/// A buffer that a large object has made larger than this is given back after it.
+/// A buffer that has grown beyond this is freed.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Decodes an object as the type that was asked for first; `None` when it does not fit.
+/// Decodes an object as the informer's first type; `None` if it does not fit.
 pub(super) type Decoder = fn(&[u8]) -> Option<AnyValue>;
 
-/// Gives objects the form in which a cache under a policy holds them, before they are queued. What
-/// stays of an object is copied once, out of what was read into an allocation of its size.
+/// Converts objects before they are queued. Copies the stored part of an object once, from the read
+/// buffer into an allocation of its size. An object of a list that the cache holds in the same
+/// version is not copied at all.
 pub(super) struct ObjectIntake {
     // Inputs.
     resource_type: ResourceType,
     prune: Option<Prune>,
     transform: Option<Transform>,
     pool: Arc<Pool>,
-    /// Makes the value that [`CachePolicy::Decoded`] holds.
+    /// Makes the values of [`CachePolicy::Decoded`].
     decoder: Decoder,
     panics: Panics,
+    /// The cache that the objects go to.
+    cache: Lister<Untyped>,
     // State.
-    /// Of the last object that was taken in.
+    /// The namespace of the last object, to share its text.
     namespace: Arc<str>,
     training: Training,
-    /// The JSON of an object that does not stay JSON.
+    /// The JSON of an object that is stored in another form.
     json: Vec<u8>,
     packed: Vec<u8>,
 }
@@ -50,6 +52,7 @@ impl ObjectIntake {
         transform: Option<Transform>,
         (pool, decoder): (Arc<Pool>, Decoder),
         panics: Panics,
+        cache: Lister<Untyped>,
     ) -> Self {
         Self {
             resource_type,
@@ -58,6 +61,7 @@ impl ObjectIntake {
             pool,
             decoder,
             panics,
+            cache,
             namespace: Arc::from(""),
             training: Training::default(),
             json: Vec::new(),
@@ -65,7 +69,14 @@ impl ObjectIntake {
         }
     }
 
-    /// A list is sorted by namespace: its objects come to share the text of theirs.
+    /// The cached object, if it is this version.
+    fn cached(&self, arrival: &Arrival<'_>) -> Option<Raw> {
+        let Arrival { bytes, head } = arrival;
+        let version = (&*head.uid(bytes), &*head.resource_version(bytes));
+        self.cache.version(&head.namespace(bytes), &head.name(bytes), version)
+    }
+
+    /// A list is sorted by namespace, so most objects share the text of theirs.
     fn key(&mut self, arrival: &Arrival<'_>) -> Key {
         let namespace = arrival.head.namespace(arrival.bytes);
         if *namespace != *self.namespace {
@@ -86,14 +97,14 @@ impl ObjectIntake {
             let json = match changed {
                 Some(changed) => changed?,
                 None => {
-                    // As it came.
+                    // The object as it came.
                     let mut copy = Vec::new();
                     arrival.copy(&self.resource_type, self.prune.as_ref(), &mut copy)?;
                     Bytes::from(copy)
                 }
             };
             let head = Head::of(&json).map_err(RecordError::from)?;
-            // FIFO-25: both are taken before it.
+            // FIFO-25: both were read before the transform.
             if *head.name(&json) != *key.name || *head.resource_version(&json) != version {
                 let what = "it changed the object's name or resourceVersion";
                 return Err(TransformError(what.to_owned()).into());
@@ -116,14 +127,14 @@ impl ObjectIntake {
         made
     }
 
-    /// The cached form of an object whose JSON does not stay where it is.
+    /// The stored form of an object.
     fn make(&mut self, key: Key, json: &[u8], head: &Head) -> Result<Raw, ObjectError> {
         let pool = self.pool.clone();
         let partial;
         let (json, head) = match pool.policy {
             CachePolicy::Metadata => {
                 let of_type = (&*self.resource_type.api_version, &*self.resource_type.kind.kind);
-                // It was scanned; but a decoder looks at more.
+                // The scan has passed, but a decoder checks more.
                 let broken = SkimError { at: 0, what: "text that is not JSON" };
                 partial = metadata_of(json, of_type).ok_or(RecordError::Malformed(broken))?;
                 (&partial.0[..], &partial.1)
@@ -155,7 +166,13 @@ impl ObjectIntake {
 
 impl Intake<Raw> for ObjectIntake {
     fn item(&mut self, item: &ListItem) -> Result<Raw, ObjectError> {
-        self.take(&Arrival::item(&item.bytes, item.head)?)
+        let arrival = Arrival::item(&item.bytes, item.head)?;
+        self.cached(&arrival).map_or_else(|| self.take(&arrival), Ok)
+    }
+
+    fn initial_event(&mut self, object: &Bytes) -> Result<Raw, ObjectError> {
+        let arrival = Arrival::event(object, &self.resource_type)?;
+        self.cached(&arrival).map_or_else(|| self.take(&arrival), Ok)
     }
 
     fn event(&mut self, object: &Bytes) -> Result<Raw, ObjectError> {
@@ -167,9 +184,9 @@ impl Intake<Raw> for ObjectIntake {
         Ok(ObjectIntake::key(self, &arrival))
     }
 
-    /// Makes the dictionary once there is enough to make it of. What was taken in before is packed
-    /// here or, where it is not at hand, when it enters the cache.
-    fn settle<'a>(&'a mut self, taken: &'a mut [Raw]) -> BoxFuture<'a, ()> {
+    /// Trains the dictionary once there are enough samples. Objects that were converted before are
+    /// packed when they are stored.
+    fn settle(&mut self) -> BoxFuture<'_, ()> {
         let is_due =
             self.pool.policy.packs() && self.pool.codec().is_none() && self.training.is_due();
         if !is_due {
@@ -179,11 +196,6 @@ impl Intake<Raw> for ObjectIntake {
             let codec = self.training.codec().await;
             self.pool.set_codec(codec);
             self.training = Training::default();
-            for object in taken {
-                if let Some(packed) = object.repacked() {
-                    *object = packed;
-                }
-            }
         })
     }
 }

@@ -1,27 +1,26 @@
-//! From deltas to the cache and to handlers.
+//! Applies deltas to the cache and notifies the handlers.
 use crate::broken::{Broken, Rule};
 use crate::delta::Delta;
 use crate::event::{Event, Tombstone};
+use crate::failure::Stopped;
 use crate::handler::{
-    Handler, HandlerOptions, HandlerRegistration, Listener, RESYNC_MIN, Registered,
+    Handler, HandlerOptions, HandlerRegistration, Listener, RESYNC_MIN, Registered, Replaced,
 };
 use crate::indexer::{
-    AddIndexError, Asked, Filed, Function, Functions, IndexError, IndexFn, Indexer, Snapshot,
-    Write, values_of,
+    AddIndexError, Asked, Function, Functions, IndexError, IndexFn, Indexer, Relist, Relisted,
+    Snapshot, Swapped, Write,
 };
-use crate::key::Key;
 use crate::metrics::{self, Metrics};
 use crate::object::{Raw, Untyped};
-use crate::status::Stopped;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The writing side of an informer, behind its distribution lock.
+/// The writer of an informer, behind its distribution lock. No call does work for every object.
 pub(crate) struct Processor {
     // Inputs.
     resync: Duration,
@@ -30,13 +29,13 @@ pub(crate) struct Processor {
     // Outputs.
     indexer: Indexer<Untyped>,
     places: Vec<Place>,
-    /// The tasks of handlers that the worker has not taken up yet.
+    /// The tasks of new handlers, until the worker spawns them.
     starting: Vec<BoxFuture<'static, ()>>,
     // State.
     check_period: Duration,
     phase: Phase,
     has_synced: bool,
-    /// Additions come in no order.
+    /// A watch replays existing objects, in no order (REF-21).
     is_replaying: bool,
     /// Stops the handlers' tasks.
     stop: CancellationToken,
@@ -49,26 +48,30 @@ enum Phase {
     Stopped,
 }
 
-/// One handler's place in the distribution.
+/// One handler, as the distribution sees it.
 struct Place {
     listener: Arc<Listener<Untyped>>,
-    /// What was asked for; zero is never.
+    /// The requested resync period; zero is never.
     asked: Duration,
     period: Option<Duration>,
     next: Option<Instant>,
-    /// Whether sync updates go to it until the next tick (SHI-21).
+    /// Whether the handler gets sync updates until the next tick (SHI-21).
     is_due: bool,
-    /// Something was pushed to it, and it was not woken.
+    /// Events were pushed since it was last woken.
     has_news: bool,
 }
 
-/// What became of some deltas.
-#[derive(Debug, Default)]
+/// The result of applying some deltas.
+#[derive(Default)]
 pub(crate) struct Applied {
     /// The objects that an index function rejected.
     pub(crate) rejected: Vec<IndexError>,
-    /// The first list is in the cache now, and was not before.
+    /// The first list is in the cache since now.
     pub(crate) became_synced: bool,
+    /// States of the cache that are no longer needed, to be freed without the lock.
+    pub(crate) unused: Vec<Snapshot<Untyped>>,
+    /// Entries that walks replaced in queues of handlers, to be dropped without the lock.
+    replaced: Vec<Option<Replaced<Untyped>>>,
 }
 
 impl Processor {
@@ -113,10 +116,8 @@ impl Processor {
         };
         place.settle(self.check_period);
         self.places.push(place);
-        let lost = usize::from(self.broken.is(Rule::LateHandlerRaces));
-        for object in self.indexer.snapshot().iter().skip(lost) {
-            listener.push(Event::Added { object, in_initial_list: true });
-        }
+        // The queue is empty, so this replaces nothing.
+        drop(listener.push_walk(Snapshot::empty(), self.indexer.snapshot(), true, true));
         if self.has_synced {
             listener.informer_synced();
         }
@@ -125,8 +126,8 @@ impl Processor {
         Ok(HandlerRegistration(listener))
     }
 
-    /// The period that a handler can have (SHI-20 a to d); lowers the check period when it still
-    /// may.
+    /// The resync period that a handler gets (SHI-20 a to d). Lowers the check period if the
+    /// informer has not started.
     fn resync_period(&mut self, asked: Duration) -> Duration {
         if asked.is_zero() {
             return Duration::ZERO;
@@ -152,7 +153,7 @@ impl Processor {
         asked
     }
 
-    /// Begins to add an index: the function is to be asked about the snapshot, without the lock.
+    /// Starts to add an index, to be built over this snapshot without the lock.
     pub(super) fn begin_index(
         &self,
         name: Arc<str>,
@@ -164,22 +165,17 @@ impl Processor {
         Ok((self.indexer.function(name, function)?, self.indexer.snapshot()))
     }
 
-    /// Adds it, unless the cache has changed since.
-    pub(super) fn end_index(
-        &mut self,
-        of: &Snapshot<Untyped>,
-        function: &Function,
-        filed: &mut Filed,
-    ) -> bool {
-        self.indexer.add_index(of, function, filed)
+    /// Adds the index, unless the cache has changed since. Returns whether it did.
+    pub(super) fn end_index(&mut self, of: &Snapshot<Untyped>, new: Snapshot<Untyped>) -> bool {
+        self.indexer.add_index(of, new)
     }
 
-    /// The functions that are to be asked about what comes, without the lock.
+    /// The functions to call with the objects that come, without the lock.
     pub(super) fn functions(&self) -> &Functions {
         self.indexer.functions()
     }
 
-    /// The informer runs: gives the period at which resyncs are to be checked.
+    /// The informer starts. Returns the period at which to check for resyncs.
     pub(super) fn start(&mut self) -> Duration {
         self.phase = Phase::Started;
         self.check_period
@@ -201,12 +197,12 @@ impl Processor {
         self.stop.clone()
     }
 
-    /// The tasks of handlers to be taken up.
+    /// The tasks of new handlers, to be spawned.
     pub(super) fn starting(&mut self) -> Vec<BoxFuture<'static, ()>> {
         std::mem::take(&mut self.starting)
     }
 
-    /// A tick: marks the handlers that are due until the next one, and says whether there are any
+    /// A tick: marks the handlers that are due until the next tick. Returns whether there are any
     /// (SHI-21).
     pub(super) fn resync_due(&mut self) -> bool {
         let now = Instant::now();
@@ -219,20 +215,19 @@ impl Processor {
         self.places.iter().any(|place| place.is_due)
     }
 
-    /// Takes in deltas, in order: each changes the cache first, and is told of then (EVT-7).
-    /// `asked` is what the functions said of all objects in them that are put in, in their order;
-    /// nothing where there are no functions.
+    /// Applies deltas about single objects, resyncs and bookmarks, in order: each changes the cache
+    /// first, and then notifies the handlers (EVT-7). `asked` has the index values of all objects
+    /// in them that are stored, in their order; it is empty if there are no indexes.
     pub(super) fn apply(&mut self, deltas: Vec<Delta<Raw>>, mut asked: VecDeque<Asked>) -> Applied {
         let asked = &mut asked;
         self.places.retain(|place| !place.listener.is_removed());
         let mut applied = Applied::default();
         let mut run = Vec::new();
         for delta in deltas {
-            if self.changes_order(&delta) {
-                // What came before it was taken in the other way.
+            if let Some(is_replaying) = self.changes_order(&delta) {
+                // The deltas before it are applied in the other mode.
                 self.write(std::mem::take(&mut run), asked, &mut applied);
-                self.is_replaying = !self.is_replaying;
-                self.indexer.set_replaying(self.is_replaying);
+                self.set_replaying(is_replaying);
             }
             if delta.key().is_some() {
                 run.push(delta);
@@ -240,84 +235,125 @@ impl Processor {
             }
             self.write(std::mem::take(&mut run), asked, &mut applied);
             match delta {
-                Delta::ReplacedAll { items, resource_version } => {
-                    applied.rejected.extend(self.replace_all(items, asked, &resource_version));
-                    applied.became_synced |= !std::mem::replace(&mut self.has_synced, true);
-                    for place in &self.places {
-                        place.listener.informer_synced();
-                    }
-                }
                 Delta::SyncAll => {
-                    for object in self.indexer.snapshot().iter() {
-                        self.tell_present(Some(object.clone()), object);
+                    let present = self.indexer.snapshot();
+                    for place in self.places.iter_mut().filter(|place| place.is_due) {
+                        place.walk(present.clone(), present.clone(), false, &mut applied);
                     }
                 }
                 Delta::Bookmark { resource_version } => self.indexer.bookmark(&resource_version),
-                // These have a key.
-                Delta::Added(_)
+                // A queue delivers a relist alone, and `end_relist` applies it; the others have a
+                // key.
+                Delta::ReplacedAll { .. }
+                | Delta::Added(_)
                 | Delta::Updated(_)
                 | Delta::Replaced(_)
                 | Delta::Sync(_)
                 | Delta::Deleted(_)
-                | Delta::DeletedFinalStateUnknown { .. } => {}
+                | Delta::DeletedFinalStateUnknown { .. } => {
+                    debug_assert!(false, "a relist among other deltas");
+                }
             }
         }
         self.write(run, asked, &mut applied);
-        // One wake for all there is: what a handler's task does not find now it need not be woken
-        // for.
+        self.announce();
+        applied
+    }
+
+    /// Wakes those who wait for a change.
+    fn announce(&mut self) {
+        // One wake per handler for all events.
         for place in self.places.iter_mut().filter(|place| place.has_news) {
             place.has_news = false;
             place.listener.wake();
         }
-        // After the handlers: who waits for a version finds them awake, with its event in their
-        // queues.
+        // After the handlers: their queues have the events of a version before those who wait for
+        // it wake.
         self.indexer.announce();
-        applied
     }
 
-    /// Tells of what there is after a batch.
+    /// Starts to build the state after a relist, to be done without the lock.
+    pub(super) fn begin_relist(&self) -> Relist {
+        self.indexer.relist()
+    }
+
+    /// Starts again, because an index was added meanwhile.
+    pub(super) fn begin_relist_again(&self, relisted: &mut Relisted) -> Relist {
+        self.indexer.relist_again(relisted)
+    }
+
+    /// Replaces the cache and notifies the handlers (EVT-4), in constant time.
+    ///
+    /// # Errors
+    /// If an index was added since the construction began: returns the state.
+    pub(super) fn end_relist(
+        &mut self,
+        relisted: Relisted,
+        resource_version: &str,
+    ) -> Result<Applied, Box<Relisted>> {
+        let Swapped { old, rejected } = self.indexer.swap(relisted)?;
+        self.places.retain(|place| !place.listener.is_removed());
+        // A watch after a list without a version starts from nowhere.
+        self.set_replaying(matches!(resource_version, "" | "0"));
+        let mut applied = Applied { rejected, ..Applied::default() };
+        let new = self.indexer.snapshot();
+        for place in &mut self.places {
+            place.walk(old.clone(), new.clone(), !self.has_synced, &mut applied);
+        }
+        applied.unused.push(old);
+        applied.became_synced = !std::mem::replace(&mut self.has_synced, true);
+        for place in &self.places {
+            place.listener.informer_synced();
+        }
+        self.announce();
+        Ok(applied)
+    }
+
+    /// Reports metrics after a batch.
     pub(super) fn measure(&self, took: Duration, n_deltas: usize, n_queued: usize) {
-        let Some(told) = &self.metrics else { return };
-        told.processed(took, n_deltas, n_queued);
+        let Some(metrics) = &self.metrics else { return };
+        metrics.processed(took, n_deltas, n_queued);
         let snapshot = self.indexer.snapshot();
-        told.store(metrics::gauge(snapshot.resource_version()), snapshot.len());
+        metrics.store(metrics::gauge(snapshot.resource_version()), snapshot.len());
         let pending = self.places.iter().map(|place| place.listener.pending());
         let (sum, most) = pending.fold((0, 0), |(sum, most), n| (sum + n, most.max(n)));
-        told.handlers(sum, most);
+        metrics.handlers(sum, most);
     }
 
     pub(super) fn has_metrics(&self) -> bool {
         self.metrics.is_some()
     }
 
-    /// A list without a version is followed by a watch from nowhere, which replays what exists in
-    /// any order: until something else comes, the versions of additions are not the cache's
-    /// (REF-21). Whether that begins or ends here.
-    fn changes_order(&self, delta: &Delta<Raw>) -> bool {
-        let is_replaying = match delta {
-            Delta::ReplacedAll { resource_version, .. } => matches!(&**resource_version, "" | "0"),
-            Delta::Updated(object) | Delta::Deleted(object)
-                if !object.resource_version().is_empty() =>
-            {
-                false
+    /// Whether a watch from nowhere replays existing objects from this delta on, if that changes.
+    /// It replays them in any order, and until it sends something else, the versions of added
+    /// objects are not the cache's (REF-21).
+    fn changes_order(&self, delta: &Delta<Raw>) -> Option<bool> {
+        let is_ordered = match delta {
+            Delta::Updated(object) | Delta::Deleted(object) => {
+                !object.resource_version().is_empty()
             }
-            Delta::Bookmark { .. } => false,
-            _ => return false,
+            Delta::Bookmark { .. } => true,
+            _ => false,
         };
-        is_replaying != self.is_replaying
+        (self.is_replaying && is_ordered).then_some(false)
     }
 
-    /// Deltas about single objects: the cache changes by all of them in one step (IDX-11), and then
-    /// each is told of.
+    fn set_replaying(&mut self, is_replaying: bool) {
+        self.is_replaying = is_replaying;
+        self.indexer.set_replaying(is_replaying);
+    }
+
+    /// Applies deltas about single objects to the cache in one step (IDX-11), and then notifies the
+    /// handlers of each.
     fn write(&mut self, run: Vec<Delta<Raw>>, asked: &mut VecDeque<Asked>, applied: &mut Applied) {
         let writes = run.iter().filter_map(|delta| match delta {
             Delta::Deleted(object) => Some(Write::Delete(object.clone())),
             Delta::DeletedFinalStateUnknown { key, .. } => Some(Write::Remove(key.clone())),
             delta => delta.item().cloned().map(Write::Upsert),
         });
-        // Without functions there is nothing to be said.
-        let said = |_: &Raw| asked.pop_front().unwrap_or(Ok(Vec::new()));
-        let written = self.indexer.transaction_asked(writes.collect(), said);
+        // Without indexes there are no values.
+        let values = |_: &Raw| asked.pop_front().unwrap_or(Ok(Vec::new()));
+        let written = self.indexer.transaction_asked(writes.collect(), values);
         for (delta, old) in run.into_iter().zip(written) {
             match (delta, old) {
                 (
@@ -326,64 +362,24 @@ impl Processor {
                     | Delta::Replaced(object)
                     | Delta::Sync(object),
                     Ok(old),
-                ) => self.tell_present(old, object),
+                ) => self.notify_present(old, object),
                 (Delta::Deleted(object), _) => {
-                    self.tell(Event::Deleted { tombstone: Tombstone::Final(object) });
+                    self.notify(Event::Deleted { tombstone: Tombstone::Final(object) });
                 }
                 (Delta::DeletedFinalStateUnknown { key, last_known }, _) => {
                     let tombstone = Tombstone::Missed { key, last_known };
-                    self.tell(Event::Deleted { tombstone });
+                    self.notify(Event::Deleted { tombstone });
                 }
                 (_, Err(error)) => applied.rejected.push(error),
-                // Everything else is about no single object.
+                // The others have no key.
                 (_, Ok(_)) => {}
             }
         }
     }
 
-    /// EVT-4: the cache changes at once; then come the deletions, and then what the list holds, in
-    /// its order.
-    fn replace_all(
-        &mut self,
-        objects: Vec<Raw>,
-        asked: &mut VecDeque<Asked>,
-        resource_version: &str,
-    ) -> Vec<IndexError> {
-        let old = self.indexer.snapshot();
-        let keys: Vec<Key> = objects.iter().map(|object| object.key().clone()).collect();
-        let rejected = if asked.is_empty() {
-            self.indexer.replace(objects, resource_version)
-        } else {
-            let asked = asked.drain(..objects.len());
-            self.indexer.replace_asked(objects.into_iter().zip(asked).collect(), resource_version)
-        };
-        if self.places.is_empty() {
-            return rejected;
-        }
-        let new = self.indexer.snapshot();
-        for object in old.all_raw() {
-            let key = object.key();
-            if new.raw(key).is_none() && !self.broken.is(Rule::NoTombstonesOnRelist) {
-                let tombstone =
-                    Tombstone::Missed { key: key.clone(), last_known: Some(object.clone()) };
-                self.tell(Event::Deleted { tombstone });
-            }
-        }
-        let mut told: HashSet<&Key> = rejected.iter().map(|error| &error.key).collect();
-        // Most lists come in order: then nothing is in them twice, and nothing need be remembered.
-        let is_sorted = keys.is_sorted_by(|a, b| a < b);
-        for key in &keys {
-            let is_new = if is_sorted { !told.contains(key) } else { told.insert(key) };
-            if is_new && let Some(object) = new.get(key) {
-                self.tell_present(old.get(key), object);
-            }
-        }
-        rejected
-    }
-
     /// EVT-1 and EVT-2: whether it is an addition depends on the cache, not on the verb.
-    fn tell_present(&mut self, old: Option<Raw>, object: Raw) {
-        self.tell(match old {
+    fn notify_present(&mut self, old: Option<Raw>, object: Raw) {
+        self.notify(match old {
             None => Event::Added { object, in_initial_list: !self.has_synced },
             Some(_) if self.broken.is(Rule::VerbDecides) => {
                 Event::Added { object, in_initial_list: false }
@@ -392,37 +388,36 @@ impl Processor {
         });
     }
 
-    /// SHI-22: an update without news goes only to handlers that are due.
-    fn tell(&mut self, event: Event<Untyped>) {
+    /// SHI-22: an update of an unchanged object goes only to handlers that are due.
+    fn notify(&mut self, event: Event<Untyped>) {
         let only_due = event.is_sync();
         let mut places = self.places.iter_mut().filter(|place| place.is_due || !only_due);
         let Some(mut place) = places.next() else { return };
         for next in places {
-            place.tell(event.clone());
+            place.notify(event.clone());
             place = next;
         }
-        place.tell(event);
+        place.notify(event);
     }
-}
-
-/// Asks functions about all objects in some deltas that are put in. Not under a lock: they are the
-/// user's, and may call the informer.
-pub(super) fn ask(functions: &Functions, deltas: &[Delta<Raw>]) -> VecDeque<Asked> {
-    if functions.is_empty() {
-        return VecDeque::new();
-    }
-    let objects = deltas.iter().flat_map(|delta| match delta {
-        Delta::ReplacedAll { items, .. } => &items[..],
-        delta if delta.is_deletion() => &[],
-        delta => delta.item().map_or(&[][..], std::slice::from_ref),
-    });
-    objects.map(|object| values_of(&**functions, object)).collect()
 }
 
 impl Place {
-    fn tell(&mut self, event: Event<Untyped>) {
+    fn notify(&mut self, event: Event<Untyped>) {
         self.has_news = true;
         self.listener.push(event);
+    }
+
+    /// Queues the events from one state to another. Those of unchanged objects only if the handler
+    /// is due (SHI-22).
+    fn walk(
+        &mut self,
+        old: Snapshot<Untyped>,
+        new: Snapshot<Untyped>,
+        in_initial_list: bool,
+        applied: &mut Applied,
+    ) {
+        self.has_news = true;
+        applied.replaced.push(self.listener.push_walk(old, new, self.is_due, in_initial_list));
     }
 
     /// SHI-20: a period shorter than the check period is raised to it; without a check period there

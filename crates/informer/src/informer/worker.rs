@@ -1,24 +1,21 @@
-//! What runs an informer.
+//! Runs an informer.
+use super::Shared;
+use super::consumer::consume;
 use super::intake::ObjectIntake;
-use super::{Shared, processor};
 use crate::broken::Rule;
 use crate::delta::{DeltaQueue, OrderedFifo};
 use crate::metrics::ReservedMetrics;
 use crate::object::Raw;
-use crate::reflector::{
-    ObjectError, Reflector, ReflectorError, ReflectorObserver, ReflectorOptions, Resync,
-};
+use crate::reflector::{Reflector, ReflectorOptions, Resync};
 use crate::source::ListWatch;
 use rand::rngs::SmallRng;
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What runs an informer; the caller decides where. Dropping it ends the informer.
+/// Runs an informer; the caller spawns it. Dropping it ends the informer.
 #[must_use = "an informer does nothing until its worker is run"]
 pub struct InformerWorker {
     source: Arc<dyn ListWatch>,
@@ -45,7 +42,7 @@ impl Drop for End {
     fn drop(&mut self) {
         self.0.processor.lock().stop();
         self.0.board.stopped();
-        // The name of its metrics is free for another.
+        // Another informer may use the name of its metrics now.
         self.1 = None;
     }
 }
@@ -71,12 +68,11 @@ impl InformerWorker {
         self
     }
 
-    /// Runs the informer until `stop`. Then what is queued is dropped (CTL-2, SHI-6), calls to
-    /// handlers that are running are waited for, and the future ends.
+    /// Runs the informer until `stop`. Then it drops what is queued (CTL-2, SHI-6), waits for the
+    /// running calls of handlers, and ends.
     ///
     /// # Panics
-    /// When the reflector or the consumer panics, which they pass on (REF-8). Handlers' panics stay
-    /// with them.
+    /// If the reflector or the consumer panics (REF-8). Panics of handlers are caught.
     pub async fn run(self, stop: CancellationToken) {
         let Self { source, options, intake, rng, patience, end } = self;
         let (shared, broken) = (&end.0, options.broken);
@@ -98,8 +94,8 @@ impl InformerWorker {
         )
         .resync(Resync { period, is_due: Box::new(move || due.processor.lock().resync_due()) });
 
-        // One task for both ends of the queue: what the reflector has queued is in the cache by the
-        // end of the same poll, and nobody is woken for it.
+        // One task for both ends of the queue: an event that the reflector queues is in the cache
+        // by the end of the same poll, without a wake.
         if broken.is(Rule::SyncedAtOnce) {
             shared.board.synced();
         }
@@ -112,8 +108,8 @@ impl InformerWorker {
                 biased;
                 // Cancel safe: where one of them ends, both do.
                 () = &mut reflector => {}
-                // It does no more in one poll than the queue can hold; and tokio's budget, which
-                // the reflector may have used up, must not keep the queue from it.
+                // The consumer limits the work of a poll itself, and must get at the queue even if
+                // the reflector has used up tokio's budget.
                 () = tokio::task::unconstrained(&mut consumer) => {}
             }
         });
@@ -143,45 +139,6 @@ impl InformerWorker {
         handlers_stop.cancel();
         while let Some(ended) = handlers.join_next().await {
             pass_on_panic(ended);
-        }
-    }
-}
-
-/// Takes deltas out of the queue into the cache.
-async fn consume(shared: Arc<Shared>, queue: Arc<dyn DeltaQueue<Raw>>, stop: CancellationToken) {
-    let mut stopped = pin!(stop.cancelled());
-    loop {
-        let batch = tokio::select! {
-            biased;
-            () = &mut stopped => return,
-            batch = queue.pop_batch() => batch,
-        };
-        let Some(mut batch) = batch else { return };
-        let mut functions = shared.processor.lock().functions().clone();
-        let applied = loop {
-            let asked = processor::ask(&functions, &batch.deltas);
-            let mut processor = shared.processor.lock();
-            if !Arc::ptr_eq(&functions, processor.functions()) {
-                // An index was added meanwhile.
-                functions = processor.functions().clone();
-                continue;
-            }
-            let began = processor.has_metrics().then(Instant::now);
-            let n_deltas = batch.deltas.len();
-            let applied = processor.apply(std::mem::take(&mut batch.deltas), asked);
-            if let Some(began) = began {
-                processor.measure(began.elapsed(), n_deltas, queue.len());
-            }
-            break applied;
-        };
-        for error in applied.rejected {
-            shared.board.skipped(Arc::new(ReflectorError::Object {
-                resource: shared.resource_type.to_string(),
-                source: ObjectError::Index(error),
-            }));
-        }
-        if applied.became_synced {
-            shared.board.synced();
         }
     }
 }

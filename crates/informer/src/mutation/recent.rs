@@ -1,11 +1,10 @@
-//! A map that forgets.
+//! A bounded map whose entries expire.
 use crate::key::Key;
 use hashbrown::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What was put in lately: at most so many, each for so long; what was not used for longest goes
-/// first.
+/// Recent entries: at most `entries_max`, each for `ttl`. The least recently used goes first.
 pub(super) struct Recent<V> {
     entries_max: usize,
     ttl: Duration,
@@ -24,7 +23,7 @@ impl<V> Recent<V> {
         Self { entries_max, ttl, entries: HashMap::new(), n_uses: 0 }
     }
 
-    /// Counts as use. What has expired is forgotten.
+    /// Counts as a use. Removes an expired entry.
     pub(super) fn get(&mut self, key: &Key) -> Option<&V> {
         if self.entries.get(key)?.end <= Instant::now() {
             self.entries.remove(key);
@@ -38,7 +37,7 @@ impl<V> Recent<V> {
 
     pub(super) fn insert(&mut self, key: Key, value: V) {
         if self.entries.len() >= self.entries_max && !self.entries.contains_key(&key) {
-            // Few enough to look at all.
+            // There are few enough to check all.
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 self.entries.remove(&oldest);
@@ -53,8 +52,8 @@ impl<V> Recent<V> {
         self.entries.remove(key);
     }
 
-    /// The keys of what may be there, that which was not used for longest first: using all of them
-    /// in turn keeps their order.
+    /// The keys of entries that may have expired, least recently used first, so that using all of
+    /// them in turn keeps their order.
     pub(super) fn keys(&self) -> Vec<Key> {
         let mut keys: Vec<(u64, &Key)> =
             self.entries.iter().map(|(key, entry)| (entry.used, key)).collect();

@@ -1,20 +1,21 @@
-//! The forms in which an object is held.
+//! The forms of a stored object.
 use super::AnyValue;
-use crate::pool::Codec;
+use super::pool::Codec;
+use crate::record::PARTIAL_KIND;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use setpoint_object::{Head, Prune};
 use std::borrow::Cow;
 
-/// A place in the text beside or in the body.
+/// A range of the text in or beside the body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Place {
     from: u32,
     len: u32,
 }
 
-/// Where uid and resourceVersion are.
+/// The ranges of uid and resourceVersion.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) uid: Place,
@@ -22,18 +23,18 @@ pub(super) struct Identity {
 }
 
 pub(super) enum Body {
-    /// The object's JSON, in which its identity is.
+    /// JSON that contains the identity.
     Json(Bytes),
-    /// The object's JSON, and its identity, which the JSON does not spell plainly.
+    /// JSON, and the identity, which the JSON has with escapes.
     Odd(Box<(Bytes, Box<str>)>),
-    /// The value, and its identity.
+    /// The value and the identity.
     Decoded(AnyValue, Box<str>),
-    /// The identity, and behind it a frame.
+    /// The identity, and after it a zstd frame.
     Packed(Box<[u8]>),
 }
 
 impl Place {
-    /// Where a text is that was borrowed from these bytes.
+    /// The range of a text that borrows from these bytes.
     fn within(text: Cow<'_, str>, bytes: &[u8]) -> Option<Self> {
         let Cow::Borrowed(text) = text else { return None };
         if text.is_empty() {
@@ -45,19 +46,19 @@ impl Place {
 }
 
 impl Identity {
-    /// One text behind the other.
+    /// Both texts, one after the other.
     pub(super) fn of(uid: &str, resource_version: &str) -> (Self, Box<str>) {
         (Self::in_order(uid, resource_version), [uid, resource_version].concat().into())
     }
 
     fn in_order(uid: &str, resource_version: &str) -> Self {
-        // Both are parts of an object, of which a head has seen that it is smaller than 4 GiB.
+        // Both are parts of an object, which a head limits to less than 4 GiB.
         let n_uid = uid.len() as u32;
         let resource_version = Place { from: n_uid, len: resource_version.len() as u32 };
         Self { uid: Place { from: 0, len: n_uid }, resource_version }
     }
 
-    /// Behind both, when they stand one behind the other.
+    /// The end of both texts, if one follows the other.
     pub(super) fn end(self) -> usize {
         self.resource_version.from as usize + self.resource_version.len as usize
     }
@@ -71,7 +72,7 @@ impl Identity {
 }
 
 impl Body {
-    /// JSON and its head.
+    /// JSON with this head.
     pub(super) fn plain(json: Bytes, head: &Head) -> (Identity, Self) {
         if let Some(identity) = Identity::within(&json, head) {
             return (identity, Self::Json(json));
@@ -82,7 +83,7 @@ impl Body {
         (identity, Self::Odd(Box::new((json, ids))))
     }
 
-    /// JSON of an object whose identity is known, and may not be in it.
+    /// JSON of an object with this identity, which the JSON may not contain.
     pub(super) fn known(json: Bytes, uid: &str, resource_version: &str) -> (Identity, Self) {
         if let Ok(head) = Head::of(&json)
             && head.uid(&json) == uid
@@ -115,7 +116,7 @@ impl Body {
     }
 }
 
-/// The packed form of JSON; `None` when it is not smaller.
+/// The packed form of JSON; `None` if it is not smaller.
 pub(super) fn pack(
     codec: &Codec,
     json: &[u8],
@@ -131,10 +132,7 @@ pub(super) fn pack(
     Some((Identity::in_order(uid, resource_version), Body::Packed(scratch.as_slice().into())))
 }
 
-/// The kind that a server gives to objects of which it was asked for the metadata.
-pub(crate) const PARTIAL_KIND: &str = "PartialObjectMetadata";
-
-/// An object without everything that is not its type or metadata.
+/// Type and metadata of an object.
 #[derive(Deserialize)]
 struct Partial<'a> {
     #[serde(borrow, default, rename = "apiVersion")]
@@ -145,9 +143,9 @@ struct Partial<'a> {
     metadata: &'a RawValue,
 }
 
-/// The object's type and metadata as JSON, without `managedFields`; `None` when it is no JSON
-/// object that has metadata. An object that names no type, or is called a [`PARTIAL_KIND`], is
-/// given this `apiVersion` and `kind`.
+/// Type and metadata of an object as JSON, without `managedFields`; `None` if it is not a JSON
+/// object with metadata. An object without a type, or of the kind [`PARTIAL_KIND`], gets this
+/// `apiVersion` and `kind`.
 pub(crate) fn metadata_of(
     json: &[u8],
     (api_version, kind): (&str, &str),

@@ -1,8 +1,8 @@
-//! A skim of what is not JSON any more, and of JSON that does not stay.
+//! Skims of decoded values and of temporary JSON.
 use setpoint_object::Skim;
 use std::borrow::Cow;
 
-/// The same, with its own text.
+/// A skim that owns its text.
 pub(super) fn owned(skim: Skim<'_>) -> Skim<'static> {
     fn text(text: Cow<'_, str>) -> Cow<'static, str> {
         Cow::Owned(text.into_owned())
@@ -37,12 +37,12 @@ pub(super) fn owned(skim: Skim<'_>) -> Skim<'static> {
         })
         .collect();
     owned.finalizers = skim.finalizers.into_iter().map(text).collect();
-    // A place in text that is gone says nothing.
+    // The range is meaningless without the text.
     owned.managed_fields = None;
     owned
 }
 
-/// What metadata says.
+/// The skim of decoded metadata.
 pub(super) fn of(meta: &kube_core::ObjectMeta) -> Skim<'_> {
     fn text(value: &Option<String>) -> Cow<'_, str> {
         Cow::Borrowed(value.as_deref().unwrap_or_default())

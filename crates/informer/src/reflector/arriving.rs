@@ -1,16 +1,17 @@
-//! The objects of a streamed list, while it goes on.
+//! The objects of a list, while it arrives.
 use super::ReflectorOptions;
 use crate::delta::Keyed;
 use crate::key::Key;
-use std::collections::HashMap;
+use crate::slices::Slices;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// From so many objects on, the places of their keys are known, so that a server which sends the
-/// same ones for ever fills no memory.
-const UNINDEXED_MAX: usize = 1 << 20;
+/// Duplicates are removed whenever the number of objects has doubled, and reached this: a million.
+/// So a server that sends the same objects for ever fills no memory.
+const UNCHECKED_MAX: usize = 1 << 20;
 
-/// How long the objects of a streamed list may go on arriving (REF-13).
+/// How long a streamed list may take to arrive (REF-13).
 pub(super) struct Arriving {
     pub(super) quiet_since: Instant,
     // Inputs.
@@ -36,87 +37,89 @@ impl Arriving {
     }
 }
 
-/// The objects that have arrived, one per key.
+/// The objects that have arrived, in order.
 ///
-/// A list says nothing twice and takes nothing back, so the objects are only kept in a row; where
-/// each key stands is found out when something else than an addition comes, or when the row is
-/// long.
+/// Most lists are sorted by key, and have no duplicates and no deletions. So objects are only
+/// appended, and later versions and deletions are sorted out at the end, in slices. Nothing here
+/// takes time in proportion to the list in one poll.
 pub(super) struct Collected<T> {
     items: Vec<T>,
-    places: Option<HashMap<Key, usize>>,
+    /// Deleted keys, each with the number of items before its last deletion.
+    deleted: BTreeMap<Key, usize>,
+    /// Each key is greater than the one before, so there are no duplicates.
+    is_sorted: bool,
+    /// Remove duplicates at this number of items.
+    check_at: usize,
 }
 
 impl<T> Default for Collected<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), places: None }
+        Self {
+            items: Vec::new(),
+            deleted: BTreeMap::new(),
+            is_sorted: true,
+            check_at: UNCHECKED_MAX,
+        }
     }
 }
 
 impl<T: Keyed> Collected<T> {
-    /// Takes in what exists.
+    /// Adds a version of an object. The last version of a key counts.
     pub(super) fn add(&mut self, item: T) {
-        if self.places.is_some() || self.items.len() >= UNINDEXED_MAX {
-            self.change(item);
-        } else {
-            self.items.push(item);
+        self.is_sorted &= self.items.last().is_none_or(|last| last.key() < item.key());
+        self.items.push(item);
+    }
+
+    /// Removes an object.
+    pub(super) fn remove(&mut self, key: Key) {
+        self.deleted.insert(key, self.items.len());
+    }
+
+    /// The number of objects, with duplicates.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Limits the memory that duplicates and deletions take. To be called after each addition or
+    /// removal, or after a bounded number of them.
+    pub(super) async fn check(&mut self) {
+        if self.items.len().max(self.deleted.len()) >= self.check_at {
+            self.compact().await;
+            self.check_at = UNCHECKED_MAX.max(2 * self.items.len());
         }
     }
 
-    /// Takes in what is new of an object.
-    pub(super) fn change(&mut self, item: T) {
-        let (items, places) = self.indexed();
-        put(items, places, item);
+    /// The objects, one per key, in the order in which their last versions arrived.
+    pub(super) async fn finish(mut self) -> Vec<T> {
+        self.compact().await;
+        self.items
     }
 
-    /// An object is gone.
-    pub(super) fn remove(&mut self, key: &Key) {
-        let (items, places) = self.indexed();
-        if let Some(place) = places.remove(key) {
-            items.swap_remove(place);
-            if let Some(moved) = items.get(place) {
-                places.insert(moved.key().clone(), place);
-            }
+    /// Removes duplicates and deleted objects.
+    async fn compact(&mut self) {
+        if self.is_sorted && self.deleted.is_empty() {
+            return;
         }
-    }
-
-    /// What there is, in no order.
-    pub(super) fn objects(&mut self) -> &mut [T] {
-        &mut self.items
-    }
-
-    /// By key; of what a list said twice the later.
-    pub(super) fn finish(self) -> Vec<T> {
-        let mut items = self.items;
-        items.sort_by(|a, b| a.key().cmp(b.key()));
-        items.dedup_by(|later, earlier| {
-            let is_same = later.key() == earlier.key();
-            if is_same {
-                std::mem::swap(later, earlier);
+        let mut is_kept = vec![false; self.items.len()];
+        let (mut seen, mut slices) = (BTreeSet::new(), Slices::default());
+        for (n, item) in self.items.iter().enumerate().rev() {
+            let is_deleted = self.deleted.get(item.key()).is_some_and(|before| n < *before);
+            is_kept[n] = !is_deleted && seen.insert(item.key().clone());
+            slices.next().await;
+        }
+        let mut kept = Vec::new();
+        for (n, item) in std::mem::take(&mut self.items).into_iter().enumerate() {
+            if is_kept[n] {
+                kept.push(item);
             }
-            is_same
-        });
-        items
-    }
-
-    fn indexed(&mut self) -> (&mut Vec<T>, &mut HashMap<Key, usize>) {
-        let Self { items, places } = self;
-        let places = places.get_or_insert_with(|| {
-            let mut places = HashMap::with_capacity(items.len());
-            for item in std::mem::take(items) {
-                put(items, &mut places, item);
-            }
-            places
-        });
-        (items, places)
-    }
-}
-
-fn put<T: Keyed>(items: &mut Vec<T>, places: &mut HashMap<Key, usize>, item: T) {
-    match places.get(item.key()) {
-        Some(place) => items[*place] = item,
-        None => {
-            places.insert(item.key().clone(), items.len());
-            items.push(item);
+            slices.next().await;
+        }
+        self.items = kept;
+        // Freed in slices, too.
+        let deleted = std::mem::take(&mut self.deleted).into_keys();
+        for key in seen.into_iter().chain(deleted) {
+            drop(key);
+            slices.next().await;
         }
     }
 }
@@ -125,33 +128,58 @@ fn put<T: Keyed>(items: &mut Vec<T>, places: &mut HashMap<Key, usize>, item: T) 
 mod tests {
     use super::*;
     use crate::record::Record;
+    use crate::slices::OBJECTS_PER_POLL_MAX;
     use crate::testing::record;
+    use futures::FutureExt;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
 
     proptest! {
-        /// REF-11 b: whatever comes in whatever order, what is collected is what a map by key would
-        /// hold.
+        /// REF-11 b: the result is what a map by key would hold, whatever arrives in any order.
         #[test]
         fn ref_11b_what_is_collected_is_a_map_by_key(
             steps in prop::collection::vec((0_u8..6, 0_u8..3), 0..40),
+            check_at in 1_usize..50,
         ) {
-            let mut collected = Collected::<Record>::default();
+            let mut collected = Collected::<Record> { check_at, ..Collected::default() };
             let mut map = BTreeMap::new();
             for (version, (name, kind)) in steps.into_iter().enumerate() {
                 let one = record(&format!("o{name}"), version as u64 + 1);
-                match kind {
-                    0 => collected.add(one.clone()),
-                    1 => collected.change(one.clone()),
-                    _ => {
-                        collected.remove(&one.key);
-                        map.remove(&one.key);
-                        continue;
-                    }
+                if kind > 0 {
+                    collected.add(one.clone());
+                    map.insert(one.key.clone(), one);
+                } else {
+                    collected.remove(one.key.clone());
+                    map.remove(&one.key);
                 }
-                map.insert(one.key.clone(), one);
+                if collected.len().max(collected.deleted.len()) >= check_at {
+                    run(collected.compact());
+                }
             }
-            prop_assert_eq!(collected.finish(), map.into_values().collect::<Vec<_>>());
+            let mut finished = run(collected.finish());
+            finished.sort_by(|a, b| a.key.cmp(&b.key));
+            prop_assert_eq!(finished, map.into_values().collect::<Vec<_>>());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn duplicates_are_removed_a_slice_at_a_time() {
+        let mut collected = Collected::<Record> { check_at: 10_000, ..Collected::default() };
+        let one = record("a", 1);
+        for n in 0..50_000 {
+            let name = ["a", "b"][n % 2];
+            collected.add(record(name, 1));
+            let mut check = Box::pin(collected.check());
+            let mut n_polls = 0;
+            while check.as_mut().now_or_never().is_none() {
+                n_polls += 1;
+            }
+            assert!(n_polls == 0 || n_polls >= 10_000 / OBJECTS_PER_POLL_MAX, "{n_polls}");
+        }
+        let finished = collected.finish().await;
+        assert_eq!(finished.iter().filter(|record| record.key == one.key).count(), 1);
     }
 }

@@ -1,52 +1,44 @@
-//! Everything that is there: as a streamed list, or in pages.
+//! The existing objects: as a streamed list, or in pages.
 use super::arriving::{Arriving, Collected};
 use super::live::{OpenWatch, malformed};
 use super::round::Ended;
-use super::{EVENTS_PER_POLL_MAX, ObjectError, PAGE_SIZE, Reflector, ReflectorError};
+use super::{EVENTS_PER_POLL_MAX, Reflector, ReflectorError};
 use crate::broken::Rule;
 use crate::delta::{Delta, Keyed};
+use crate::intake::ObjectError;
 use crate::record::RecordError;
-use crate::source::{ListHead, ListPart, ListRequest, SourceError, WatchFrame};
+use crate::source::{
+    LIST_OBJECTS_MAX, LIST_PAGES_MAX, ListHead, ListPart, ListRequest, PAGE_SIZE, SourceError,
+    WatchFrame, end_marker,
+};
 use crate::transform::TransformError;
 use bytes::Bytes;
 use futures::StreamExt;
-use setpoint_object::Skim;
 use std::time::Duration;
+use tokio::task::{coop::consume_budget, yield_now};
 use tokio::time::{Instant, timeout, timeout_at};
-
-/// The annotation of the bookmark that ends the initial events of a streamed list (KEP-3157).
-pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
-
-/// How many objects a list may have: fifty million. A server that never stops is broken.
-pub const LIST_OBJECTS_MAX: usize = 50_000_000;
-
-/// How many pages a list may have: enough for all of its objects, and a bound for empty ones.
-pub const LIST_PAGES_MAX: usize = LIST_OBJECTS_MAX / PAGE_SIZE as usize;
 
 const TOO_MANY: &str = "a list that does not end";
 
-/// How often to warn of initial events that do not come: 10 s, as client-go.
+/// Time between warnings while no initial events arrive: 10 s, as client-go.
 const INITIAL_EVENTS_WARNING: Duration = Duration::from_secs(10);
 
-/// A list that takes longer is said in the log: 10 s, as client-go.
+/// A list that takes longer is logged: 10 s, as client-go.
 const SLOW_LIST: Duration = Duration::from_secs(10);
 
-/// How often the intake has time for longer work during a streamed list, objects.
-const SETTLE_OBJECTS: usize = 1024;
-
-/// What to do after a stream that did not reach its end marker.
+/// What to do after a stream without an end marker.
 enum Retry {
-    /// The stream ended early: open another at once, but not for ever.
+    /// The stream ended early: open another one at once, but only once.
     Now,
-    /// Open another at once, from the most recent state.
+    /// Open another one at once, from the most recent state.
     AtLatest,
-    /// Open another after a wait.
+    /// Open another one after a wait.
     Paused(SourceError),
     /// List in pages, for this round (REF-11 h).
     InPages(ReflectorError),
 }
 
-/// Why there is no list.
+/// Why a list failed.
 enum Unlisted {
     Source(SourceError),
     Transform(TransformError),
@@ -66,7 +58,7 @@ impl From<TransformError> for Unlisted {
 }
 
 impl<T: Keyed> Reflector<T> {
-    /// Brings the queue up to date; gives the watch to go on with when there is one already.
+    /// Queues the existing objects. Returns the watch to go on with, if there is one already.
     pub(super) async fn initial(&mut self) -> Result<Option<OpenWatch>, Ended> {
         let can_stream = self.options.stream_list && self.source.can_stream_list();
         if can_stream && !self.state.cannot_stream {
@@ -77,7 +69,7 @@ impl<T: Keyed> Reflector<T> {
                     Err(retry) => retry,
                 };
                 match retry {
-                    // REF-11 e. A server that does it again may not know the marker.
+                    // REF-11 e. A server that does this twice may not support the marker.
                     Retry::Now if cut == 0 => cut += 1,
                     Retry::Now => break,
                     Retry::AtLatest => {}
@@ -86,7 +78,7 @@ impl<T: Keyed> Reflector<T> {
                         tracing::debug!(
                             resource = %self.resource_type,
                             "{}; listing in pages",
-                            crate::status::chain(&error)
+                            crate::failure::chain(&error)
                         );
                         break;
                     }
@@ -97,7 +89,7 @@ impl<T: Keyed> Reflector<T> {
         Ok(None)
     }
 
-    /// A streamed list (REF-11). Nothing of it is handed on before it is whole.
+    /// A streamed list (REF-11). Queues nothing before it is complete.
     async fn stream(&mut self) -> Result<Result<OpenWatch, Retry>, Ended> {
         let from = if self.state.is_unavailable {
             String::new()
@@ -116,7 +108,7 @@ impl<T: Keyed> Reflector<T> {
         let mut frames = match opening {
             Ok(Ok(frames)) => frames,
             Ok(Err(error)) => return Ok(Err(self.stream_failed(error))),
-            // A server that does not answer at all says nothing about what it can.
+            // No answer at all: the server may still support streamed lists.
             Err(_) => return Ok(Err(Retry::InPages(self.initial_events_error(opened.elapsed())))),
         };
         loop {
@@ -149,7 +141,7 @@ impl<T: Keyed> Reflector<T> {
                 _ => {
                     if self.options.broken.is(Rule::PartialStream) {
                         let resource_version = self.state.resource_version.clone();
-                        self.hand_over(items.finish(), resource_version, opened).await?;
+                        self.hand_over(items, resource_version, opened).await?;
                     }
                     return Ok(Err(Retry::Now));
                 }
@@ -160,24 +152,22 @@ impl<T: Keyed> Reflector<T> {
             match frame {
                 WatchFrame::Added(object) => {
                     arriving.quiet_since = now;
-                    match self.intake.event(&object) {
+                    match self.intake.initial_event(&object) {
                         Ok(item) => items.add(item),
                         Err(error) => untaken = self.untaken(error, &object),
                     }
                 }
                 WatchFrame::Modified(object) => match self.intake.event(&object) {
-                    Ok(item) => items.change(item),
+                    Ok(item) => items.add(item),
                     Err(error) => untaken = self.untaken(error, &object),
                 },
                 WatchFrame::Deleted(object) => match self.intake.key(&object) {
-                    Ok(key) => items.remove(&key),
+                    Ok(key) => items.remove(key),
                     Err(error) => untaken = self.untaken(error, &object),
                 },
                 WatchFrame::Bookmark(object) => {
                     self.state.has_bookmarks = true;
                     if let Some(resource_version) = end_marker(&object) {
-                        self.intake.settle(items.objects()).await;
-                        let items = items.finish();
                         self.hand_over(items, resource_version, opened).await?;
                         return Ok(Ok(OpenWatch::after_initial(frames, opened, watch_timeout)));
                     }
@@ -193,24 +183,22 @@ impl<T: Keyed> Reflector<T> {
             if arriving.is_over(now) {
                 return Ok(Err(self.stream_stalled(opened.elapsed())));
             }
-            if items.objects().len() > LIST_OBJECTS_MAX {
+            if items.len() > LIST_OBJECTS_MAX {
                 let error = SourceError::protocol(TOO_MANY);
                 return Ok(Err(Retry::InPages(self.watch_error(error))));
             }
-            if events.is_multiple_of(SETTLE_OBJECTS) {
-                self.intake.settle(items.objects()).await;
-            }
             if events.is_multiple_of(EVENTS_PER_POLL_MAX) {
-                tokio::task::yield_now().await;
+                items.check().await;
+                self.intake.settle().await;
+                yield_now().await;
             }
         }
     }
 
-    /// What an object that was not taken in means for the stream it came by; nothing, when it is
-    /// skipped.
+    /// What to do with the stream after an object that was rejected; `None` if it is skipped.
     fn untaken(&mut self, error: ObjectError, object: &Bytes) -> Option<Retry> {
         match error {
-            // REF-11 h: a list may do without this very state of the object.
+            // REF-11 h: a list may have another state of the object.
             ObjectError::Transform(error) => Some(Retry::InPages(self.transform_error(error))),
             ObjectError::Record(RecordError::Malformed(error)) if object.starts_with(b"{") => {
                 Some(self.stream_failed(malformed(&error)))
@@ -249,7 +237,7 @@ impl<T: Keyed> Reflector<T> {
         Ended::Failed(self.transform_error(error))
     }
 
-    /// A list in pages. A version that the server cannot give leads to one more at the most recent
+    /// A list in pages. If the server cannot serve the version, lists again at the most recent one
     /// (REF-5).
     async fn list(&mut self) -> Result<(), Ended> {
         let began = Instant::now();
@@ -271,7 +259,7 @@ impl<T: Keyed> Reflector<T> {
         }
     }
 
-    /// Which list to ask for (REF-1).
+    /// The request for a list (REF-1).
     fn list_request(&self) -> ListRequest {
         let state = &self.state;
         let resource_version = match () {
@@ -282,7 +270,7 @@ impl<T: Keyed> Reflector<T> {
         };
         let limit = match self.options.page_size {
             Some(page_size) => Some(page_size),
-            // A limit on "not older than" would force the server past its cache.
+            // A limit with "not older than" would force the server to read past its cache.
             None if !state.is_paged && !matches!(resource_version, "" | "0") => None,
             None => Some(PAGE_SIZE),
         };
@@ -293,12 +281,12 @@ impl<T: Keyed> Reflector<T> {
         }
     }
 
-    async fn list_once(&mut self) -> Result<(Vec<T>, String), Unlisted> {
+    async fn list_once(&mut self) -> Result<(Collected<T>, String), Unlisted> {
         let first = self.list_request();
         let any_state = first.resource_version == "0";
         let mut request = first.clone();
-        let mut items = Vec::new();
-        // REF-3: the version of a list is that of its first page.
+        let mut items = Collected::default();
+        // REF-3: a list has the version of its first page.
         let mut resource_version = None;
         let mut in_one_piece = false;
         for pages in 1..=LIST_PAGES_MAX {
@@ -306,9 +294,9 @@ impl<T: Keyed> Reflector<T> {
                 Err(Unlisted::Source(error))
                     if pages > 1 && error.is_expired() && !in_one_piece =>
                 {
-                    // REF-4: what is behind the continue token is gone; once more, in one piece.
+                    // REF-4: the continue token has expired; list once more, in one page.
                     in_one_piece = true;
-                    items = Vec::new();
+                    items = Collected::default();
                     resource_version = None;
                     let whole = ListRequest { limit: None, ..first.clone() };
                     self.page(whole, &mut items).await?
@@ -320,7 +308,7 @@ impl<T: Keyed> Reflector<T> {
                 self.state.is_paged |= any_state && pages > 1;
                 return Ok((items, resource_version));
             };
-            // REF-2: the token says it all.
+            // REF-2: the token includes the version.
             let carried = self.options.broken.is(Rule::PagesCarryVersion);
             request = ListRequest {
                 resource_version: if carried { resource_version } else { String::new() },
@@ -332,11 +320,11 @@ impl<T: Keyed> Reflector<T> {
         Err(SourceError::protocol(TOO_MANY).into())
     }
 
-    /// One page: takes its items in as they arrive.
+    /// One page: converts its items as they arrive.
     async fn page(
         &mut self,
         request: ListRequest,
-        items: &mut Vec<T>,
+        items: &mut Collected<T>,
     ) -> Result<ListHead, Unlisted> {
         let (quiet, total) = (self.options.list_quiet_timeout, self.options.list_timeout);
         let deadline = Instant::now() + total;
@@ -345,36 +333,40 @@ impl<T: Keyed> Reflector<T> {
         let source = self.source.clone();
         let mut parts =
             timeout_at(limit(), source.list_in_parts(request)).await.map_err(late)??;
-        let before = items.len();
         while let Some(part) = timeout_at(limit(), parts.next()).await.map_err(late)? {
             match part? {
                 ListPart::Items(part) => {
-                    for item in &part {
-                        match self.intake.item(item) {
-                            Ok(item) => items.push(item),
+                    for (n, item) in (1_usize..).zip(part) {
+                        match self.intake.item(&item) {
+                            Ok(item) => items.add(item),
                             Err(ObjectError::Transform(error)) => return Err(error.into()),
                             Err(error) => self.skip(error),
                         }
+                        if n.is_multiple_of(EVENTS_PER_POLL_MAX) {
+                            yield_now().await;
+                        }
                     }
+                    items.check().await;
+                    self.intake.settle().await;
                 }
                 ListPart::End(head) => return Ok(head),
             }
             if items.len() > LIST_OBJECTS_MAX {
                 return Err(SourceError::protocol(TOO_MANY).into());
             }
-            self.intake.settle(&mut items[before..]).await;
-            tokio::task::coop::consume_budget().await;
+            consume_budget().await;
         }
         Err(SourceError::protocol("a list that breaks off").into())
     }
 
-    /// Queues a whole list as one delta; only then does the version move (REF-9).
+    /// Queues a complete list as one delta, and then moves the version (REF-9).
     async fn hand_over(
         &mut self,
-        items: Vec<T>,
+        items: Collected<T>,
         resource_version: String,
         began: Instant,
     ) -> Result<(), Ended> {
+        let items = items.finish().await;
         let (took, n_items) = (began.elapsed(), items.len());
         if took > SLOW_LIST {
             tracing::info!(resource = %self.resource_type, ?took, n_items, "a slow list");
@@ -387,14 +379,4 @@ impl<T: Keyed> Reflector<T> {
         self.observer.listed(took, n_items);
         Ok(())
     }
-}
-
-/// The version of a bookmark that ends the initial events.
-pub(crate) fn end_marker(object: &[u8]) -> Option<String> {
-    let skim = Skim::of(object).ok()?;
-    let is_end = skim
-        .annotations
-        .iter()
-        .any(|(annotation, value)| annotation == INITIAL_EVENTS_END && value == "true");
-    is_end.then(|| skim.resource_version.into_owned())
 }

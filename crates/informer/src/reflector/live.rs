@@ -1,8 +1,9 @@
-//! What changes: watches, one after the other.
+//! Changes: watches, one after the other.
 use super::round::Ended;
-use super::{EVENTS_PER_POLL_MAX, ObjectError, Reflector};
+use super::{EVENTS_PER_POLL_MAX, Reflector};
 use crate::broken::Rule;
 use crate::delta::{self, Delta, Keyed, QueueClosed};
+use crate::intake::ObjectError;
 use crate::record::RecordError;
 use crate::source::{SourceError, WatchFrame, WatchStream};
 use bytes::Bytes;
@@ -12,30 +13,28 @@ use setpoint_object::skim::SkimError;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// A watch that was closed sooner than this without having delivered anything is an error: 1 s, as
-/// client-go.
+/// A watch that is closed sooner than this without an event is an error: 1 s, as client-go.
 pub(super) const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
 
-/// How long after its timeout a watch that the server has not closed is given up.
+/// How long after its timeout the reflector drops a watch that the server has not closed.
 ///
-/// 30 s: the server counts from when it accepted the watch. Without this a connection that died in
-/// silence would keep the cache as it is for ever.
+/// 30 s: the server's timeout starts when it accepts the watch. Without this limit, a connection
+/// that died silently would leave the cache stale for ever.
 pub const WATCH_GRACE: Duration = Duration::from_secs(30);
 
-/// How long a watch may bring nothing, not even a bookmark, before another is opened from where it
-/// has come.
+/// How long a watch may bring nothing, not even a bookmark, before another one is opened at the
+/// last version.
 ///
 /// 90 s: servers send a bookmark about every minute, kube-apiserver and `setpoint` after at most 75
-/// seconds. A connection that died in silence is known by the bookmark that does not come, whatever
-/// the protocol below: clients of Kubernetes have no pings to be turned on. It holds once the
-/// server has sent a bookmark, that of a streamed list included; one that sends none has
-/// [`WATCH_GRACE`] only.
+/// seconds. A missing bookmark detects a dead connection under any protocol; clients of Kubernetes
+/// have no pings to enable. Applies once the server has sent a bookmark, such as that of a streamed
+/// list; before, only [`WATCH_GRACE`] applies.
 pub const WATCH_QUIET_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A watch is looked at so often within its quiet timeout, instead of once per event.
+/// How often a watch is checked within its quiet timeout, instead of at each event.
 const QUIET_LOOKS: u32 = 4;
 
-/// Internal errors are forgotten after so long without one: 1 min, as client-go.
+/// Internal errors are forgotten after this time without one: 1 min, as client-go.
 const INTERNAL_ERROR_QUIET: Duration = Duration::from_secs(60);
 
 /// A watch that the server has accepted.
@@ -44,7 +43,7 @@ pub(super) struct OpenWatch {
     opened: Instant,
     deadline: Instant,
     events: u64,
-    /// It began as a streamed list, which is not nothing.
+    /// It began as a streamed list, so it has delivered something.
     has_listed: bool,
     /// Whether versions arrive in order: not while a watch from no version replays what exists
     /// (REF-21).
@@ -52,7 +51,7 @@ pub(super) struct OpenWatch {
 }
 
 impl OpenWatch {
-    /// A streamed list that goes on with what changes.
+    /// A streamed list that continues with changes.
     pub(super) fn after_initial(frames: WatchStream, opened: Instant, timeout: Duration) -> Self {
         let deadline = opened + timeout + WATCH_GRACE;
         Self { frames, opened, deadline, events: 0, has_listed: true, is_ordered: true }
@@ -63,7 +62,7 @@ impl OpenWatch {
     }
 }
 
-/// How a watch came to its end.
+/// How a watch ended.
 enum Closed {
     /// By the server, or at its deadline.
     Normally,
@@ -73,7 +72,7 @@ enum Closed {
     Queue,
 }
 
-/// Whether a watch is quiet.
+/// Detects a quiet watch.
 #[derive(Default)]
 struct Quiet {
     n_events: u64,
@@ -81,8 +80,8 @@ struct Quiet {
 }
 
 impl Quiet {
-    /// One look at a watch that has brought so many events: whether it has brought none for as many
-    /// looks as make the timeout.
+    /// One check of a watch that has had `n_events`. Whether it has had no event for as many checks
+    /// as make up the timeout.
     fn is_over(&mut self, n_events: u64) -> bool {
         self.n_looks = if n_events == self.n_events { self.n_looks + 1 } else { 0 };
         self.n_events = n_events;
@@ -90,12 +89,12 @@ impl Quiet {
     }
 }
 
-/// The internal errors of late (REF-30 f).
+/// Recent internal errors (REF-30 f): the times of the first and the last.
 #[derive(Default)]
 struct InternalErrors(Option<(Instant, Instant)>);
 
 impl InternalErrors {
-    /// Whether one more is within the budget.
+    /// Whether another one is within the budget.
     fn bear(&mut self, budget: Duration) -> bool {
         let now = Instant::now();
         let first = match self.0 {
@@ -108,7 +107,7 @@ impl InternalErrors {
 }
 
 impl<T: Keyed> Reflector<T> {
-    /// Watches from the last version until something goes wrong (REF-20, REF-27).
+    /// Watches from the last version until something fails (REF-20, REF-27).
     pub(super) async fn live(&mut self, mut open: Option<OpenWatch>) -> Ended {
         let mut internal_errors = InternalErrors::default();
         loop {
@@ -182,7 +181,7 @@ impl<T: Keyed> Reflector<T> {
                         return Closed::Normally;
                     }
                     if quiet.is_over(watch.events) && self.state.has_bookmarks {
-                        tracing::info!(resource = %self.resource_type, "a watch is quiet for too long: another is opened");
+                        tracing::info!(resource = %self.resource_type, "a watch was quiet for too long; opening another one");
                         return Closed::Normally;
                     }
                     timer.as_mut().reset(next(watch.deadline));
@@ -192,13 +191,12 @@ impl<T: Keyed> Reflector<T> {
             let frame = match frame {
                 Some(Ok(WatchFrame::Error(error))) => return Closed::By(error.into()),
                 Some(Ok(frame)) => frame,
-                // A connection that was lost is a watch that was closed: the version is as good as
-                // before (REF-27).
+                // A lost connection is like a closed watch: the version is still valid (REF-27).
                 Some(Err(error)) if error.is_transport() => {
                     tracing::info!(
                         resource = %self.resource_type,
                         "watch interrupted: {}",
-                        crate::status::chain(&error)
+                        crate::failure::chain(&error)
                     );
                     return Closed::Normally;
                 }
@@ -212,9 +210,9 @@ impl<T: Keyed> Reflector<T> {
                 Err(Untaken::Malformed(error)) => return Closed::By(malformed(&error)),
             }
             if watch.events.is_multiple_of(EVENTS_PER_POLL_MAX as u64) {
-                // An endless stream starves nobody: not the deadline either, which is looked at
-                // when the stream has nothing.
-                self.intake.settle(&mut []).await;
+                // An endless stream must not delay other tasks, nor the deadline, which is
+                // otherwise checked only while the stream has nothing.
+                self.intake.settle().await;
                 if watch.deadline <= Instant::now() {
                     return Closed::Normally;
                 }
@@ -223,7 +221,7 @@ impl<T: Keyed> Reflector<T> {
         }
     }
 
-    /// Queues what one frame says, and only then moves the version (REF-22).
+    /// Queues the change of one frame, and then moves the version (REF-22).
     async fn take(&mut self, frame: WatchFrame, is_ordered: &mut bool) -> Result<(), Untaken> {
         let (delta, object): (fn(T) -> Delta<T>, _) = match &frame {
             WatchFrame::Added(object) => (Delta::Added, object),
@@ -249,8 +247,8 @@ impl<T: Keyed> Reflector<T> {
         item.resource_version().clone_into(&mut self.next_version);
         self.push(delta(item)).await?;
         if !self.next_version.is_empty() {
-            // What comes after the replay of what exists comes in order (REF-21); what is skipped
-            // says nothing of that.
+            // Events after the replay of existing objects are in order (REF-21). A skipped object
+            // does not show whether the replay has ended.
             *is_ordered |= !matches!(frame, WatchFrame::Added(_))
                 || self.options.broken.is(Rule::UnorderedVersions);
             if *is_ordered {
@@ -270,7 +268,7 @@ impl<T: Keyed> Reflector<T> {
         delta::push(&*self.queue, delta).await
     }
 
-    /// A frame that moves the version and touches no object.
+    /// A frame without an object to store: it only moves the version.
     async fn take_version(
         &mut self,
         frame: WatchFrame,
@@ -303,10 +301,10 @@ impl<T: Keyed> Reflector<T> {
     }
 }
 
-/// Why a frame was not taken in.
+/// Why a frame was not queued.
 enum Untaken {
     Closed,
-    /// Its object is not JSON: who knows what else is lost.
+    /// Not JSON: the stream may have lost more.
     Malformed(SkimError),
 }
 
@@ -316,7 +314,7 @@ impl From<QueueClosed> for Untaken {
     }
 }
 
-/// A watch that sends what is not JSON is broken.
+/// The error of a watch that sends something else than JSON.
 pub(super) fn malformed(error: &SkimError) -> SourceError {
     SourceError::protocol(format!("not a watch event: {error}"))
 }

@@ -1,19 +1,18 @@
-//! Resyncs: telling again what the cache holds, without asking a server.
+//! Resyncs: notify handlers of all cached objects again, without a request to the server.
 use crate::delta::{self, Delta, DeltaQueue, Keyed, QueueClosed};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// When a reflector asks for resyncs (REF-40 to REF-42).
+/// When a reflector queues resyncs (REF-40 to REF-42).
 pub struct Resync {
-    /// How often it asks; zero is never.
+    /// The time between two checks of `is_due`; zero is never.
     pub period: Duration,
-    /// Whether anybody wants one now.
+    /// Whether a handler wants a resync now.
     pub is_due: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// Asks at each period and queues a resync when somebody wants one. Runs beside a watch phase and
-/// ends with it (REF-42).
+/// Queues a resync in each period in which a handler wants one. Runs during a watch phase (REF-42).
 pub(super) async fn ticks<T: Keyed>(
     resync: Option<Arc<Resync>>,
     queue: Arc<dyn DeltaQueue<T>>,

@@ -2,6 +2,7 @@
 use super::{RETRY_AFTER_MAX, Reflector, ReflectorError};
 use crate::broken::Rule;
 use crate::delta::Keyed;
+use crate::intake::ObjectError;
 use crate::source::{SourceError, WatchRequest};
 use crate::transform::TransformError;
 use rand::Rng;
@@ -10,36 +11,37 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// The shortest watch that is asked for: 5 min, as client-go. Each watch draws its timeout from
-/// once to twice this, in whole seconds, so that watches opened together are not closed together.
+/// The shortest timeout of a watch: 5 min, as client-go. The timeout of each watch is drawn from
+/// one to two times this, in whole seconds, so that watches opened together are not closed
+/// together.
 pub const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);
 
-/// What a reflector remembers between requests.
+/// The state of a reflector between requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ReflectorState {
-    /// Up to where the queue has been told; empty before the first list.
+    /// The version up to which changes have been queued; empty before the first list.
     pub resource_version: String,
-    /// The server no longer keeps that version, or has not reached it (REF-5).
+    /// The server no longer has that version, or has not reached it (REF-5).
     pub is_unavailable: bool,
-    /// A first list came in several pages: the server has no watch cache to spare (REF-1 e).
+    /// A first list came in several pages, so the server has no watch cache (REF-1 e).
     pub is_paged: bool,
-    /// A streamed list never ended: this server does not know them (REF-13).
+    /// A streamed list never ended: this server does not support them (REF-13).
     pub cannot_stream: bool,
-    /// The server has sent a bookmark: a watch that is quiet for long is dead
+    /// The server has sent a bookmark, so a watch that is quiet for long is dead
     /// ([`WATCH_QUIET_TIMEOUT`](super::WATCH_QUIET_TIMEOUT)).
     pub has_bookmarks: bool,
 }
 
-/// Why a round is over. All but the first lead to a wait and another round.
+/// The reason why a round ended. All but the first lead to a wait and another round.
 pub(super) enum Ended {
     /// The queue was closed.
     Closed,
-    /// It failed, and the error handler is to know (REF-30 a, c).
+    /// It failed, and the error handler is called (REF-30 a, c).
     Failed(ReflectorError),
-    /// It broke in a way that happens (REF-30 g).
+    /// An ordinary failure (REF-30 g).
     Broke(ReflectorError),
-    /// The version is gone: list again (REF-30 d).
+    /// The version is expired: list again (REF-30 d).
     Expired(ReflectorError),
 }
 
@@ -50,8 +52,8 @@ impl From<crate::delta::QueueClosed> for Ended {
 }
 
 impl<T: Keyed> Reflector<T> {
-    /// Runs until `stop`, or until the queue is closed. A request or wait that is going on is
-    /// dropped at once (REF-8).
+    /// Runs until `stop`, or until the queue is closed. Drops a pending request or wait at once
+    /// (REF-8).
     pub async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
             biased;
@@ -80,7 +82,7 @@ impl<T: Keyed> Reflector<T> {
         }
     }
 
-    /// One round: everything that is there, and then what changes.
+    /// One round: the existing objects, and then changes.
     async fn round(&mut self) -> Ended {
         let watch = match self.initial().await {
             Ok(watch) => watch,
@@ -94,15 +96,14 @@ impl<T: Keyed> Reflector<T> {
         }
     }
 
-    /// Waits one step within a round, for what is expected to pass: nobody listening, or too many
-    /// requests.
+    /// Waits one step within a round, after a refused connection or too many requests.
     pub(super) async fn pause(&mut self, error: SourceError) {
         let wait = self.wait(Some(&error));
         self.observer.retrying(Arc::new(self.watch_error(error)));
         sleep(wait).await;
     }
 
-    /// The next wait: a step of the back-off, or what the server asks for when that is longer.
+    /// The next wait: a step of the back-off, or the server's `Retry-After` if that is longer.
     fn wait(&mut self, error: Option<&SourceError>) -> Duration {
         let asked = error.and_then(SourceError::retry_after).unwrap_or_default();
         self.backoff.next_wait().max(asked.min(RETRY_AFTER_MAX))
@@ -134,13 +135,13 @@ impl<T: Keyed> Reflector<T> {
         ReflectorError::Transform { resource: self.resource_type.to_string(), source }
     }
 
-    pub(super) fn skip(&self, source: impl Into<super::ObjectError>) {
+    pub(super) fn skip(&self, source: impl Into<ObjectError>) {
         let resource = self.resource_type.to_string();
         let source = source.into();
         self.observer.skipped(Arc::new(ReflectorError::Object { resource, source }));
     }
 
-    /// The queue has been told up to here.
+    /// Changes up to this version have been queued.
     pub(super) fn reached(&mut self, resource_version: &str) {
         if !resource_version.is_empty() {
             resource_version.clone_into(&mut self.state.resource_version);
@@ -148,7 +149,7 @@ impl<T: Keyed> Reflector<T> {
         }
     }
 
-    /// The queue has been told up to `next_version`.
+    /// Changes up to `next_version` have been queued.
     pub(super) fn reached_next(&mut self) {
         std::mem::swap(&mut self.state.resource_version, &mut self.next_version);
         self.observer.reached(&self.state.resource_version);

@@ -1,19 +1,19 @@
-//! Waiting until something is so.
+//! Waits for conditions.
 use super::{Change, RetryWatcher, RetryWatcherError};
 use crate::event::Event;
+use crate::failure::Stopped;
 use crate::handler::HandlerOptions;
 use crate::indexer::Lister;
 use crate::informer::{Cacheable, SharedInformerBuilder};
-use crate::status::Stopped;
 use std::ops::ControlFlow;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Waits for the change at which `condition` breaks, and gives what it broke with. The watcher then
-/// stands behind that change.
+/// Waits for the change at which `condition` breaks, and returns the value of the break. The
+/// watcher continues after that change.
 ///
 /// # Errors
-/// When the watcher ends first, or had ended before.
+/// If the watcher ends first, or had ended before.
 pub async fn until<T>(
     watcher: &mut RetryWatcher,
     mut condition: impl FnMut(&Change) -> ControlFlow<T>,
@@ -26,19 +26,19 @@ pub async fn until<T>(
     Err(RetryWatcherError::Ended)
 }
 
-/// Runs an informer until a condition breaks, and gives what it broke with. The informer has then
-/// stopped.
+/// Runs an informer until a condition breaks, and returns the value of the break. The informer has
+/// stopped then.
 ///
-/// Once the first list is in the cache `precondition` looks at it, for what cannot be seen in a
-/// change: that something is not there. `condition` is shown every object of the first list as an
-/// addition, and then every change. A version that is gone makes the informer list again and is not
-/// noticed here, except that changes in between are seen as one (FAC-8).
+/// `precondition` is called once the first list is in the cache, for conditions that no event
+/// shows, such as a missing object. `condition` is called with every object of the first list as an
+/// addition, and then with every change. If the version expires, the informer lists again, and
+/// several changes of an object are one event (FAC-8).
 ///
 /// # Errors
-/// When the informer's worker ends by itself, as it does when the runtime shuts down.
+/// If the informer's worker ends by itself, as when the runtime shuts down.
 ///
 /// # Panics
-/// When the informer's worker panics, which it passes on.
+/// If the informer's worker panics.
 pub async fn until_with_sync<K: Cacheable, T: Send + 'static>(
     builder: SharedInformerBuilder<K>,
     precondition: impl FnOnce(&Lister<K>) -> ControlFlow<T>,
@@ -53,7 +53,7 @@ pub async fn until_with_sync<K: Cacheable, T: Send + 'static>(
                 && let ControlFlow::Break(found) = condition(&event)
                 && let Some(sender) = sender.take()
             {
-                // Nobody waits any more when the precondition was met.
+                // The receiver is gone if the precondition broke.
                 let _ = sender.send(found);
             }
         },
@@ -68,7 +68,7 @@ pub async fn until_with_sync<K: Cacheable, T: Send + 'static>(
         let mut found = found;
         let answer = tokio::select! {
             biased;
-            // Cancel safe: what was sent is returned here or stays.
+            // Cancel safe: a sent value stays.
             answer = &mut found => answer.map_err(|_| Stopped),
             first = first => match first {
                 Ok(ControlFlow::Break(met)) => Ok(met),

@@ -1,7 +1,7 @@
 //! A source over a Kubernetes client: a real cluster, a `setpoint` process, or an API server in
 //! this process.
 //!
-//! Whether requests go by HTTP/1.1 or HTTP/2 is the client's choice; both are read the same way.
+//! The client chooses between HTTP/1.1 and HTTP/2.
 mod list;
 
 pub use list::LIST_STREAM_BYTES_MAX;
@@ -24,22 +24,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The largest body of a failure that is read, bytes: a `Status` is a few hundred.
+/// The largest body of a failure, bytes. A `Status` has a few hundred.
 const STATUS_BODY_BYTES_MAX: usize = 1 << 20;
 
-/// Objects as they are.
+/// Whole objects.
 const JSON: &str = "application/json";
 
-/// Lists of metadata only; whole objects from a server that cannot.
+/// Lists of metadata only; whole objects from a server that does not support it.
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// The same of watches.
+/// Watches of metadata only.
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// Lists and watches one resource through a [`kube_client::Client`], by plain requests: objects
-/// stay the bytes they came as.
+/// Lists and watches one resource through a [`kube_client::Client`], by plain requests that leave
+/// objects encoded.
 #[derive(Clone)]
 pub struct ClientSource {
     client: Client,
@@ -114,12 +114,11 @@ impl ClientSource {
         self
     }
 
-    /// Only the objects of one shard (KEP-5866), in the server's words:
+    /// Only the objects of one shard (KEP-5866), in the query form:
     /// `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`.
     ///
-    /// A server that does not know shards sends everything, and only the answer to a list says
-    /// which it was. So lists are never streamed then, and a list that does not say that it is this
-    /// shard is [`SourceError::NotSharded`].
+    /// A server without shards sends everything, and only the answer to a list shows that. So lists
+    /// are not streamed, and a list that is not of this shard is a [`SourceError::NotSharded`].
     pub fn shard(mut self, selector: impl Into<String>) -> Self {
         self.shard_selector = selector.into();
         self
@@ -131,27 +130,26 @@ impl ClientSource {
         self
     }
 
-    /// Asks for the metadata of objects only (`PartialObjectMetadata`), a fraction of their bytes
-    /// (default: no). A server that cannot sends whole objects.
+    /// Requests only the metadata of objects (`PartialObjectMetadata`), a fraction of their bytes
+    /// (default: no). A server that does not support it sends whole objects.
     pub fn metadata_only(mut self, enabled: bool) -> Self {
         self.metadata_only = Arc::new(AtomicBool::new(enabled));
         self
     }
 
-    /// Asks for lists to be compressed by gzip (default: no); watches never are.
+    /// Requests lists compressed by gzip (default: no); never watches.
     ///
-    /// It pays on slow links. On a network as clusters have it costs more time than it saves:
-    /// reading gzip takes longer than reading and cutting the bytes it saves, and the server must
-    /// write it first. A list that says more than [`LIST_STREAM_BYTES_MAX`] once decoded is refused
-    /// while it arrives.
+    /// Useful on slow links. In the network of a cluster it costs more time than it saves: decoding
+    /// takes longer than reading and splitting the saved bytes, and the server must encode. A list
+    /// that is larger than [`LIST_STREAM_BYTES_MAX`] once decoded is rejected while it arrives.
     pub fn gzip(mut self, enabled: bool) -> Self {
         self.gzip = enabled;
         self
     }
 
-    /// Whether to try lists as streams (default: yes). A server that refuses is asked for pages
-    /// anyway; say no for one that ignores `sendInitialEvents` and never ends the initial events
-    /// (REF-13).
+    /// Whether to try streamed lists (default: yes). If a server refuses them, the reflector lists
+    /// in pages. Disable them for a server that ignores `sendInitialEvents` and never ends the
+    /// initial events (REF-13).
     pub fn stream_list(mut self, enabled: bool) -> Self {
         self.can_stream_list = enabled;
         self
@@ -164,8 +162,10 @@ impl ClientSource {
             .add("shardSelector", &self.shard_selector)
     }
 
-    /// Sends a GET; an answer that is not a success becomes the failure it means. `gzip`: the
-    /// answer may be compressed.
+    /// Sends a GET. `gzip`: the answer may be compressed.
+    ///
+    /// # Errors
+    /// If the answer is a failure.
     async fn get(
         &self,
         query: Query,
@@ -174,8 +174,8 @@ impl ClientSource {
     ) -> Result<Response<Body>, SourceError> {
         let request = http::Request::get(format!("{}{}", self.path, query.finish()))
             .header(header::ACCEPT, accept)
-            // Compressed watches come in one member per event, which clients fail to decode after
-            // the first.
+            // Compressed watches have one gzip member per event, of which clients decode only the
+            // first.
             .header(header::ACCEPT_ENCODING, if gzip { "gzip" } else { "identity" })
             .body(Body::empty())
             .map_err(SourceError::transport)?;
@@ -203,7 +203,7 @@ impl ClientSource {
         Ok(list::parts(list::body(response), self.shard_selector.clone()))
     }
 
-    /// Opens a watch: the body of its answer.
+    /// Opens a watch, and returns the body of the answer.
     async fn open(&self, request: WatchRequest) -> Result<Body, SourceError> {
         let mut query = self
             .query()

@@ -1,9 +1,8 @@
-//! A check that a streamed list says what a list says (FAC-9).
+//! Checks that a streamed list equals a list (FAC-9).
 use super::{
-    ListPage, ListPart, ListRequest, ListStream, ListWatch, Selection, SourceError, WatchFrame,
-    WatchRequest, WatchStream,
+    LIST_PAGES_MAX, ListPage, ListPart, ListRequest, ListStream, ListWatch, Selection, SourceError,
+    WatchFrame, WatchRequest, WatchStream, end_marker,
 };
-use crate::reflector::{LIST_PAGES_MAX, end_marker};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream;
@@ -16,27 +15,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the list that is compared with may take: a minute, as a server gives an ordinary
-/// request.
+/// The timeout of the list for the comparison: a minute, as servers have for ordinary requests.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many differences are told; the others are counted.
+/// The largest number of reported differences; the others are counted.
 const DIFFERENCES_MAX: usize = 100;
 
-/// A streamed list and a list at the same version, which differ.
+/// A streamed list that differs from a list at the same version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the streamed list at resourceVersion {resource_version} differs from a list at it: {}", told(.differences, *.n_differences))]
 #[non_exhaustive]
 pub struct Inconsistency {
     /// The version of both.
     pub resource_version: String,
-    /// Where they differ, sorted by uid; the first hundred.
+    /// The first hundred differences, sorted by uid.
     pub differences: Vec<Difference>,
-    /// In how many objects they differ.
+    /// The number of objects that differ.
     pub n_differences: usize,
 }
 
-/// One object in which they differ.
+/// An object that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
@@ -44,7 +42,7 @@ pub enum Difference {
     NotStreamed(String),
     /// The object of this uid was not listed.
     NotListed(String),
-    /// The object of this uid is another in each.
+    /// The object of this uid is different in each.
     Other(String),
 }
 
@@ -53,7 +51,7 @@ impl fmt::Display for Difference {
         match self {
             Self::NotStreamed(uid) => write!(f, "{uid} was not streamed"),
             Self::NotListed(uid) => write!(f, "{uid} was not listed"),
-            Self::Other(uid) => write!(f, "{uid} is another"),
+            Self::Other(uid) => write!(f, "{uid} is different"),
         }
     }
 }
@@ -68,15 +66,14 @@ fn told(differences: &[Difference], n_differences: usize) -> String {
 
 type Report = Arc<dyn Fn(&Inconsistency) + Send + Sync>;
 
-/// A source in front of another that compares each streamed list with a list at exactly its
-/// version, before it lets it end.
+/// Wraps a source and compares each streamed list with a list at exactly its version, before the
+/// streamed list ends.
 ///
-/// A means of finding faults of servers, at the price of a list for every streamed one: client-go
-/// does it in its tests only. Objects are compared as the server sent them, by uid, whatever the
-/// order of their members; that a built-in list leaves out the type of its items is no difference.
-/// What differs is logged and reported, and changes nothing: the informer goes on with what was
-/// streamed. A list that cannot be had, or is no longer there, is logged, and nothing is compared.
-/// It is impossible where the list has no version to go by.
+/// Finds faults of servers, at the cost of a list for every streamed one; client-go does it in its
+/// tests only. Compares objects as the server sent them, by uid, ignoring the order of members and
+/// the type, which the items of a built-in list omit. Differences are logged and reported, and the
+/// informer goes on with the streamed list. If the list fails, this is logged and nothing is
+/// compared. A list without a version cannot be compared.
 pub struct ConsistencyDetector {
     source: Arc<dyn ListWatch>,
     report: Report,
@@ -89,7 +86,7 @@ impl fmt::Debug for ConsistencyDetector {
 }
 
 impl ConsistencyDetector {
-    /// Checks `source`. `report` is told of each streamed list that differs; a test may panic in
+    /// Checks a source. `report` is called for each streamed list that differs; a test may panic in
     /// it.
     pub fn new(
         source: impl ListWatch,
@@ -182,7 +179,7 @@ impl Checked {
         let listed = match timeout(LIST_TIMEOUT, list(&*self.source, &resource_version)).await {
             Ok(Ok(listed)) => listed,
             Ok(Err(error)) => {
-                let error = crate::status::chain(&error);
+                let error = crate::failure::chain(&error);
                 tracing::info!(error, "no list to compare a streamed one with");
                 return;
             }
@@ -226,7 +223,7 @@ impl Difference {
     }
 }
 
-/// Everything at exactly a version.
+/// The list at exactly a version.
 async fn list(source: &dyn ListWatch, resource_version: &str) -> Result<Objects, SourceError> {
     let mut request = ListRequest {
         resource_version: resource_version.to_owned(),
@@ -257,7 +254,7 @@ async fn list(source: &dyn ListWatch, resource_version: &str) -> Result<Objects,
     Err(SourceError::protocol("a list that does not end"))
 }
 
-/// An object's uid, or name where there is none, and a digest of what it says; its type aside.
+/// The uid of an object, or its name if it has none, and a digest of the object without its type.
 fn digest(object: &Bytes) -> Option<(String, u64)> {
     let mut value: Value = serde_json::from_slice(object).ok()?;
     let members = value.as_object_mut()?;

@@ -1,55 +1,56 @@
-//! What can go wrong between an informer and a server.
+//! Errors between an informer and a server.
 use setpoint_object::{ApiError, Reason};
 use std::time::Duration;
 
-/// Why a list or a watch failed, told apart as far as the reflector reacts differently.
+/// Why a list or a watch failed, as far as reflectors distinguish failures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The server answered with a failure, or sent one down the watch (REF-26).
+    /// The server answered with a failure, or sent one in the watch (REF-26).
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// Nobody listens there: try the same request again later (REF-11 f, REF-30 b).
+    /// The connection was refused: try the same request again later (REF-11 f, REF-30 b).
     #[error("connection refused")]
     Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The request or its answer broke on the way.
+    /// The connection failed during the request or its answer.
     #[error("reach the server")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer is not what the API promises.
+    /// The answer violates the API.
     #[error("unexpected answer: {what}")]
     Protocol {
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// The answer is larger than this end is ready to hold.
+    /// The answer is larger than this limit.
     #[error("the {what} is larger than {bytes_max} bytes")]
     TooLarge {
-        /// What was being read.
+        /// The part that was read.
         what: &'static str,
-        /// How much it may be.
+        /// The limit, bytes.
         bytes_max: usize,
     },
-    /// A shard was asked for, and the server answered with another or with everything (KEP-5866):
-    /// it does not know shards, or has them switched off. What it sent is not taken in, as it would
-    /// be taken for the shard.
-    #[error("the server has not honored the shard selector {asked:?}: it says {honored:?}")]
+    /// The request was for a shard, and the server answered with another one or with everything
+    /// (KEP-5866), because it does not support shards or has them disabled. The answer is rejected.
+    #[error(
+        "the server has not honored the shard selector {asked:?}: it answered with {honored:?}"
+    )]
     NotSharded {
-        /// The selector that was asked for.
+        /// The requested selector.
         asked: String,
-        /// The one that the list says it was made by.
+        /// The selector of the answer.
         honored: Option<String>,
     },
 }
 
 impl SourceError {
-    /// 410: the revision asked for is no longer kept.
+    /// 410: the requested resourceVersion has expired.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Api(error) if error.code() == 410
             || matches!(error.0.reason.as_str(), "Expired" | "Gone"))
     }
 
-    /// The server has not reached the revision asked for (REF-6): known by its cause, on old
-    /// servers by its text.
+    /// The server has not reached the requested resourceVersion (REF-6): by the cause of the
+    /// status, or by the text of old servers.
     pub fn is_too_large_resource_version(&self) -> bool {
         let Self::Api(error) = self else { return false };
         let caused = error.0.details.iter().flat_map(|details| &details.causes).any(|cause| {
@@ -80,12 +81,12 @@ impl SourceError {
         matches!(self, Self::Refused(_))
     }
 
-    /// The bytes stopped coming, which says nothing about what was asked for.
+    /// The connection failed, which does not depend on the request.
     pub fn is_transport(&self) -> bool {
         matches!(self, Self::Transport(_))
     }
 
-    /// The HTTP code of a server's answer.
+    /// The HTTP code of the answer.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Api(error) => Some(error.code()),
@@ -93,7 +94,7 @@ impl SourceError {
         }
     }
 
-    /// How long the server asks to be left alone.
+    /// The server's `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         let Self::Api(error) = self else { return None };
         let seconds = error.0.details.as_ref()?.retry_after_seconds;
@@ -104,7 +105,7 @@ impl SourceError {
         Self::Protocol { what: what.into() }
     }
 
-    /// Sorts an error of a transport by what is at its root.
+    /// Classifies an error of a transport by its root cause.
     pub(crate) fn transport(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let error = error.into();
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*error);
@@ -119,8 +120,8 @@ impl SourceError {
         Self::Transport(error)
     }
 
-    /// The failure that an HTTP answer means: its `Status`, or one made of the code when the body
-    /// is something else. The `Retry-After` header counts where the `Status` says nothing.
+    /// The failure of an HTTP answer: its `Status`, or one by the code if the body is something
+    /// else. The `Retry-After` header counts if the `Status` has none.
     pub(crate) fn from_answer(code: u16, retry_after_seconds: Option<u32>, body: &[u8]) -> Self {
         if let Ok(mut status) = serde_json::from_slice::<setpoint_object::Status>(body)
             && (!status.message.is_empty() || !status.reason.is_empty())
@@ -130,8 +131,7 @@ impl SourceError {
         }
         let text = String::from_utf8_lossy(&body[..body.len().min(512)]).trim().to_owned();
         Self::Api(match code {
-            // A path that nobody serves is answered in plain text by some servers; clients know it
-            // by this sentence.
+            // Some servers answer an unknown path in plain text; clients recognize this sentence.
             404 => ApiError::no_route(),
             401 => ApiError::unauthorized(),
             410 => ApiError::expired(text),

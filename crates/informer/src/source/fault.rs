@@ -1,19 +1,18 @@
-//! A source that does what networks and servers do to informers: a part for tests.
+//! A source that injects faults of networks and servers, for tests.
 //!
 //! # Theory
 //!
-//! A [`FaultSource`] stands in front of another source and passes requests and answers through. At
-//! every request, and at every frame, it asks its [`FaultPlan`] whether something goes wrong there.
-//! First come the faults that a test has asked for by name ([`FaultSource::inject`]), each at the
-//! first place that it fits; then the plan's chances, drawn from its seed. Faults only take away,
-//! repeat, hold up or break off: what gets through is what the source behind it said, in its order.
-//! With the same seed and the same requests the same things go wrong at the same places.
+//! A [`FaultSource`] wraps another source and passes on requests and answers. At every request and
+//! every frame its [`FaultPlan`] determines whether a fault happens. Faults that a test has
+//! injected by name ([`FaultSource::inject`]) come first, each at the first place that it fits;
+//! then the plan's probabilities, drawn from its seed. Faults only drop, repeat, delay or truncate;
+//! everything else passes in order. The same seed and the same requests give the same faults at the
+//! same places.
 use super::{
     ListPage, ListPart, ListRequest, ListStream, ListWatch, Selection, SourceError, WatchFrame,
-    WatchRequest, WatchStream,
+    WatchRequest, WatchStream, end_marker,
 };
 use crate::backoff;
-use crate::reflector::end_marker;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
@@ -27,13 +26,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Something that goes wrong.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A request: nobody listens.
+    /// A request: the connection is refused.
     Refuse,
-    /// A list: 410, the version or the continue token is gone.
+    /// A list: 410, the version or the continue token has expired.
     ExpireList,
     /// The opening of a watch: 410.
     ExpireWatch,
@@ -41,19 +40,19 @@ pub enum Fault {
     TooManyRequests,
     /// A request: 500.
     Internal,
-    /// A list: it breaks off among its items.
+    /// A list: it is truncated among its items.
     TruncateList,
-    /// A frame: 410 in its place, and the watch is over (REF-26).
+    /// A frame: 410 instead of it, and the watch ends (REF-26).
     ExpireFrame,
-    /// A frame: the connection is lost in it.
+    /// A frame: the connection fails in it.
     Cut,
-    /// A frame: it comes twice.
+    /// A frame: it is sent twice.
     Duplicate,
-    /// A frame: it, and all behind it, come later by up to [`FaultPlan::delay_max`].
+    /// A frame: it and all later ones are delayed by up to [`FaultPlan::delay_max`].
     Delay,
-    /// A bookmark that does not end initial events: it does not come.
+    /// A bookmark that does not end initial events: it is dropped.
     DropBookmark,
-    /// The bookmark that ends initial events: it does not come (REF-13).
+    /// The bookmark that ends initial events: it is dropped (REF-13).
     HideEndMarker,
 }
 
@@ -74,15 +73,15 @@ impl Fault {
     ];
 }
 
-/// How often what goes wrong. A chance is between 0 and 1, for each place where the fault fits.
+/// The probabilities of faults, between 0 and 1, for each place where the fault fits.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct FaultPlan {
-    /// What the chances are drawn from.
+    /// The seed of the random faults.
     pub seed: u64,
-    /// Each fault's chance; what is not named does not happen by chance.
+    /// The probability of each fault; zero for others.
     pub chances: Vec<(Fault, f64)>,
-    /// How many faults happen by chance at most; then the source behaves.
+    /// The largest number of random faults; then there are no more.
     pub faults_max: u64,
     /// The `Retry-After` of a 429, whole seconds.
     pub retry_after: Duration,
@@ -91,7 +90,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Nothing happens by chance.
+    /// No random faults.
     pub fn none() -> Self {
         Self {
             seed: 0,
@@ -102,28 +101,27 @@ impl FaultPlan {
         }
     }
 
-    /// Everything happens, each with the same chance.
+    /// All faults with the same probability.
     pub fn everything(seed: u64, chance: f64) -> Self {
         let chances = Fault::ALL.iter().map(|fault| (*fault, chance)).collect();
         Self { seed, chances, ..Self::none() }
     }
 
-    /// Sets the chance of one fault.
+    /// Sets the probability of one fault.
     pub fn chance(mut self, fault: Fault, chance: f64) -> Self {
         self.chances.retain(|(known, _)| *known != fault);
         self.chances.push((fault, chance));
         self
     }
 
-    /// Sets how many faults happen by chance at most.
+    /// Sets the largest number of random faults.
     pub fn faults_max(mut self, faults_max: u64) -> Self {
         self.faults_max = faults_max;
         self
     }
 }
 
-/// A source in front of another, in which things go wrong. See the module's theory. A clone shares
-/// the plan.
+/// A source with faults. See the [module's theory](self). A clone shares the plan.
 #[derive(Clone)]
 pub struct FaultSource {
     source: Arc<dyn ListWatch>,
@@ -144,13 +142,13 @@ struct State {
     plan: FaultPlan,
     injected: VecDeque<Fault>,
     rng: SmallRng,
-    /// Faults by chance that may still happen.
+    /// How many random faults may still happen.
     n_left: u64,
     happened: Vec<Fault>,
 }
 
 impl State {
-    /// What goes wrong at a place where these fit.
+    /// The fault at a place where these fit, if any.
     fn strike(&mut self, fitting: &[Fault]) -> Option<Fault> {
         let injected = self.injected.iter().position(|fault| fitting.contains(fault));
         let fault = match injected.and_then(|at| self.injected.remove(at)) {
@@ -169,7 +167,7 @@ impl State {
         let Some((_, chance)) = self.plan.chances.iter().find(|(known, _)| *known == fault) else {
             return false;
         };
-        // Drawn in any case, so that one chance does not move the others.
+        // Always drawn, so that one probability does not change the others.
         let drawn = self.rng.random::<f64>() < *chance;
         drawn && self.n_left > 0
     }
@@ -196,7 +194,7 @@ impl State {
 }
 
 impl FaultSource {
-    /// A source in front of `source`.
+    /// Wraps a source.
     pub fn new(source: impl ListWatch, plan: FaultPlan) -> Self {
         let state = State {
             injected: VecDeque::new(),
@@ -208,24 +206,24 @@ impl FaultSource {
         Self { source: Arc::new(source), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Has a fault happen at the next place that it fits, once.
+    /// Injects a fault at the next place that it fits, once.
     pub fn inject(&self, fault: Fault) {
         self.state.lock().injected.push_back(fault);
     }
 
-    /// Nothing goes wrong any more, in open watches either.
+    /// Ends all faults, also in open watches.
     pub fn calm(&self) {
         let mut state = self.state.lock();
         state.injected.clear();
         state.n_left = 0;
     }
 
-    /// What has gone wrong so far, in order.
+    /// The faults so far, in order.
     pub fn happened(&self) -> Vec<Fault> {
         self.state.lock().happened.clone()
     }
 
-    /// Fails a request, if one of these faults is to happen to it.
+    /// Fails a request if one of these faults happens.
     fn check(&self, fitting: &[Fault]) -> Result<(), SourceError> {
         let mut state = self.state.lock();
         match state.strike(fitting) {
@@ -290,7 +288,7 @@ impl ListWatch for FaultSource {
     }
 }
 
-/// The first items of a list; then it breaks, or ends as if nothing had happened.
+/// The first items of a list; then it fails, or ends silently.
 fn truncated(parts: ListStream, n_items: usize, in_silence: bool) -> ListStream {
     stream::unfold(Some((parts, n_items)), move |rest| async move {
         let (mut parts, n_left) = rest?;
@@ -308,10 +306,10 @@ fn truncated(parts: ListStream, n_items: usize, in_silence: bool) -> ListStream 
     .boxed()
 }
 
-/// A watch that is going on.
+/// An open watch.
 struct Faulty {
     frames: BoxStream<'static, Result<WatchFrame, SourceError>>,
-    /// A frame that comes again.
+    /// A frame to send again.
     again: Option<WatchFrame>,
     state: Arc<Mutex<State>>,
 }

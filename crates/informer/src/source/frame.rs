@@ -1,4 +1,4 @@
-//! The frames of a watch, cut out of a byte stream.
+//! Splits a byte stream into the frames of a watch.
 use super::SourceError;
 use bytes::{Buf, Bytes, BytesMut};
 use futures::stream::{self, BoxStream};
@@ -7,35 +7,47 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use setpoint_object::skim::SkimError;
-use setpoint_object::{ApiError, Head};
+use setpoint_object::{ApiError, Head, Skim};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// The largest watch frame that is taken in, bytes.
+/// The largest watch frame, bytes.
 ///
-/// 16 MiB: an API server takes bodies of up to 3 MiB, and what it sends back can grow by defaults
-/// and managed fields.
+/// 16 MiB: an API server accepts bodies of up to 3 MiB, and adds defaults and managed fields.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// The annotation of the bookmark that ends the initial events of a streamed list (KEP-3157).
+pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// The resourceVersion of a bookmark that ends the initial events; `None` for other bookmarks.
+pub(crate) fn end_marker(object: &[u8]) -> Option<String> {
+    let skim = Skim::of(object).ok()?;
+    let is_end = skim
+        .annotations
+        .iter()
+        .any(|(annotation, value)| annotation == INITIAL_EVENTS_END && value == "true");
+    is_end.then(|| skim.resource_version.into_owned())
+}
 
 /// One event of a watch.
 ///
-/// The objects are JSON, slices of what was read with them: one keeps all of that alive, so copy
-/// what is kept for long.
+/// The objects are JSON, slices of the read buffer, which they keep alive. Copy an object to keep
+/// it for long.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum WatchFrame {
-    /// `ADDED`: the object came to be, or came to match.
+    /// `ADDED`: the object was created, or matches now.
     Added(Bytes),
     /// `MODIFIED`.
     Modified(Bytes),
-    /// `DELETED`: the object as it was last.
+    /// `DELETED`: the last state of the object.
     Deleted(Bytes),
-    /// `BOOKMARK`: an object that carries a resourceVersion and perhaps the end marker of the
-    /// initial events.
+    /// `BOOKMARK`: an object with a resourceVersion and perhaps the end marker of the initial
+    /// events.
     Bookmark(Bytes),
-    /// `ERROR`: the watch is over, and why.
+    /// `ERROR`: why the watch has ended.
     Error(ApiError),
-    /// A verb that this version does not know (REF-24).
+    /// An unknown verb (REF-24).
     Unknown {
         /// The verb.
         verb: String,
@@ -51,24 +63,23 @@ struct Wire<'a> {
     #[serde(borrow)]
     object: &'a RawValue,
 }
-/// The members that may stand behind the object of a frame: any but these two again.
+/// The members after the object of a frame: any but these two again.
 #[derive(Deserialize)]
 struct Behind {
     #[serde(default, rename = "type")]
     verb: Option<IgnoredAny>,
-    #[expect(dead_code, reason = "a second one is an error, which is what it is here for")]
+    #[expect(dead_code, reason = "makes a second one an error")]
     object: IgnoredAny,
 }
 
 impl WatchFrame {
-    /// Reads one frame. Its object is a slice of it, and JSON, as far as a skim looks.
+    /// Parses one frame. Its object is a slice of it, and JSON, as far as a skim checks.
     ///
     /// # Errors
-    /// When it is not the JSON of a watch event. A bare `Status`, which some servers send down a
-    /// broken watch, is its error.
+    /// If it is not the JSON of a watch event. For a bare `Status`, which some servers send when a
+    /// watch breaks, the error is that status.
     pub fn parse(line: &Bytes) -> Result<Self, SourceError> {
-        // As every server writes it. Should the object turn out to be something else, the careful
-        // way says what it is.
+        // The form that all servers send. If the object is invalid, `parse_any` finds the error.
         if let Some((verb, object)) = plain(line)
             && let Ok(Some(head)) = Head::scan(&line[object.clone()])
             && head.end() == object.len()
@@ -78,12 +89,11 @@ impl WatchFrame {
         Self::parse_any(line)
     }
 
-    /// Reads one frame as [`parse`](Self::parse) does, but leaves an object that was added,
-    /// modified or deleted unchecked where it can, for a reader that scans it anyway: nothing is
-    /// known of it before [`WatchFrame::checked`] has seen it.
+    /// Parses one frame without checking an added, modified or deleted object, where possible. For
+    /// a reader that scans it anyway, or calls [`WatchFrame::checked`].
     ///
     /// # Errors
-    /// When it is seen that it is not the JSON of a watch event.
+    /// If it is not the JSON of a watch event, as far as it was checked.
     pub fn parse_unchecked(line: &Bytes) -> Result<Self, SourceError> {
         match plain(line) {
             Some((verb @ ("ADDED" | "MODIFIED" | "DELETED"), object)) => {
@@ -93,12 +103,10 @@ impl WatchFrame {
         }
     }
 
-    /// Checks an object that came by [`parse_unchecked`](Self::parse_unchecked), and says who it
-    /// is.
+    /// Checks an object of [`parse_unchecked`](Self::parse_unchecked), and returns its head.
     ///
     /// # Errors
-    /// When the frame was not the JSON of a watch event: the watch is broken, and what it said is
-    /// lost.
+    /// If the frame was not the JSON of a watch event: the watch is broken, and the event is lost.
     pub fn checked(mut object: Bytes) -> Result<(Bytes, Head), SourceError> {
         let head = look(&object)
             .map_err(|error| SourceError::protocol(format!("not a watch event: {error}")))?;
@@ -107,7 +115,7 @@ impl WatchFrame {
     }
 
     fn parse_any(line: &Bytes) -> Result<Self, SourceError> {
-        // A list of the members' values would pass for the members.
+        // An array of the members' values would deserialize, too.
         if line.trim_ascii_start().first() != Some(&b'{') {
             return Err(SourceError::protocol("not a watch event: no JSON object"));
         }
@@ -147,8 +155,7 @@ impl WatchFrame {
     }
 }
 
-/// Looks at an object of which nothing is known. Members of the frame may stand behind it, which
-/// the head leaves out.
+/// Scans an unchecked object. Members of the frame may follow it, which the head does not include.
 pub(crate) fn look(object: &[u8]) -> Result<Head, SkimError> {
     let Some(head) = Head::scan(object)? else {
         return Err(SkimError { at: object.len(), what: "an object without an end" });
@@ -164,12 +171,11 @@ pub(crate) fn look(object: &[u8]) -> Result<Head, SkimError> {
     Ok(head)
 }
 
-/// The verb of a frame of the form `{"type":"VERB","object":{…}}`, and where its object is if it is
-/// one.
+/// The verb and the range of the object in a frame of the form `{"type":"VERB","object":{…}}`.
 fn plain(line: &[u8]) -> Option<(&str, Range<usize>)> {
     let rest = line.trim_ascii_end();
     let (verb, rest) = rest.strip_prefix(br#"{"type":""#)?.split_at_checked(
-        // The verbs that are known are shorter.
+        // The known verbs are shorter.
         line.get(9..32)?.iter().position(|byte| !byte.is_ascii_uppercase())?,
     )?;
     let object = rest.strip_prefix(br#"","object":"#)?.strip_suffix(b"}")?;
@@ -180,11 +186,11 @@ fn plain(line: &[u8]) -> Option<(&str, Range<usize>)> {
     Some((std::str::from_utf8(verb).ok()?, from..from + object.len()))
 }
 
-/// Cuts chunks into the frames between newlines and reads them. Ends after the first error. A last
-/// frame without a newline is read if it is whole, and dropped if the stream was cut in it.
+/// Splits chunks into frames at newlines and parses them. Ends after the first error. A last frame
+/// without a newline is parsed if it is complete, and dropped otherwise.
 ///
-/// A frame that stands in one chunk is a slice of it. No more is held than one chunk and one
-/// incomplete frame of at most [`FRAME_BYTES_MAX`].
+/// A frame within one chunk is a slice of it. Holds at most one chunk and one incomplete frame of
+/// at most [`FRAME_BYTES_MAX`].
 pub fn frames<S, E>(chunks: S) -> BoxStream<'static, Result<WatchFrame, SourceError>>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
@@ -193,7 +199,7 @@ where
     cut(chunks, WatchFrame::parse)
 }
 
-/// The same for a reader that looks at the objects itself: [`WatchFrame::parse_unchecked`].
+/// As [`frames`], for a reader that checks the objects itself: [`WatchFrame::parse_unchecked`].
 pub fn frames_unchecked<S, E>(chunks: S) -> BoxStream<'static, Result<WatchFrame, SourceError>>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
@@ -202,7 +208,7 @@ where
     cut(chunks, WatchFrame::parse_unchecked)
 }
 
-/// Reads one line.
+/// Parses one line.
 type Parse = fn(&Bytes) -> Result<WatchFrame, SourceError>;
 
 fn cut<S, E>(chunks: S, parse: Parse) -> BoxStream<'static, Result<WatchFrame, SourceError>>
@@ -226,9 +232,9 @@ where
 struct Cutter<S> {
     chunks: S,
     parse: Parse,
-    /// What of the last chunk is not read yet.
+    /// The unread rest of the last chunk.
     chunk: Bytes,
-    /// The start of a frame, from chunks before: it holds no newline.
+    /// The start of a frame, from earlier chunks, without a newline.
     pending: BytesMut,
 }
 
@@ -249,15 +255,15 @@ where
                 self.chunk.advance(1);
                 let line = self.line(part);
                 if line.trim_ascii().is_empty() {
-                    // Blank lines have no end either, on a bad day.
+                    // Blank lines may not end either.
                     tokio::task::coop::consume_budget().await;
                     continue;
                 }
                 return Some((self.parse)(&line));
             }
             self.pending.extend_from_slice(&part);
-            // Whoever reads the next chunk can have the memory of this one, if nobody keeps even an
-            // empty slice of it.
+            // The reader of the next chunk can reuse the memory of this one if no slice of it is
+            // left, not even an empty one.
             drop(part);
             self.chunk = Bytes::new();
             match self.chunks.next().await {
@@ -265,7 +271,7 @@ where
                 Some(Err(error)) => return Some(Err(SourceError::transport(error))),
                 None => {
                     let line = self.line(Bytes::new());
-                    // Whole or not is for a look at all of it to say.
+                    // Parse it checked, to find out whether it is complete.
                     return WatchFrame::parse(&line).ok().map(Ok);
                 }
             }

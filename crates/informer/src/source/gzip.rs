@@ -1,16 +1,15 @@
-//! Taking gzip out of a body as it arrives.
+//! Decodes gzip as it arrives.
 use super::SourceError;
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use futures::{Stream, StreamExt, stream};
 use std::io::Write;
 
-/// How much of a compressed chunk is taken at once: 4 KiB, which come to 4 MiB at most.
+/// How much of a compressed chunk is decoded at once: 4 KiB, which decode to at most 4 MiB.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// What a compressed body says, as its chunks arrive. Ends after its first error: bytes that are
-/// not gzip, a body that is cut, or one that says more than `bytes_max`
-/// ([`SourceError::TooLarge`]), however few bytes it says it with.
+/// Decodes a body chunk by chunk. Ends after its first error: bytes that are not gzip, a truncated
+/// body, or a decoded size over `bytes_max` ([`SourceError::TooLarge`]).
 pub(super) fn decoded(
     chunks: impl Stream<Item = Result<Bytes, SourceError>> + Send + 'static,
     bytes_max: u64,
@@ -44,7 +43,7 @@ pub(super) fn decoded(
 
 struct Gzip {
     decoder: MultiGzDecoder<Vec<u8>>,
-    /// How much may still come out.
+    /// How many decoded bytes are still allowed.
     left: u64,
     bytes_max: u64,
 }
@@ -60,7 +59,7 @@ impl Gzip {
         self.out()
     }
 
-    /// What has come out since the last call.
+    /// The bytes decoded since the last call.
     fn out(&mut self) -> Result<Bytes, SourceError> {
         let out = std::mem::take(self.decoder.get_mut());
         match self.left.checked_sub(out.len() as u64) {

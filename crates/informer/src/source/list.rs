@@ -1,4 +1,4 @@
-//! The answer to a list, cut into its items without building a tree.
+//! Splits the answer to a list into items without building a tree.
 mod split;
 
 pub use split::{ITEM_BYTES_MAX, ListEnd, ListSplitter};
@@ -6,10 +6,20 @@ pub use split::{ITEM_BYTES_MAX, ListEnd, ListSplitter};
 use super::SourceError;
 use bytes::Bytes;
 
-/// The largest list body that is taken in, bytes.
+/// The largest body of a list that is read as a whole, bytes.
 ///
-/// 1 GiB: 500 objects, a page, at the largest size an API server stores (1.5 MiB) come to 750 MiB.
+/// 1 GiB: a page of 500 objects of the largest size that an API server stores (1.5 MiB) has 750
+/// MiB.
 pub const LIST_BODY_BYTES_MAX: usize = 1 << 30;
+
+/// Objects in a page of a list: 500, as in client-go's pager (REF-1).
+pub const PAGE_SIZE: u32 = 500;
+
+/// The largest number of objects in a list: fifty million. A server that sends more is broken.
+pub const LIST_OBJECTS_MAX: usize = 50_000_000;
+
+/// The largest number of pages of a list: enough for all its objects, and a bound for empty pages.
+pub const LIST_PAGES_MAX: usize = LIST_OBJECTS_MAX / PAGE_SIZE as usize;
 
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,29 +27,29 @@ pub const LIST_BODY_BYTES_MAX: usize = 1 << 30;
 pub struct ListPage {
     /// `metadata.resourceVersion` of the list.
     pub resource_version: String,
-    /// `metadata.continue` when there are more pages.
+    /// `metadata.continue` if there are more pages.
     pub continue_token: Option<String>,
-    /// The items, each the JSON of one object as the server sent it. Slices of one body: copy what
-    /// is kept for long.
+    /// The items, each the JSON of one object as the server sent it. Slices of one body: copy them
+    /// to keep them for long.
     pub items: Vec<Bytes>,
 }
 
 impl ListPage {
-    /// A page out of its parts, for sources that are not HTTP.
+    /// A page of items, for sources without HTTP.
     pub fn new(resource_version: impl Into<String>, items: Vec<Bytes>) -> Self {
         Self { resource_version: resource_version.into(), continue_token: None, items }
     }
 
-    /// Says that there are more pages.
+    /// Adds the token of the next page.
     pub fn continued(mut self, token: impl Into<String>) -> Self {
         self.continue_token = Some(token.into());
         self
     }
 
-    /// Cuts the body of a list answer. The items share the body.
+    /// Splits the body of an answer. The items share the body.
     ///
     /// # Errors
-    /// As [`ListSplitter`]: when it is not JSON, or not a list.
+    /// As [`ListSplitter`]: if it is not JSON, or not a list.
     pub fn parse(body: &Bytes) -> Result<Self, SourceError> {
         let mut splitter = ListSplitter::default();
         splitter.feed(body.clone());

@@ -1,12 +1,11 @@
-//! One page of a list, in the pieces in which it arrives.
+//! One page of a list, in parts as it arrives.
 use super::SourceError;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use setpoint_object::Head;
 
-/// The parts of one page: items, some at a time and in the server's order, and then one
-/// [`ListPart::End`]. A stream that ends without it, or with an error, was no list, whatever came
-/// before.
+/// The parts of one page: items in the server's order, and then one [`ListPart::End`]. Without it,
+/// or after an error, all parts of the list are invalid.
 pub type ListStream = BoxStream<'static, Result<ListPart, SourceError>>;
 
 /// One part of a page.
@@ -15,8 +14,7 @@ pub type ListStream = BoxStream<'static, Result<ListPart, SourceError>>;
 pub enum ListPart {
     /// The next items.
     Items(Vec<ListItem>),
-    /// There are no more items in this page. What the list says of itself may stand behind its
-    /// items, so it comes last.
+    /// The end of the items, and the metadata of the list, which may follow them in the text.
     End(ListHead),
 }
 
@@ -24,11 +22,10 @@ pub enum ListPart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListItem {
-    /// The JSON of one object as the server sent it: a slice of what was read with it. Copy what is
-    /// kept for long.
+    /// The JSON of one object as the server sent it: a slice of the read buffer. Copy it to keep it
+    /// for long.
     pub bytes: Bytes,
-    /// Where in the bytes it says who the object is, if the source came by it on the way: then
-    /// nobody needs to look again.
+    /// The positions of the object's identity, if the source has scanned it.
     pub head: Option<Head>,
 }
 
@@ -44,12 +41,12 @@ impl From<(Bytes, Head)> for ListItem {
     }
 }
 
-/// What a list says of itself.
+/// The metadata of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ListHead {
     /// `metadata.resourceVersion` of the list.
     pub resource_version: String,
-    /// `metadata.continue` when there are more pages.
+    /// `metadata.continue` if there are more pages.
     pub continue_token: Option<String>,
 }

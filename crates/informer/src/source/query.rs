@@ -1,6 +1,6 @@
 //! The query string of a request.
 
-/// A query under construction.
+/// Builds a query string.
 #[derive(Debug, Default)]
 pub(super) struct Query(String);
 
@@ -24,7 +24,7 @@ impl Query {
         self
     }
 
-    /// The text, with its question mark, or nothing.
+    /// The text with its question mark; empty without parameters.
     pub(super) fn finish(self) -> String {
         self.0
     }

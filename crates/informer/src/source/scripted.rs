@@ -1,4 +1,4 @@
-//! A source that answers from a script, for tests of what runs over a [`ListWatch`].
+//! A source that answers from a script, for tests.
 use super::{ListPage, ListRequest, ListWatch, SourceError, WatchFrame, WatchRequest, WatchStream};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// A request that a [`Script`] was asked, and when.
+/// A request to a [`Script`], with its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Asked {
@@ -25,7 +25,7 @@ pub enum Answer {
     List(Result<ListPage, SourceError>),
     /// To a watch: it fails to open.
     Refuse(SourceError),
-    /// To a watch: it opens, plays these steps and then closes.
+    /// To a watch: it opens, plays these steps, and closes.
     Watch(Vec<Step>),
 }
 
@@ -36,15 +36,15 @@ pub enum Step {
     Frame(WatchFrame),
     /// Breaks the stream.
     Break(SourceError),
-    /// Says nothing for so long.
+    /// Sends nothing for this time.
     Wait(Duration),
-    /// Says nothing for ever.
+    /// Sends nothing for ever.
     Hang,
 }
 
-/// Answers in the order given; each answer is for the next request, whose kind it must fit. When
-/// the script is over, lists are never answered and watches stay open in silence, so that a test
-/// sees a resting informer.
+/// Answers requests in the given order; each answer must fit the kind of the next request. After
+/// the last answer, lists are never answered and watches stay open silently, so that the informer
+/// rests.
 #[derive(Clone)]
 pub struct Script(Arc<Mutex<State>>);
 
@@ -71,12 +71,12 @@ impl Script {
         script
     }
 
-    /// What was asked so far.
+    /// The requests so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.0.lock().asked.clone()
     }
 
-    /// Adds an answer at the end.
+    /// Appends an answer.
     pub fn push(&self, answer: Answer) {
         self.0.lock().answers.push_back(answer);
     }

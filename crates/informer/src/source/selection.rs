@@ -1,9 +1,9 @@
-//! Which objects of a type a source gives.
+//! The objects of a type that a source returns.
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
 use setpoint_object::skim::{Skim, scalar};
 
-/// Which objects of a type are cached (FAC-2).
+/// The objects of a type that are cached (FAC-2).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Selection {
@@ -14,21 +14,21 @@ pub struct Selection {
     /// A field selector in the query form.
     pub fields: String,
     /// A shard selector (KEP-5866), see [`ClientSource::shard`](super::ClientSource::shard); empty
-    /// is everything.
+    /// is all.
     pub shard: String,
 }
 
 impl Selection {
-    /// Whether it selects every object of its namespace, shards aside.
+    /// Whether it selects all objects of its namespace, except for the shard.
     pub fn is_whole(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether labels and fields of this object, as JSON, match. `true` where that cannot be told:
-    /// of text that is no selector, and of shards.
+    /// Whether labels and fields of this object, as JSON, match. Ignores the shard and invalid
+    /// selectors.
     ///
-    /// A field is looked up by its path in the object. Servers also have fields that are no paths;
-    /// of these only an empty value matches.
+    /// A field is a path in the object. Servers also have fields that are not paths; for these only
+    /// an empty value matches.
     pub fn matches(&self, object: &[u8]) -> bool {
         let by_fields = FieldSelector::parse(&self.fields).ok().is_none_or(|selector| {
             selector.matches(|path| {

@@ -1,11 +1,10 @@
-//! A trace of lists and watches: recorded from a source, and played again as one.
+//! Traces of lists and watches: recorded from a source, and replayed as a source.
 //!
 //! # Theory
 //!
-//! A [`Recorder`] stands in front of a source and writes down what passes; a [`TraceSource`]
-//! answers from what was written. Between them is a file of lines, each one JSON object, so that it
-//! can be read, searched and cut with everyday tools. Times (`at`) are microseconds of tokio time
-//! since the recorder was made; requests are counted from 0.
+//! A [`Recorder`] wraps a source and records requests and answers; a [`TraceSource`] answers from
+//! the record. The record is a file of lines, each one JSON object, for common tools. Times (`at`)
+//! are microseconds of tokio time since the recorder was made; requests are counted from 0.
 //!
 //! ```text
 //! {"trace":"setpoint-list-watch","version":1}
@@ -21,18 +20,18 @@
 //!
 //! | `what`                                     | when                                                    | carries                                   |
 //! |--------------------------------------------|---------------------------------------------------------|-------------------------------------------|
-//! | `list`, `watch`                            | a request is made                                       | its parameters; what is empty is left out |
+//! | `list`, `watch`                            | a request is made                                       | its non-empty parameters                  |
 //! | `item`, `end`                              | a list answers                                          | one object; version and continue token    |
 //! | `opened`                                   | a watch was accepted                                    |                                           |
-//! | `ADDED` `MODIFIED` `DELETED` `BOOKMARK` …  | a frame came; other verbs are frames that nobody knows   | the object                                |
+//! | `ADDED` `MODIFIED` `DELETED` `BOOKMARK` …  | a frame came; other verbs are of unknown frames           | the object                                |
 //! | `ERROR`                                    | the server ended the watch                              | the `Status`                              |
 //! | `failed`                                   | a request or its answer broke                           | `error`: `api` (with the `Status`), `refused`, `transport`, `protocol`, and the message |
 //! | `closed`                                   | a watch ended without an error                          |                                           |
-//! | `dropped`                                  | the asker lost interest before the answer had ended      |                                           |
+//! | `dropped`                                  | the caller dropped the answer before its end             |                                           |
 //! | `over`                                     | the recording has ended: the last line                  | how many lines are before it              |
 //!
-//! A trace without its last line was cut, and is refused: what is missing cannot be told from what
-//! never happened. A line may be [`TRACE_LINE_BYTES_MAX`] long.
+//! A trace without its last line was truncated, and is an error. A line has at most
+//! [`TRACE_LINE_BYTES_MAX`] bytes.
 
 mod line;
 mod recorder;

@@ -4,14 +4,16 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use setpoint_informer::controller::{Change, LogObserver, ProcessError, RESTART_AFTER, apply};
-use setpoint_informer::delta::{Batch, KnownObjects, QueueClosed, Synced};
-use setpoint_informer::reflector::Resync;
-use setpoint_informer::source::scripted::{Answer, Script, Step};
-use setpoint_informer::{
-    Controller, DeltaFifo, DeltaQueue, Key, OrderedFifo, Record, RecordIntake, Reflector,
-    ResourceType,
+use setpoint_informer::controller::{
+    Change, Controller, LogObserver, ProcessError, RESTART_AFTER, apply,
 };
+use setpoint_informer::delta::{
+    Batch, Delta, DeltaFifo, DeltaQueue, KnownObjects, OrderedFifo, QueueClosed, Synced,
+};
+use setpoint_informer::intake::RecordIntake;
+use setpoint_informer::reflector::{Reflector, Resync};
+use setpoint_informer::source::scripted::{Answer, Script, Step};
+use setpoint_informer::{Key, Record, ResourceType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,7 +107,7 @@ async fn ctl_1_it_keeps_a_store_of_one_s_own_and_on_stop_closes_the_queue_and_en
         assert_eq!(told.lock().iter().filter(|change| initial(change)).count(), 2, "FIFO-23");
         running.stop.cancel();
         assert_eq!(running.ended().await, Ok(()));
-        assert!(queue.offer(setpoint_informer::Delta::SyncAll).is_err(), "the queue is closed");
+        assert!(queue.offer(Delta::SyncAll).is_err(), "the queue is closed");
     }
 }
 
@@ -186,7 +188,7 @@ async fn a_controller_that_is_dropped_leaves_nothing_running_and_a_closed_queue(
     running.synced.wait().await.unwrap();
     running.tasks.shutdown().await;
     settle().await;
-    assert!(queue.offer(setpoint_informer::Delta::SyncAll).is_err());
+    assert!(queue.offer(Delta::SyncAll).is_err());
     assert_eq!(Arc::strong_count(&queue), 1, "no task holds it");
 }
 

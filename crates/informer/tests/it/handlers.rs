@@ -2,11 +2,9 @@
 use crate::support::*;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use setpoint_informer::handler::WithinCall;
+use setpoint_informer::handler::{FilteringHandler, WithinCall};
 use setpoint_informer::source::scripted::{Answer, Script, Step};
-use setpoint_informer::{
-    Event, FilteringHandler, Handler, HandlerOptions, HandlerRegistration, Stopped,
-};
+use setpoint_informer::{Event, Handler, HandlerOptions, HandlerRegistration, Stopped};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;

@@ -15,6 +15,7 @@ mod reflector;
 mod reflector_bounds;
 mod reflector_stream;
 mod reflector_time;
+mod relist;
 mod resync;
 mod retry_watcher;
 mod shared;

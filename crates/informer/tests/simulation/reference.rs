@@ -32,6 +32,8 @@ pub(crate) struct Reference {
     /// How many objects were delivered that a transform has to see (FIFO-24); none when one of them
     /// was poisoned, as what stood behind that one was not looked at.
     pub(crate) entered: Option<u64>,
+    /// How many of them were of a list and in the cache already, so that it need not see them.
+    pub(crate) known: u64,
     /// A write was not taken in, or may have been missed: only another list mends that.
     pub(crate) needs_list: bool,
     is_replaying: bool,
@@ -48,6 +50,7 @@ impl Reference {
             unknown_deletions: 0,
             rejected: (0, 0),
             entered: Some(0),
+            known: 0,
             needs_list: false,
             is_replaying: false,
         }
@@ -139,7 +142,9 @@ impl Reference {
     }
 
     /// An object is delivered that a transform has to see.
-    pub(crate) fn enters(&mut self, thing: Thing) {
+    pub(crate) fn enters(&mut self, name: Name, thing: Thing, is_listed: bool) {
+        let is_known = self.last().things.get(&name) == Some(&thing);
+        self.known += u64::from(is_listed && is_known);
         let is_poison = self.is_poison(thing);
         self.entered = self.entered.filter(|_| !is_poison).map(|n| n + 1);
     }

@@ -384,7 +384,7 @@ impl State {
     /// Items of the list that is being read.
     fn listing(&mut self, part: &[(Name, Thing)]) {
         self.reference.listing.extend_from_slice(part);
-        part.iter().for_each(|(_, thing)| self.reference.enters(*thing));
+        part.iter().for_each(|(name, thing)| self.reference.enters(*name, *thing, true));
     }
 
     fn page_ended(&mut self, version: &str, token: Option<&str>) {

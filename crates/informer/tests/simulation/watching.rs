@@ -343,7 +343,7 @@ impl Watching {
         let is_poison = state.reference.is_poison(thing);
         // Of what is taken back from a list only the key is looked at.
         if !self.is_collecting || verb != Verb::Deleted {
-            state.reference.enters(thing);
+            state.reference.enters(name, thing, self.is_collecting);
         }
         if self.is_collecting {
             if is_poison && verb != Verb::Deleted {

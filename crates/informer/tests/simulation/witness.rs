@@ -262,7 +262,8 @@ impl Witness {
         if waiting >= self.queue_max {
             server.with(|state| state.note(Seen::QueueFull));
         }
-        let most = self.queue_max + 2 * THINGS_MAX + TAKEN_MAX;
+        // Two walks over all objects, and three runs of events that they separate.
+        let most = self.queue_max + (2 + 3 * 2) * THINGS_MAX + TAKEN_MAX;
         if waiting > most {
             return Err(format!("SHI-5: {waiting} notifications wait, at most {most} may"));
         }

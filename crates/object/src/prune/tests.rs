@@ -103,6 +103,11 @@ fn pruning_only_managed_fields_is_recognized_in_any_spelling() {
     assert_eq!(prune(&["metadata.managedFields"]), Prune::managed_fields());
     assert_eq!(prune(&[r#"metadata["managedFields"]"#; 2]), Prune::managed_fields());
     assert_ne!(prune(&["metadata.managedFields", "status"]), Prune::managed_fields());
+    assert_eq!(prune(&[]).and_managed_fields(), Prune::managed_fields());
+    assert_eq!(Prune::managed_fields().and_managed_fields(), Prune::managed_fields());
+    let both = prune(&["status", "metadata.managedFields"]);
+    assert_eq!(prune(&["status"]).and_managed_fields(), both);
+    assert_eq!(both.clone().and_managed_fields(), both);
 }
 
 #[test]

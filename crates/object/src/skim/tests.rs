@@ -172,3 +172,37 @@ proptest! {
         encode::with_resource_version(&inside, 1);
     }
 }
+
+#[test]
+fn value_at_a_json_pointer_is_what_serde_json_finds() {
+    let text = br#"{"a":[10,{"b/c":"x","~":{"":null}},[1,2]],"m":{"n":true},"":0}"#;
+    let tree: serde_json::Value = serde_json::from_slice(text).unwrap();
+    for pointer in [
+        "",
+        "/a",
+        "/a/0",
+        "/a/1",
+        "/a/1/b~1c",
+        "/a/1/~0",
+        "/a/1/~0/",
+        "/a/2/1",
+        "/a/3",
+        "/a/00",
+        "/a/+1",
+        "/a/-",
+        "/a/x",
+        "/m/n",
+        "/m/n/o",
+        "/",
+        "/nothing",
+    ] {
+        let tokens = pointer_tokens(pointer).unwrap();
+        let value = value_at(text, &tokens).map(|text| serde_json::from_slice(text).unwrap());
+        assert_eq!(value.as_ref(), tree.pointer(pointer), "{pointer:?}");
+    }
+    for bad in ["a", "/~", "/~2", "a/b"] {
+        assert_eq!(pointer_tokens(bad), None, "{bad:?}");
+    }
+    assert_eq!(value_at(b"{\"a\":", &["a".to_owned()]), None);
+    assert_eq!(value_at(b"", &[]), None);
+}

@@ -28,6 +28,8 @@ pub struct CacheConfig {
     pub transform: Option<Transform>,
     /// What is cut out of objects before they enter.
     pub prune: Option<Prune>,
+    /// Whether caches keep `metadata.managedFields`; `false` without a level that says.
+    pub keep_managed_fields: Option<bool>,
     /// What caches hold.
     pub policy: Option<CachePolicy>,
     /// The resync period; zero is never.
@@ -158,9 +160,20 @@ impl CacheOptions {
         self
     }
 
-    /// Cuts fields out of objects before they enter. Default: nothing is cut.
+    /// Removes fields from objects before they are cached. Default: only `metadata.managedFields`;
+    /// see [`keep_managed_fields`](Self::keep_managed_fields).
     pub fn prune(mut self, prune: Prune) -> Self {
         self.config.prune = Some(prune);
+        self
+    }
+
+    /// Whether caches keep `metadata.managedFields`, often a third of an object. Default: no.
+    ///
+    /// Explanations name the writers of an object only if they are kept
+    /// ([`Explanation::writers`](crate::explain::Explanation::writers)). Writes do not need them:
+    /// an update without them keeps the owners on the server.
+    pub fn keep_managed_fields(mut self, keep: bool) -> Self {
+        self.config.keep_managed_fields = Some(keep);
         self
     }
 
@@ -310,6 +323,7 @@ impl CacheConfig {
         take(&mut self.fields, &below.fields);
         take(&mut self.transform, &below.transform);
         take(&mut self.prune, &below.prune);
+        take(&mut self.keep_managed_fields, &below.keep_managed_fields);
         take(&mut self.policy, &below.policy);
         take(&mut self.resync, &below.resync);
     }
@@ -356,6 +370,7 @@ impl fmt::Debug for CacheConfig {
             .field("fields", &self.fields)
             .field("transforms", &self.transform.is_some())
             .field("prune", &self.prune)
+            .field("keep_managed_fields", &self.keep_managed_fields)
             .field("policy", &self.policy)
             .field("resync", &self.resync)
             .finish()

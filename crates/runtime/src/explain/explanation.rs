@@ -30,9 +30,10 @@ pub struct Explanation {
     pub resource: Option<Arc<str>>,
     /// The object of the event, while the cache holds that version of it.
     pub object: Option<Request>,
-    /// Who wrote that version: the newest entries of the object's `managedFields`. Several if they
-    /// wrote within one second; empty if the cache holds another version by now, or no
-    /// `managedFields`.
+    /// The writers of that version: the newest entries of the object's `managedFields`. Several if
+    /// they wrote within one second; empty if the cache holds another version by now, or no
+    /// `managedFields`, which it drops unless
+    /// [`CacheOptions::keep_managed_fields`](crate::CacheOptions::keep_managed_fields) is set.
     pub writers: Vec<Writer>,
     /// How many additions of the key were merged into this pass.
     pub n_events: u32,

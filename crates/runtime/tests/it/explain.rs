@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Context, Controller, ControllerBuilder, Explanation, Request,
-    Terminal, Watch,
+    Action, BoxError, CacheOptions, Context, Controller, ControllerBuilder, ControllerHandle,
+    Explanation, Request, Terminal, Watch,
     explain::{Cause, EXPLAINED_PASSES, PassOutcome},
 };
 use tokio::sync::mpsc;
@@ -49,6 +49,14 @@ fn written_by(mut object: Value, manager: &str) -> Value {
     object
 }
 
+/// Runs a controller whose caches keep `managedFields`, which name the writers.
+fn run_with_writers(server: &Server, controller: Controller) -> (Running, ControllerHandle) {
+    let options = CacheOptions::new().keep_managed_fields(true);
+    let mut manager = builder(server).cache(options).build();
+    let handle = manager.add(controller).unwrap();
+    (Running::start(manager), handle)
+}
+
 async fn idle(_: Request, _: Context) -> Result<Action, BoxError> {
     Ok(Action::await_change())
 }
@@ -66,7 +74,7 @@ fn told(explanations: &[Explanation]) -> String {
 async fn cause_of_a_pass_is_its_event_with_version_and_writer() {
     let server = server();
     server.put(MAPS, written_by(config_map("a"), "kubectl"));
-    let (running, handle) = run(&server, controller().build(idle).unwrap());
+    let (running, handle) = run_with_writers(&server, controller().build(idle).unwrap());
     settle().await;
     expect![[r#"
         config default/a at 2026-01-01T00:00:00.000000Z
@@ -100,13 +108,19 @@ async fn cause_of_a_pass_is_its_event_with_version_and_writer() {
     let named: Vec<_> = handle.explain(&key("a")).iter().map(|pass| pass.writers.len()).collect();
     assert_eq!(named, [1, 0, 0, 0]);
     running.stop().await.unwrap();
+
+    // Caches drop `managedFields` by default: then nothing names the writers.
+    let (running, handle) = run(&server, controller().build(idle).unwrap());
+    settle().await;
+    assert!(handle.explain(&key("a"))[0].writers.is_empty());
+    running.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn event_of_an_owned_object_names_that_object() {
     let server = server();
     let owned = controller().owns(Watch::<Pod>::new());
-    let (running, handle) = run(&server, owned.build(idle).unwrap());
+    let (running, handle) = run_with_writers(&server, owned.build(idle).unwrap());
     let map = server.put(MAPS, config_map("a"));
     settle().await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": map["metadata"]["uid"], "controller": true});

@@ -95,7 +95,8 @@ async fn cch_4_a_controller_gets_the_events_of_all_its_namespaces_and_no_others(
             }
         })
         .unwrap();
-    let mut manager = of_namespaces(&server, &["a", "b"]).build();
+    let options = CacheOptions::new().namespaces(["a", "b"]).unwrap().keep_managed_fields(true);
+    let mut manager = builder(&server).cache(options).build();
     let handle = manager.add(controller).unwrap();
     let nodes = manager.client().api::<Node>();
     let running = Running::start(manager);

@@ -195,6 +195,34 @@ async fn cli_5_and_6_patches_of_every_kind_merge_from_base_and_apply() {
     assert!(!maps.apply(&less).await.unwrap().data.unwrap_or_default().contains_key("k"));
 }
 
+/// Caches drop `managedFields`: an update of what was read from one must not reset them.
+#[tokio::test(start_paused = true)]
+async fn an_update_of_a_cached_object_keeps_the_owners_of_its_fields() {
+    let world = plain().await;
+    world.cache_maps().await;
+    let maps = world.client.api::<ConfigMap>();
+    maps.create(&map("a", "1")).await.unwrap();
+    let apply = Apply::<ConfigMap>::new(&key("a")).set("/data/applied", "x");
+    let before = maps.apply(&apply.field_manager("applier")).await.unwrap();
+    let owners = |map: &ConfigMap| {
+        let entries = map.metadata.managed_fields.iter().flatten();
+        let mut owners: Vec<_> = entries
+            .map(|entry| (entry.manager.clone(), entry.operation.clone(), entry.fields_v1.clone()))
+            .collect();
+        owners.sort_by(|a, b| a.0.cmp(&b.0));
+        owners
+    };
+    assert_eq!(owners(&before).len(), 2, "{:?}", owners(&before));
+
+    let mut cached = ConfigMap::clone(&*maps.get_own(&key("a")).await.unwrap().unwrap());
+    assert_eq!(cached.metadata.managed_fields, None);
+    cached.data.get_or_insert_default().insert("k".to_owned(), "2".to_owned());
+    maps.replace(&cached).await.unwrap();
+    let after = maps.get_live(&key("a")).await.unwrap().unwrap();
+    assert_eq!(value(&after), "2");
+    assert_eq!(owners(&after), owners(&before));
+}
+
 fn deployment() -> Deployment {
     let object = json!({
         "metadata": {"name": "web", "namespace": "default"},

@@ -1,6 +1,6 @@
 use super::*;
 use crate::delta::DELTAS_MAX;
-use crate::delta::suite::{Kind, Line as Bench, added, deleted, list, show, updated};
+use crate::delta::tests::{Kind, Line as Bench, added, deleted, list, show, updated};
 use crate::record::Record;
 use crate::testing::record;
 use futures::FutureExt;

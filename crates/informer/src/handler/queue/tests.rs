@@ -1,4 +1,5 @@
 use super::*;
+use crate::indexer::Indexer;
 use crate::testing::object;
 use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
@@ -184,5 +185,69 @@ proptest! {
             heard.hear(&event);
         }
         prop_assert_eq!(heard, truth);
+    }
+}
+
+proptest! {
+    /// However events, relists and resyncs mix, the handler hears well-formed sequences and
+    /// believes in the end what the cache holds; and the queue holds a bounded number of states.
+    #[test]
+    fn evt_4_walks_and_events_lead_to_what_the_cache_holds(
+        queue_max in 1_usize..5,
+        with_unchanged in any::<bool>(),
+        steps in prop::collection::vec((0_u8..8, prop::collection::vec(0_u8..6, 0..6), 0_usize..4), 0..60),
+    ) {
+        let mut indexer = Indexer::<ConfigMap>::new();
+        let mut queue = Queue::new(queue_max, Broken::default());
+        let mut heard = Belief::default();
+        for (version, (step, keys, n_taken)) in steps.into_iter().enumerate() {
+            let version = version as u64 + 1;
+            let before = indexer.snapshot();
+            match (step, keys.first()) {
+                (0, _) => {
+                    // Half of the objects as they are, half new.
+                    let relisted = |key: &u8| {
+                        let name = key.to_string();
+                        let held = indexer.lister().object(object(&name, 1).key());
+                        held.filter(|_| key.is_multiple_of(2)).unwrap_or_else(|| object(&name, version))
+                    };
+                    let objects = keys.iter().map(relisted).collect();
+                    indexer.replace(objects, "1");
+                    let walk = Walk::new(before, indexer.snapshot(), with_unchanged, false, Broken::default());
+                    drop(queue.push_walk(walk));
+                }
+                (1, _) => {
+                    let walk = Walk::new(before.clone(), before, true, false, Broken::default());
+                    drop(queue.push_walk(walk));
+                }
+                (2 | 3, Some(key)) => {
+                    if let Some(old) = indexer.remove(object(&key.to_string(), 1).key(), "") {
+                        queue.push(Event::Deleted { tombstone: Tombstone::Final(old) });
+                    }
+                }
+                (_, Some(key)) => {
+                    let new = object(&key.to_string(), version);
+                    queue.push(match indexer.upsert(new.clone()).unwrap() {
+                        Some(old) => Event::Updated { old, new },
+                        None => Event::Added { object: new, in_initial_list: false },
+                    });
+                }
+                (_, None) => {}
+            }
+            prop_assert!(queue.walks.len() <= WALKS_MAX);
+            let mut taken = Vec::new();
+            queue.take(n_taken, &mut taken);
+            prop_assert!(taken.len() <= n_taken);
+            taken.iter().for_each(|event| heard.hear(event));
+        }
+        let mut taken = Vec::new();
+        while queue.take(3, &mut taken).has_more {}
+        taken.iter().for_each(|event| heard.hear(event));
+        prop_assert_eq!((queue.len(), queue.initial(), queue.front()), (0, 0, queue.end()));
+        let mut cached = std::collections::BTreeMap::new();
+        for object in indexer.snapshot().iter() {
+            cached.insert(object.key().clone(), object.resource_version().to_owned());
+        }
+        prop_assert_eq!(heard.0, cached);
     }
 }

@@ -1,14 +1,14 @@
-//! Going through a tree in order.
+//! Iterates over a tree in order.
 use super::node::{Child, Node, child_of};
 use super::{HasKey, KeyRef};
 use std::slice;
 
 /// Entries in order.
 pub(crate) struct Iter<'a, E> {
-    /// What is left of the branches above the leaf.
+    /// The remaining children of the branches above the leaf.
     above: Vec<slice::Iter<'a, Child<E>>>,
     leaf: slice::Iter<'a, E>,
-    /// At most so many are left.
+    /// An upper bound of the remaining entries.
     len_max: usize,
 }
 
@@ -21,7 +21,7 @@ impl<'a, E: HasKey> Iter<'a, E> {
         iter
     }
 
-    /// From the first entry that is not below a key.
+    /// From the first entry whose key is not less than `key`.
     pub(super) fn from(root: Option<&'a Node<E>>, key: KeyRef<'_>) -> Self {
         let mut iter = Self { above: Vec::new(), leaf: [].iter(), len_max: usize::MAX };
         let Some(mut node) = root else { return iter };

@@ -3,7 +3,7 @@ use super::{DEPTH_MAX, HasKey, KeyRef, NODE_MAX, Path, Slots};
 use crate::key::Key;
 use std::sync::Arc;
 
-/// A node with fewer entries joins a neighbor, if there is room.
+/// A node with fewer entries is merged with a neighbor, if both fit into one.
 const NODE_MIN: usize = NODE_MAX / 4;
 
 pub(super) enum Node<E> {
@@ -20,9 +20,9 @@ impl<E: Clone> Clone for Node<E> {
     }
 }
 
-/// A node below another one.
+/// A child of a branch.
 pub(super) struct Child<E> {
-    /// No key in the node is below this one.
+    /// Not greater than any key in the node.
     pub(super) low: Key,
     pub(super) node: Arc<Node<E>>,
 }
@@ -45,14 +45,14 @@ impl<E: HasKey> Child<E> {
     }
 }
 
-/// What an addition did.
+/// The outcome of an insertion.
 pub(super) enum Added<E> {
     Here,
-    /// The node was full: what became of its second half.
+    /// The node was full and has been split: its second half.
     Split(Child<E>),
 }
 
-/// The child in which a key is or would be.
+/// The position of the child that contains a key, or would contain it.
 pub(super) fn child_of<E>(branch: &Slots<Child<E>>, key: KeyRef<'_>, asks: bool) -> usize {
     match branch.place(key, asks) {
         Ok(at) => at,
@@ -92,7 +92,7 @@ impl<E: HasKey> Node<E> {
         }
     }
 
-    /// The way to an entry that exists.
+    /// The path to an existing entry.
     pub(super) fn path(&self, key: KeyRef<'_>) -> Option<Path> {
         self.path_by(key, false).or_else(|| self.path_by(key, true))
     }
@@ -120,19 +120,20 @@ impl<E: HasKey> Node<E> {
 }
 
 impl<E: HasKey + Clone> Node<E> {
-    pub(super) fn replace(self: &mut Arc<Self>, path: &[u8], entry: E) -> E {
+    /// The entry at a path.
+    pub(super) fn entry_mut<'a>(self: &'a mut Arc<Self>, path: &[u8]) -> &'a mut E {
         let mut node = self;
         let mut path = path.iter().map(|at| usize::from(*at));
         loop {
             let at = path.next().unwrap_or_default();
             match Arc::make_mut(node) {
                 Self::Branch(branch) => node = &mut branch.items[at].node,
-                Self::Leaf(leaf) => return std::mem::replace(&mut leaf.items[at], entry),
+                Self::Leaf(leaf) => return &mut leaf.items[at],
             }
         }
     }
 
-    /// Adds an entry whose key is not there.
+    /// Adds an entry with a new key.
     pub(super) fn add(self: &mut Arc<Self>, entry: E) -> Added<E> {
         match Arc::make_mut(self) {
             Self::Leaf(leaf) => {
@@ -198,14 +199,14 @@ impl<E: HasKey + Clone> Node<E> {
 }
 
 impl<E> Slots<Child<E>> {
-    /// The first child is to hold a key below all that are there.
+    /// Lowers the bound of the first child, for a key less than all others.
     fn lower(&mut self, low: &Key) {
         self.items[0].low = low.clone();
         self.compare_anew();
     }
 }
 
-/// Joins a small child with a neighbor, if there is room.
+/// Merges a small child with a neighbor, if both fit into one node.
 fn join<E: HasKey + Clone>(branch: &mut Slots<Child<E>>, at: usize) {
     let at = if at + 1 < branch.len() { at } else { at.saturating_sub(1) };
     if at + 1 >= branch.len()

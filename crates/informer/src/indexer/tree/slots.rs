@@ -1,38 +1,25 @@
-//! The entries of one node, and what of their keys is kept beside them.
+//! The entries of one node, and the parts of their keys that searches compare.
 use super::{HasKey, KeyRef};
 use std::cmp::Ordering;
 
-/// How many entries a node holds at most: 32, so that the numbers that stand for their keys fill
-/// four cache lines.
+/// The largest number of entries of a node: 32, so that the numbers of their keys fill four cache
+/// lines.
 pub(super) const NODE_MAX: usize = 32;
 
-/// How many entries a node of a tree that is built at once holds: a few fewer, so that the first
-/// additions do not split it.
-const NODE_FULL: usize = 28;
+/// Entries of a node of a tree that is built at once: a few fewer, so that the first insertions do
+/// not split it.
+pub(super) const NODE_FULL: usize = 28;
 
-/// How many places are added to a node that has none free: few, as most memory is in leaves.
+/// How many slots a full node grows by: few, since most memory is in leaves.
 const GROWTH: usize = 4;
 
 #[derive(Clone)]
 pub(super) struct Slots<T> {
-    /// What the keys begin with alike, as bytes of namespace, zero and name.
+    /// The common prefix of the keys, as bytes of namespace, zero and name.
     common: Box<[u8]>,
-    /// For each item what follows in its key.
+    /// The bytes after the prefix in the key of each item.
     heads: Vec<u64>,
     pub(super) items: Vec<T>,
-}
-
-/// Cuts a sequence into nodes that are filled alike.
-pub(super) fn full<T: HasKey>(
-    items: impl IntoIterator<Item = T>,
-) -> impl Iterator<Item = Slots<T>> {
-    let mut items = items.into_iter().peekable();
-    std::iter::from_fn(move || {
-        items.peek()?;
-        let mut node = Vec::with_capacity(NODE_FULL);
-        node.extend(items.by_ref().take(NODE_FULL));
-        Some(Slots::of(node))
-    })
 }
 
 impl<T: HasKey> Slots<T> {
@@ -43,11 +30,11 @@ impl<T: HasKey> Slots<T> {
         slots
     }
 
-    /// Computes again what is kept of the keys.
+    /// Computes the prefix and the numbers again.
     pub(super) fn compare_anew(&mut self) {
         self.items.shrink_to_fit();
         self.common = match &*self.items {
-            // They are in order: what first and last have in common all have.
+            // They are sorted, so the prefix of the first and the last is that of all.
             [first, .., last] => {
                 let first = KeyRef::from(first.key());
                 first.bytes().take(first.common(last.key().into())).collect()
@@ -68,8 +55,8 @@ impl<T: HasKey> Slots<T> {
         self.items[0].key()
     }
 
-    /// Where a key is, or where it would stand. `asks` whether the key shares what the keys have in
-    /// common, or takes it for granted.
+    /// The position of a key, or the position at which it would be inserted. `asks`: check that the
+    /// key has the prefix, instead of assuming it.
     pub(super) fn place(&self, key: KeyRef<'_>, asks: bool) -> Result<usize, usize> {
         if asks {
             let shared = key.bytes().take(self.common.len()).cmp(self.common.iter().copied());
@@ -91,7 +78,7 @@ impl<T: HasKey> Slots<T> {
         Err(at)
     }
 
-    /// Puts an item where it belongs. There is room, and none with its key.
+    /// Inserts an item in order. The node is not full and has no item with this key.
     pub(super) fn insert(&mut self, item: T) {
         let key = KeyRef::from(item.key());
         let at = match self.place(key, true) {
@@ -116,14 +103,14 @@ impl<T: HasKey> Slots<T> {
         self.items.remove(at)
     }
 
-    /// Cuts the second half off.
+    /// Splits off the second half.
     pub(super) fn split(&mut self) -> Self {
         let right = self.items.split_off(self.len() / 2);
         self.compare_anew();
         Self::of(right)
     }
 
-    /// Takes in what comes behind it.
+    /// Appends the items of the next node.
     pub(super) fn append(&mut self, right: Self) {
         self.items.extend(right.items);
         self.compare_anew();

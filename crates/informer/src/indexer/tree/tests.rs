@@ -15,6 +15,15 @@ fn items(tree: &Tree<Item>) -> Vec<Item> {
     tree.iter().cloned().collect()
 }
 
+fn rest(mut cursor: Cursor<Item>) -> Vec<Item> {
+    let next = || {
+        let item = cursor.peek().cloned();
+        cursor.advance();
+        item
+    };
+    std::iter::from_fn(next).collect()
+}
+
 fn name() -> impl Strategy<Value = String> {
     // Names that share much, and a few that share nothing.
     prop_oneof![
@@ -47,7 +56,12 @@ proptest! {
     ) {
         let mut model: Model =
             sorted.into_iter().map(|(key, value)| (ordered(&key), Item(key, value))).collect();
-        let mut tree = Tree::from_sorted(model.values().cloned());
+        let mut builder = Builder::default();
+        for item in model.values() {
+            prop_assert!(builder.push(item.clone()).is_ok());
+            prop_assert_eq!(builder.push(item.clone()), Err(item.clone()), "not in order");
+        }
+        let mut tree = builder.finish();
         let mut copies = Vec::new();
         for (n, (key, value)) in steps.into_iter().enumerate() {
             if n % 100 == 7 {
@@ -69,10 +83,23 @@ proptest! {
             let from: Vec<Item> = tree.from((&key).into()).cloned().collect();
             let want: Vec<Item> =
                 model.range(ordered(&key)..).map(|(_, item)| item.clone()).collect();
-            prop_assert_eq!(from, want);
+            prop_assert_eq!(&from, &want);
+            prop_assert_eq!(rest(Cursor::from(&tree, (&key).into())), want);
         }
-        for (copy, then) in copies {
-            prop_assert_eq!(items(&copy), then);
+        prop_assert_eq!(rest(Cursor::first(&tree)), items(&tree));
+        for (copy, then) in &copies {
+            prop_assert_eq!(&items(copy), then);
+        }
+        // Freeing one copy leaves the others alone.
+        let mut teardown = Teardown::default();
+        teardown.add(tree.clone());
+        prop_assert!(std::iter::from_fn(|| teardown.step()).all(|entries| entries.is_empty()));
+        if let Some((copy, then)) = copies.pop() {
+            drop(copies);
+            let last = copy.clone();
+            teardown.add(copy);
+            while teardown.step().is_some() {}
+            prop_assert_eq!(items(&last), then);
         }
         let keys: Vec<Key> = model.values().map(|item| item.0.clone()).collect();
         for key in &keys {
@@ -93,4 +120,20 @@ fn idx_1_order_is_by_namespace_and_then_by_name() {
     }
     assert!(keys.is_sorted());
     assert!(tree.iter().map(|item| &item.0).eq(&keys));
+}
+
+#[test]
+fn teardown_frees_every_entry_a_node_at_a_time() {
+    let mut builder = Builder::default();
+    for n in 0..5000 {
+        assert!(builder.push(Item(Key::new("ns", format!("{n:05}")), n)).is_ok());
+    }
+    let mut teardown = Teardown::default();
+    teardown.add(builder.finish());
+    let mut freed = Vec::new();
+    while let Some(entries) = teardown.step() {
+        assert!(entries.len() <= NODE_MAX);
+        freed.extend(entries);
+    }
+    assert_eq!(freed.len(), 5000);
 }

@@ -1,5 +1,7 @@
-//! The body of a list, cut into items while it arrives.
-use crate::source::{ListHead, ListItem, ListPart, ListSplitter, ListStream, SourceError, gzip};
+//! Splits the body of a list into items while it arrives.
+use crate::source::{
+    ListHead, ListItem, ListPart, ListSplitter, ListStream, PART_ITEMS_MAX, SourceError, gzip,
+};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -9,15 +11,11 @@ use kube_client::client::Body;
 
 /// The largest list that passes through, bytes once decoded: 64 GiB.
 ///
-/// It is handed on as it arrives and never held, so this bounds how long a server may go on, not
-/// memory: fifty million objects of 1.3 KiB, or more than a server with an etcd of 8 GiB has.
+/// A list is never in memory as a whole, so this limits the time of a list, not memory: fifty
+/// million objects of 1.3 KiB, or more than a server with an etcd of 8 GiB has.
 pub const LIST_STREAM_BYTES_MAX: u64 = 64 << 30;
 
-/// How many items one part has at most: 512, so that a body that arrives at once leaves others
-/// their turn.
-const PART_ITEMS_MAX: usize = 512;
-
-/// The chunks of an answer's body, decoded when it says that it is compressed.
+/// The chunks of a body, decoded if it is compressed.
 pub(super) fn body(response: Response<Body>) -> BoxStream<'static, Result<Bytes, SourceError>> {
     let encoding = response.headers().get(header::CONTENT_ENCODING);
     let encoding = encoding.map(|encoding| encoding.as_bytes().to_ascii_lowercase());
@@ -33,7 +31,7 @@ pub(super) fn body(response: Response<Body>) -> BoxStream<'static, Result<Bytes,
     }
 }
 
-/// Cuts a list's body into parts. `shard` is the selector that the list must say it was made by;
+/// Splits the body of a list into parts. `shard` is the shard selector that the list must have;
 /// empty is none.
 pub(super) fn parts(
     chunks: BoxStream<'static, Result<Bytes, SourceError>>,

@@ -1,4 +1,4 @@
-//! The answer to a list, cut into its items while it arrives.
+//! Splits the answer to a list into items while it arrives.
 use crate::source::SourceError;
 use bytes::{Buf, Bytes, BytesMut};
 use serde::de::DeserializeOwned;
@@ -6,23 +6,21 @@ use setpoint_object::skim::SkimError;
 use setpoint_object::status::ListMeta;
 use setpoint_object::{Head, ValueEnd};
 
-/// The largest item of a list that is taken in, bytes.
+/// The largest item of a list, bytes.
 ///
-/// 16 MiB, as the largest frame of a watch: both carry one object.
+/// 16 MiB, as the largest frame of a watch: both have one object.
 pub const ITEM_BYTES_MAX: usize = crate::source::FRAME_BYTES_MAX;
 
-/// Cuts a list into its items as its bytes arrive, without building a tree.
+/// Splits a list into items as its bytes arrive, without building a tree.
 ///
 /// # Theory
 ///
-/// It is a state machine over the list's own members; values are passed over as a whole. An item
-/// that stands in one chunk is a slice of it, and is looked at once. The item at the end of a chunk
-/// is copied, and continued with as much of the next chunk as belongs to it, so that no more is
-/// held than one chunk and one incomplete item of at most [`ITEM_BYTES_MAX`]. Every byte is passed
-/// over at most three times, however small the chunks are.
+/// It is a state machine over the members of the list; it skips values as a whole. An item within
+/// one chunk is a slice of it, and is scanned once. The item at the end of a chunk is copied, and
+/// completed from the next chunk. So it holds at most one chunk and one incomplete item of at most
+/// [`ITEM_BYTES_MAX`]. It reads every byte at most three times, however small the chunks are.
 ///
-/// Members may stand in any order, `items` may be `null` or absent, and unknown members are passed
-/// over without being held.
+/// Members may have any order, `items` may be `null` or absent, and unknown members are skipped.
 ///
 /// ```
 /// use setpoint_informer::source::ListSplitter;
@@ -42,12 +40,12 @@ pub const ITEM_BYTES_MAX: usize = crate::source::FRAME_BYTES_MAX;
 #[derive(Debug, Default)]
 pub struct ListSplitter {
     // Input.
-    /// What of the last chunk is not read yet.
+    /// The unread rest of the last chunk.
     chunk: Bytes,
-    /// How many bytes were read before it.
+    /// The number of bytes before it.
     at: usize,
-    // The value that is being read.
-    /// What has come of it in chunks before.
+    // The value in progress.
+    /// Its part in earlier chunks.
     pending: BytesMut,
     end: ValueEnd,
     starts_at: usize,
@@ -59,25 +57,24 @@ pub struct ListSplitter {
     list: ListEnd,
 }
 
-/// What a list says of itself, once all of it was read.
+/// The metadata of a list, after all of it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ListEnd {
-    /// `kind`, which ends in `List`; empty when the list has none.
+    /// `kind`, which ends in `List`; empty if the list has none.
     pub kind: String,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
-    /// `metadata.continue` when there are more pages.
+    /// `metadata.continue` if there are more pages.
     pub continue_token: Option<String>,
-    /// `metadata.remainingItemCount`: how many items are in the pages that follow, if the server
-    /// tells.
+    /// `metadata.remainingItemCount`: the number of items in later pages, if the server sends it.
     pub remaining_item_count: Option<i64>,
     /// `metadata.shardInfo.selector`: the shard selector that the server has honored (KEP-5866), if
-    /// it tells.
+    /// it sends one.
     pub shard_selector: Option<String>,
 }
 
-/// The part of a list's metadata that tells of shards.
+/// The part of a list's metadata about shards.
 #[derive(Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Sharded {
@@ -90,7 +87,7 @@ struct ShardInfo {
     selector: String,
 }
 
-/// What comes next.
+/// The expected next part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Place {
     /// The list's first bracket.
@@ -98,21 +95,21 @@ enum Place {
     Start,
     /// A key, or the list's last bracket. A comma comes before all but the first.
     Member { is_first: bool },
-    /// A key, behind a comma.
+    /// A key after a comma.
     Key,
-    /// The colon behind a key.
+    /// The colon after a key.
     Colon,
     /// A member's value.
     Value,
     /// An item, or the last bracket of the items.
     Items { is_first: bool },
-    /// An item, behind a comma.
+    /// An item after a comma.
     Item,
     /// Nothing: the list has ended.
     End,
 }
 
-/// The member whose value comes.
+/// The member of the next value.
 #[derive(Debug, Clone, Copy, Default)]
 enum Member {
     Items,
@@ -142,8 +139,8 @@ impl Member {
 }
 
 impl ListSplitter {
-    /// Takes in the bytes that follow. Call [`next_item`](Self::next_item) until it gives none
-    /// before the next: what is not read yet is copied otherwise.
+    /// Adds the next bytes. Call [`next_item`](Self::next_item) before until it returns `None`;
+    /// otherwise unread bytes are copied.
     pub fn feed(&mut self, chunk: Bytes) {
         if self.chunk.is_empty() {
             self.chunk = chunk;
@@ -152,18 +149,18 @@ impl ListSplitter {
         }
     }
 
-    /// The next item that is complete: its JSON, a slice of what was fed or of a copy, and its
-    /// head. `None` when more must be fed, or the list has ended.
+    /// The next complete item: its JSON, a slice of a chunk or of a copy, and its head. `None` if
+    /// more bytes are needed, or the list has ended.
     ///
     /// # Errors
-    /// When the text is not JSON, as far as a skim looks, or not a list: a `Table` is refused
-    /// (REF-7), as its rows would pass for no objects at all. [`SourceError::TooLarge`] for an item
-    /// past [`ITEM_BYTES_MAX`]. The splitter is of no use after it.
+    /// If the text is not JSON, as far as a skim checks, or not a list. A `Table` is an error
+    /// (REF-7), since it would look like an empty list. [`SourceError::TooLarge`] for an item over
+    /// [`ITEM_BYTES_MAX`]. The splitter cannot be used after an error.
     pub fn next_item(&mut self) -> Result<Option<(Bytes, Head)>, SourceError> {
         let item = self.read_on()?;
         if self.chunk.is_empty() {
-            // Whoever reads the next chunk can have the memory of this one, if nobody keeps even an
-            // empty slice of it.
+            // The reader of the next chunk can reuse the memory of this one if no slice of it is
+            // left, not even an empty one.
             self.chunk = Bytes::new();
         }
         Ok(item)
@@ -171,8 +168,7 @@ impl ListSplitter {
 
     fn read_on(&mut self) -> Result<Option<(Bytes, Head)>, SourceError> {
         loop {
-            // A value that has begun goes on with whatever comes; elsewhere white space means
-            // nothing.
+            // White space is part of a value in progress; elsewhere it is skipped.
             let is_inside = self.is_inside_value();
             if !is_inside {
                 let n_blanks = self.chunk.len() - self.chunk.trim_ascii_start().len();
@@ -215,10 +211,10 @@ impl ListSplitter {
         }
     }
 
-    /// What the list says of itself. All items must have been taken.
+    /// The metadata of the list, after the last item.
     ///
     /// # Errors
-    /// When the list has not ended.
+    /// If the list has not ended.
     pub fn finish(self) -> Result<ListEnd, SourceError> {
         if self.place == Place::End && self.chunk.trim_ascii().is_empty() {
             return Ok(self.list);
@@ -234,13 +230,13 @@ impl ListSplitter {
         self.chunk.advance(n_bytes);
         self.at += n_bytes;
     }
-    /// Takes one byte.
+    /// Skips one byte.
     fn step(&mut self, place: Place) -> Place {
         self.skip(1);
         place
     }
 
-    /// An item, if all of it is there.
+    /// An item, if it is complete.
     fn item(&mut self) -> Result<Option<(Bytes, Head)>, SourceError> {
         let (item, head, starts_at) = if self.is_inside_value() {
             let starts_at = self.starts_at;
@@ -265,10 +261,10 @@ impl ListSplitter {
         Ok(Some((item, head)))
     }
 
-    /// A value, if all of it is there; nothing of it is held unless it is kept.
+    /// A value, if it is complete. Buffers it only if it `is_kept`.
     fn value(&mut self, is_kept: bool) -> Result<Option<Bytes>, SourceError> {
         if !self.is_inside_value() {
-            // Never zero: the list's first bracket stands before every value.
+            // Never zero, since the first bracket of the list is before every value.
             self.starts_at = self.at;
         }
         let end = self.end.feed(&self.chunk);
@@ -295,7 +291,7 @@ impl ListSplitter {
         Ok(Some(std::mem::take(&mut self.pending).freeze()))
     }
 
-    /// Takes in the value of a member of the list.
+    /// Reads the value of a member of the list.
     fn read(&mut self, value: &[u8]) -> Result<(), SourceError> {
         match self.member {
             Member::Items => {

@@ -9,11 +9,10 @@ use setpoint_object::ApiError;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The longest line of a trace, bytes: the largest object that a watch brings, and what is said
-/// around it.
+/// The longest line of a trace, bytes: the largest object of a watch, and the text around it.
 pub const TRACE_LINE_BYTES_MAX: usize = FRAME_BYTES_MAX + (64 << 10);
 
-/// What the first line says this is.
+/// The name in the first line.
 const NAME: &str = "setpoint-list-watch";
 
 /// The only version there is.
@@ -46,7 +45,7 @@ pub(super) fn check_header(line: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a line says, beside when and of which request.
+/// The content of a line, without its time and request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Said {
     List(ListRequest),
@@ -58,12 +57,12 @@ pub(super) enum Said {
     Failed(Failure),
     Closed,
     Dropped,
-    /// The recording has ended, behind so many lines.
+    /// The end of the recording, after this number of lines.
     Over(u64),
 }
 
 impl Said {
-    /// Whether a request has its whole answer with this.
+    /// Whether this ends the answer of a request.
     pub(super) fn is_last(&self) -> bool {
         matches!(
             self,
@@ -76,7 +75,7 @@ impl Said {
     }
 }
 
-/// A failure as it can be written down.
+/// A failure in a form that can be written.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Failure {
     Api(ApiError),
@@ -145,7 +144,7 @@ struct Wire<'a> {
     lines: Option<u64>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     object: Option<&'a RawValue>,
-    /// What stood where an object was due, when it is not JSON.
+    /// The text instead of an object, if it is not JSON.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     text: Option<Cow<'a, str>>,
 }
@@ -231,8 +230,8 @@ impl Line {
             }
         }
         let mut text = text(&wire);
-        // An object may come with line ends. They stand between its values only, where a space is
-        // as good.
+        // An object may contain line ends, but only between its values, where a space is
+        // equivalent.
         for byte in &mut text {
             if matches!(byte, b'\n' | b'\r') {
                 *byte = b' ';

@@ -42,8 +42,8 @@ pub struct RecorderWorker {
 }
 
 impl Recorder {
-    /// Records `source`; times count from now. What is recorded waits for the worker to be run;
-    /// when the worker has ended, things pass without being recorded.
+    /// Records `source`; times count from now. Lines wait until the worker is run; after its end,
+    /// requests pass without being recorded.
     pub fn new(source: impl ListWatch) -> (Self, RecorderWorker) {
         let (sender, lines) = mpsc::channel(RECORDER_LINES_MAX);
         let started = Instant::now();
@@ -61,11 +61,11 @@ impl Recorder {
 }
 
 impl RecorderWorker {
-    /// Writes until the recorder is gone, and then the last line. `writer` is given one line at a
-    /// time: buffer it where that is dear, as files are.
+    /// Writes until the recorder is dropped, and then the last line. Writes one line at a time, so
+    /// buffer a file.
     ///
     /// # Errors
-    /// The writer's. The trace is then cut, and recording has ended.
+    /// If the writer fails. The trace is truncated then, and recording has ended.
     pub async fn run(mut self, mut writer: impl AsyncWrite + Send + Unpin) -> io::Result<()> {
         let mut n_lines = 1;
         write_line(&mut writer, line::header()).await?;
@@ -91,7 +91,7 @@ struct Pen {
     started: Instant,
 }
 
-/// One request that is being recorded.
+/// A request in progress.
 struct Request {
     pen: Pen,
     number: u64,
@@ -102,7 +102,7 @@ struct Request {
 impl Request {
     async fn write(&self, said: Said) {
         let line = self.line(said);
-        // An error says that nobody writes any more.
+        // It fails if the worker has ended.
         let _ = self.pen.lines.send(line).await;
     }
 
@@ -119,7 +119,7 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         if self.is_open {
-            // A hint to the reader of the trace, for which nothing can wait here.
+            // A hint for readers of the trace; drop cannot wait for room.
             let _ = self.pen.lines.try_send(self.line(Said::Dropped));
         }
     }

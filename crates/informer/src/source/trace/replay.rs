@@ -42,7 +42,7 @@ impl Speed {
     }
 }
 
-/// A trace that cannot be played.
+/// A trace cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -55,37 +55,37 @@ pub enum TraceError {
         #[source]
         source: io::Error,
     },
-    /// A line is not one of a trace, or not one that can stand there.
+    /// A line is invalid, or out of place.
     #[error("line {line} of the trace is damaged: {what}")]
     Damaged {
         /// Counted from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// The last line is missing or incomplete: the recording was cut.
+    /// The last line is missing or incomplete: the recording was truncated.
     #[error("the trace is cut behind line {line}")]
     Truncated {
         /// The last whole line; counted from 1.
         line: u64,
     },
-    /// A line, or the trace, is larger than this end is ready to hold.
+    /// A line or the trace is larger than the limit.
     #[error("line {line} of the trace passes {bytes_max} bytes")]
     TooLarge {
         /// Counted from 1.
         line: u64,
-        /// How much a line, or all of them, may be.
+        /// The limit, bytes.
         bytes_max: usize,
     },
 }
 
 /// A source that answers from a trace.
 ///
-/// Each request is given the answer to the next request of its kind in the trace: list, watch, or
-/// watch with initial events. An informer with the options and the seed of the recorded one asks
-/// the same questions; one that asks others is given what the server said, in its order. When the
-/// trace is at its end, lists are never answered and watches stay open in silence, so that what was
-/// played stays to be looked at. A clone continues where the other is.
+/// Each request gets the answer to the next request of its kind in the trace: list, watch, or watch
+/// with initial events. An informer with the options and the seed of the recorded one makes the
+/// same requests; another one gets the same answers in their order. After the end of the trace,
+/// lists are never answered and watches stay open silently, so that the replayed state can be
+/// inspected. A clone shares the position.
 #[derive(Clone)]
 pub struct TraceSource(Arc<Inner>);
 
@@ -119,11 +119,11 @@ enum Kind {
     Stream,
 }
 
-/// One request's answer.
+/// The answer to one request.
 struct Exchange {
     kind: Kind,
     asked_at: Duration,
-    /// What was answered, and how long after the request.
+    /// The parts of the answer, each with its time after the request.
     answer: VecDeque<(Duration, Said)>,
     is_over: bool,
 }
@@ -140,12 +140,12 @@ impl fmt::Debug for TraceSource {
 }
 
 impl TraceSource {
-    /// Reads a whole trace, to be played at a speed. `reader` may be a file ([`tokio::fs::File`] in
-    /// a [`tokio::io::BufReader`]) or bytes in memory.
+    /// Reads a whole trace, to be replayed at a speed. `reader` may be a file ([`tokio::fs::File`]
+    /// in a [`tokio::io::BufReader`]) or bytes in memory.
     ///
     /// # Errors
-    /// When the trace cannot be read, is damaged, cut, or larger than [`TRACE_BYTES_MAX`]; the line
-    /// is named.
+    /// If the trace cannot be read, is damaged, truncated, or larger than [`TRACE_BYTES_MAX`]. The
+    /// error names the line.
     pub async fn read(
         mut reader: impl AsyncBufRead + Send + Unpin,
         speed: Speed,
@@ -157,7 +157,7 @@ impl TraceSource {
             let number = lines.n_lines + 1;
             text.clear();
             let bytes_max = TRACE_LINE_BYTES_MAX.min(TRACE_BYTES_MAX - n_bytes);
-            // One byte more than a line may have tells that it has more.
+            // One byte more than the limit shows that the line is too long.
             let mut bounded = (&mut reader).take(bytes_max as u64 + 1);
             let read = bounded.read_until(b'\n', &mut text).await;
             let n_read = read.map_err(|source| TraceError::Read { line: number, source })?;
@@ -272,17 +272,17 @@ impl Lines {
     }
 }
 
-/// An answer that is being played.
+/// An answer in progress.
 struct Play {
     speed: Speed,
     began: Instant,
     answer: VecDeque<(Duration, Said)>,
-    /// The last thing has been said.
+    /// The last part has been returned.
     is_over: bool,
 }
 
 impl Play {
-    /// What was said next, when its time has come; for ever waiting behind the last thing said.
+    /// The next part, at its time. Waits for ever after the last.
     async fn next(&mut self) -> Said {
         match self.answer.front() {
             Some((after, said)) if *said != Said::Dropped => {

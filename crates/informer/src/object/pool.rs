@@ -1,5 +1,4 @@
-//! What the objects of one cache have in common: how they are packed, and which of them are kept
-//! decoded.
+//! The parts that all objects of a cache share: the codec that packs them, and the decoded values.
 
 #[cfg(feature = "compressed")]
 mod codec;
@@ -23,18 +22,18 @@ use std::any::TypeId;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// How many bytes of decoded objects a cache keeps beside the encoded ones, unless it is told
-/// otherwise: 32 MiB. That is a thousand Pods, or fifty thousand structs of a few fields.
+/// The default size of the decoded objects that a cache keeps beside encoded ones: 32 MiB, a
+/// thousand Pods or fifty thousand structs of a few fields.
 pub const DECODED_BYTES: usize = 32 << 20;
 
-/// Shared by an informer's intake and its objects.
+/// Shared by the intake and the objects of an informer.
 pub(crate) struct Pool {
     pub(crate) policy: CachePolicy,
-    /// There is one once a dictionary was trained; never another.
+    /// Set once, when the dictionary has been trained.
     codec: OnceLock<Codec>,
     decoded_max: usize,
     decoded: Mutex<Places>,
-    /// The types that were decoded, and whether they declare only a part of the objects.
+    /// The decoded types, and whether they declare only a part of the objects.
     shapes: RwLock<Vec<(TypeId, bool)>>,
 }
 
@@ -58,17 +57,17 @@ impl Pool {
         })
     }
 
-    /// What packs and unpacks; none before it was trained.
+    /// The codec, once the dictionary has been trained.
     pub(crate) fn codec(&self) -> Option<&Codec> {
         self.codec.get()
     }
 
-    /// The first one counts.
+    /// Only the first call counts.
     pub(crate) fn set_codec(&self, codec: Codec) {
         let _ = self.codec.set(codec);
     }
 
-    /// Decodes an object as `K`, in the way that is best for it; gives how many bytes it takes.
+    /// Decodes an object as `K`, in the best way for the type. Also returns the bytes of the value.
     pub(crate) fn decode<K: DeserializeOwned + 'static>(
         &self,
         json: &[u8],
@@ -88,17 +87,17 @@ impl Pool {
         Ok((value, n_bytes))
     }
 
-    /// Keeps an object's value for its next reader.
+    /// Keeps a decoded value for the next reader.
     pub(crate) fn keep(&self, inner: &Arc<Inner>, value: AnyValue, n_bytes: usize) {
         if self.decoded_max == 0 {
             return;
         }
         let gone = self.decoded.lock().enter(inner, value, n_bytes, self.decoded_max);
-        // What goes is freed without the lock.
+        // Freed without the lock.
         drop(gone);
     }
 
-    /// The object has left the cache, or goes itself, and its values go.
+    /// The object has left the cache or is dropped: drops its values.
     pub(crate) fn left(&self, inner: &Inner) {
         if !inner.decoded().is_empty() {
             let gone = self.decoded.lock().leave(inner);
@@ -106,7 +105,7 @@ impl Pool {
         }
     }
 
-    /// How many bytes the kept values take.
+    /// The size of the kept values, bytes.
     pub(crate) fn decoded_bytes(&self) -> usize {
         self.decoded.lock().n_bytes()
     }

@@ -1,44 +1,43 @@
-//! Objects that are kept decoded beside their bytes, bounded in bytes.
+//! Decoded values beside the encoded objects, bounded in bytes.
 //!
-//! The values are with their object, so that a hit looks at nothing else and a value never outlives
-//! its object. [`Places`] knows which objects have values, and takes them away from some when there
-//! are too many bytes. It has two parts:
+//! Each object has its values, so a hit reads nothing else and a value never outlives its object.
+//! [`Places`] records which objects have values, and evicts values when they take too many bytes.
+//! It has two parts:
 //!
-//! | part  | of the bytes | who enters                                                | who leaves               |
+//! | part  | of the bytes | entry                                                     | eviction                 |
 //! |-------|--------------|-----------------------------------------------------------|--------------------------|
-//! | new   | a quarter    | every object that was decoded                             | the oldest               |
-//! | main  | the rest     | what leaves `new` and was read again there, or fits as it is | what was not read of late (second chance) |
+//! | new   | a quarter    | every decoded object                                      | the oldest               |
+//! | main  | the rest     | objects evicted from `new` that were read again there, or that fit | not read recently (second chance) |
 //!
-//! So a pass over more objects than fit leaves `main` as it is, and finds there in the next pass
-//! what it left: a ring in order of use would lose each object just before it is read again. Of
-//! what passes through, one in [`ADMITTED`] may still take the place of something in `main` that is
-//! not read any more.
+//! So a pass over more objects than fit does not change `main`, and the next pass finds its objects
+//! there; LRU would evict each object just before it is read again. One in [`ADMITTED`] of the
+//! passing objects may still replace an object in `main` that is no longer read.
 use crate::object::{AnyValue, Inner};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-/// How many types of values one object keeps: a reader of one more takes the place of the first.
+/// The largest number of types whose values one object keeps; another one replaces the first.
 const TYPES_MAX: usize = 4;
 
-/// Of so many objects that leave `new` unread, one looks for a place in `main`.
+/// One of this many objects that leave `new` unread may enter `main`.
 const ADMITTED: usize = 16;
 
-/// The part of all bytes that `new` has.
+/// `new` has one of this many parts of all bytes.
 const NEW_PART: usize = 4;
 
-/// A value that takes more than this part of all bytes is not kept.
+/// A value larger than one of this many parts of all bytes is not kept.
 const VALUE_PART: usize = 8;
 
-/// What an entry takes beside its value: its places and the counters of its allocations.
+/// The bytes of an entry beside its value.
 const ENTRY_BYTES: usize = 96;
 
-/// An object's place for its values: one for each type that was read, mostly one.
+/// The values of an object: one for each type that was read, mostly one.
 #[derive(Default)]
 pub(crate) struct Slot {
     held: Mutex<Option<Box<Held>>>,
-    /// Read since it was last looked at.
+    /// Read since the last check.
     is_used: AtomicBool,
 }
 
@@ -72,8 +71,8 @@ impl Slot {
     }
 }
 
-/// Values that lost their place, and objects that were looked at: to be dropped without the lock.
-/// Values are others' types; and an object that goes with its values asks for the lock.
+/// Evicted values and checked objects, to be dropped without the lock: dropping a value runs the
+/// user's code, and dropping an object takes the lock.
 #[derive(Default)]
 pub(super) struct Leaving {
     values: Vec<Held>,
@@ -81,7 +80,7 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// The object of a place, which does not go before this does.
+    /// The object of a place, kept alive until this is dropped.
     fn look(&mut self, place: &Weak<Inner>) -> Option<Arc<Inner>> {
         let inner = place.upgrade()?;
         self.objects.push(inner.clone());
@@ -92,24 +91,24 @@ impl Leaving {
 /// The objects that have values.
 #[derive(Default)]
 pub(super) struct Places {
-    /// In the order in which they came.
+    /// In the order of entry.
     new: VecDeque<Weak<Inner>>,
     main: Vec<Weak<Inner>>,
     hand: usize,
     new_bytes: usize,
     main_bytes: usize,
-    /// How many objects have values; the other places are of objects that are gone.
+    /// The number of objects with values; the other places are of dropped objects.
     n_held: usize,
     n_dropped: usize,
 }
 
 impl Places {
-    /// How many bytes all values take.
+    /// The size of all values, bytes.
     pub(super) fn n_bytes(&self) -> usize {
         self.new_bytes + self.main_bytes
     }
 
-    /// Keeps a value with its object.
+    /// Stores a value with its object.
     pub(super) fn enter(
         &mut self,
         inner: &Arc<Inner>,
@@ -141,7 +140,7 @@ impl Places {
             *bytes = (*bytes + held.n_bytes()).saturating_sub(before);
             if is_new {
                 self.n_held += 1;
-                // What it was read before counts for nothing.
+                // Earlier reads do not count.
                 slot.is_used.store(false, Relaxed);
                 self.new.push_back(Arc::downgrade(inner));
             }
@@ -150,11 +149,11 @@ impl Places {
         leaving
     }
 
-    /// The object has left the cache, or is about to go.
+    /// The object has left the cache or is being dropped.
     pub(super) fn leave(&mut self, inner: &Inner) -> Leaving {
         let mut leaving = Leaving::default();
         self.empty(inner, &mut leaving);
-        // The places of objects that are gone: once they are as many as the others.
+        // Remove the places of dropped objects when they are as many as the others.
         if self.new.len() + self.main.len() > 2 * self.n_held + 64 {
             let mut is_held = |place: &Weak<Inner>| {
                 leaving.look(place).is_some_and(|inner| !inner.decoded().is_empty())
@@ -172,7 +171,7 @@ impl Places {
         while self.new_bytes > new_max {
             let Some(place) = self.new.pop_front() else { return };
             let Some(inner) = leaving.look(&place) else { continue };
-            // An object that left and was read again has a second place: it moves once.
+            // An object that left and was read again has two places, but moves once.
             let n_bytes = match &*inner.decoded().held.lock() {
                 Some(held) if !held.is_main => held.n_bytes(),
                 _ => continue,
@@ -186,7 +185,7 @@ impl Places {
                 self.empty(&inner, leaving);
                 continue;
             }
-            // Those in `main` may all be read all the time: then they go in turn.
+            // If all objects in `main` are read constantly, they are evicted in turn.
             let mut n_looks = 2 * self.main.len();
             while self.main_bytes + n_bytes > main_max && !self.main.is_empty() {
                 self.turn(n_looks == 0, leaving);
@@ -201,7 +200,7 @@ impl Places {
         }
     }
 
-    /// Whether the next one in `main` was not read since it was last looked at; looks at it.
+    /// Whether the next object in `main` was not read since the last check; resets its mark.
     fn has_unused(&mut self, leaving: &mut Leaving) -> bool {
         if self.hand >= self.main.len() {
             self.hand = 0;
@@ -213,7 +212,7 @@ impl Places {
         !is_used
     }
 
-    /// Takes the next one out of `main`, unless it was read of late.
+    /// Evicts the next object of `main`, unless it was read recently.
     fn turn(&mut self, even_if_used: bool, leaving: &mut Leaving) {
         if self.hand >= self.main.len() {
             self.hand = 0;

@@ -1,19 +1,19 @@
-//! Packing JSON with a dictionary.
+//! Packs JSON with a dictionary.
 use bytes::Bytes;
 use parking_lot::Mutex;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{self, CParameter};
 
-/// How hard the packer tries: zstd's level 1. With a dictionary of their kind the levels hardly
-/// differ: Pods of 2.8 KiB come to 335 bytes at level 1, 340 at 3, 365 at 6 and 346 at 9, and their
-/// metadata of 670 bytes to 144, 146, 147 and 147.
+/// zstd's level 1. With a dictionary of the same kind the levels hardly differ: Pods of 2.8 KiB are
+/// packed into 335 bytes at level 1, 340 at 3, 365 at 6 and 346 at 9, and their metadata of 670
+/// bytes into 144, 146, 147 and 147.
 const LEVEL: i32 = 1;
 
-/// How many contexts of each kind are kept for the next caller. More callers at a time make their
-/// own, which then go. With its copy of the dictionary one takes up to half a MiB.
+/// The number of contexts of each kind that are kept for reuse. With its copy of the dictionary,
+/// one takes up to half a MiB.
 const CONTEXTS_MAX: usize = 4;
 
-/// Packs and unpacks with one dictionary. What one packs only it unpacks.
+/// Packs and unpacks with one dictionary.
 pub(crate) struct Codec {
     dictionary: Vec<u8>,
     compressors: Mutex<Vec<Compressor<'static>>>,
@@ -21,7 +21,7 @@ pub(crate) struct Codec {
 }
 
 impl Codec {
-    /// With an empty dictionary it packs without one.
+    /// A codec. An empty dictionary is none.
     pub(crate) fn new(dictionary: Vec<u8>) -> Self {
         Self {
             dictionary,
@@ -30,16 +30,17 @@ impl Codec {
         }
     }
 
-    /// With a dictionary made of samples, at most `n_bytes_max` long and a tenth of what it is made
-    /// of, as zstd advises. Samples that are too few, or have nothing in common, make none.
+    /// A codec with a dictionary trained on samples, at most `n_bytes_max` and a tenth of the
+    /// samples, as zstd recommends. Without a dictionary if the samples are too few or too
+    /// different.
     pub(crate) fn trained(samples: &[Bytes], n_bytes_max: usize) -> Self {
         let n_bytes: usize = samples.iter().map(Bytes::len).sum();
         let dictionary = zstd::dict::from_samples(samples, (n_bytes / 10).min(n_bytes_max));
         Self::new(dictionary.unwrap_or_default())
     }
 
-    /// Packs into `out`, behind what it holds; gives whether it could. It always can, unless memory
-    /// is short.
+    /// Appends the packed JSON to `out`. Returns whether that succeeded; it fails only without
+    /// memory.
     pub(crate) fn pack(&self, json: &[u8], out: &mut Vec<u8>) -> bool {
         let held = self.compressors.lock().pop();
         let Some(mut compressor) = held.or_else(|| self.compressor().ok()) else { return false };
@@ -55,10 +56,10 @@ impl Codec {
         packed.is_ok()
     }
 
-    /// What was packed.
+    /// Unpacks JSON.
     ///
     /// # Errors
-    /// When it was not packed by this codec.
+    /// If it was not packed by this codec.
     pub(crate) fn unpack(&self, packed: &[u8]) -> std::io::Result<Vec<u8>> {
         let broken = || std::io::Error::other("not a frame of this cache");
         let n_bytes = zstd_safe::get_frame_content_size(packed).ok().flatten();
@@ -82,7 +83,7 @@ impl Codec {
             true => Compressor::new(LEVEL)?,
             false => Compressor::with_dictionary(LEVEL, &self.dictionary)?,
         };
-        // There is one dictionary, and memory is not checked for rot: neither number is needed.
+        // There is one dictionary, and no need for a checksum.
         compressor.set_parameter(CParameter::DictIdFlag(false))?;
         compressor.set_parameter(CParameter::ChecksumFlag(false))?;
         compressor.set_parameter(CParameter::ContentSizeFlag(true))?;

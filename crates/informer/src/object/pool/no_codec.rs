@@ -1,4 +1,4 @@
-//! Packing without the feature `compressed`: no policy asks for it.
+//! The codec without the feature `compressed`, which no policy uses.
 
 use bytes::Bytes;
 

@@ -1,29 +1,28 @@
-//! Making a dictionary of the first objects.
+//! Trains a dictionary on the first objects.
 use super::Codec;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-/// How many objects a dictionary is made of. Fewer are kept as plain JSON until there are as many:
-/// a small cache is not worth it.
+/// The number of objects that a dictionary is trained on. A smaller cache stores plain JSON.
 pub(crate) const SAMPLES: usize = 256;
 
-/// How many bytes of objects are enough, however few those are: 1 MiB.
+/// The size of objects that is enough for training, however few they are: 1 MiB.
 pub(crate) const SAMPLE_BYTES: usize = 1 << 20;
 
-/// The size of a dictionary: 64 KiB at most, and a tenth of what it is made of, as zstd advises.
+/// The largest size of a dictionary: 64 KiB. It is also at most a tenth of the samples.
 pub(crate) const DICTIONARY_BYTES_MAX: usize = 64 << 10;
 
-/// Collects samples and then makes a codec of them.
+/// Collects samples and then trains a codec on them.
 #[derive(Default)]
 pub(crate) struct Training {
     samples: Vec<Bytes>,
     n_bytes: usize,
-    /// The making, which is too long for a runtime's thread.
+    /// The training, which takes too long for a runtime's thread.
     task: JoinSet<Codec>,
 }
 
 impl Training {
-    /// One more object. Only its reference is kept.
+    /// Adds a sample, by reference.
     pub(crate) fn add(&mut self, json: &Bytes) {
         if !self.is_due() {
             self.n_bytes += json.len();
@@ -36,7 +35,7 @@ impl Training {
         !self.task.is_empty() || self.samples.len() >= SAMPLES || self.n_bytes >= SAMPLE_BYTES
     }
 
-    /// Makes the codec. May be dropped and called again: it goes on where it was.
+    /// Trains the codec. Cancel safe: another call continues.
     pub(crate) async fn codec(&mut self) -> Codec {
         if self.task.is_empty() {
             let samples = std::mem::take(&mut self.samples);
@@ -44,7 +43,7 @@ impl Training {
         }
         match self.task.join_next().await {
             Some(Ok(codec)) => codec,
-            // It does not panic; and without a dictionary much is gained, too.
+            // Training does not panic; and a codec without a dictionary is useful, too.
             _ => Codec::new(Vec::new()),
         }
     }

@@ -1,0 +1,68 @@
+//! Failures that no single stage owns: an informer that has stopped, panics of the user's
+//! functions, and the text of an error with its causes.
+use crate::key::Key;
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// The informer's worker has ended, so it does nothing more (SHI-1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the informer has stopped")]
+pub struct Stopped;
+
+/// Catches, logs and reports panics of the user's functions.
+#[derive(Clone, Default)]
+pub(crate) struct Panics(Option<Report>);
+
+/// Receives the text of each panic.
+type Report = Arc<dyn Fn(Arc<str>) + Send + Sync>;
+
+impl Panics {
+    pub(crate) fn new(report: impl Fn(Arc<str>) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(report)))
+    }
+
+    /// Runs a function of the user. `None` if it panicked.
+    pub(crate) fn catch<T>(
+        &self,
+        what: impl fmt::Display,
+        key: &Key,
+        f: impl FnOnce() -> T,
+    ) -> Option<T> {
+        catch_unwind(AssertUnwindSafe(f)).map_err(|panic| self.note(what, key, &*panic)).ok()
+    }
+
+    fn note(&self, what: impl fmt::Display, key: &Key, panic: &(dyn Any + Send)) {
+        let message = panic_message(panic);
+        tracing::error!(%key, "{what} panicked: {message}");
+        if let Some(report) = &self.0 {
+            report(Arc::from(format!("{what} panicked for {key}: {message}")));
+        }
+    }
+}
+
+/// The message of a panic, if it has one.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a message")
+}
+
+/// An error and its causes as one sentence. Skips a cause whose text the error above it already
+/// ends with, since some errors print their causes themselves.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.ends_with(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        cause = error.source();
+    }
+    text
+}
