@@ -4,7 +4,6 @@
 mod website;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use serde_json::json;
 use setpoint::kube_client::Client;
 use setpoint::prelude::*;
 use website::Website;
@@ -43,16 +42,20 @@ impl WebsiteReconciler {
 
         let deployments = context.client().api::<Deployment>();
         let is_new = deployments.get(request)?.is_none();
-        let labels = json!({"website": &*request.name});
+        let labels = [("website", &*request.name)];
         let desired = Apply::<Deployment>::new(request)
             .owner(&controller_reference(site, &())?)
-            .set("/spec/replicas", site.spec.replicas)
-            .set("/spec/selector/matchLabels", &labels)
-            .set("/spec/template/metadata/labels", &labels)
-            .set(
-                "/spec/template/spec/containers",
-                json!([{"name": "web", "image": site.spec.image}]),
-            )
+            .fields(|deployment| {
+                deployment.spec(|spec| {
+                    spec.replicas(site.spec.replicas)
+                        .selector(|selector| selector.match_labels(labels))
+                        .template(|template| {
+                            template
+                                .metadata(|metadata| metadata.labels(labels))
+                                .spec(|pod| pod.container("web", |web| web.image(&site.spec.image)))
+                        })
+                })
+            })
             .force();
         let deployment = deployments.apply(&desired).await?;
         if is_new {
@@ -62,8 +65,8 @@ impl WebsiteReconciler {
 
         let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or_default();
         if site.status.as_ref().map(|status| status.ready_replicas) != Some(ready) {
-            let status = json!({"readyReplicas": ready});
-            let applied = Apply::<Website>::new(request).status(status);
+            let applied = Apply::<Website>::new(request)
+                .fields(|site| site.status(|status| status.ready_replicas(ready)));
             context.client().api::<Website>().status().apply(&applied).await?;
         }
         Ok(Action::await_change())

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use setpoint::prelude::*;
 
 /// What a website should be.
-#[derive(CustomResource, Debug, Clone, Serialize, Deserialize)]
+#[derive(CustomResource, Partial, Debug, Clone, Serialize, Deserialize)]
 #[kube(
     group = "example.dev",
     version = "v1",
@@ -28,7 +28,7 @@ pub(crate) struct WebsiteSpec {
 }
 
 /// What a website is.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Partial, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WebsiteStatus {
     /// How many Pods serve it at present.

@@ -2,6 +2,7 @@
 //!
 //! One module per task. A task is a plain function over the working copy; it prints its changes.
 
+mod apply;
 mod audit;
 mod bench;
 mod cargo;
@@ -34,6 +35,8 @@ enum Chore {
     Parts,
     /// Generate the tables of built-in types in crates/facts from the published Kubernetes schemas.
     Facts(facts::Args),
+    /// Generate the setters of built-in types in crates/apply from the tables in crates/facts.
+    Apply,
     /// Check the house rules: layers, names, sizes (also part of `test`).
     Tidy,
     /// Check licences, versions and sources of dependencies (deny) and unused ones (machete).
@@ -53,6 +56,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Test(args) => suite::run(&args),
         Chore::Parts => parts::Parts::install().map(|parts| println!("{parts:#?}")),
         Chore::Facts(args) => facts::run(&args),
+        Chore::Apply => apply::run(),
         Chore::Tidy => suite::tidy(),
         Chore::Audit => audit::run(),
         Chore::Bench(args) => bench::run(&args),

@@ -1,15 +1,20 @@
-//! `#[setpoint::test]`: a test with its own control plane.
+//! Macros: tests with a control plane, and partials of custom types.
 //!
 //! # Theory
 //!
-//! The attribute turns an asynchronous function of a `&TestEnv` into a test of the standard
+//! `#[setpoint::test]` turns an asynchronous function of a `&TestEnv` into a test of the standard
 //! harness. It only generates the call. `setpoint-testenv` provides the test environment, its
 //! runtime and the output of failures, and documents the attribute.
+//!
+//! `#[derive(Partial)]` generates a type with a setter per field, for server-side apply.
+//! `setpoint-apply` has the traits that it implements.
+
+mod partial;
 
 use proc_macro::TokenStream;
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
-use syn::{Expr, Ident, ItemFn, LitInt, Path, Token, parse_macro_input, parse_quote};
+use syn::{DeriveInput, Expr, Ident, ItemFn, LitInt, Path, Token, parse_macro_input, parse_quote};
 
 /// The arguments in the brackets.
 struct Options {
@@ -109,4 +114,29 @@ pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
         }
     }
     .into()
+}
+
+/// Generates the partial of a struct: typed setters for server-side apply.
+///
+/// For a struct `Spec` it is `SpecPartial`. Each field has a setter of its name, documented as the
+/// field is; names on the wire are those of serde.
+///
+/// | field | setter |
+/// |---|---|
+/// | `String`, `Option<String>` | takes `impl Into<String>` |
+/// | any other type `T`, `Option<T>`, `Box<T>` | takes a `T`. Its members that are not null are all claimed |
+/// | the same with `#[partial(nested)]` | takes a closure that changes the partial of `T`, which derives `Partial` or is built-in |
+/// | `Vec<T>` with `#[partial(nested)]` | takes a closure, and adds an item |
+/// | `Vec<T>` with `#[partial(key = "name")]` | takes a key and a closure, and changes the item whose member `name` is the key: for a list of type `map` |
+/// | skipped by serde | none |
+///
+/// With `#[kube(kind = "Site", status = "SiteStatus")]` of `#[derive(CustomResource)]`, the kind
+/// has a partial too: `SitePartial`, with setters `spec` and `status`. The status derives
+/// `Partial`.
+///
+/// `#[partial(crate = path)]` on the struct is the path of `setpoint::apply`.
+#[proc_macro_derive(Partial, attributes(partial))]
+pub fn derive_partial(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    partial::derive(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }

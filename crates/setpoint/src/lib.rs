@@ -6,7 +6,8 @@
 //! | feature | adds | depends on |
 //! |---|---|---|
 //! | `runtime` (default) | [`informer`], [`runtime`], [`workqueue`], [`prelude`] | `kube-client` |
-//! | `derive` | `#[derive(CustomResource)]` from [`kube_derive`] |  |
+//! | `apply` | [`mod@apply`]: typed setters for server-side apply, of built-in types and by `#[derive(Partial)]` | |
+//! | `derive` | `#[derive(CustomResource)]` from [`kube_derive`] | |
 //! | `schema` | the same with `JsonSchema`: derived types have a definition | `derive` |
 //! | `endpoints` | a manager's health and metrics over HTTP: [`runtime::endpoint`] | an HTTP server |
 //! | `compressed` | compressed caches: `CachePolicy::Compressed`, compressed metadata | zstd |
@@ -134,6 +135,8 @@ pub use kube_derive;
 pub use schemars;
 #[cfg(feature = "server")]
 pub use setpoint_apiserver as apiserver;
+#[cfg(feature = "runtime")]
+pub use setpoint_apply as apply;
 #[cfg(feature = "encryption")]
 pub use setpoint_encryption as encryption;
 #[cfg(feature = "runtime")]
@@ -174,10 +177,14 @@ pub mod prelude {
     pub use kube_derive::CustomResource;
     #[cfg(feature = "schema")]
     pub use schemars::JsonSchema;
+    #[cfg(feature = "apply")]
+    pub use setpoint_apply::{HasPartial, Partial};
     pub use setpoint_informer::{
         ClientSource, Event, HandlerOptions, InformerFactory, Key, ListWatch, Lister,
         SharedInformer, Tombstone,
     };
+    #[cfg(feature = "apply")]
+    pub use setpoint_macros::Partial;
     pub use setpoint_runtime::{
         Action, Apply, BoxError, BuildError, CacheOptions, ClientError, Clock, Context, Controller,
         ElectionOptions, Finalize, Manager, ManagerBuilder, MergeFrom, ObjectReference, Predicate,

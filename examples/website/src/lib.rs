@@ -4,7 +4,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use setpoint::prelude::*;
 
 /// What a website should be.
@@ -59,14 +58,20 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
     // Gone: the garbage collector deletes what it owned.
     let Some(site) = sites.get(&request)? else { return Ok(Action::await_change()) };
 
-    let labels = json!({"website": &*request.name});
-    let container = json!({"name": "web", "image": site.spec.image});
+    let labels = [("website", &*request.name)];
     let desired = Apply::<Deployment>::new(&request)
         .owner(&controller_reference(&*site, &())?)
-        .set("/spec/replicas", site.spec.replicas)
-        .set("/spec/selector/matchLabels", &labels)
-        .set("/spec/template/metadata/labels", &labels)
-        .set("/spec/template/spec/containers", [container])
+        .fields(|deployment| {
+            deployment.spec(|spec| {
+                spec.replicas(site.spec.replicas)
+                    .selector(|selector| selector.match_labels(labels))
+                    .template(|template| {
+                        template
+                            .metadata(|metadata| metadata.labels(labels))
+                            .spec(|pod| pod.container("web", |web| web.image(&site.spec.image)))
+                    })
+            })
+        })
         .force();
     let deployment = context.client().api::<Deployment>().apply(&desired).await?;
 

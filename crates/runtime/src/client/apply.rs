@@ -9,6 +9,7 @@ use kube_core::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
+use setpoint_apply::{HasPartial, MemberError, Members, Partial, without_nulls};
 use setpoint_informer::Cacheable;
 
 use super::{Api, Call, ClientError, Subresource, api::decode};
@@ -22,18 +23,28 @@ use crate::request::Request;
 ///
 /// ```no_run
 /// # use k8s_openapi::api::apps::v1::Deployment;
-/// # use serde_json::json;
 /// # use setpoint_runtime::{Apply, Client, ClientError, Request};
 /// # async fn example(client: &Client) -> Result<(), ClientError> {
 /// let apply = Apply::<Deployment>::new(&Request::new("default", "web"))
 ///     .label("app", "web")
-///     .set("/spec/replicas", 3)
-///     .set("/spec/selector/matchLabels", json!({"app": "web"}))
+///     .fields(|deployment| {
+///         deployment.spec(|spec| {
+///             spec.replicas(3).selector(|selector| selector.match_labels([("app", "web")]))
+///         })
+///     })
 ///     .force();
 /// client.api::<Deployment>().apply(&apply).await?;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Fields
+///
+/// | method | checks | for |
+/// |---|---|---|
+/// | [`fields`](Self::fields) | names and types of fields, when it is compiled | built-in types (feature `apply` of `setpoint`), custom types with `#[derive(Partial)]` |
+/// | [`label`](Self::label), [`owner`](Self::owner), … | the same | metadata of all types |
+/// | [`set`](Self::set), [`member`](Self::member), [`partial`](Self::partial) | nothing; the server does | types known at run time |
 ///
 /// # Unset fields
 ///
@@ -123,6 +134,49 @@ impl<K: Resource> Apply<K> {
         ]);
         let params = PatchParams::default();
         Self { key: key.clone(), members, params, mistake: None, of: std::marker::PhantomData }
+    }
+
+    /// Sets fields by typed setters: a field that is misspelt, or has another type, does not
+    /// compile. Only the fields that are set are sent. See [`setpoint_apply`] for the setters.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use setpoint_runtime::{Apply, Request};
+    /// let apply = Apply::<ConfigMap>::new(&Request::new("default", "settings"))
+    ///     .fields(|config| config.data([("a", "1")]));
+    /// assert_eq!(apply.body().unwrap()["data"], serde_json::json!({"a": "1"}));
+    /// ```
+    ///
+    /// ```compile_fail,E0599
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use setpoint_runtime::{Apply, Request};
+    /// let apply = Apply::<ConfigMap>::new(&Request::new("default", "settings"))
+    ///     .fields(|config| config.dato([("a", "1")]));
+    /// ```
+    pub fn fields(mut self, set: impl FnOnce(K::Partial) -> K::Partial) -> Self
+    where
+        K: HasPartial,
+    {
+        let mut members = std::mem::take(&mut self.members);
+        let kind = ["apiVersion", "kind"].map(|name| members.remove_entry(name));
+        let partial = set(Partial::from_members(Members::from_json(members)));
+        let (members, error) = partial.into_members().into_json();
+        self.members = members;
+        self.members.extend(kind.into_iter().flatten());
+        if let Some(MemberError { path, why, .. }) = error {
+            return self.mistaken(ApplyError::Value { path, why });
+        }
+        let other = [("name", &self.key.name), ("namespace", &self.key.namespace)];
+        let other = other.into_iter().find_map(|(name, is)| {
+            let says = self.members.get("metadata").and_then(|metadata| metadata.get(name));
+            let says = says.and_then(Value::as_str).unwrap_or_default();
+            let (is_other, says) = (says != &**is, format!("{says:?}"));
+            is_other.then(|| ApplyError::Other { says, is: format!("{is:?}") })
+        });
+        match other {
+            Some(other) => self.mistaken(other),
+            None => self,
+        }
     }
 
     /// Adds the fields of a partial object: your own struct with some members. `metadata` and kind
@@ -304,11 +358,8 @@ impl<K: Resource> Apply<K> {
 
     /// A value without its nulls.
     fn encoded(&mut self, path: &str, value: &(impl Serialize + ?Sized)) -> Option<Value> {
-        match serde_json::to_value(value) {
-            Ok(mut value) => {
-                drop_nulls(&mut value);
-                Some(value)
-            }
+        match without_nulls(value) {
+            Ok(value) => Some(value),
             Err(error) => {
                 let (path, why) = (path.to_owned(), error.to_string());
                 self.mistake.get_or_insert(ApplyError::Value { path, why });
@@ -325,18 +376,6 @@ impl<K: Resource> Apply<K> {
     fn checked(&self, call: &Call) -> Result<Value, ClientError> {
         self.body()
             .map_err(|mistake| ClientError::Request { call: call.clone(), source: mistake.into() })
-    }
-}
-
-/// Removes null members. Elements of lists stay, since their meaning depends on the position.
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            members.retain(|_, value| !value.is_null());
-            members.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(values) => values.iter_mut().for_each(drop_nulls),
-        _ => {}
     }
 }
 
@@ -393,6 +432,32 @@ mod tests {
             .force();
         expect![[r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"finalizers":["a.b/one","a.b/two"],"labels":{"a.b/c":"d","app":"web"},"name":"a","namespace":"default"},"spec":{"replicas":3,"template":{"metadata":{"annotations":{"a.b/c":"~"}}}}}"#]]
             .assert_eq(&apply.body().unwrap().to_string());
+    }
+
+    #[test]
+    fn typed_fields_add_to_what_was_set() {
+        let apply = Apply::<Deployment>::new(&key())
+            .label("app", "web")
+            .set("/spec/paused", true)
+            .fields(|deployment| deployment.spec(|spec| spec.replicas(3)))
+            .fields(|deployment| {
+                deployment
+                    .metadata(|metadata| metadata.labels([("a", "b")]))
+                    .spec(|spec| spec.min_ready_seconds(4))
+            });
+        expect![[r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"labels":{"a":"b","app":"web"},"name":"a","namespace":"default"},"spec":{"minReadySeconds":4,"paused":true,"replicas":3}}"#]]
+            .assert_eq(&apply.body().unwrap().to_string());
+    }
+
+    #[test]
+    fn typed_fields_cannot_change_the_name() {
+        let apply = Apply::<ConfigMap>::new(&key())
+            .fields(|config| config.metadata(|metadata| metadata.name("b")));
+        assert_eq!(apply.body().unwrap_err().to_string(), r#"expected "a", found "b""#);
+        let apply = Apply::<Deployment>::new(&key())
+            .set("/spec/template", 3)
+            .fields(|deployment| deployment.spec(|spec| spec.template(|template| template)));
+        assert_eq!(apply.body().unwrap_err().to_string(), "/spec/template: expected an object");
     }
 
     #[test]

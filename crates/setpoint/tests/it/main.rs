@@ -4,6 +4,7 @@
 
 mod admission_webhooks;
 mod bounds;
+mod cache_sources;
 mod client_calls;
 mod client_helpers;
 mod conversion_webhooks;
@@ -34,6 +35,7 @@ mod sources;
 mod storms;
 #[path = "../../../../docs/testing/copier.rs"]
 mod testing_page;
+mod typed_apply;
 mod umbrella;
 mod webhook_configurations;
 mod webhooks;
