@@ -15,6 +15,7 @@ pub mod list;
 pub mod pattern;
 pub mod resource_version;
 pub mod review;
+pub mod saved;
 pub mod skim;
 
 use bytes::Bytes;

@@ -31,8 +31,17 @@ impl Args {
 }
 
 /// The targets: each is a program in `fuzz/libfuzzer` and a folder of `fuzz/corpus`.
-const TARGETS: &[&str] =
-    &["cel", "encryption", "frames", "list", "pattern", "resource_version", "review", "skim"];
+const TARGETS: &[&str] = &[
+    "cel",
+    "encryption",
+    "frames",
+    "list",
+    "pattern",
+    "resource_version",
+    "review",
+    "saved",
+    "skim",
+];
 
 /// Number of targets that run at the same time.
 const TARGETS_AT_ONCE: usize = 2;

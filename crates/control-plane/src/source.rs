@@ -23,9 +23,10 @@ use futures::{FutureExt, Stream, StreamExt};
 use kube_client::Resource;
 use kube_client::core::{ApiResource, DynamicObject};
 use setpoint_apiserver::{ApiServer, Attributes, Events, Identity, Requested, ResourcePath, Verb};
+use setpoint_informer::factory::SourceRequest;
 use setpoint_informer::source::{
-    ListHead, ListItem, ListPage, ListPart, ListRequest, ListStream, WatchFrame, WatchRequest,
-    WatchStream,
+    ListHead, ListItem, ListPage, ListPart, ListRequest, ListStream, Selection, WatchFrame,
+    WatchRequest, WatchStream,
 };
 use setpoint_informer::{ClientSource, ListWatch, ResourceType, SourceError};
 use setpoint_object::{GroupVersion, GroupVersionResource};
@@ -107,6 +108,20 @@ impl InProcessSource {
             namespace: namespace.map(str::to_owned),
             label_selector: String::new(),
             field_selector: String::new(),
+            can_stream_list: true,
+        }
+    }
+
+    /// What a cache of a manager lists and watches: for
+    /// `CacheOptions::source`, so that caches are filled without
+    /// HTTP. Shard selectors are ignored: it has the whole selection.
+    pub fn of_request(server: &ApiServer, request: &SourceRequest) -> Self {
+        Self {
+            server: server.clone(),
+            resource: request.resource_type.resource.clone(),
+            namespace: request.selection.namespace.clone(),
+            label_selector: request.selection.labels.clone(),
+            field_selector: request.selection.fields.clone(),
             can_stream_list: true,
         }
     }
@@ -242,6 +257,14 @@ impl ListWatch for InProcessSource {
 
     fn can_stream_list(&self) -> bool {
         self.can_stream_list
+    }
+
+    fn selection(&self) -> Selection {
+        let mut selection = Selection::default();
+        selection.namespace.clone_from(&self.namespace);
+        selection.labels.clone_from(&self.label_selector);
+        selection.fields.clone_from(&self.field_selector);
+        selection
     }
 }
 

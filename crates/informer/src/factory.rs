@@ -33,7 +33,7 @@ mod worker;
 
 pub use crate::source::Selection;
 pub use lease::InformerLease;
-pub use options::FactoryOptions;
+pub use options::{ChooseSource, FactoryOptions, SourceRequest};
 pub use request::InformerRequest;
 
 pub use worker::FactoryWorker;

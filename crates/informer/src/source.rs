@@ -12,6 +12,7 @@ mod gzip;
 mod list;
 mod part;
 mod query;
+pub mod saved;
 pub mod scripted;
 mod selection;
 pub mod trace;

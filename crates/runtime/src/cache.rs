@@ -60,7 +60,15 @@ use parking_lot::Mutex;
 use setpoint_informer::{
     Cacheable, InformerFactory, InformerLease, MetricsRegistry, ResourceType, SharedInformer,
     SharedInformerBuilder,
-    factory::{FactoryOptions, FactoryWorker},
+    factory::{ChooseSource, FactoryOptions, FactoryWorker},
+    source::{
+        ListPage,
+        saved::{SavedSource, Unused},
+    },
+};
+pub use setpoint_informer::{
+    factory::SourceRequest,
+    source::saved::{SAVED_BYTES_MAX, SavedLists, SavedListsError},
 };
 
 /// How often handlers are told again of every cached object, unless chosen otherwise.
@@ -131,6 +139,9 @@ trait AnyInformer: Any + Send + Sync {
 
     /// Whether it was asked for to read nothing but metadata.
     fn is_metadata(&self) -> bool;
+
+    /// Adds the objects of its informers that have synced.
+    fn save(&self, lists: &mut SavedLists) -> Result<(), SavedListsError>;
 }
 
 impl<K: Cacheable> AnyInformer for CacheInformer<K> {
@@ -150,15 +161,33 @@ impl<K: Cacheable> AnyInformer for CacheInformer<K> {
     fn is_metadata(&self) -> bool {
         K::metadata_api()
     }
+
+    fn save(&self, lists: &mut SavedLists) -> Result<(), SavedListsError> {
+        let resource = &self.resource_type().resource;
+        for (_, informer) in self.informers() {
+            let (selection, snapshot) = (informer.selection(), informer.lister().snapshot());
+            let is_known = lists.has_whole(resource, selection);
+            if !informer.has_synced() || snapshot.resource_version().is_empty() || is_known {
+                continue;
+            }
+            let metadata_only = K::metadata_api() || snapshot.iter().any(|item| item.is_partial());
+            // `None`: the cache holds decoded values.
+            let Some(items) = snapshot.iter().map(|item| item.json()).collect() else { continue };
+            let page = ListPage::new(snapshot.resource_version(), items);
+            lists.insert(resource.clone(), selection.clone(), metadata_only, page)?;
+        }
+        Ok(())
+    }
 }
 
 impl Cache {
     pub(crate) fn new(
         client: kube_client::Client,
-        options: CacheOptions,
+        mut options: CacheOptions,
         seed: u64,
     ) -> (Self, FactoryWorker) {
         let mut of_all = FactoryOptions::default();
+        of_all.source = source(&mut options);
         of_all.resync = SYNC_PERIOD;
         of_all.resync_spread = SYNC_SPREAD;
         of_all.decoded_bytes = options.decoded_bytes;
@@ -381,6 +410,29 @@ impl Cache {
         unsynced
     }
 
+    /// What is cached, for [`CacheOptions::restore`] in a later process. Encode it with
+    /// [`SavedLists::to_bytes`].
+    ///
+    /// Call it at any time, also after the manager has stopped. It leaves out caches that have not
+    /// synced, and those with the policy `Decoded`, which hold no bytes. It copies no object,
+    /// except from compressed caches, and takes time in proportion to their number: for several
+    /// hundred thousand, call it on a blocking thread.
+    ///
+    /// # Errors
+    ///
+    /// There are too many lists.
+    pub fn save(&self) -> Result<SavedLists, SavedListsError> {
+        let mut informers: Vec<Arc<dyn AnyInformer>> = {
+            let informers = self.informers.lock();
+            informers.by_id.values().map(|known| known.informer.clone()).collect()
+        };
+        // Readers of metadata may share a cache of whole objects.
+        informers.sort_by_key(|informer| informer.is_metadata());
+        let mut lists = SavedLists::default();
+        informers.iter().try_for_each(|informer| informer.save(&mut lists))?;
+        Ok(lists)
+    }
+
     /// Notes that an index of a type is declared by a function of this type. Says whether it was
     /// declared before; another function under the name is refused, also one over another type that
     /// reads the same resource: they share its indexes.
@@ -437,6 +489,23 @@ impl Informers {
         others.sort_by_key(|known| known.number);
         others.iter().find_map(|known| known.informer.view()?.view())
     }
+}
+
+/// How the source of each informer is chosen: the chosen one, behind the saved lists.
+fn source(options: &mut CacheOptions) -> Option<ChooseSource> {
+    let chosen = options.source.clone();
+    let Some(saved) = options.saved.take() else { return chosen };
+    let unused = Unused::new(saved);
+    Some(Arc::new(move |request, source| {
+        let source = match &chosen {
+            Some(choose) => choose(request, source),
+            None => source,
+        };
+        let SourceRequest { resource_type, selection, metadata_only, .. } = request.clone();
+        let unused = unused.clone();
+        let resource = resource_type.resource;
+        Arc::new(SavedSource::new(source, resource, selection, metadata_only, unused))
+    }))
 }
 
 fn id_of<K: Cacheable>(dynamic_type: &K::DynamicType) -> Id {

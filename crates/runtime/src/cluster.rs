@@ -33,7 +33,7 @@ use setpoint_informer::MetricsRegistry;
 use setpoint_object::time::Clock;
 
 use crate::{
-    cache::{Cache, CacheOptions, CacheOptionsError},
+    cache::{Cache, CacheOptions},
     client::Client,
     events::{Broadcaster, EventOptions, EventRecorder, EventWorker},
     mapper::Mapper,
@@ -104,21 +104,8 @@ impl Cluster {
 }
 
 impl ClusterBuilder {
-    /// Caches only the objects of these namespaces: [`CacheOptions::namespaces`]. Default: all.
-    ///
-    /// # Errors
-    ///
-    /// There are too many.
-    pub fn namespaces<N: Into<String>>(
-        mut self,
-        names: impl IntoIterator<Item = N>,
-    ) -> Result<Self, CacheOptionsError> {
-        self.cache = self.cache.namespaces(names)?;
-        Ok(self)
-    }
-
-    /// Replaces all cache options, namespaces included. Default: cache everything that is watched,
-    /// with metrics under the cluster's name.
+    /// The options of its cache. Default: cache everything that is watched, with metrics under the
+    /// cluster's name.
     pub fn cache(mut self, options: CacheOptions) -> Self {
         self.cache = options;
         self

@@ -72,6 +72,11 @@ fn reviews_hold_for_the_corpus_and_its_mutants() {
 }
 
 #[test]
+fn saved_lists_hold_for_the_corpus_and_its_mutants() {
+    replay("saved", 500, setpoint_fuzz::saved::check);
+}
+
+#[test]
 fn skims_hold_for_the_corpus_and_its_mutants() {
     replay("skim", 500, setpoint_fuzz::skim::check);
 }

@@ -3,7 +3,7 @@ use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
 use crate::metrics::MetricsRegistry;
 use crate::policy::CachePolicy;
 use crate::resource_type::ResourceType;
-use crate::source::{ClientSource, Selection};
+use crate::source::{ClientSource, ListWatch, Selection};
 use crate::transform::Transform;
 use kube_client::Client;
 use setpoint_object::Prune;
@@ -14,6 +14,22 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+/// Chooses the source of an informer; see [`FactoryOptions::source`].
+pub type ChooseSource =
+    Arc<dyn Fn(&SourceRequest, Arc<dyn ListWatch>) -> Arc<dyn ListWatch> + Send + Sync>;
+
+/// What an informer lists and watches.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SourceRequest {
+    /// The type.
+    pub resource_type: ResourceType,
+    /// Which objects of it.
+    pub selection: Selection,
+    /// Whether metadata is enough. It can change to `false` before the first request.
+    pub metadata_only: Arc<AtomicBool>,
+}
 
 /// Options of all informers of a factory.
 #[derive(Clone, Default)]
@@ -27,6 +43,10 @@ pub struct FactoryOptions {
     pub fields: String,
     /// A shard selector (KEP-5866), see [`ClientSource::shard`]; empty is all.
     pub shard: String,
+    /// Chooses the source of each informer. It gets what the informer lists and watches, and the
+    /// source over the factory's client, which it may wrap or ignore. A source that has only some
+    /// of the objects implements [`ListWatch::selection`]. `None`: the client's source.
+    pub source: Option<ChooseSource>,
     /// The resync period; zero is never.
     pub resync: Duration,
     /// The random spread of resync periods; see [`SharedInformerBuilder::resync_spread`].
@@ -98,7 +118,12 @@ impl FactoryOptions {
             .labels(selection.labels.clone())
             .fields(selection.fields.clone())
             .shard(selection.shard.clone())
-            .metadata_while(metadata_only);
+            .metadata_while(metadata_only.clone());
+        let mut source: Arc<dyn ListWatch> = Arc::new(source);
+        if let Some(choose) = &self.source {
+            let (resource_type, selection) = (resource_type.clone(), selection.clone());
+            source = choose(&SourceRequest { resource_type, selection, metadata_only }, source);
+        }
         let mut hasher = DefaultHasher::new();
         resource_type.hash(&mut hasher);
         // The factory's own selection does not change the seed.

@@ -1,11 +1,14 @@
 //! Which objects of a type are cached, and how: what is said of a type goes before what is said of
 //! all.
 
-use std::{any::TypeId, collections::BTreeMap, fmt, time::Duration};
+use std::{any::TypeId, collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use kube_core::ClusterResourceScope;
 use setpoint_informer::{
-    CachePolicy, Cacheable, MetricsRegistry, ResourceType, factory::Selection, transform::Transform,
+    CachePolicy, Cacheable, ListWatch, MetricsRegistry, ResourceType,
+    factory::{ChooseSource, Selection, SourceRequest},
+    source::saved::SavedLists,
+    transform::Transform,
 };
 use setpoint_object::{GroupVersionResource, Prune};
 
@@ -73,6 +76,8 @@ pub struct CacheOptions {
     pub(super) decoded_bytes: Option<usize>,
     pub(super) backoff: Option<(Duration, Duration)>,
     pub(super) give_up_after: Option<Duration>,
+    pub(super) source: Option<ChooseSource>,
+    pub(super) saved: Option<SavedLists>,
     /// Where informers are counted, under which informer name.
     pub(crate) metrics: Option<(MetricsRegistry, String)>,
 }
@@ -216,6 +221,45 @@ impl CacheOptions {
     /// still wait for its first list then fail. Default: never, it goes on trying.
     pub fn give_up_after(mut self, patience: Duration) -> Self {
         self.give_up_after = Some(patience);
+        self
+    }
+
+    /// Chooses the source of each cache: a control plane in this process without HTTP, a recorded
+    /// or scripted one, or one that injects faults.
+    ///
+    /// The function gets what the cache lists and watches, and the source over the client, which it
+    /// may wrap or ignore. It is called once per cache, when the cache is requested. Writes and
+    /// live reads use the client in any case. Default: the source over the client.
+    ///
+    /// ```
+    /// # use setpoint_runtime::CacheOptions;
+    /// let options = CacheOptions::new().source(|request, source| {
+    ///     tracing::info!(resource = %request.resource_type, "cached");
+    ///     source
+    /// });
+    /// ```
+    pub fn source(
+        mut self,
+        choose: impl Fn(&SourceRequest, Arc<dyn ListWatch>) -> Arc<dyn ListWatch>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.source = Some(Arc::new(choose));
+        self
+    }
+
+    /// Starts caches with the objects of an earlier process, from
+    /// [`Cache::save`](super::Cache::save).
+    ///
+    /// A cache of a saved resource and selection sends no list: it watches from the version that
+    /// was saved. If the server no longer has that version, the cache lists as usual. Others list
+    /// as usual, too. Each list is used once. Default: nothing is restored.
+    ///
+    /// Restore lists of the same cluster only, and with the same `prune` and transforms: objects
+    /// stay in the saved form until they change.
+    pub fn restore(mut self, saved: SavedLists) -> Self {
+        self.saved = Some(saved);
         self
     }
 
