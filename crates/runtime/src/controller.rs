@@ -27,7 +27,7 @@ pub use self::{
     stats::ControllerStats,
 };
 pub(crate) use self::{
-    collector::{ControllerCollector, QueueCollector},
+    collector::{ControllerCollector, Controllers, queues},
     run::Environment,
 };
 use self::{

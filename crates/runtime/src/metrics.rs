@@ -9,7 +9,7 @@
 //! | source                    | families                                                                       |
 //! |---------------------------|--------------------------------------------------------------------------------|
 //! | controllers               | `controller_runtime_reconcile_total`, `…_errors_total`, `…_time_seconds`, …    |
-//! | their queues              | `workqueue_*`                                                                  |
+//! | their queues, and others by [`QueueCollector`] | `workqueue_*`                                             |
 //! | informers                 | `informer_*`, `reflector_*`                                                    |
 //! | requests to the API server | `rest_client_requests_total`                                                  |
 //! | the election              | `leader_election_master_status`, `leader_election_slowpath_total`              |
@@ -22,6 +22,7 @@
 
 pub(crate) mod family;
 mod informers;
+mod queues;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ pub(crate) use self::{
 };
 pub use self::{
     family::RECONCILE_SECONDS,
+    queues::{QueueCollector, QueueMetrics},
     requests::{CountRequests, Counted},
 };
 

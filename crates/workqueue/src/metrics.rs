@@ -1,14 +1,10 @@
 //! Metrics of a queue.
 
-mod exposition;
 mod recorder;
 
 use std::time::Duration;
 
-pub use self::{
-    exposition::{Exposed, exposition},
-    recorder::{BUCKETS, Distribution, PRIORITY_LABELS_MAX, Recorder},
-};
+pub use self::recorder::{BUCKETS, Distribution, PRIORITY_LABELS_MAX, Recorder};
 
 /// Receives the events of a queue, for counters and histograms. Gauges are read with
 /// [`WorkQueue::stats`].
@@ -16,7 +12,7 @@ pub use self::{
 /// Called after the queue's lock has been released, on the thread that caused the event. Must be
 /// fast and must not block. There is one handle per queue, which knows the name and labels. A queue
 /// without a handle reads no clock for metrics. [`Recorder`] is a handle with the metrics that
-/// dashboards expect.
+/// dashboards expect; `setpoint_runtime::metrics::QueueCollector` writes them for Prometheus.
 ///
 /// [`WorkQueue::stats`]: crate::WorkQueue::stats
 pub trait Metrics: Send + Sync + 'static {

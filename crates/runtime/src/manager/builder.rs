@@ -19,12 +19,12 @@ use crate::{
         Client,
         layer::{ClientService, layered},
     },
-    controller::{ControllerCollector, ControllerDefaults, QueueCollector},
+    controller::{ControllerCollector, ControllerDefaults, Controllers, queues},
     election::{ElectionCollector, ElectionOptions, OptionsError},
     error::BoxError,
     events::{Broadcaster, EventApi, EventCollector, EventOptions, EventWorker},
     mapper::Mapper,
-    metrics::{InformerCollector, InformerFigures, Metrics},
+    metrics::{InformerCollector, InformerFigures, Metrics, QueueCollector},
     recording::{RecorderWorker, recorded},
 };
 
@@ -162,7 +162,8 @@ impl ManagerBuilder {
         Ok(self)
     }
 
-    /// Replaces all cache options, namespaces included. Default: cache everything that is watched.
+    /// Replaces all cache options: namespaces, the [source](CacheOptions::source) of caches,
+    /// objects to [restore](CacheOptions::restore). Default: cache everything that is watched.
     pub fn cache(mut self, options: CacheOptions) -> Self {
         self.cache = options;
         self
@@ -254,10 +255,11 @@ impl ManagerBuilder {
         let event_worker = EventWorker::new(client, queue, events, seed);
         let handle = ManagerHandle::new(environment);
         let roster = handle.roster.clone();
-        let controllers = Arc::new(move || roster.controllers());
+        let controllers: Controllers = Arc::new(move || roster.controllers());
         metrics.update(|registry| {
             registry.register_collector(Box::new(ControllerCollector(controllers.clone())));
-            registry.register_collector(Box::new(QueueCollector(controllers)));
+            let queues = QueueCollector::new(move || queues(&controllers));
+            registry.register_collector(Box::new(queues));
             registry.register_collector(Box::new(lost));
         });
         Manager {

@@ -30,14 +30,13 @@ pub const BUCKETS: [Duration; 12] = [
 /// Maximum number of distinct priorities in labels: 25, as in controller-runtime.
 pub const PRIORITY_LABELS_MAX: usize = 25;
 
-/// Counts the events of one queue: a [`Metrics`] handle that [`exposition`](super::exposition())
-/// writes.
+/// Counts the events of one queue: a [`Metrics`] handle whose figures can be read at any time.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    pub(super) adds: AtomicU64,
-    pub(super) retries: AtomicU64,
-    pub(super) queued: Histogram,
-    pub(super) worked: Histogram,
+    adds: AtomicU64,
+    retries: AtomicU64,
+    queued: Histogram,
+    worked: Histogram,
     /// The priorities in labels so far, and up to one more.
     priorities: Mutex<BTreeSet<i32>>,
 }
@@ -117,7 +116,7 @@ pub struct Distribution {
 
 /// Number of durations in each of [`BUCKETS`].
 #[derive(Debug, Default)]
-pub(super) struct Histogram {
+struct Histogram {
     counts: [AtomicU64; BUCKETS.len() + 1],
     sum_nanos: AtomicU64,
 }
@@ -130,27 +129,14 @@ impl Histogram {
         self.sum_nanos.fetch_add(nanos, Relaxed);
     }
 
-    pub(super) fn count(&self) -> u64 {
+    fn count(&self) -> u64 {
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
     fn read(&self) -> Distribution {
         let bounds = BUCKETS.iter().copied().map(Some).chain([None]);
         let counts = self.counts.iter().map(|count| count.load(Relaxed));
-        Distribution { buckets: bounds.zip(counts).collect(), sum: self.sum() }
-    }
-
-    pub(super) fn sum(&self) -> Duration {
-        Duration::from_nanos(self.sum_nanos.load(Relaxed))
-    }
-
-    /// Per bucket its bound (`None` is unbounded), and the number of durations up to it.
-    pub(super) fn cumulated(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
-        let bounds = BUCKETS.iter().copied().map(Some).chain([None]);
-        let counts = self.counts.iter().scan(0, |sum, count| {
-            *sum += count.load(Relaxed);
-            Some(*sum)
-        });
-        bounds.zip(counts)
+        let sum = Duration::from_nanos(self.sum_nanos.load(Relaxed));
+        Distribution { buckets: bounds.zip(counts).collect(), sum }
     }
 }

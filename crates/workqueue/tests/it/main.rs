@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a failed test")]
 
 mod concurrency;
-mod exposition;
 mod groups;
 mod inspect;
 mod limiter;

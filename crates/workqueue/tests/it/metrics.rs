@@ -66,3 +66,13 @@ async fn each_event_is_reported_once_with_its_times() {
         done after 0ns"#]]
     .assert_eq(&log.0.lock().join("\n"));
 }
+
+/// MET-1: each bound is ten times the one before, from 10 ns to 1000 s.
+#[test]
+fn buckets_are_those_of_client_go() {
+    let bounds = setpoint_workqueue::metrics::BUCKETS;
+    assert_eq!(
+        bounds.map(|bound| bound.as_nanos()),
+        std::array::from_fn(|n| 10_u128.pow(n as u32 + 1))
+    );
+}
