@@ -83,5 +83,5 @@ pub use limits::{
     STREAMS_MAX,
 };
 pub use server::Server;
-pub use slots::ConnectionPlace;
+pub use slots::ConnectionSlot;
 pub use timeouts::Overdue;

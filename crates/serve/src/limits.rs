@@ -56,7 +56,7 @@ pub struct Limits {
     pub connections_max: usize,
     /// Maximum number of unauthenticated connections. When another peer connects, the oldest of
     /// them is closed, even in the middle of a request. A verified client certificate authenticates
-    /// a connection, and so does [`ConnectionPlace::authenticated`](crate::ConnectionPlace). Should
+    /// a connection, and so does [`ConnectionSlot::authenticated`](crate::ConnectionSlot). Should
     /// be less than `connections_max`. Default: `None`, all connections are alike.
     pub unauthenticated_max: Option<usize>,
     /// Maximum time for the head of an HTTP/1 request, from its first byte, and for the first of a

@@ -78,7 +78,7 @@ impl Slots {
             state.n_entered += 1;
             state.unauthenticated.insert(number, evicted.clone());
             drop(state);
-            connection = Some(ConnectionPlace(Arc::new(Connection {
+            connection = Some(ConnectionSlot(Arc::new(Connection {
                 kinds: kinds.clone(),
                 number,
                 is_authenticated: AtomicBool::new(false),
@@ -92,13 +92,13 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) struct Slot {
     _socket: Option<OwnedSemaphorePermit>,
-    connection: Option<ConnectionPlace>,
+    connection: Option<ConnectionSlot>,
     evicted: CancellationToken,
 }
 
 impl Slot {
     /// The slot as requests see it; `None` if all connections are alike.
-    pub(crate) fn connection(&self) -> Option<&ConnectionPlace> {
+    pub(crate) fn connection(&self) -> Option<&ConnectionSlot> {
         self.connection.as_ref()
     }
 
@@ -110,7 +110,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let Some(ConnectionPlace(connection)) = &self.connection else { return };
+        let Some(ConnectionSlot(connection)) = &self.connection else { return };
         let mut state = connection.kinds.state.lock();
         if state.unauthenticated.remove(&connection.number).is_none()
             && connection.is_authenticated.load(Ordering::Relaxed)
@@ -123,7 +123,7 @@ impl Drop for Slot {
 /// The slot of a request's connection. It is in the request's extensions until the connection is
 /// authenticated, if [`Limits::unauthenticated_max`] is set. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct ConnectionPlace(Arc<Connection>);
+pub struct ConnectionSlot(Arc<Connection>);
 
 #[derive(Debug)]
 struct Connection {
@@ -133,7 +133,7 @@ struct Connection {
     is_authenticated: AtomicBool,
 }
 
-impl ConnectionPlace {
+impl ConnectionSlot {
     /// Marks the connection as authenticated, after a request over it was. If all slots for
     /// authenticated connections are in use, nothing changes, and the next request may try again.
     pub fn authenticated(&self) {

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, header};
 use setpoint_registry::Identity;
-use setpoint_serve::ConnectionPlace;
+use setpoint_serve::ConnectionSlot;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl Credentials {
 
 /// Marks the connection of an authenticated request, so that anonymous peers cannot displace it.
 pub(crate) fn keep_connection(extensions: &Extensions, identity: &Identity) {
-    if let Some(place) = extensions.get::<ConnectionPlace>()
+    if let Some(place) = extensions.get::<ConnectionSlot>()
         && !identity.is_in(UNAUTHENTICATED)
     {
         place.authenticated();

@@ -64,7 +64,7 @@ pub struct EventRecorder {
 }
 
 /// An event that is not emitted yet; from [`EventRecorder::about`].
-#[must_use = "an event is told by `tell`"]
+#[must_use = "an event is recorded by `record`"]
 pub struct EventBuilder<'a> {
     recorder: &'a EventRecorder,
     regarding: &'a ObjectReference,
@@ -94,7 +94,7 @@ impl EventRecorder {
         reason: &str,
         message: impl Into<String>,
     ) {
-        self.about(regarding, event_type, reason).note(message).tell();
+        self.about(regarding, event_type, reason).note(message).record();
     }
 
     /// Builds an event with more fields: an action, a related object.
@@ -107,7 +107,7 @@ impl EventRecorder {
     ///     .action("Attach")
     ///     .related(node)
     ///     .note("the node has no interface left")
-    ///     .tell();
+    ///     .record();
     /// # }
     /// ```
     pub fn about<'a>(
@@ -158,7 +158,7 @@ impl<'a> EventBuilder<'a> {
     }
 
     /// Emits the event. Never waits: if the queue is full, the event is counted as lost.
-    pub fn tell(self) {
+    pub fn record(self) {
         let Self { recorder, regarding, related, event_type, reason, action, mut note } = self;
         tracing::debug!(
             kind = regarding.kind,

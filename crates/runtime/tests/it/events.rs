@@ -106,7 +106,7 @@ async fn ev_newer_event_has_an_action_and_a_related_object() {
         .action("Attach")
         .related(&node)
         .note("the node is full")
-        .tell();
+        .record();
     settle().await;
     expect![[r#"
         {

@@ -212,7 +212,7 @@ async fn unauthenticated_peers_neither_block_nor_evict_authenticated_ones() {
     let address = socket.local_addr().unwrap();
     let limits = Limits { connections_max: 8, unauthenticated_max: Some(4), ..Limits::default() };
     let answer = async |request: Request<Received>| {
-        if let Some(slot) = request.extensions().get::<crate::ConnectionPlace>()
+        if let Some(slot) = request.extensions().get::<crate::ConnectionSlot>()
             && request.headers().contains_key("authorization")
         {
             slot.authenticated();

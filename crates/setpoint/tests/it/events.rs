@@ -42,7 +42,7 @@ async fn recorded_with(api: EventApi) -> (Value, Value, u64) {
                     .about(&map, EventType::Warning, "NoRoom")
                     .action("Attach")
                     .note("it is full")
-                    .tell();
+                    .record();
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             stop.cancel();
