@@ -46,7 +46,8 @@ fn values_have_their_form_on_the_wire() {
         });
     expect![[r#"{"args":["a","b"],"livenessProbe":{"httpGet":{"port":80,"scheme":"HTTPS"}},"readinessProbe":{"tcpSocket":{"port":"web"}},"resources":{"limits":{"cpu":"500m"},"requests":{"cpu":"1"}},"startupProbe":{"periodSeconds":2,"tcpSocket":{"port":7}}}"#]]
         .assert_eq(&json(container));
-    let secret = apply::core::v1::Secret::default().data([("a", b"\x00\xff")]).string_data([("b", "c")]);
+    let secret =
+        apply::core::v1::Secret::default().data([("a", b"\x00\xff")]).string_data([("b", "c")]);
     assert_eq!(json(secret), r#"{"data":{"a":"AP8="},"stringData":{"b":"c"}}"#);
     let lease = apply::coordination::v1::LeaseSpec::default().renew_time(
         k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(
@@ -76,7 +77,8 @@ fn lists_of_objects_have_items_by_key_or_by_position() {
 
 #[test]
 fn setters_continue_what_was_set_otherwise() {
-    let pod: apply::core::v1::PodSpec = over(json!({"containers": [{"name": "a", "image": "1"}, {}]}));
+    let pod: apply::core::v1::PodSpec =
+        over(json!({"containers": [{"name": "a", "image": "1"}, {}]}));
     let pod = pod.container("a", |container| container.tty(true));
     assert_eq!(json(pod), r#"{"containers":[{"image":"1","name":"a","tty":true},{}]}"#);
     let meta: apply::meta::v1::ObjectMeta = over(json!({"labels": {"a": "1", "b": "2"}}));
