@@ -18,6 +18,7 @@ macro_rules! partials {
             }
         }
 
+        #[allow(clippy::should_implement_trait, reason = "`add` is a field of Capabilities")]
         impl $name {
             /// Sets a field if there is a value: `if_some(value, Self::field)`.
             pub fn if_some<V>(self, value: Option<V>, set: impl FnOnce(Self, V) -> Self) -> Self {

@@ -37,20 +37,25 @@ impl Verdict {
 /// Roles and bindings, kept by the changes of their objects. Its size is that of the objects.
 #[derive(Debug, Default)]
 pub struct Index {
-    cluster_roles: HashMap<Box<str>, Arc<[Rule]>>,
-    roles: HashMap<Box<str>, HashMap<Box<str>, Arc<[Rule]>>>,
+    cluster_roles: Roles,
+    roles: HashMap<Box<str>, Roles>,
     cluster_bindings: Bindings,
     bindings: HashMap<Box<str>, Bindings>,
 }
+
+/// The rules of roles by name.
+type Roles = HashMap<Box<str>, Arc<[Rule]>>;
 
 /// The bindings of one scope.
 #[derive(Debug, Default)]
 struct Bindings {
     by_name: HashMap<Box<str>, Arc<Binding>>,
-    /// In order of their names, so that the same binding is named in every answer.
-    by_user: HashMap<Box<str>, BTreeMap<Box<str>, Arc<Binding>>>,
-    by_group: HashMap<Box<str>, BTreeMap<Box<str>, Arc<Binding>>>,
+    by_user: BySubject,
+    by_group: BySubject,
 }
+
+/// Bindings by user or group, in order of their names, so that every answer names the same one.
+type BySubject = HashMap<Box<str>, BTreeMap<Box<str>, Arc<Binding>>>;
 
 #[derive(Debug)]
 struct Binding {
@@ -282,7 +287,7 @@ impl Bindings {
         }
     }
 
-    fn of(&mut self, bound: &Bound) -> &mut HashMap<Box<str>, BTreeMap<Box<str>, Arc<Binding>>> {
+    fn of(&mut self, bound: &Bound) -> &mut BySubject {
         if bound.is_group { &mut self.by_group } else { &mut self.by_user }
     }
 }

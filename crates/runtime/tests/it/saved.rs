@@ -118,7 +118,8 @@ async fn saved_lists_that_are_too_old_are_listed_again() {
     server.put(MAPS, config_map("b"));
     server.cut_watches(true);
     server.heal();
-    (reads.take(), trace.take());
+    reads.take();
+    trace.take();
     let options = CacheOptions::new().restore(saved);
     run(&server, options, &reads, &trace, async || {
         tokio::time::sleep(std::time::Duration::from_secs(5)).await;

@@ -25,14 +25,14 @@ struct FooSpec {
 }
 
 fn conversion() -> Webhooks {
-    let to_hub = |mut foo: Value| {
-        let size = foo["spec"]["size"].as_i64().unwrap_or_default();
+    let to_hub = |mut object: Value| {
+        let size = object["spec"]["size"].as_i64().unwrap_or_default();
         if size == 13 {
             return Err(Refusal::denied("thirteen is not converted"));
         }
-        foo["spec"] = json!({"length": size});
-        foo["apiVersion"] = "ex.io/v2".into();
-        serde_json::from_value::<Foo>(foo).map_err(Refusal::from)
+        object["spec"] = json!({"length": size});
+        object["apiVersion"] = "ex.io/v2".into();
+        serde_json::from_value::<Foo>(object).map_err(Refusal::from)
     };
     let from_hub = |hub: Foo| {
         let size = hub.spec.length;
