@@ -405,7 +405,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "runtime",
         &[
-            &["condition", "crd", "error", "mapper", "metrics", "owner", "predicate"],
+            &["broken", "condition", "crd", "error", "mapper", "metrics", "owner", "predicate"],
             &["request", "signal"],
             // What one pass read and wrote, and why it ran.
             &["pass", "runnable"],

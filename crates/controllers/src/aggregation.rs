@@ -4,9 +4,10 @@
 //! # Theory
 //!
 //! The rules of the matching roles are joined in the order of the roles' names, each rule once, and
-//! applied as field manager `clusterrole-aggregation-controller`, which takes the field from anybody
-//! who edited it. Every aggregated role is compared when any ClusterRole changes: one may be the
-//! source of another. The rules are those of kube-controller-manager's controller of that name.
+//! applied as field manager `clusterrole-aggregation-controller`, which takes the field from
+//! anybody who edited it. Every aggregated role is compared when any ClusterRole changes: one may
+//! be the source of another. The rules are those of kube-controller-manager's controller of that
+//! name.
 
 use crate::api::{Api, RequestError};
 use k8s_openapi::api::rbac::v1::ClusterRole;

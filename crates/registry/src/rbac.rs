@@ -5,9 +5,9 @@
 //! changes of the objects in this process, so a decision reads memory only. Requests that it has to
 //! decide wait until the index is filled, which takes milliseconds after the start.
 //!
-//! At start it creates the roles and bindings of a Kubernetes API server (`bootstrap.json`). It adds
-//! rules and subjects that an existing one lacks, and never removes any. Objects with the annotation
-//! `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as they are.
+//! At start it creates the roles and bindings of a Kubernetes API server (`bootstrap.json`). It
+//! adds rules and subjects that an existing one lacks, and never removes any. Objects with the
+//! annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as they are.
 use crate::attributes::{Attributes, Identity, Target};
 use crate::authorize::{Authorizer, Decision};
 use crate::cache::{ObjectChange, StoredObject};

@@ -11,8 +11,8 @@ use crate::attributes::{Requested, Target};
 use crate::authorize::Decision;
 use crate::verb::Verb;
 use serde_json::Value;
-use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, Scope};
 use setpoint_rbac::grant::Missing;
 use setpoint_rbac::{Rule, rules_of};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Write<'_> {
                 if self.is_allowed(Verb::Bind, role).await? {
                     return Ok(());
                 }
-                let is_cluster = text("kind") == "ClusterRole";
+                let is_cluster = row.scope == Scope::Cluster;
                 let chain = &self.inner.authorization;
                 match chain.role(&self.target.namespace, is_cluster, text("name")) {
                     Some(rules) => self.check_held(new, &rules),
