@@ -288,6 +288,21 @@ impl Attributes {
             Requested::Path(_) => "",
         }
     }
+    /// The namespace whose rights count. A Namespace object is in its own namespace, so that a role
+    /// of the namespace may allow to read it.
+    pub fn scope(&self) -> &str {
+        let (resource, name, namespace) = match &self.requested {
+            Requested::Resource(target) => {
+                (&*target.resource.resource, &target.name, &target.namespace)
+            }
+            Requested::Unrouted(path) => (&*path.resource, &path.name, &path.namespace),
+            Requested::Path(_) => return "",
+        };
+        match resource == "namespaces" && self.group().is_empty() {
+            true => name,
+            false => namespace,
+        }
+    }
     /// The object's name; empty for collections and for paths. A list or watch whose only field
     /// selector is `metadata.name=x` is about `x`, so that a user who may read one object may watch
     /// it.

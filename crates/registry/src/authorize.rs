@@ -70,7 +70,7 @@ pub trait Authorizer: Debug + Send + Sync {
 }
 
 /// Rules that allow everything.
-static EVERYTHING: LazyLock<Arc<[Rule]>> = LazyLock::new(|| {
+pub(crate) static EVERYTHING: LazyLock<Arc<[Rule]>> = LazyLock::new(|| {
     let all = || vec!["*".to_owned()];
     let resources = Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() };
     let paths = Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() };
@@ -82,7 +82,9 @@ static EVERYTHING: LazyLock<Arc<[Rule]>> = LazyLock::new(|| {
 pub(crate) struct HeldRules {
     /// In the order of the authorizers.
     pub(crate) rules: Vec<Arc<[Rule]>>,
-    /// Every authorizer decides by rules.
+    /// An authorizer decides by rules.
+    pub(crate) is_known: bool,
+    /// Every authorizer does.
     pub(crate) is_complete: bool,
 }
 
@@ -160,12 +162,16 @@ impl Chain {
     /// The rules of a user in a namespace; empty for cluster scope.
     pub(crate) fn rules(&self, identity: &Identity, namespace: &str) -> HeldRules {
         if identity.is_in(MASTERS) {
-            return HeldRules { rules: vec![EVERYTHING.clone()], is_complete: true };
+            let rules = vec![EVERYTHING.clone()];
+            return HeldRules { rules, is_known: true, is_complete: true };
         }
-        let mut held = HeldRules { rules: Vec::new(), is_complete: true };
+        let mut held = HeldRules { rules: Vec::new(), is_known: false, is_complete: true };
         for authorizer in &self.authorizers {
             match authorizer.rules(identity, namespace) {
-                Some(rules) => held.rules.extend(rules),
+                Some(rules) => {
+                    held.is_known = true;
+                    held.rules.extend(rules);
+                }
                 None => held.is_complete = false,
             }
         }
@@ -214,7 +220,7 @@ pub(crate) fn forbidden(request: &Attributes, reason: &str) -> ApiError {
             Some(subresource) => format!("{}/{subresource}", request.resource()),
             None => request.resource().to_owned(),
         };
-        let place = match request.namespace() {
+        let place = match request.scope() {
             "" => "at the cluster scope".to_owned(),
             namespace => format!("in the namespace {namespace:?}"),
         };

@@ -103,11 +103,12 @@ fn json(value: &[u8]) -> Result<Bytes, DecodeError> {
 }
 /// Converts a value that was read by its key.
 fn read_one(mut entry: KeyValue, formers: &Formers) -> Result<KeyValue, StoreError> {
+    let encoding = if entry.value.starts_with(protobuf::MAGIC) { "protobuf" } else { "JSON" };
     match read(&entry.key, &mut entry.value, formers) {
         Ok(_) => Ok(entry),
         Err(error) => Err(StoreError::Unreadable {
             key: String::from_utf8_lossy(&entry.key).into_owned(),
-            reason: format!("another program encoded it, and it cannot be decoded: {error}"),
+            reason: format!("it is encoded in {encoding} and cannot be decoded: {error}"),
         }),
     }
 }

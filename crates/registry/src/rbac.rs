@@ -102,7 +102,7 @@ impl Rbac {
             name: request.name(),
             path: request.path(),
         };
-        let verdict = index.decide(&subject(&request.identity), request.namespace(), &question);
+        let verdict = index.decide(&subject(&request.identity), request.scope(), &question);
         Ok(match verdict.allowed {
             Some(reason) => Decision::Allow(reason),
             None => Decision::NoOpinion(verdict.refusal()),

@@ -131,7 +131,7 @@ async fn an_unreadable_value_fails_its_own_get_only() {
     for (key, value) in &bad {
         commit(&*inner, key, Some(value.clone())).await;
         let error = store.get(key.as_bytes(), At::Latest).await.unwrap_err().to_string();
-        assert!(error.contains(key) && error.contains("another program encoded it"), "{error}");
+        assert!(error.contains(key) && error.contains("is encoded in protobuf"), "{error}");
     }
     let range = store.range(RangeRequest::prefix("/registry/")).await.unwrap().value;
     let sealed: Vec<bool> = range.entries.iter().map(|entry| is_sealed(&entry.value)).collect();

@@ -8,7 +8,7 @@
 //! | a change of a binding's role or subjects   | every right of the role that it refers to, or `bind` of it |
 use super::Write;
 use crate::attributes::{Requested, Target};
-use crate::authorize::Decision;
+use crate::authorize::{Decision, EVERYTHING, forbidden};
 use crate::verb::Verb;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -40,18 +40,18 @@ impl Write<'_> {
         match &*self.resource.resource {
             "roles" | "clusterroles" if changes(["rules", "aggregationRule"]) => {
                 let target = Target { name: new.name().to_owned(), ..self.target.clone() };
-                if self.is_allowed(Verb::Escalate, target).await? {
+                let Some(held) = self.held_unless(Verb::Escalate, target).await? else {
                     return Ok(());
-                }
+                };
                 let old_rule = old.and_then(|old| old.get("aggregationRule"));
                 let rule = new.get("aggregationRule").filter(|rule| !rule.is_null());
-                if rule.is_some() && rule != old_rule && !self.holds_everything() {
+                if rule.is_some() && rule != old_rule && !holds_everything(&held) {
                     return Err(self.refuse(
                         new,
                         "must have cluster-admin privileges to use the aggregationRule",
                     ));
                 }
-                self.check_held(new, &rules_of(new))
+                self.check_held(new, &rules_of(new), &held)
             }
             "rolebindings" | "clusterrolebindings" if changes(["roleRef", "subjects"]) => {
                 let text = |member: &str| new["roleRef"][member].as_str().unwrap_or_default();
@@ -62,13 +62,13 @@ impl Write<'_> {
                 let Some(row) = row else { return Ok(()) };
                 let namespace = self.target.namespace.clone();
                 let role = Target::new(row.clone(), namespace, text("name"));
-                if self.is_allowed(Verb::Bind, role).await? {
+                let Some(held) = self.held_unless(Verb::Bind, role).await? else {
                     return Ok(());
-                }
+                };
                 let is_cluster = row.scope == Scope::Cluster;
                 let chain = &self.inner.authorization;
                 match chain.role(&self.target.namespace, is_cluster, text("name")) {
-                    Some(rules) => self.check_held(new, &rules),
+                    Some(rules) => self.check_held(new, &rules, &held),
                     None => Err(ApiError::not_found(&self.resource.group_resource(), text("name"))),
                 }
             }
@@ -76,8 +76,12 @@ impl Write<'_> {
         }
     }
     /// Refuses to give rights that the user does not hold.
-    fn check_held(&self, object: &Value, rules: &[Rule]) -> Result<(), ApiError> {
-        let held = self.held();
+    fn check_held(
+        &self,
+        object: &Value,
+        rules: &[Rule],
+        held: &[Arc<[Rule]>],
+    ) -> Result<(), ApiError> {
         let held: Vec<&Rule> = held.iter().flat_map(|rules| rules.iter()).collect();
         let identity = &self.attributes.identity;
         let lines = match setpoint_rbac::missing(rules, &held) {
@@ -94,32 +98,38 @@ impl Write<'_> {
         );
         Err(self.refuse(object, &why))
     }
-    fn holds_everything(&self) -> bool {
-        let all = || vec!["*".to_owned()];
-        let everything = [
-            Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() },
-            Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() },
-        ];
-        let held = self.held();
-        let held: Vec<&Rule> = held.iter().flat_map(|rules| rules.iter()).collect();
-        setpoint_rbac::missing(&everything, &held).is_none()
-    }
-    /// The rules of the user at the scope of the target.
-    fn held(&self) -> Vec<Arc<[Rule]>> {
-        let chain = &self.inner.authorization;
-        chain.rules(&self.attributes.identity, &self.target.namespace).rules
-    }
     fn refuse(&self, object: &Value, why: &str) -> ApiError {
         ApiError::forbidden(&self.resource.group_resource(), object.name(), why)
     }
-    /// Whether an authorizer allows another action of the user.
-    async fn is_allowed(&self, verb: Verb, target: Target) -> Result<bool, ApiError> {
+    /// The rules of the user at the scope of the target; `None` if an authorizer allows the verb,
+    /// with which the user may give any rights.
+    ///
+    /// # Errors
+    ///
+    /// 403: an authorizer denies the verb, or none decides by rules.
+    async fn held_unless(
+        &self,
+        verb: Verb,
+        target: Target,
+    ) -> Result<Option<Vec<Arc<[Rule]>>>, ApiError> {
         let request = self.attributes.with(verb, Requested::Resource(target));
-        let decision = self.inner.authorization.decide(&request).await?;
-        Ok(matches!(decision, Decision::Allow(_)))
+        let chain = &self.inner.authorization;
+        let held = chain.rules(&self.attributes.identity, &self.target.namespace);
+        match chain.decide(&request).await? {
+            Decision::Allow(_) => Ok(None),
+            Decision::NoOpinion(_) if held.is_known => Ok(Some(held.rules)),
+            Decision::NoOpinion(reason) | Decision::Deny(reason) => {
+                Err(forbidden(&request, &reason))
+            }
+        }
     }
     async fn may(&self, verb: Verb, target: Target) -> Result<(), ApiError> {
         let request = self.attributes.with(verb, Requested::Resource(target));
         self.inner.authorization.authorize(&request).await
     }
+}
+
+fn holds_everything(held: &[Arc<[Rule]>]) -> bool {
+    let held: Vec<&Rule> = held.iter().flat_map(|rules| rules.iter()).collect();
+    setpoint_rbac::missing(EVERYTHING.iter(), &held).is_none()
 }

@@ -126,6 +126,29 @@ async fn nothing_is_allowed_without_a_binding_and_a_binding_allows_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_is_in_itself() {
+    with_rbac(async |server| {
+        let get = || send(&server, bob(), Method::GET, "/api/v1/namespaces/default", Value::Null);
+        let (status, answer) = get().await;
+        assert_eq!(
+            (status.as_u16(), answer["message"].as_str().unwrap()),
+            (
+                403,
+                r#"namespaces "default" is forbidden: User "bob" cannot get resource "namespaces" in API group "" in the namespace "default""#
+            )
+        );
+        let bound = binding("RoleBinding", "viewers", "ClusterRole", "view", devs());
+        let scope = format!("{RBAC}/namespaces/default");
+        admin(&server, &format!("{scope}/rolebindings"), bound).await;
+        settled().await;
+        assert_eq!(get().await.0, 200);
+        let other = "/api/v1/namespaces/kube-system";
+        assert_eq!(send(&server, bob(), Method::GET, other, Value::Null).await.0, 403);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_held_rights_can_be_given() {
     with_rbac(async |server| {
         let scope = format!("{RBAC}/namespaces/default");

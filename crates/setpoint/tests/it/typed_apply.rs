@@ -133,7 +133,10 @@ async fn subresources_are_applied_by_typed_fields() {
     assert_eq!(deployments.scale().apply(&apply).await.unwrap().spec.unwrap().replicas, Some(4));
     let apply = Apply::<Deployment>::new(&key("web")).fields(|deployment| {
         deployment.status(|status| {
-            status.ready_replicas(3).condition("Available", |condition| condition.status("True"))
+            status
+                .replicas(3)
+                .ready_replicas(3)
+                .condition("Available", |condition| condition.status("True"))
         })
     });
     let status = deployments.status().apply(&apply).await.unwrap().status.unwrap();
