@@ -42,6 +42,10 @@ fn a_user_may_do_what_roles_allow() {
         "configmap/own created\n"
     );
     // `edit` cannot give roles.
-    let given = kubectl.fails("--user=jane create rolebinding more --clusterrole=admin --user=x");
+    server.file(
+        "more.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: more}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}\n",
+    );
+    let given = kubectl.fails("--user=jane create -f more.yaml");
     assert!(given.contains("forbidden"), "{given}");
 }
