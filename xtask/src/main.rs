@@ -9,6 +9,7 @@ mod cargo;
 mod cel_spec;
 mod facts;
 mod fuzz;
+mod mutations;
 mod pages;
 mod parts;
 mod suite;
@@ -37,6 +38,8 @@ enum Chore {
     Facts(facts::Args),
     /// Generate the setters of built-in types in crates/apply from the tables in crates/facts.
     Apply,
+    /// Check that simulations detect broken rules (also part of `test`).
+    Mutations,
     /// Check the house rules: layers, names, sizes (also part of `test`).
     Tidy,
     /// Check licences, versions and sources of dependencies (deny) and unused ones (machete).
@@ -57,6 +60,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Parts => parts::Parts::install().map(|parts| println!("{parts:#?}")),
         Chore::Facts(args) => facts::run(&args),
         Chore::Apply => apply::run(),
+        Chore::Mutations => mutations::run(),
         Chore::Tidy => suite::tidy(),
         Chore::Audit => audit::run(),
         Chore::Bench(args) => bench::run(&args),

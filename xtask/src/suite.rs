@@ -8,6 +8,7 @@
 //! sets another one, to search for failures.
 
 use crate::cargo::cargo;
+use crate::mutations;
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail};
 use std::process::Command;
@@ -39,8 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     pass(cargo)?;
     pass(traces())?;
-    pass(mutations("setpoint-informer"))?;
-    pass(mutations("setpoint"))
+    mutations::run()
 }
 
 /// Tests the feature that no other crate enables: passes as OpenTelemetry spans.
@@ -48,15 +48,6 @@ fn traces() -> Command {
     let mut cargo = cargo();
     cargo.args(["test", "--package", "setpoint-runtime", "--features", "otel"]);
     cargo.args(["--test", "it", "telemetry"]);
-    cargo
-}
-
-/// Mutation tests of a simulation: informers or controllers that break one rule each, in a separate
-/// build.
-fn mutations(package: &str) -> Command {
-    let mut cargo = cargo();
-    cargo.args(["test", "--package", package, "--features", "broken-rules"]);
-    cargo.args(["--test", "simulation", "mutations"]);
     cargo
 }
 

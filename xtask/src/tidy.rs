@@ -388,7 +388,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "informer",
         &[
-            &["backoff", "broken", "decode", "key", "metrics", "policy", "resource_type", "slices"],
+            &["backoff", "decode", "key", "metrics", "policy", "resource_type", "slices"],
             &["failure", "transform"],
             &["source"],
             &["record"],
@@ -405,7 +405,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "runtime",
         &[
-            &["broken", "condition", "crd", "error", "mapper", "metrics", "owner", "predicate"],
+            &["condition", "crd", "error", "mapper", "metrics", "owner", "predicate"],
             &["request", "signal"],
             // What one pass read and wrote, and why it ran.
             &["pass", "runnable"],

@@ -36,7 +36,6 @@ pub use snapshot::{Objects, Snapshot, UnknownIndex};
 pub use transaction::Write;
 pub(crate) use tree::compare;
 
-use crate::broken::{Broken, Rule};
 use crate::failure::Panics;
 use crate::key::Key;
 use crate::object::{Object, Raw, Untyped};
@@ -56,7 +55,6 @@ pub const NAMESPACE_INDEX: &str = "namespace";
 /// The only writer of a cache; [`Indexer::lister`] returns readers.
 pub struct Indexer<K> {
     state: Arc<RwLock<Arc<State>>>,
-    pub(crate) broken: Broken,
     pub(crate) panics: Panics,
     announcer: Announcer,
     /// Added objects come in no order, so their versions are not the cache's.
@@ -109,7 +107,6 @@ impl<K> Default for Indexer<K> {
             functions: Arc::new([]),
             of: PhantomData,
             is_packed: false,
-            broken: Broken::default(),
             panics: Panics::default(),
             announcer: Announcer::default(),
             is_replaying: false,
@@ -219,8 +216,8 @@ impl<K> Indexer<K> {
         let object: Raw = object.into_type();
         let values = values_of(&*self.functions, &object)?;
         self.pack_held(&object);
-        let how = self.how();
-        let old = Arc::make_mut(&mut self.state.write()).put(object, values, how);
+        let moves_version = !self.is_replaying;
+        let old = Arc::make_mut(&mut self.state.write()).put(object, values, moves_version);
         old.iter().for_each(Object::left);
         Ok(old.map(Object::into_type))
     }
@@ -231,11 +228,6 @@ impl<K> Indexer<K> {
         let old = Arc::make_mut(&mut self.state.write()).take(key, resource_version);
         old.iter().for_each(Object::left);
         old.map(Object::into_type)
-    }
-
-    /// How to apply writes now.
-    fn how(&self) -> How {
-        How { moves_version: !self.is_replaying, keeps_old: self.broken.is(Rule::IndexKeepsOld) }
     }
 
     /// At the first packed object there is a dictionary: packs the objects that are stored as plain
@@ -301,15 +293,6 @@ pub(crate) fn with_index(
     Snapshot::of(Arc::new(State { objects: objects.finish(), indices, resource_version }))
 }
 
-/// How to apply a write.
-#[derive(Debug, Clone, Copy)]
-struct How {
-    /// The object's version becomes the cache's.
-    moves_version: bool,
-    /// A rule broken on purpose.
-    keeps_old: bool,
-}
-
 impl State {
     fn reach(&mut self, resource_version: &str) {
         if !resource_version.is_empty() {
@@ -317,26 +300,22 @@ impl State {
         }
     }
 
-    fn put(&mut self, object: Raw, values: Values, how: How) -> Option<Raw> {
-        if how.moves_version {
+    /// Inserts an object, whose version becomes the cache's if it `moves_version`.
+    fn put(&mut self, object: Raw, values: Values, moves_version: bool) -> Option<Raw> {
+        if moves_version {
             self.reach(object.resource_version());
         }
         if self.indices.is_empty() {
             return self.objects.insert(Held::new(object, values)).map(|held| held.object);
         }
-        self.insert_with(object, values, how.keeps_old)
+        self.insert(object, values)
     }
 
     /// Inserts an object with its index values.
-    fn insert(&mut self, object: Raw, values: Values) -> Option<Raw> {
-        self.insert_with(object, values, false)
-    }
-
-    fn insert_with(&mut self, object: Raw, mut values: Values, keeps_old: bool) -> Option<Raw> {
+    fn insert(&mut self, object: Raw, mut values: Values) -> Option<Raw> {
         let old = self.objects.get(object.key().into()).cloned();
         for (n, (index, values)) in self.indices.iter_mut().zip(&mut values).enumerate() {
-            let old = old.as_ref().filter(|_| !keeps_old);
-            let old = old.map_or(&[][..], |held| held.values(n));
+            let old = old.as_ref().map_or(&[][..], |held| held.values(n));
             index.file(&object, old, values);
         }
         self.objects.insert(Held::new(object, values));

@@ -50,10 +50,6 @@
 //! direction, which `xtask/src/tidy.rs` lists and a test checks.
 
 pub mod backoff;
-#[cfg(not(feature = "broken-rules"))]
-mod broken;
-#[cfg(feature = "broken-rules")]
-pub mod broken;
 pub mod controller;
 mod decode;
 pub mod delta;

@@ -28,7 +28,6 @@ pub use resync::Resync;
 pub use round::{ReflectorState, WATCH_TIMEOUT_MIN};
 
 use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN, Backoff};
-use crate::broken::Broken;
 use crate::delta::{DeltaQueue, Keyed};
 use crate::intake::{Intake, ObjectError};
 use crate::resource_type::ResourceType;
@@ -196,7 +195,6 @@ pub struct ReflectorOptions {
     /// For how long after the first internal error (500) of a watch to open another watch at once;
     /// zero is never (REF-30 f).
     pub internal_error_budget: Duration,
-    pub(crate) broken: Broken,
 }
 
 impl Default for ReflectorOptions {
@@ -213,7 +211,6 @@ impl Default for ReflectorOptions {
             list_quiet_timeout: LIST_QUIET_TIMEOUT,
             list_timeout: LIST_TIMEOUT,
             internal_error_budget: Duration::ZERO,
-            broken: Broken::default(),
         }
     }
 }

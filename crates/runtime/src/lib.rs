@@ -103,10 +103,6 @@
 //! Everything runs over a `kube_client::Client`: to a cluster, or to a server in this process.
 
 pub mod adopt;
-#[cfg(not(feature = "broken-rules"))]
-mod broken;
-#[cfg(feature = "broken-rules")]
-pub mod broken;
 pub mod cache;
 pub mod client;
 pub mod cluster;

@@ -2,7 +2,6 @@
 use super::queue::{Queue, Replaced, Taken};
 use super::walk::Walk;
 use super::{HANDLER_PANIC_PAUSE, Handler, HandlerOptions};
-use crate::broken::Broken;
 use crate::event::Event;
 use crate::failure::panic_message;
 use crate::indexer::{Snapshot, free};
@@ -99,7 +98,6 @@ pub(crate) struct Listener<K> {
     taken: AtomicUsize,
     state: State,
     resync: Mutex<Option<Duration>>,
-    broken: Broken,
     metrics: Option<Arc<dyn Metrics>>,
 }
 
@@ -112,14 +110,10 @@ struct Inner<K> {
 }
 
 impl<K: Send + Sync + 'static> Listener<K> {
-    pub(crate) fn new(
-        options: &HandlerOptions,
-        metrics: Option<Arc<dyn Metrics>>,
-        broken: Broken,
-    ) -> Arc<Self> {
+    pub(crate) fn new(options: &HandlerOptions, metrics: Option<Arc<dyn Metrics>>) -> Arc<Self> {
         Arc::new(Self {
             inner: Mutex::new(Inner {
-                queue: Queue::new(options.queue_max, broken),
+                queue: Queue::new(options.queue_max),
                 informer_synced: false,
                 taken_initial: 0,
                 is_synced: false,
@@ -136,7 +130,6 @@ impl<K: Send + Sync + 'static> Listener<K> {
                 moved_on: Notify::new(),
             },
             resync: Mutex::new(None),
-            broken,
             metrics,
         })
     }
@@ -163,7 +156,7 @@ impl<K: Send + Sync + 'static> Listener<K> {
         if self.is_removed() || (old.is_empty() && new.is_empty()) {
             return None;
         }
-        let walk = Walk::new(old, new, with_unchanged, in_initial_list, self.broken);
+        let walk = Walk::new(old, new, with_unchanged, in_initial_list);
         let mut inner = self.inner.lock();
         let replaced = inner.queue.push_walk(walk);
         self.settle(&mut inner);

@@ -1,6 +1,5 @@
 //! The notifications that wait for one handler.
 use super::walk::Walk;
-use crate::broken::{Broken, Rule};
 use crate::event::{Event, Tombstone};
 use crate::indexer::Snapshot;
 use crate::key::Key;
@@ -44,7 +43,6 @@ pub(super) const WALKS_MAX: usize = 2;
 pub(super) struct Queue<K> {
     // Inputs.
     queue_max: usize,
-    broken: Broken,
     // State.
     ring: VecDeque<Slot<K>>,
     /// The sequence number of the ring's front; the others follow.
@@ -92,10 +90,9 @@ pub(super) struct Taken<K> {
 }
 
 impl<K> Queue<K> {
-    pub(super) fn new(queue_max: usize, broken: Broken) -> Self {
+    pub(super) fn new(queue_max: usize) -> Self {
         Self {
             queue_max,
-            broken,
             ring: VecDeque::new(),
             front: 0,
             end: 0,
@@ -145,9 +142,6 @@ impl<K> Queue<K> {
             self.append(Slot::Event(event));
             return;
         };
-        if self.broken.is(Rule::MergeKeepsOlder) {
-            return self.put(place, waiting);
-        }
         match merge(waiting, event) {
             Merged::One(event) => self.put(place, event),
             Merged::Nothing(key) => {
@@ -235,7 +229,7 @@ impl<K> Queue<K> {
 
     /// Empties the queue and returns its content, to be dropped without a lock.
     pub(super) fn clear(&mut self) -> impl Sized + use<K> {
-        std::mem::replace(self, Self::new(self.queue_max, self.broken))
+        std::mem::replace(self, Self::new(self.queue_max))
     }
 
     fn at(&self, place: u64) -> Option<usize> {

@@ -1,5 +1,4 @@
 //! The events that lead from one state of the cache to another.
-use crate::broken::{Broken, Rule};
 use crate::event::{Event, Tombstone};
 use crate::indexer::{ObjectCursor, Snapshot, compare};
 use crate::key::Key;
@@ -26,7 +25,6 @@ pub(super) struct Walk<K> {
     /// Unchanged objects have events, too (SHI-22).
     with_unchanged: bool,
     pub(super) in_initial_list: bool,
-    broken: Broken,
     // State.
     phase: Phase,
     /// The next objects, once the phase has begun.
@@ -49,17 +47,14 @@ impl<K> Walk<K> {
         new: Snapshot<K>,
         with_unchanged: bool,
         in_initial_list: bool,
-        broken: Broken,
     ) -> Self {
         let has_deleted = !old.is_empty() && !old.is_same(&new);
-        let skips = !has_deleted || broken.is(Rule::NoTombstonesOnRelist);
         Self {
             old,
             new,
             with_unchanged,
             in_initial_list,
-            broken,
-            phase: if skips { Phase::Present } else { Phase::Deleted },
+            phase: if has_deleted { Phase::Deleted } else { Phase::Present },
             cursors: None,
             n_looked: 0,
         }
@@ -79,8 +74,7 @@ impl<K> Walk<K> {
     pub(super) fn join(&mut self, later: Self) -> [Snapshot<K>; 2] {
         let in_initial_list = self.in_initial_list || later.in_initial_list;
         let with_unchanged = self.with_unchanged || later.with_unchanged;
-        let joined =
-            Self::new(self.old.clone(), later.new, with_unchanged, in_initial_list, self.broken);
+        let joined = Self::new(self.old.clone(), later.new, with_unchanged, in_initial_list);
         [std::mem::replace(self, joined).new, later.old]
     }
 
@@ -100,10 +94,7 @@ impl<K> Walk<K> {
             let (old, new) = match &mut self.cursors {
                 Some(cursors) => (&mut cursors.0, &mut cursors.1),
                 none => {
-                    let (old, mut new) = (self.old.cursor_from(None), self.new.cursor_from(None));
-                    if self.broken.is(Rule::LateHandlerRaces) && self.old.is_empty() {
-                        new.advance();
-                    }
+                    let (old, new) = (self.old.cursor_from(None), self.new.cursor_from(None));
                     let cursors = none.insert((old, new));
                     (&mut cursors.0, &mut cursors.1)
                 }
@@ -153,9 +144,6 @@ impl<K> Walk<K> {
     fn present(&self, old: Option<Raw>, object: Raw) -> Event<K> {
         let object = object.into_type();
         match old {
-            Some(_) if self.broken.is(Rule::VerbDecides) => {
-                Event::Added { object, in_initial_list: false }
-            }
             Some(old) => Event::Updated { old: old.into_type(), new: object },
             None => Event::Added { object, in_initial_list: self.in_initial_list },
         }

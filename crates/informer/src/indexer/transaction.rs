@@ -66,12 +66,12 @@ impl<K> Indexer<K> {
                 self.pack_held(object);
             }
         }
-        let how = self.how();
+        let moves_version = self.moves_version();
         let mut guard = self.state.write();
         let state = Arc::make_mut(&mut guard);
         let write = |asked: Result<_, IndexError>| {
             Ok(match asked? {
-                (Write::Upsert(object), values) => state.put(object, values, how),
+                (Write::Upsert(object), values) => state.put(object, values, moves_version),
                 (Write::Delete(last), _) => state.take(last.key(), last.resource_version()),
                 (Write::Remove(key), _) => state.take(&key, ""),
             })

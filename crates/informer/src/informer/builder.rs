@@ -223,13 +223,6 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self.policy == CachePolicy::Decoded
     }
 
-    /// Breaks a rule. The last call counts.
-    #[cfg(feature = "broken-rules")]
-    pub fn broken(mut self, rule: crate::broken::Rule) -> Self {
-        self.reflector.broken = crate::broken::Broken::of(rule);
-        self
-    }
-
     /// The informer and its worker. Starts nothing.
     ///
     /// # Panics
@@ -262,7 +255,6 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         let board = Board::new(self.resource_type.to_string(), self.on_error, metrics.clone());
         let board = Arc::new(board);
         let mut indexer = Indexer::<Untyped>::new();
-        indexer.broken = self.reflector.broken;
         indexer.panics = board.panics();
         // The names are distinct and there are no objects, so this cannot fail.
         let added = indexer.add_raw_indices(self.indices);
@@ -275,7 +267,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             selection: self.source.selection(),
             values_of,
             lister,
-            processor: Mutex::new(Processor::new(indexer, resync, metrics, self.reflector.broken)),
+            processor: Mutex::new(Processor::new(indexer, resync, metrics)),
             board,
             pool: Pool::new(self.policy, self.decoded_bytes),
             wake: Notify::new(),

@@ -1,5 +1,4 @@
 //! Applies deltas to the cache and notifies the handlers.
-use crate::broken::{Broken, Rule};
 use crate::delta::Delta;
 use crate::event::{Event, Tombstone};
 use crate::failure::Stopped;
@@ -24,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Processor {
     // Inputs.
     resync: Duration,
-    broken: Broken,
     metrics: Option<Arc<dyn Metrics>>,
     // Outputs.
     indexer: Indexer<Untyped>,
@@ -79,11 +77,9 @@ impl Processor {
         indexer: Indexer<Untyped>,
         resync: Duration,
         metrics: Option<Arc<dyn Metrics>>,
-        broken: Broken,
     ) -> Self {
         Self {
             resync,
-            broken,
             metrics,
             indexer,
             places: Vec::new(),
@@ -105,7 +101,7 @@ impl Processor {
             return Err(Stopped);
         }
         let asked = self.resync_period(options.resync.unwrap_or(self.resync));
-        let listener = Listener::new(&options, self.metrics.clone(), self.broken);
+        let listener = Listener::new(&options, self.metrics.clone());
         let mut place = Place {
             listener: listener.clone(),
             asked,
@@ -381,9 +377,6 @@ impl Processor {
     fn notify_present(&mut self, old: Option<Raw>, object: Raw) {
         self.notify(match old {
             None => Event::Added { object, in_initial_list: !self.has_synced },
-            Some(_) if self.broken.is(Rule::VerbDecides) => {
-                Event::Added { object, in_initial_list: false }
-            }
             Some(old) => Event::Updated { old, new: object },
         });
     }

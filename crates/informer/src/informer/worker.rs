@@ -2,7 +2,6 @@
 use super::Shared;
 use super::consumer::consume;
 use super::intake::ObjectIntake;
-use crate::broken::Rule;
 use crate::delta::{DeltaQueue, OrderedFifo};
 use crate::metrics::ReservedMetrics;
 use crate::object::Raw;
@@ -75,7 +74,7 @@ impl InformerWorker {
     /// If the reflector or the consumer panics (REF-8). Panics of handlers are caught.
     pub async fn run(self, stop: CancellationToken) {
         let Self { source, options, intake, rng, patience, end } = self;
-        let (shared, broken) = (&end.0, options.broken);
+        let shared = &end.0;
         let queue: Arc<dyn DeltaQueue<Raw>> = Arc::new(OrderedFifo::new());
         let (period, handlers_stop) = {
             let mut processor = shared.processor.lock();
@@ -96,9 +95,6 @@ impl InformerWorker {
 
         // One task for both ends of the queue: an event that the reflector queues is in the cache
         // by the end of the same poll, without a wake.
-        if broken.is(Rule::SyncedAtOnce) {
-            shared.board.synced();
-        }
         let mut stages = JoinSet::new();
         // Boxed, because a future that is moved into another takes its size in it twice.
         let mut consumer = Box::pin(consume(shared.clone(), queue.clone(), stop.clone()));

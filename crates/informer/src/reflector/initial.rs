@@ -3,7 +3,6 @@ use super::arriving::{Arriving, Collected};
 use super::live::{OpenWatch, malformed};
 use super::round::Ended;
 use super::{EVENTS_PER_POLL_MAX, Reflector, ReflectorError};
-use crate::broken::Rule;
 use crate::delta::{Delta, Keyed};
 use crate::intake::ObjectError;
 use crate::record::RecordError;
@@ -138,13 +137,7 @@ impl<T: Keyed> Reflector<T> {
                 _ if events == 0 && opened.elapsed() < super::live::VERY_SHORT_WATCH => {
                     return Ok(Err(Retry::InPages(self.very_short())));
                 }
-                _ => {
-                    if self.options.broken.is(Rule::PartialStream) {
-                        let resource_version = self.state.resource_version.clone();
-                        self.hand_over(items, resource_version, opened).await?;
-                    }
-                    return Ok(Err(Retry::Now));
-                }
+                _ => return Ok(Err(Retry::Now)),
             };
             let now = Instant::now();
             events += 1;
@@ -265,7 +258,6 @@ impl<T: Keyed> Reflector<T> {
         let resource_version = match () {
             () if state.is_unavailable => "",
             () if state.resource_version.is_empty() => "0",
-            () if self.options.broken.is(Rule::RelistsAtZero) => "0",
             () => &state.resource_version,
         };
         let limit = match self.options.page_size {
@@ -309,9 +301,7 @@ impl<T: Keyed> Reflector<T> {
                 return Ok((items, resource_version));
             };
             // REF-2: the token includes the version.
-            let carried = self.options.broken.is(Rule::PagesCarryVersion);
             request = ListRequest {
-                resource_version: if carried { resource_version } else { String::new() },
                 limit: first.limit,
                 continue_token: Some(token),
                 ..ListRequest::default()

@@ -1,7 +1,6 @@
 //! Changes: watches, one after the other.
 use super::round::Ended;
 use super::{EVENTS_PER_POLL_MAX, Reflector};
-use crate::broken::Rule;
 use crate::delta::{self, Delta, Keyed, QueueClosed};
 use crate::intake::ObjectError;
 use crate::record::RecordError;
@@ -115,10 +114,7 @@ impl<T: Keyed> Reflector<T> {
                 Some(watch) => watch,
                 None => match self.open().await {
                     Ok(watch) => watch,
-                    Err(error)
-                        if !self.options.broken.is(Rule::BusyRelists)
-                            && (error.is_refused() || error.is_too_many_requests()) =>
-                    {
+                    Err(error) if error.is_refused() || error.is_too_many_requests() => {
                         self.pause(error).await;
                         continue;
                     }
@@ -237,9 +233,6 @@ impl<T: Keyed> Reflector<T> {
                 return Err(Untaken::Malformed(error));
             }
             Err(error) => {
-                if self.options.broken.is(Rule::RecordsSkipped) {
-                    self.reached(&version_of(object).unwrap_or_default());
-                }
                 self.skip(error);
                 return Ok(());
             }
@@ -249,8 +242,7 @@ impl<T: Keyed> Reflector<T> {
         if !self.next_version.is_empty() {
             // Events after the replay of existing objects are in order (REF-21). A skipped object
             // does not show whether the replay has ended.
-            *is_ordered |= !matches!(frame, WatchFrame::Added(_))
-                || self.options.broken.is(Rule::UnorderedVersions);
+            *is_ordered |= !matches!(frame, WatchFrame::Added(_));
             if *is_ordered {
                 self.reached_next();
             }
@@ -259,12 +251,6 @@ impl<T: Keyed> Reflector<T> {
     }
 
     pub(super) async fn push(&mut self, delta: Delta<T>) -> Result<(), QueueClosed> {
-        if self.options.broken.is(Rule::DropsDeletes)
-            && matches!(delta, Delta::Deleted(_))
-            && !self.queue.is_empty()
-        {
-            return Ok(());
-        }
         delta::push(&*self.queue, delta).await
     }
 

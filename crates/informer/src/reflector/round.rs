@@ -1,6 +1,5 @@
 //! The outer loop: rounds, and the waits between them.
 use super::{RETRY_AFTER_MAX, Reflector, ReflectorError};
-use crate::broken::Rule;
 use crate::delta::Keyed;
 use crate::intake::ObjectError;
 use crate::source::{SourceError, WatchRequest};
@@ -111,10 +110,9 @@ impl<T: Keyed> Reflector<T> {
 
     pub(super) fn watch_request(&mut self, resource_version: String) -> WatchRequest {
         let min = self.options.watch_timeout_min.max(WATCH_TIMEOUT_MIN).as_secs();
-        let max = if self.options.broken.is(Rule::ConstantTimeout) { min + 1 } else { 2 * min };
         WatchRequest {
             resource_version,
-            timeout: Duration::from_secs(self.rng.random_range(min..max)),
+            timeout: Duration::from_secs(self.rng.random_range(min..2 * min)),
             send_initial_events: false,
         }
     }

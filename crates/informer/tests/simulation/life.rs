@@ -49,22 +49,13 @@ pub(crate) struct Outcome {
 
 /// Lives one life.
 pub(crate) fn run(seed: u64, traces: bool) -> Outcome {
-    run_with(seed, traces, |builder| builder)
-}
-
-/// Lives one life of an informer that is built otherwise.
-pub(crate) fn run_with(
-    seed: u64,
-    traces: bool,
-    change: impl FnOnce(SharedInformerBuilder<ConfigMap>) -> SharedInformerBuilder<ConfigMap>,
-) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut life = Life::begin(seed, traces, change);
+        let mut life = Life::begin(seed, traces);
         let server = life.server.clone();
         let lived = life.live().await;
         server.with(|state| state.is_stopping = true);
@@ -133,11 +124,7 @@ fn digit(map: &ConfigMap) -> Vec<String> {
 }
 
 impl Life {
-    fn begin(
-        seed: u64,
-        traces: bool,
-        change: impl FnOnce(SharedInformerBuilder<ConfigMap>) -> SharedInformerBuilder<ConfigMap>,
-    ) -> Self {
+    fn begin(seed: u64, traces: bool) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let manners = Manners {
             streams: match rng.random_range(0..8) {
@@ -197,7 +184,7 @@ impl Life {
                 format!("{manners:?} {policy:?} resync {resync:?} transforms {has_transform} page {page_size:?}")
             });
         });
-        Self::started(rng, server, change(builder), has_digits)
+        Self::started(rng, server, builder, has_digits)
     }
 
     fn started(

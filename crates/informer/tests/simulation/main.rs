@@ -38,8 +38,8 @@
 //! cache is as new as an event (EVT-7), a handler's queue is bounded (SHI-5), removals and the end
 //! come in time (SHI-7, CTL-1), and no task, handler, object or watch is left.
 //!
-//! Whether the simulator would notice is tried out with the feature `broken-rules`: the module
-//! `mutations` breaks one rule at a time.
+//! `cargo xtask mutations` compiles the simulator with the module `mutations`, over a copy of the
+//! crate, and checks that it detects each broken rule.
 //!
 //! A failing seed says how to replay it, and a replay prints everything that was asked, answered
 //! and told.
@@ -49,8 +49,6 @@
 mod coverage;
 mod fault;
 mod life;
-#[cfg(feature = "broken-rules")]
-mod mutations;
 mod oracle;
 mod reference;
 mod server;

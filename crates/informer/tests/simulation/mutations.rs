@@ -1,55 +1,53 @@
-//! Rules broken one at a time: the simulator notices each, soon.
+//! Mutation tests: the simulator must detect each broken rule soon.
+//!
+//! Compiled by `cargo xtask mutations` only, in a copy of the crate that has the mutations.
 use crate::life;
-use setpoint_informer::SharedInformerBuilder;
-use setpoint_informer::broken::Rule;
+use setpoint_informer::mutant;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Within how many lives each broken rule is found out.
-const BROKEN: &[(Rule, u64)] = &[
-    (Rule::NoTombstonesOnRelist, 40),
-    (Rule::UnorderedVersions, 200),
-    (Rule::PartialStream, 40),
-    (Rule::DropsDeletes, 40),
-    (Rule::LateHandlerRaces, 40),
-    (Rule::MergeKeepsOlder, 40),
-    (Rule::PagesCarryVersion, 40),
-    (Rule::RelistsAtZero, 40),
-    (Rule::SyncedAtOnce, 40),
-    (Rule::IndexKeepsOld, 40),
-    (Rule::BusyRelists, 40),
-    (Rule::ConstantTimeout, 40),
-    (Rule::RecordsSkipped, 40),
-    (Rule::VerbDecides, 40),
+/// For each mutation, the maximum number of lives until it is detected.
+const MUTATIONS: &[(&str, u64)] = &[
+    ("NoTombstonesOnRelist", 40),
+    ("UnorderedVersions", 200),
+    ("PartialStream", 40),
+    ("DropsDeletes", 40),
+    ("LateHandlerRaces", 40),
+    ("MergeKeepsOlder", 40),
+    ("PagesCarryVersion", 40),
+    ("RelistsAtZero", 40),
+    ("SyncedAtOnce", 40),
+    ("IndexKeepsOld", 40),
+    ("BusyRelists", 40),
+    ("ConstantTimeout", 40),
+    ("RecordsSkipped", 40),
+    ("VerbDecides", 40),
 ];
 
-/// The first seed whose life breaks a rule, and what is said of it.
-fn found(rule: Rule, lives: u64) -> Option<(u64, String)> {
+/// The first seed whose life violates a rule, and the violation.
+fn found(lives: u64) -> Option<(u64, String)> {
     (0..lives).find_map(|seed| {
-        let broken = |builder: SharedInformerBuilder<_>| builder.broken(rule);
-        let life = AssertUnwindSafe(|| life::run_with(seed, false, broken).violation);
+        let life = AssertUnwindSafe(|| life::run(seed, false).violation);
         let violation = catch_unwind(life).unwrap_or_else(|_| Some("it panicked".to_owned()));
         Some((seed, violation?))
     })
 }
 
 #[test]
-fn every_broken_rule_is_found_out() {
+fn every_broken_rule_is_detected() {
+    assert_eq!(mutant::NAMES.len(), MUTATIONS.len());
     let mut missed = Vec::new();
-    for (rule, lives) in BROKEN {
-        match found(*rule, *lives) {
+    for (name, lives) in MUTATIONS {
+        mutant::set(Some(name));
+        match found(*lives) {
             Some((seed, violation)) => {
-                let said: String = violation.chars().take(90).collect();
-                println!("{rule:?}: seed {seed} of {lives}: {said}");
+                let violation: String = violation.chars().take(90).collect();
+                println!("{name}: seed {seed} of {lives}: {violation}");
             }
-            None => missed.push(*rule),
+            None => missed.push(*name),
         }
     }
-    assert!(missed.is_empty(), "not found out: {missed:?}");
-}
-
-#[test]
-fn an_informer_of_which_no_rule_is_broken_keeps_them_with_the_hooks_in_place() {
-    for seed in 0..40 {
-        assert_eq!(life::run(seed, false).violation, None, "seed {seed}");
-    }
+    mutant::set(None);
+    assert!(missed.is_empty(), "not detected: {missed:?}");
+    // The copy itself breaks no rule.
+    assert_eq!(found(40), None);
 }

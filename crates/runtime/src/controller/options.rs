@@ -7,7 +7,6 @@ use setpoint_workqueue::{Bucket, Exponential, LimiterError, MaxOf, RateLimiter};
 
 use super::{CATCH_UP_MAX, SYNC_TIMEOUT};
 use crate::{
-    broken::Broken,
     request::{Request, RequestKey},
     telemetry::Traces,
 };
@@ -36,7 +35,6 @@ pub struct ControllerDefaults {
     overrides: Overrides,
     /// By the kind that the controller is for.
     n_workers_of: Vec<(GroupKind, usize)>,
-    broken: Broken,
 }
 
 impl ControllerDefaults {
@@ -94,13 +92,6 @@ impl ControllerDefaults {
         self
     }
 
-    /// Breaks a rule. The last call applies.
-    #[cfg(feature = "broken-rules")]
-    pub fn broken(mut self, rule: crate::broken::Rule) -> Self {
-        self.broken = Broken::of(rule);
-        self
-    }
-
     /// After how many failures in a row a key is given up; `None`: never.
     pub fn max_attempts(mut self, attempts_max: Option<u32>) -> Self {
         self.overrides.attempts_max = Some(attempts_max);
@@ -130,7 +121,6 @@ pub(super) struct Options {
     pub(super) warm_up: bool,
     pub(super) attempts_max: Option<u32>,
     pub(super) traces: Option<Traces>,
-    pub(super) broken: Broken,
 }
 
 impl Options {
@@ -160,7 +150,6 @@ impl Options {
             warm_up: own.warm_up.or(all.warm_up).unwrap_or(true),
             attempts_max: own.attempts_max.or(all.attempts_max).flatten(),
             traces: own.traces.or_else(|| all.traces.clone()),
-            broken: defaults.broken,
         }
     }
 }

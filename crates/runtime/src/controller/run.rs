@@ -23,7 +23,6 @@ use super::{
     worker::{Ids, Worker},
 };
 use crate::{
-    broken::Rule,
     cache::MemberStatus,
     client::Client,
     context::CommonContext,
@@ -110,8 +109,7 @@ impl<R: RequestKey> BoundController<R> {
             () = stop.cancelled() => return Ok(()),
             synced = sources.synced(options.sync_timeout) => synced?,
         }
-        let broken = options.broken;
-        if !environment.go.is_cancelled() && !broken.is(Rule::StartsUnelected) {
+        if !environment.go.is_cancelled() {
             shared.state.send_replace(ControllerState::Standby);
             tokio::select! {
                 biased;
@@ -146,9 +144,6 @@ impl<R: RequestKey> BoundController<R> {
             failed = sources.failed() => failure = Some(failed),
         }
         queue.shut_down();
-        if broken.is(Rule::LeavesPasses) {
-            workers.detach_all();
-        }
         loop {
             match ended {
                 Some(Ok(Err(error))) => _ = failure.get_or_insert(error),

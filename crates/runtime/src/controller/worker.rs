@@ -27,7 +27,6 @@ use super::{
     stats::count,
 };
 use crate::{
-    broken::Rule,
     context::{CommonContext, Context, PassInfo},
     error::{BoxError, chain, panic_message},
     events::ObjectReference,
@@ -391,9 +390,6 @@ impl<R: RequestKey> Worker<R> {
             Outcome::Error(error) => error,
             Outcome::Panic(message) => {
                 count(&counters.panics);
-                if self.options.broken.is(Rule::ForgetsPanics) {
-                    return Ok(PassOutcome::Panic(cut(message)));
-                }
                 if !self.options.recovers_panics {
                     let name = self.options.name.clone();
                     return Err(ControllerError::Panic { name, message });
@@ -432,10 +428,6 @@ impl<R: RequestKey> Worker<R> {
             Requeue::Never | Requeue::After(_) => {
                 self.queue.forget(key);
                 count(&counters.success);
-                if self.options.broken.is(Rule::ComesBackUnasked) {
-                    let delay = std::time::Duration::from_secs(1);
-                    self.queue.add_with(key.clone(), again(Cause::Timer).after(delay));
-                }
                 PassOutcome::Success
             }
             Requeue::RateLimited => {
@@ -468,12 +460,6 @@ impl<R: RequestKey> Worker<R> {
             return;
         }
         let again = self.requeue_options(item, Cause::Retry, priority_of(&**error));
-        if self.options.broken.is(Rule::RetriesAtOnce) {
-            return self.queue.add_with(key.clone(), again);
-        }
-        if self.options.broken.is(Rule::ForgetsFailures) {
-            return;
-        }
         self.queue.add_failed(key.clone(), &**error, again);
         tracing::warn!(error = chain(&**error), attempt, "reconcile failed");
     }

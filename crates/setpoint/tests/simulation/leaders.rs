@@ -128,16 +128,11 @@ struct Storm {
 
 impl Storm {
     fn new(seed: u64) -> Self {
-        Self::with(seed, Temper::default())
-    }
-
-    /// With the given temper, except for its probabilities.
-    fn with(seed: u64, temper: Temper) -> Self {
         let mut world = World::new(Setting::of(seed));
         define_networks(&mut world);
         let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(1 << 43));
         let slow = rng.random_range(0.1..0.6);
-        let temper = Temper { error: 0.02, panic: 0.02, slow, ..temper };
+        let temper = Temper { error: 0.02, panic: 0.02, slow };
         let seen = Seen::default();
         let candidates = WHO.iter().map(|who| stand(&mut world, who, &seen, temper)).collect();
         Self { world, rng, seen, temper, candidates, tally: Tally::default() }
@@ -257,10 +252,9 @@ impl Storm {
     }
 }
 
-/// Panics if a storm over candidates of this temper violates a rule.
-#[cfg(feature = "broken-rules")]
-pub(crate) fn storm(seed: u64, temper: Temper) {
-    Storm::with(seed, temper).rage();
+/// A storm; panics if it violates a rule.
+pub(crate) fn storm(seed: u64) -> Tally {
+    Storm::new(seed).rage()
 }
 
 #[test]
@@ -268,7 +262,7 @@ fn only_one_leader_writes_in_storms() {
     let mut tally = Tally::default();
     for seed in seeds(SEEDS) {
         let _replay = Replay::of(seed, "only_one_leader_writes");
-        tally.add(&Storm::new(seed).rage());
+        tally.add(&storm(seed));
     }
     println!("{tally:?}");
     let seen =

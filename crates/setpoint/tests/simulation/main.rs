@@ -1,7 +1,9 @@
 //! Managers and controllers as simulated processes over a control plane in this process. They are
 //! stalled, killed, disconnected and refused at every point; each run is a function of its seed.
 //!
-//! [`harness`] explains how it works. A failing test prints how to replay its seed.
+//! [`harness`] explains how it works. A failing test prints how to replay its seed. `cargo xtask
+//! mutations` compiles this test with the module `mutations`, and breaks one rule of the runtime at
+//! a time.
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
@@ -14,8 +16,6 @@ mod election_leases;
 mod harness;
 mod leaders;
 mod machine;
-#[cfg(feature = "broken-rules")]
-mod mutations;
 mod passes;
 mod reference;
 mod shards;

@@ -1,7 +1,6 @@
 //! Isolation of failing keys, and the latency of changes behind a long queue.
 
 use crate::harness::{Faults, Ground, PassEntry, Replay, Setting, World, map, maps, seeds};
-use crate::reference::Choose;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use setpoint::runtime::{
@@ -26,19 +25,11 @@ where
     F: Fn(Ground, Request, Context) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, BoxError>> + Send + 'static,
 {
-    run_with(world, character, |builder| builder)
-}
-
-fn run_with<F, Fut>(world: &mut World, character: Character<F>, choose: Choose) -> ControllerHandle
-where
-    F: Fn(Ground, Request, Context) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Action, BoxError>> + Send + 'static,
-{
     let handle = Arc::new(Mutex::new(None));
     let given = handle.clone();
     world.start("manager", move |ground| async move {
         let builder = Manager::builder(ground.client()).clock(ground.clock()).seed(ground.seed);
-        let mut manager = choose(builder).build();
+        let mut manager = builder.build();
         let Character { concurrency, pass } = character;
         let inner = ground.clone();
         let reconcile = move |request: Request, context: Context| {
@@ -185,7 +176,7 @@ fn stream_of_changes_does_not_starve_other_keys() {
 
 /// A controller that always fails, in a storm of five minutes: it makes no more passes than its
 /// back-off allows.
-pub(crate) fn fail_always(seed: u64, choose: Choose) {
+pub(crate) fn fail_always(seed: u64) {
     let mut world = World::new(Setting::of(seed));
     create(&mut world, (0..5).map(|n| format!("m{n}")));
     world.set_faults(Faults::stormy(0.1));
@@ -194,7 +185,7 @@ pub(crate) fn fail_always(seed: u64, choose: Choose) {
         tokio::time::sleep(Duration::from_millis(1)).await;
         Err("an error on purpose".into())
     };
-    run_with(&mut world, Character { concurrency: 3, pass }, choose);
+    run(&mut world, Character { concurrency: 3, pass });
     world.run_for(SECOND * 300);
     // 5 ms, doubling: 300 s have 15 waits. Nothing changes, so a relist causes no event.
     for n in 0..5 {
@@ -208,6 +199,6 @@ pub(crate) fn fail_always(seed: u64, choose: Choose) {
 fn failures_are_retried_no_faster_than_the_back_off() {
     for seed in seeds(8) {
         let _replay = Replay::of(seed, "failures_are_retried_no_faster");
-        fail_always(seed, |builder| builder);
+        fail_always(seed);
     }
 }

@@ -38,17 +38,12 @@ pub(crate) struct Temper {
     pub panic: f64,
     /// Probability that it takes up to 3 s.
     pub slow: f64,
-    /// Further choices for the manager.
-    pub choose: Choose,
 }
-
-/// Changes a manager's builder.
-pub(crate) type Choose = fn(ManagerBuilder) -> ManagerBuilder;
 
 impl Default for Temper {
     /// No failures.
     fn default() -> Self {
-        Self { error: 0.0, panic: 0.0, slow: 0.0, choose: |builder| builder }
+        Self { error: 0.0, panic: 0.0, slow: 0.0 }
     }
 }
 
@@ -254,7 +249,7 @@ pub(crate) fn manager_with(
         .clock(ground.clock())
         .seed(ground.seed)
         .cache(CacheOptions::new().backoff(Duration::from_millis(200), Duration::from_secs(2)));
-    let mut manager = choose((temper.choose)(builder)).build();
+    let mut manager = choose(builder).build();
     let acts = Controller::builder(ACTS)
         .for_(Watch::<Network>::new())
         .owns(Watch::<ConfigMap>::new())

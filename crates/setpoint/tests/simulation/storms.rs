@@ -55,17 +55,11 @@ fn begin(world: &mut World, seen: &Seen, temper: Temper) -> Life {
 
 impl Storm {
     fn new(seed: u64) -> Self {
-        Self::with(seed, Temper::default())
-    }
-
-    /// With the given temper, except for its probabilities.
-    fn with(seed: u64, temper: Temper) -> Self {
         let mut world = World::new(Setting::of(seed));
         define_networks(&mut world);
         let mut rng = SmallRng::seed_from_u64(seed.wrapping_add(1 << 42));
         let seen = Seen::default();
-        let temper =
-            Temper { error: 0.03, panic: 0.03, slow: rng.random_range(0.0..0.3), ..temper };
+        let temper = Temper { error: 0.03, panic: 0.03, slow: rng.random_range(0.0..0.3) };
         let life = begin(&mut world, &seen, temper);
         Self { world, rng, seen, temper, life, n_lives: 1, tally: Tally::default() }
     }
@@ -215,10 +209,9 @@ impl Storm {
     }
 }
 
-/// Panics if a storm over controllers of this temper violates a rule.
-#[cfg(feature = "broken-rules")]
-pub(crate) fn storm(seed: u64, temper: Temper) {
-    Storm::with(seed, temper).rage();
+/// A storm; panics if it violates a rule.
+pub(crate) fn storm(seed: u64) -> Tally {
+    Storm::new(seed).rage()
 }
 
 #[test]
@@ -226,7 +219,7 @@ fn all_keys_converge_after_a_storm() {
     let mut tally = Tally::default();
     for seed in seeds(SEEDS) {
         let _replay = Replay::of(seed, "all_keys_converge");
-        tally.add(&Storm::new(seed).rage());
+        tally.add(&storm(seed));
     }
     println!("{tally:?}");
     tally.assert_seen(

@@ -39,7 +39,7 @@ fn drain(queue: &mut Queue<ConfigMap>) -> Vec<String> {
 }
 
 fn fill(queue_max: usize, events: Vec<E>) -> Vec<String> {
-    let mut queue = Queue::new(queue_max, Broken::default());
+    let mut queue = Queue::new(queue_max);
     for event in events {
         queue.push(event);
     }
@@ -67,7 +67,7 @@ fn fifo_2_of_two_deletions_the_one_that_knows_more_stays() {
         tombstone: Tombstone::Missed { key: object("a", 1).key().clone(), last_known: None },
     };
     for events in [vec![missed(), deleted("a", 1)], vec![deleted("a", 1), missed()]] {
-        let mut queue: Queue<ConfigMap> = Queue::new(1, Broken::default());
+        let mut queue: Queue<ConfigMap> = Queue::new(1);
         for event in events {
             queue.push(event);
         }
@@ -82,7 +82,7 @@ fn shi_9_initial_additions_are_counted_through_merges() {
     let initial = |name, version| -> E {
         Event::Added { object: object(name, version), in_initial_list: true }
     };
-    let mut queue = Queue::new(1, Broken::default());
+    let mut queue = Queue::new(1);
     queue.push(initial("a", 1));
     queue.push(initial("b", 1));
     assert_eq!(queue.initial(), 2);
@@ -119,7 +119,7 @@ impl Belief {
 
 #[test]
 fn shi_5_objects_that_come_and_go_behind_a_stuck_handler_leave_no_holes() {
-    let mut queue = Queue::new(2, Broken::default());
+    let mut queue = Queue::new(2);
     queue.push(added("a", 1));
     queue.push(added("b", 1));
     for version in 2..10_000 {
@@ -135,7 +135,7 @@ fn shi_5_objects_that_come_and_go_behind_a_stuck_handler_leave_no_holes() {
 
 #[test]
 fn the_places_of_keys_are_written_down_only_when_something_may_merge() {
-    let mut queue = Queue::new(4, Broken::default());
+    let mut queue = Queue::new(4);
     for name in ["a", "b", "c", "d", "e"] {
         queue.push(added(name, 1));
     }
@@ -163,7 +163,7 @@ proptest! {
         steps in prop::collection::vec((0_u8..4, prop::bool::weighted(0.3), 0_usize..3), 0..80),
     ) {
         let mut server: std::collections::BTreeMap<u8, u64> = Default::default();
-        let mut queue = Queue::new(queue_max, Broken::default());
+        let mut queue = Queue::new(queue_max);
         let (mut heard, mut truth) = (Belief::default(), Belief::default());
         for (version, (key, delete, n_taken)) in steps.into_iter().enumerate() {
             let (name, version) = (key.to_string(), version as u64 + 1);
@@ -198,7 +198,7 @@ proptest! {
         steps in prop::collection::vec((0_u8..8, prop::collection::vec(0_u8..6, 0..6), 0_usize..4), 0..60),
     ) {
         let mut indexer = Indexer::<ConfigMap>::new();
-        let mut queue = Queue::new(queue_max, Broken::default());
+        let mut queue = Queue::new(queue_max);
         let mut heard = Belief::default();
         for (version, (step, keys, n_taken)) in steps.into_iter().enumerate() {
             let version = version as u64 + 1;
@@ -213,11 +213,11 @@ proptest! {
                     };
                     let objects = keys.iter().map(relisted).collect();
                     indexer.replace(objects, "1");
-                    let walk = Walk::new(before, indexer.snapshot(), with_unchanged, false, Broken::default());
+                    let walk = Walk::new(before, indexer.snapshot(), with_unchanged, false);
                     drop(queue.push_walk(walk));
                 }
                 (1, _) => {
-                    let walk = Walk::new(before.clone(), before, true, false, Broken::default());
+                    let walk = Walk::new(before.clone(), before, true, false);
                     drop(queue.push_walk(walk));
                 }
                 (2 | 3, Some(key)) => {
