@@ -216,7 +216,7 @@ impl<K> Indexer<K> {
         let object: Raw = object.into_type();
         let values = values_of(&*self.functions, &object)?;
         self.pack_held(&object);
-        let moves_version = !self.is_replaying;
+        let moves_version = self.moves_version();
         let old = Arc::make_mut(&mut self.state.write()).put(object, values, moves_version);
         old.iter().for_each(Object::left);
         Ok(old.map(Object::into_type))
@@ -228,6 +228,11 @@ impl<K> Indexer<K> {
         let old = Arc::make_mut(&mut self.state.write()).take(key, resource_version);
         old.iter().for_each(Object::left);
         old.map(Object::into_type)
+    }
+
+    /// Whether the version of an added object becomes the cache's.
+    fn moves_version(&self) -> bool {
+        !self.is_replaying
     }
 
     /// At the first packed object there is a dictionary: packs the objects that are stored as plain
