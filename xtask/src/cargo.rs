@@ -1,6 +1,12 @@
-//! Starting cargo.
+//! The workspace's folder, and starting cargo.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
 
 /// Cargo, without the variables that it set for this program. Build scripts that read them, such as
 /// `ring`'s, would run again, and most of the workspace would be compiled again after them.

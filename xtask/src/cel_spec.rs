@@ -1,8 +1,8 @@
 //! `cargo xtask cel-spec`: runs the cases of the CEL specification and writes the committed record.
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, root};
 use anyhow::{Context, Result, bail};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The cases to run.
 #[derive(Debug, clap::Args)]
@@ -13,7 +13,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let directory = args.directory.canonicalize().context("no such directory")?;
-    let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cel/conformance.md");
+    let record = root().join("crates/cel/conformance.md");
     let status = cargo()
         .args(["test", "--package", "setpoint-cel", "--test", "it", "--", "--ignored"])
         .env("CEL_SPEC_TESTDATA", directory)

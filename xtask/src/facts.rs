@@ -16,6 +16,7 @@ mod golang;
 mod overrides;
 mod schemas;
 
+use crate::cargo::root;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ pub(crate) type GoFields = BTreeMap<String, Vec<GoField>>;
 
 /// Runs the chore.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace root")?;
+    let root = root();
     let data = root.join("crates/facts/data");
     let package = match &args.package {
         Some(folder) => folder.clone(),

@@ -6,7 +6,7 @@
 //! Because a search is random, it does not gate a change: changes are tested with the corpus and
 //! with deterministic mutants of it (`fuzz/tests`).
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, root};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Builds all targets; returns the folder with the programs.
 fn build() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no root")?;
+    let root = root();
     let target = std::env::var_os("CARGO_TARGET_DIR");
     let target = target.map_or_else(|| root.join("target"), PathBuf::from).join("fuzz");
     let host = host()?;
@@ -121,7 +121,7 @@ fn host() -> Result<String> {
 }
 
 fn start(programs: &Path, target: &str, args: &Args) -> Result<Child> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no root")?;
+    let root = root();
     let (learned, found) = (programs.join("learned").join(target), programs.join("found"));
     for folder in [&learned, &found] {
         std::fs::create_dir_all(folder)

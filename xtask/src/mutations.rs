@@ -10,7 +10,7 @@
 //! other crates where they are, and shares the target folder, so that external crates are compiled
 //! once.
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, root};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -249,10 +249,6 @@ pub(crate) fn run() -> Result<()> {
         ensure!(status.success(), "{cargo:?} failed");
     }
     Ok(())
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
 /// A package, as `cargo metadata` describes it.

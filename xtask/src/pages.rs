@@ -11,8 +11,8 @@
 //! (`figure` when it is left out). Rows before the first heading belong to `Results`. The cell is
 //! copied up to its first comma, colon, semicolon, parenthesis or equals sign.
 
+use crate::cargo::root;
 use anyhow::{Context, Result, bail, ensure};
-use std::path::Path;
 
 const BEGIN: &str = "<!--= ";
 const END: &str = "<!--=-->";
@@ -96,7 +96,7 @@ fn figure<'a>(name: &str, rows: &'a [Row]) -> Result<&'a str> {
 
 /// Rewrites the pages.
 pub(crate) fn run() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = root();
     let results = std::fs::read_to_string(root.join(RESULTS)).context(RESULTS)?;
     let rows = rows(&results);
     for page in PAGES {

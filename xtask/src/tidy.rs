@@ -3,6 +3,7 @@
 mod packaging;
 mod pages;
 
+use crate::cargo::root;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -106,10 +107,6 @@ const FILE_LINES_MAX: usize = 600;
 
 /// Maximum column of a comment line, except table rows, diagrams and listings.
 const COMMENT_COLUMNS_MAX: usize = 100;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
-}
 
 /// Direct normal dependencies of all packages of the workspace and of their dependencies.
 fn dependencies() -> BTreeMap<String, Vec<String>> {
