@@ -3,6 +3,7 @@ use crate::catalog::Resource;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use setpoint_object::{ApiError, Origin};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -62,6 +63,20 @@ impl Identity {
         static ANONYMOUS: LazyLock<Identity> =
             LazyLock::new(|| Identity::new("system:anonymous", ["system:unauthenticated"]));
         ANONYMOUS.clone()
+    }
+    /// The API's `UserInfo`, without empty members.
+    pub(crate) fn user_info(&self) -> Value {
+        let mut user = json!({"username": *self.user});
+        if !self.uid.is_empty() {
+            user["uid"] = (*self.uid).into();
+        }
+        if !self.groups.is_empty() {
+            user["groups"] = self.groups.iter().map(|group| &**group).collect();
+        }
+        if !self.extra.is_empty() {
+            user["extra"] = json!(*self.extra);
+        }
+        user
     }
     /// Whether the user is a member of `group`.
     pub fn is_in(&self, group: &str) -> bool {

@@ -2,7 +2,7 @@
 use super::Write;
 use crate::attributes::{Attributes, Identity, Requested, ResourcePath};
 use crate::authorize::Decision;
-use crate::kind::Reviewed;
+use crate::kind::{Reviewed, text};
 use crate::request::{Body, Object, Written};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
@@ -23,7 +23,7 @@ impl Write<'_> {
         let status = match reviewed {
             Reviewed::User => {
                 review["metadata"] = json!({"creationTimestamp": self.now.rfc3339()});
-                json!({"userInfo": user_info(&self.attributes.identity)})
+                json!({"userInfo": self.attributes.identity.user_info()})
             }
             Reviewed::OwnRules => self.rules_status(&mut review)?,
             Reviewed::Access | Reviewed::LocalAccess | Reviewed::OwnAccess => {
@@ -96,14 +96,13 @@ impl Write<'_> {
             Value::Object(_) => {
                 let resource = &spec["resourceAttributes"];
                 let of = |member| text(resource, member).to_owned();
-                let subresource = text(resource, "subresource");
                 let path = ResourcePath {
                     group: of("group"),
                     version: of("version"),
                     resource: of("resource"),
                     namespace: of("namespace"),
                     name: of("name"),
-                    subresource: (!subresource.is_empty()).then(|| Subresource::from(subresource)),
+                    subresource: Subresource::of(text(resource, "subresource")),
                 };
                 (text(resource, "verb"), Requested::Unrouted(path))
             }
@@ -161,10 +160,6 @@ impl Write<'_> {
     }
 }
 
-fn text<'v>(value: &'v Value, member: &str) -> &'v str {
-    value.get(member).and_then(Value::as_str).unwrap_or_default()
-}
-
 fn texts(value: &Value) -> impl Iterator<Item = &str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
@@ -182,16 +177,4 @@ fn reviewed_identity(spec: &Value) -> Identity {
         extra: Arc::new(extra),
         ..Identity::new(text(spec, "user"), texts(&spec["groups"]))
     }
-}
-
-fn user_info(identity: &Identity) -> Value {
-    let groups: Vec<&str> = identity.groups.iter().map(|group| &**group).collect();
-    let mut info = json!({"username": &*identity.user, "groups": groups});
-    if !identity.uid.is_empty() {
-        info["uid"] = json!(&*identity.uid);
-    }
-    if !identity.extra.is_empty() {
-        info["extra"] = json!(&*identity.extra);
-    }
-    info
 }

@@ -168,24 +168,13 @@ fn request(review: &Review<'_>, row: &Resource, name: &str) -> Value {
         let gvk = &row.gvk;
         json!({"group": *gvk.group, "version": *gvk.version, "resource": *row.resource})
     };
-    let identity = &review.attributes.identity;
-    let mut user = json!({"username": *identity.user});
-    if !identity.uid.is_empty() {
-        user["uid"] = (*identity.uid).into();
-    }
-    if !identity.groups.is_empty() {
-        user["groups"] = identity.groups.iter().map(|group| &**group).collect();
-    }
-    if !identity.extra.is_empty() {
-        user["extra"] = json!(*identity.extra);
-    }
     let mut request = json!({
         "kind": shown(kind(review, row)),
         "resource": resource(row),
         "requestKind": shown(kind(review, review.resource)),
         "requestResource": resource(review.resource),
         "operation": matching::word(review.operation),
-        "userInfo": user,
+        "userInfo": review.attributes.identity.user_info(),
         "dryRun": review.dry_run,
         "options": review.options(),
     });
