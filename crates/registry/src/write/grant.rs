@@ -114,14 +114,18 @@ impl Write<'_> {
     ) -> Result<Option<Vec<Arc<[Rule]>>>, ApiError> {
         let request = self.attributes.with(verb, Requested::Resource(target));
         let chain = &self.inner.authorization;
-        let held = chain.rules(&self.attributes.identity, &self.target.namespace);
-        match chain.decide(&request).await? {
-            Decision::Allow(_) => Ok(None),
-            Decision::NoOpinion(_) if held.is_known => Ok(Some(held.rules)),
-            Decision::NoOpinion(reason) | Decision::Deny(reason) => {
-                Err(forbidden(&request, &reason))
+        let reason = match chain.decide(&request).await? {
+            Decision::Allow(_) => return Ok(None),
+            Decision::Deny(reason) => reason,
+            Decision::NoOpinion(reason) => {
+                let held = chain.rules(&self.attributes.identity, &self.target.namespace);
+                if held.is_known {
+                    return Ok(Some(held.rules));
+                }
+                reason
             }
-        }
+        };
+        Err(forbidden(&request, &reason))
     }
     async fn may(&self, verb: Verb, target: Target) -> Result<(), ApiError> {
         let request = self.attributes.with(verb, Requested::Resource(target));
