@@ -12,6 +12,7 @@
 use crate::api::{Api, RequestError};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube_client::Client;
+use kube_core::metadata::PartialObjectMeta;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
@@ -58,10 +59,11 @@ impl ClusterRoleAggregation {
             Manager::builder(self.client.clone()).clock(self.clock).seed(self.seed).build();
         let roles = Roles { api: Api::new(self.client, MANAGER) };
         let controller = Controller::builder(MANAGER)
-            // All roles have one key: a pass compares all of them.
-            .watches(Watch::<ClusterRole>::new(), |_: &Event<ClusterRole>| {
-                vec![Request::cluster("all")]
-            })
+            // All roles have one key: a pass lists and compares all of them.
+            .watches(
+                Watch::<ClusterRole>::metadata(),
+                |_: &Event<PartialObjectMeta<ClusterRole>>| vec![Request::cluster("all")],
+            )
             .sync_timeout(None)
             .build(roles)?;
         manager.add(controller)?;
