@@ -158,10 +158,8 @@ impl<'c> Context<'c> {
 
     /// Starts another evaluation with the same limit. Patterns stay ready.
     pub fn restart(&mut self) {
-        self.cost = 0;
-        self.rounds = 0;
-        self.allocated = 0;
-        self.fuel = Fuel::new(FUEL);
+        let ready = std::mem::take(&mut self.ready);
+        *self = Self { interrupted: self.interrupted, ready, ..Self::new(self.limit) };
     }
 
     /// The cost of the evaluation so far.
