@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube_core::Resource;
+use setpoint_informer::indexer::{Query, SelectError};
 use setpoint_informer::{Cacheable, Object, Snapshot};
 use setpoint_object::{field_selector::FieldSelector, label::Selector};
 
@@ -96,22 +97,22 @@ impl<K: Cacheable> Select<K> {
     ///
     /// The type or the namespace is not cached or has not synced, or there is no such index.
     pub fn objects(&self) -> Result<Vec<Object<K>>, ClientError> {
-        let query = self.query()?;
-        let found = match query.namespace {
-            _ if query.is_contradiction => {
+        let wanted = self.wanted()?;
+        let found = match wanted.namespace {
+            _ if wanted.is_contradiction => {
                 self.api.lister()?;
                 Vec::new()
             }
             Some(namespace) => {
                 let lister = self.api.lister_of(namespace)?;
-                self.find(&query, &lister.snapshot(), self.limit)?
+                self.find(&wanted, &lister.snapshot(), self.limit)?
             }
             None => {
                 let lister = self.api.lister()?;
                 let mut found = Vec::new();
                 for part in lister.listers() {
                     let limit = self.limit.saturating_sub(found.len());
-                    found.extend(self.find(&query, &part.snapshot(), limit)?);
+                    found.extend(self.find(&wanted, &part.snapshot(), limit)?);
                 }
                 lister.in_order(found)
             }
@@ -120,66 +121,51 @@ impl<K: Cacheable> Select<K> {
         Ok(found)
     }
 
-    /// The query, with the terms of the field selector resolved.
-    fn query(&self) -> Result<Query<'_>, ClientError> {
+    /// The criteria, with the terms of the field selector resolved.
+    fn wanted(&self) -> Result<Wanted<'_>, ClientError> {
         let indices = self.indices.iter().map(|(name, value)| (&**name, &**value)).collect();
         let namespace = self.namespace.as_deref();
-        let mut query = Query { namespace, name: None, indices, is_contradiction: false };
+        let mut wanted = Wanted { namespace, name: None, indices, is_contradiction: false };
         for term in self.fields.terms() {
             let value = &*term.value;
             match &*term.path {
                 _ if term.negated => return Err(self.not_indexed(&format!("{}!=", term.path))),
                 NAME => {
-                    query.is_contradiction |= query.name.is_some_and(|name| name != value);
-                    query.name = Some(value);
+                    wanted.is_contradiction |= wanted.name.is_some_and(|name| name != value);
+                    wanted.name = Some(value);
                 }
                 NAMESPACE => {
-                    let before = query.namespace.replace(value);
-                    query.is_contradiction |= before.is_some_and(|namespace| namespace != value);
+                    let before = wanted.namespace.replace(value);
+                    wanted.is_contradiction |= before.is_some_and(|namespace| namespace != value);
                 }
-                field => query.indices.push((field, value)),
+                field => wanted.indices.push((field, value)),
             }
         }
-        Ok(query)
+        Ok(wanted)
     }
 
     /// The matching objects of one informer, up to the limit.
     fn find(
         &self,
-        query: &Query<'_>,
+        wanted: &Wanted<'_>,
         snapshot: &Snapshot<K>,
         limit: usize,
     ) -> Result<Vec<Object<K>>, ClientError> {
-        let Query { namespace, name, indices, .. } = query;
-        let matches = |object: &Object<K>| {
-            namespace.is_none_or(|namespace| object.namespace() == namespace)
-                && name.is_none_or(|name| object.name() == name)
-                && has_labels(&self.labels, object)
-        };
-        let Some((index, value)) = indices.first() else {
-            return Ok(match namespace {
-                Some(namespace) => take(snapshot.namespace(namespace).filter(matches), limit),
-                None => take(snapshot.iter().filter(matches), limit),
-            });
-        };
-        let others = indices[1..]
-            .iter()
-            .map(|(index, value)| self.keys(snapshot, index, value))
-            .collect::<Result<Vec<_>, _>>()?;
-        let by_index =
-            snapshot.by_index(index, value).map_err(|unknown| self.not_indexed(&unknown.0))?;
-        let in_all =
-            |object: &Object<K>| others.iter().all(|keys| keys.binary_search(object.key()).is_ok());
-        Ok(take(by_index.filter(matches).filter(in_all), limit))
-    }
-
-    fn keys(
-        &self,
-        snapshot: &Snapshot<K>,
-        index: &str,
-        value: &str,
-    ) -> Result<Vec<setpoint_informer::Key>, ClientError> {
-        snapshot.index_keys(index, value).map_err(|unknown| self.not_indexed(&unknown.0))
+        let mut query = Query::new().labels(self.labels.clone());
+        if let Some(namespace) = wanted.namespace {
+            query = query.namespace(namespace);
+        }
+        if let Some(name) = wanted.name {
+            query = query.fields(FieldSelector::name(name));
+        }
+        for (index, value) in &wanted.indices {
+            query = query.index(*index, *value);
+        }
+        let found = snapshot.select(&query).map_err(|error| match error {
+            SelectError::UnknownIndex(unknown) => self.not_indexed(&unknown.0),
+            error => self.not_indexed(&error.to_string()),
+        })?;
+        Ok(found.take(limit).collect())
     }
 
     fn not_indexed(&self, field: &str) -> ClientError {
@@ -187,26 +173,12 @@ impl<K: Cacheable> Select<K> {
     }
 }
 
-/// A resolved query.
-struct Query<'a> {
+/// Resolved criteria.
+struct Wanted<'a> {
     namespace: Option<&'a str>,
     name: Option<&'a str>,
     /// Index and value.
     indices: Vec<(&'a str, &'a str)>,
     /// Two different names or namespaces: no object matches.
     is_contradiction: bool,
-}
-
-fn take<K>(objects: impl Iterator<Item = Object<K>>, limit: usize) -> Vec<Object<K>> {
-    objects.take(limit).collect()
-}
-
-fn has_labels<K: Resource + 'static>(selector: &Selector, object: &Object<K>) -> bool {
-    if selector.is_everything() {
-        return true;
-    }
-    let skim = object.skim();
-    selector.matches(|key| {
-        skim.labels.iter().find(|(label, _)| label == key).map(|(_, value)| &**value)
-    })
 }
