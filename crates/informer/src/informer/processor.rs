@@ -220,10 +220,10 @@ impl Processor {
         let mut applied = Applied::default();
         let mut run = Vec::new();
         for delta in deltas {
-            if let Some(is_replaying) = self.changes_order(&delta) {
+            if self.is_replaying && ends_replay(&delta) {
                 // The deltas before it are applied in the other mode.
                 self.write(std::mem::take(&mut run), asked, &mut applied);
-                self.set_replaying(is_replaying);
+                self.set_replaying(false);
             }
             if delta.key().is_some() {
                 run.push(delta);
@@ -320,20 +320,6 @@ impl Processor {
         self.metrics.is_some()
     }
 
-    /// Whether a watch from nowhere replays existing objects from this delta on, if that changes.
-    /// It replays them in any order, and until it sends something else, the versions of added
-    /// objects are not the cache's (REF-21).
-    fn changes_order(&self, delta: &Delta<Raw>) -> Option<bool> {
-        let is_ordered = match delta {
-            Delta::Updated(object) | Delta::Deleted(object) => {
-                !object.resource_version().is_empty()
-            }
-            Delta::Bookmark { .. } => true,
-            _ => false,
-        };
-        (self.is_replaying && is_ordered).then_some(false)
-    }
-
     fn set_replaying(&mut self, is_replaying: bool) {
         self.is_replaying = is_replaying;
         self.indexer.set_replaying(is_replaying);
@@ -391,6 +377,17 @@ impl Processor {
             place = next;
         }
         place.notify(event);
+    }
+}
+
+/// Whether a watch from nowhere has replayed the existing objects before this delta. It replays them
+/// in any order, and until it sends something else, the versions of added objects are not the
+/// cache's (REF-21).
+fn ends_replay(delta: &Delta<Raw>) -> bool {
+    match delta {
+        Delta::Updated(object) | Delta::Deleted(object) => !object.resource_version().is_empty(),
+        Delta::Bookmark { .. } => true,
+        _ => false,
     }
 }
 
