@@ -5,8 +5,8 @@ use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::Attributes;
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -159,6 +159,7 @@ impl Observers {
         let observation = Observation {
             observers: self.clone(),
             request: request.clone(),
+            impersonated: OnceLock::new(),
             received: self.clock.now(),
             begun: Instant::now(),
             code: AtomicU16::new(0),
@@ -177,6 +178,8 @@ impl Observers {
 pub(crate) struct Observation {
     observers: Arc<Observers>,
     request: Arc<Attributes>,
+    /// The request as the user that its user acts as.
+    impersonated: OnceLock<Arc<Attributes>>,
     received: Timestamp,
     begun: Instant,
     /// Zero: there is no answer yet.
@@ -184,12 +187,22 @@ pub(crate) struct Observation {
 }
 
 impl Observation {
+    /// From now on, the request is that of the user that its user acts as.
+    pub(crate) fn impersonated(&self, request: Arc<Attributes>) {
+        // Once: a request names one user.
+        let _ = self.impersonated.set(request);
+    }
+
+    fn request(&self) -> &Arc<Attributes> {
+        self.impersonated.get().unwrap_or(&self.request)
+    }
+
     /// The head of the answer is ready. `follows`: it is a watch, whose events follow.
     pub(crate) fn answered(&self, code: u16, follows: bool) {
         self.code.store(code, Ordering::Relaxed);
         let latency = self.begun.elapsed();
         for metrics in &self.observers.metrics {
-            metrics.answered(&self.request, code, latency);
+            metrics.answered(self.request(), code, latency);
         }
         if follows {
             self.record(Stage::ResponseStarted);
@@ -205,7 +218,7 @@ impl Observation {
         for sink in &self.observers.audit {
             sink.record(AuditEvent {
                 stage,
-                request: self.request.clone(),
+                request: self.request().clone(),
                 code,
                 received: self.received,
                 reached: self.observers.clock.now(),
@@ -223,7 +236,7 @@ impl Drop for Observation {
         self.record(if has_panicked { Stage::Panic } else { Stage::ResponseComplete });
         let (code, elapsed) = (self.code(), self.begun.elapsed());
         for metrics in &self.observers.metrics {
-            metrics.ended(&self.request, code, elapsed);
+            metrics.ended(self.request(), code, elapsed);
         }
     }
 }

@@ -8,7 +8,7 @@
 //! | deadline | `?timeout=`, at most a minute | the caller's |
 //! | authenticate | the transport, tokens, `Authenticator`s, else 401 | the caller is trusted |
 //! | audit begins | calls `AuditSink`s and `Metrics` | the same |
-//! | impersonate | not implemented: it would change the user here |  |
+//! | impersonate | the user that the headers name, if the authorizers allow it, else 403 | the caller is trusted |
 //! | flow control | a permit for a request in flight, else 429 | the same |
 //! | authorize | `Authorizer`s, else 403 | the same |
 //! | backend | a `Backend` answers for its group version, and the later stages are skipped; 503 while it is unavailable | 501 before the audit begins: backends are called over HTTP only |
@@ -20,6 +20,7 @@ use crate::backend::{self, Backend, Found, Generation, Served};
 use crate::body::{Body, RequestBody};
 use crate::extra::Handler;
 use crate::filter::authenticate::{keep_connection, strip_credentials};
+use crate::filter::impersonate::{self, Wanted};
 use crate::filter::in_flight::TooManyRequests;
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
@@ -36,7 +37,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
-use setpoint_registry::{Attributes, Catalog, Identity, Requested, ResourcePath};
+use setpoint_registry::{Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::OwnedSemaphorePermit;
@@ -224,6 +225,14 @@ impl Inner {
             return failed(&ApiError::unauthorized());
         }
         keep_connection(&parts.extensions, &attributes.identity);
+        let attributes = match self.impersonate(parts, attributes).await {
+            Ok((attributes, false)) => attributes,
+            Ok((attributes, true)) => {
+                observation.impersonated(attributes.clone());
+                attributes
+            }
+            Err(error) => return failed(&error),
+        };
         let permit = match self.begin(&attributes).await {
             Ok(permit) => permit,
             Err(Rejected::TooManyRequests) => return TooManyRequests.respond(),
@@ -287,6 +296,23 @@ impl Inner {
         };
         respond::add_warnings(response.headers_mut(), &attributes.warnings());
         response
+    }
+
+    /// The request as the user that its headers name, and whether they name one.
+    ///
+    /// # Errors
+    ///
+    /// 400 for headers without a user, 403 if its user may not act as that one.
+    async fn impersonate(
+        &self,
+        parts: &Parts,
+        attributes: Arc<Attributes>,
+    ) -> Result<(Arc<Attributes>, bool), ApiError> {
+        let Some(wanted) = Wanted::of(&parts.headers)? else { return Ok((attributes, false)) };
+        let (identity, verb) = impersonate::authorize(&self.registry, &attributes, &wanted).await?;
+        let impersonator = Impersonator { identity: attributes.identity.clone(), verb };
+        let attributes = attributes.as_user(identity, impersonator);
+        Ok((Arc::new(attributes), true))
     }
 
     /// Waits for start-up and routes a request in process.

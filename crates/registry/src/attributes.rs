@@ -159,6 +159,8 @@ pub enum Requested {
 pub struct Attributes {
     /// The user.
     pub identity: Identity,
+    /// Who acts as the user; `None`: the user itself.
+    pub impersonator: Option<Arc<Impersonator>>,
     /// The reconcile that the request comes from, as reported by the client.
     pub origin: Option<Arc<Origin>>,
     /// The `User-Agent` header. Its first word is the default field manager.
@@ -180,6 +182,16 @@ pub struct Attributes {
     pub notes: Notes,
 }
 
+/// A user who acts as another one. The audit log has both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Impersonator {
+    /// The authenticated user.
+    pub identity: Identity,
+    /// The verb that allows it: `impersonate` for everything, or `impersonate:<mode>`, which is
+    /// limited to some verbs and resources.
+    pub verb: Verb,
+}
+
 /// Warnings and audit annotations that the stages of a request add to its answer
 /// ([`Attributes::warn`], [`Attributes::annotate`]).
 #[derive(Debug, Default)]
@@ -195,6 +207,7 @@ impl Attributes {
     pub fn new(identity: Identity, verb: Verb, requested: Requested) -> Self {
         Self {
             identity,
+            impersonator: None,
             origin: None,
             user_agent: String::new(),
             verb,
@@ -215,6 +228,7 @@ impl Attributes {
     #[must_use]
     pub fn with(&self, verb: Verb, requested: Requested) -> Self {
         Self {
+            impersonator: self.impersonator.clone(),
             origin: self.origin.clone(),
             user_agent: self.user_agent.clone(),
             dry_run: self.dry_run,
@@ -229,6 +243,14 @@ impl Attributes {
             field_selector: self.field_selector.clone(),
             ..self.with(self.verb.clone(), self.requested.clone())
         }
+    }
+    /// The same request as another user, as whom `impersonator` acts. It has the notes so far.
+    #[must_use]
+    pub fn as_user(&self, identity: Identity, impersonator: Impersonator) -> Self {
+        let impersonator = Some(Arc::new(impersonator));
+        let request = Self { identity, impersonator, ..self.to_owned() };
+        request.take_notes(self);
+        request
     }
     /// Copies the notes of `other` into this request.
     pub(crate) fn take_notes(&self, other: &Self) {

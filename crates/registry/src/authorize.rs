@@ -212,8 +212,8 @@ impl Chain {
     }
 }
 
-/// The 403 of a request, with Kubernetes' message.
-pub(crate) fn forbidden(request: &Attributes, reason: &str) -> ApiError {
+/// The 403 of a request, with Kubernetes' message. `reason` follows it, if it is not empty.
+pub fn forbidden(request: &Attributes, reason: &str) -> ApiError {
     let (user, verb) = (&*request.identity.user, &request.verb);
     let mut why = if request.is_resource() {
         let resource = match request.subresource() {

@@ -68,10 +68,10 @@ mod write;
 
 pub use admission::{Admission, OBJECTS_MAX, Objects, Operation, Review};
 pub use attributes::{
-    AUDIT_ANNOTATIONS_MAX, Attributes, Identity, MASTERS, Notes, Requested, ResourcePath, Target,
-    WARNINGS_MAX,
+    AUDIT_ANNOTATIONS_MAX, Attributes, Identity, Impersonator, MASTERS, Notes, Requested,
+    ResourcePath, Target, WARNINGS_MAX,
 };
-pub use authorize::{AllowAuthenticated, Authorizer, Decision};
+pub use authorize::{AllowAuthenticated, Authorizer, Decision, forbidden};
 pub use cache::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
     VIEW_BYTES_MAX,

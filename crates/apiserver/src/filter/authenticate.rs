@@ -2,6 +2,7 @@
 //! from an [`Authenticator`], otherwise 401. Health endpoints also answer requests without
 //! credentials.
 
+use crate::filter::impersonate;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
@@ -156,9 +157,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Removes the user's secrets from a request that is forwarded: they have been checked already.
+/// Removes the user's secrets from a request that is forwarded, and the user it acts as: they have
+/// been checked already.
 pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
+    impersonate::strip(headers);
     let protocols = || headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     let words = || protocols().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
     if words().any(|word| word.trim().starts_with(TOKEN_PROTOCOL)) {

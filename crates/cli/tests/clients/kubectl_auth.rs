@@ -49,3 +49,17 @@ fn a_user_may_do_what_roles_allow() {
     let given = kubectl.fails("--user=jane create -f more.yaml");
     assert!(given.contains("forbidden"), "{given}");
 }
+
+#[test]
+fn an_administrator_acts_as_somebody_else() {
+    let server = Server::start_with(&[OsString::from("--authorization-mode=RBAC").as_os_str()]);
+    let kubectl = server.kubectl();
+    let who = kubectl.ok("auth whoami --as=jane --as-group=devs --as-uid=7");
+    assert!(who.contains("jane") && who.contains("devs") && who.contains('7'), "{who}");
+    assert!(kubectl.fails("get pods --as=jane").contains(r#"User "jane" cannot list"#));
+    let account = "--as=system:serviceaccount:default:bot";
+    kubectl.ok("create rolebinding bots --clusterrole=view --serviceaccount=default:bot");
+    kubectl.eventually(&format!("get pods {account}"), |said| said.contains("No resources found"));
+    let refused = kubectl.fails(&format!("get pods {account} --as-group=system:masters --as=jane"));
+    assert_eq!(refused, "", "the last --as counts, and a master may be anybody");
+}

@@ -380,8 +380,8 @@ impl Processor {
     }
 }
 
-/// Whether a watch from nowhere has replayed the existing objects before this delta. It replays them
-/// in any order, and until it sends something else, the versions of added objects are not the
+/// Whether a watch from nowhere has replayed the existing objects before this delta. It replays
+/// them in any order, and until it sends something else, the versions of added objects are not the
 /// cache's (REF-21).
 fn ends_replay(delta: &Delta<Raw>) -> bool {
     match delta {

@@ -16,6 +16,7 @@ mod extension_backend_edges;
 mod extension_kind;
 mod garbage;
 mod https;
+mod impersonation;
 mod in_process;
 mod mapper;
 mod namespaces;

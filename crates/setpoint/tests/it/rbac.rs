@@ -12,9 +12,21 @@ use std::time::Duration;
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// Sends one request as a user.
-async fn send(
+pub(crate) async fn send(
     server: &ApiServer,
     identity: Identity,
+    method: Method,
+    path: &str,
+    body: Value,
+) -> (StatusCode, Value) {
+    send_with(server, identity, &[], method, path, body).await
+}
+
+/// Sends one request as a user, with more headers.
+pub(crate) async fn send_with(
+    server: &ApiServer,
+    identity: Identity,
+    headers: &[(&str, &str)],
     method: Method,
     path: &str,
     body: Value,
@@ -23,9 +35,11 @@ async fn send(
     let mut request = http::Request::builder()
         .method(method)
         .uri(path)
-        .header("content-type", "application/json")
-        .body(http_body_util::Full::new(bytes::Bytes::from(body)))
-        .unwrap();
+        .header("content-type", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut request = request.body(http_body_util::Full::new(bytes::Bytes::from(body))).unwrap();
     request.extensions_mut().insert(identity);
     let response = server.serve(request).await;
     let status = response.status();
@@ -33,23 +47,29 @@ async fn send(
     (status, serde_json::from_slice(&body).unwrap_or_default())
 }
 
-fn bob() -> Identity {
+pub(crate) fn bob() -> Identity {
     Identity::new("bob", ["devs", "system:authenticated"])
 }
 
-async fn admin(server: &ApiServer, path: &str, body: Value) {
+pub(crate) async fn admin(server: &ApiServer, path: &str, body: Value) {
     let (status, answer) = send(server, Identity::admin(), Method::POST, path, body).await;
     assert_eq!(status, 201, "{answer}");
 }
 
-fn role(kind: &str, name: &str, rules: Value) -> Value {
+pub(crate) fn role(kind: &str, name: &str, rules: Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
         "metadata": {"name": name}, "rules": rules,
     })
 }
 
-fn binding(kind: &str, name: &str, role: &str, role_name: &str, subjects: Value) -> Value {
+pub(crate) fn binding(
+    kind: &str,
+    name: &str,
+    role: &str,
+    role_name: &str,
+    subjects: Value,
+) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": role_name},
@@ -57,16 +77,16 @@ fn binding(kind: &str, name: &str, role: &str, role_name: &str, subjects: Value)
     })
 }
 
-fn devs() -> Value {
+pub(crate) fn devs() -> Value {
     json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"}])
 }
 
 /// Waits, in virtual time, until the authorizer and the controllers have followed a change.
-async fn settled() {
+pub(crate) async fn settled() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-async fn with_rbac(test: impl AsyncFnOnce(ApiServer)) {
+pub(crate) async fn with_rbac(test: impl AsyncFnOnce(ApiServer)) {
     let plane = ControlPlane::builder().simulated(0).rbac().build();
     let server = plane.server().clone();
     with_person_of(plane, async |_| test(server).await).await;
