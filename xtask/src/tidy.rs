@@ -31,6 +31,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-registry", 3),
     ("setpoint-controllers", 3),
     ("setpoint-apiserver", 4),
+    ("setpoint-audit", 5),
     ("setpoint-control-plane", 5),
     ("setpoint-testenv", 6),
     ("setpoint", 7),
@@ -81,6 +82,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         ],
     ),
     ("setpoint-apiserver", &["setpoint-informer", "setpoint-runtime", "setpoint-workqueue"]),
+    ("setpoint-audit", &["setpoint-informer", "setpoint-runtime", "setpoint-workqueue"]),
     ("setpoint-webhook", &["setpoint-store", "setpoint-workqueue", "kube-client"]),
     (
         "setpoint-webhook-client",

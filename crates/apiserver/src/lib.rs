@@ -69,8 +69,10 @@ pub use backend::{
 };
 pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
 pub use extra::Handler;
-pub use filter::authenticate::{Authentication, Authenticator, Credentials};
-pub use observe::{AuditEvent, AuditQueue, AuditSink, Metrics, Stage};
+pub use filter::authenticate::{Anonymous, Authentication, Authenticator, Credentials};
+pub use observe::{
+    AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Metrics, Stage,
+};
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};
 pub use setpoint_serve::Conversation;

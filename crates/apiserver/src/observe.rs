@@ -1,82 +1,19 @@
 //! Observers: audit sinks and metrics. They are called for every request and do not affect it.
 
-use parking_lot::Mutex;
+mod audit;
+
+pub use audit::{AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Stage};
+
+use bytes::Bytes;
+use setpoint_object::ApiError;
+use setpoint_object::Status;
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_registry::Attributes;
-use std::collections::VecDeque;
+use setpoint_registry::{Attributes, Format};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::Notify;
 use tokio::time::Instant;
-
-/// The stage of a request in an audit event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// The user is known and nothing else has been done.
-    RequestReceived,
-    /// A watch starts to answer: its head is sent, its events follow.
-    ResponseStarted,
-    /// The answer is complete; a watch has ended.
-    ResponseComplete,
-    /// The handler panicked; the client gets a 500.
-    Panic,
-}
-
-impl Stage {
-    /// The name in the audit log.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RequestReceived => "RequestReceived",
-            Self::ResponseStarted => "ResponseStarted",
-            Self::ResponseComplete => "ResponseComplete",
-            Self::Panic => "Panic",
-        }
-    }
-}
-
-/// One stage of one request.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct AuditEvent {
-    /// The stage.
-    pub stage: Stage,
-    /// The request, with its id and its annotations so far.
-    pub request: Arc<Attributes>,
-    /// The HTTP code, once it is known. Absent at the end if the client disconnected before.
-    pub code: Option<u16>,
-    /// When the request arrived.
-    pub received: Timestamp,
-    /// When this stage was reached.
-    pub reached: Timestamp,
-}
-
-/// Receives audit events. The sink decides what it records of which request (the policy's level).
-///
-/// It is called while the request is served, so it must return at once: it may inspect, count and
-/// forward. [`AuditQueue`] is a sink that forwards without waiting.
-///
-/// ```
-/// use setpoint_apiserver::{AuditEvent, AuditSink, Stage};
-///
-/// /// Logs all changes and their users.
-/// #[derive(Debug)]
-/// struct Changes;
-///
-/// impl AuditSink for Changes {
-///     fn record(&self, event: AuditEvent) {
-///         let request = &event.request;
-///         if event.stage == Stage::ResponseComplete && !request.verb.is_read_only() {
-///             println!("{} {} {}/{}", request.identity.user, request.verb, request.resource(), request.name());
-///         }
-///     }
-/// }
-/// ```
-pub trait AuditSink: Debug + Send + Sync {
-    /// Records an event. Must not block.
-    fn record(&self, event: AuditEvent);
-}
 
 /// Counts requests. Called while the request is served: must return at once. By default, every
 /// method does nothing.
@@ -92,59 +29,6 @@ pub trait Metrics: Debug + Send + Sync {
     fn ended(&self, _request: &Attributes, _code: Option<u16>, _elapsed: Duration) {}
 }
 
-/// An audit sink with a queue of fixed length. The reader may wait; recording never waits. Events
-/// that find the queue full are dropped and counted.
-#[derive(Debug)]
-pub struct AuditQueue {
-    capacity: usize,
-    events: Mutex<VecDeque<AuditEvent>>,
-    added: Notify,
-    dropped: AtomicU64,
-}
-
-impl AuditQueue {
-    /// An empty queue of at most `capacity` events.
-    pub fn new(capacity: usize) -> Arc<Self> {
-        Arc::new(Self {
-            capacity,
-            events: Mutex::default(),
-            added: Notify::new(),
-            dropped: AtomicU64::new(0),
-        })
-    }
-
-    /// Waits for the next event, in the order in which they were recorded. For one reader. Dropping
-    /// the future loses nothing.
-    pub async fn next(&self) -> AuditEvent {
-        loop {
-            let added = self.added.notified();
-            if let Some(event) = self.events.lock().pop_front() {
-                return event;
-            }
-            added.await;
-        }
-    }
-
-    /// Number of events that were dropped since the start.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-}
-
-impl AuditSink for AuditQueue {
-    fn record(&self, event: AuditEvent) {
-        let mut events = self.events.lock();
-        if events.len() >= self.capacity {
-            drop(events);
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        events.push_back(event);
-        drop(events);
-        self.added.notify_one();
-    }
-}
-
 /// All observers.
 #[derive(Debug)]
 pub(crate) struct Observers {
@@ -154,9 +38,24 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Starts the observation of a request whose user is known.
-    pub(crate) fn begin(self: &Arc<Self>, request: &Arc<Attributes>) -> Arc<Observation> {
+    /// Starts the observation of a request whose user is known. `source` is called if there are
+    /// audit sinks.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        request: &Arc<Attributes>,
+        source: impl FnOnce() -> AuditSource,
+    ) -> Arc<Observation> {
+        let level = self.audit.iter().map(|sink| sink.level(request)).max();
+        let level = level.unwrap_or(AuditLevel::None);
         let observation = Observation {
+            level,
+            source: match level {
+                AuditLevel::None => Arc::default(),
+                _ => Arc::new(source()),
+            },
+            sent: OnceLock::new(),
+            answer: OnceLock::new(),
+            failure: OnceLock::new(),
             observers: self.clone(),
             request: request.clone(),
             impersonated: OnceLock::new(),
@@ -184,6 +83,12 @@ pub(crate) struct Observation {
     begun: Instant,
     /// Zero: there is no answer yet.
     code: AtomicU16,
+    /// The highest of all audit sinks.
+    level: AuditLevel,
+    source: Arc<AuditSource>,
+    sent: OnceLock<AuditBody>,
+    answer: OnceLock<Bytes>,
+    failure: OnceLock<Arc<Status>>,
 }
 
 impl Observation {
@@ -191,6 +96,30 @@ impl Observation {
     pub(crate) fn impersonated(&self, request: Arc<Attributes>) {
         // Once: a request names one user.
         let _ = self.impersonated.set(request);
+    }
+
+    /// The body of the request is read.
+    pub(crate) fn sent(&self, bytes: &Bytes, format: Format) {
+        if self.level >= AuditLevel::Metadata && !bytes.is_empty() {
+            // Once: a request has one body.
+            let _ = self.sent.set(AuditBody { bytes: bytes.clone(), format });
+        }
+    }
+
+    /// The answer is this object, as JSON.
+    pub(crate) fn object(&self, json: &Bytes) {
+        if self.level >= AuditLevel::RequestResponse {
+            // Once: a request has one answer.
+            let _ = self.answer.set(json.clone());
+        }
+    }
+
+    /// The request has failed.
+    pub(crate) fn failed(&self, error: &ApiError) {
+        if self.level >= AuditLevel::Metadata {
+            // The first one is the answer.
+            let _ = self.failure.set(Arc::new((*error.0).clone()));
+        }
     }
 
     fn request(&self) -> &Arc<Attributes> {
@@ -214,6 +143,9 @@ impl Observation {
     }
 
     fn record(&self, stage: Stage) {
+        if self.level == AuditLevel::None {
+            return;
+        }
         let code = self.code();
         for sink in &self.observers.audit {
             sink.record(AuditEvent {
@@ -222,6 +154,11 @@ impl Observation {
                 code,
                 received: self.received,
                 reached: self.observers.clock.now(),
+                user: self.request.identity.clone(),
+                source: self.source.clone(),
+                sent: self.sent.get().cloned(),
+                answer: self.answer.get().cloned(),
+                failure: self.failure.get().cloned(),
             });
         }
     }
@@ -256,11 +193,11 @@ mod tests {
         });
         let path = Requested::Path("/x".to_owned());
         let request = Arc::new(Attributes::new(Identity::admin(), Verb::Get, path));
-        let observation = observers.begin(&request);
+        let observation = observers.begin(&request, AuditSource::default);
         observation.answered(200, true);
         drop(observation);
         // Nobody reads: the next request finds the queue full.
-        drop(observers.begin(&request));
+        drop(observers.begin(&request, AuditSource::default));
         assert_eq!(queue.dropped(), 2);
         let mut stages = Vec::new();
         for _ in 0..3 {

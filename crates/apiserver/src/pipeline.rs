@@ -6,7 +6,7 @@
 //! | route | path and catalog → destination and verb | resource and catalog, and its verb |
 //! | `Attributes` | made from the above, headers and query | passed by the caller |
 //! | deadline | `?timeout=`, at most a minute | the caller's |
-//! | authenticate | the transport, tokens, `Authenticator`s, else 401 | the caller is trusted |
+//! | authenticate | the transport, tokens, `Authenticator`s, anonymous, else 401 | the caller is trusted |
 //! | audit begins | calls `AuditSink`s and `Metrics` | the same |
 //! | impersonate | the user that the headers name, if the authorizers allow it, else 403 | the caller is trusted |
 //! | flow control | a permit for a request in flight, else 429 | the same |
@@ -24,7 +24,7 @@ use crate::filter::impersonate::{self, Wanted};
 use crate::filter::in_flight::TooManyRequests;
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
-use crate::observe::Observation;
+use crate::observe::{AuditSource, Observation};
 use crate::proxy::Forwarded;
 use crate::query::Query;
 use crate::resource::{Exchange, Refusal};
@@ -38,6 +38,8 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
 use setpoint_registry::{Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath};
+use setpoint_serve::PeerAddress;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::OwnedSemaphorePermit;
@@ -46,6 +48,9 @@ use tokio::time::Instant;
 /// The message of a server that has not started.
 const STARTING: &str =
     "the request has been made before all known HTTP paths have been installed, please try again";
+
+/// Maximum number of addresses of proxies that are recorded for audit.
+const FORWARDED_MAX: usize = 16;
 
 /// A request over HTTP after routing.
 struct RoutedRequest<'a> {
@@ -214,13 +219,15 @@ impl Inner {
     ) -> Response<Body> {
         let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
             request;
-        let failed = |error: &ApiError| respond::error(error, &parts.headers, style);
-        let may_be_anonymous = matches!(destination, Destination::Document(Route::Health { .. }));
-        let identity = self.authenticators.identify(parts, may_be_anonymous).await;
+        let identity = self.authenticators.identify(parts).await;
         let is_known = identity.is_some();
         attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
         let attributes = Arc::new(attributes);
-        let observation = begun.get_or_init(|| self.observers.begin(&attributes));
+        let observation = begun.get_or_init(|| self.observers.begin(&attributes, || source(parts)));
+        let failed = |error: &ApiError| {
+            observation.failed(error);
+            respond::error(error, &parts.headers, style)
+        };
         if !is_known {
             return failed(&ApiError::unauthorized());
         }
@@ -420,6 +427,24 @@ fn only_over_http(path: &ResourcePath) -> ApiError {
         "{resource}.{version}.{group} is served by a backend, which is asked over HTTP only: use a client of this server"
     );
     ApiError::new(501, Reason::Unknown, message)
+}
+
+/// Where a request over HTTP came from. What proxies report cannot be verified: it is for people
+/// who read the audit log.
+fn source(parts: &Parts) -> AuditSource {
+    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    let forwarded = header("x-forwarded-for").unwrap_or_default().split(',');
+    let mut addresses: Vec<IpAddr> = forwarded
+        .chain(header("x-real-ip"))
+        .filter_map(|text| text.trim().parse().ok())
+        .take(FORWARDED_MAX)
+        .collect();
+    let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
+    if let Some(peer) = peer.filter(|peer| addresses.last() != Some(peer)) {
+        addresses.push(peer);
+    }
+    let uri = parts.uri.path_and_query().map_or("", |uri| uri.as_str());
+    AuditSource { uri: uri.to_owned(), addresses }
 }
 
 /// The answer before start-up is done.

@@ -133,6 +133,7 @@ impl Exchange<'_> {
             negotiate::patch_format(&self.parts.headers, target.resource.custom)?;
         let accepted = self.accept_object(target)?;
         let bytes = body::read(body).await?;
+        self.observation.sent(&bytes, format);
         let options = options::patch(self.query, patch_type)?;
         let body = Sent { bytes, format };
         let written = self.registry.patch(self.attributes, patch_type, body, &options).await?;
@@ -205,7 +206,9 @@ impl Exchange<'_> {
 
     async fn sent(&self, target: &Target, body: RequestBody) -> Result<Sent, ApiError> {
         let format = negotiate::body_format(&self.parts.headers, target.resource.custom)?;
-        Ok(Sent { bytes: body::read(body).await?, format })
+        let bytes = body::read(body).await?;
+        self.observation.sent(&bytes, format);
+        Ok(Sent { bytes, format })
     }
 
     async fn delete_options(
@@ -219,6 +222,7 @@ impl Exchange<'_> {
         } else {
             negotiate::body_format(&self.parts.headers, target.resource.custom)?
         };
+        self.observation.sent(&bytes, format);
         let served = |api_version: &str| {
             GroupVersion::parse(api_version).is_some_and(|gv| {
                 self.catalog.group(&gv.group).is_some_and(|g| g.versions.contains(&gv.version))
@@ -238,6 +242,7 @@ impl Exchange<'_> {
         bytes: Bytes,
         is_done: bool,
     ) -> Result<Response<Body>, Refusal> {
+        self.observation.object(&bytes);
         let (large, user) = (self.large, &self.attributes.identity.user);
         let bytes = match is_done {
             true => large.count_at_once(user, bytes),

@@ -5,10 +5,11 @@ use crate::backend::{Backend, Backends, Served};
 use crate::body::Body;
 use crate::discovery::Aggregated;
 use crate::extra::{Extra, Handler};
-use crate::filter::authenticate::{Authenticator, Authenticators, Credentials};
+use crate::filter::authenticate::{Anonymous, Authenticator, Authenticators, Credentials};
 use crate::filter::in_flight::InFlight;
 use crate::filter::large::LargeAnswers;
 use crate::filter::{audit_id, panics};
+use crate::observe::AuditSource;
 use crate::observe::{AuditSink, Metrics, Observation, Observers};
 use crate::openapi;
 use bytes::Bytes;
@@ -62,6 +63,7 @@ pub struct ApiServerBuilder {
     registry: Registry,
     credentials: Credentials,
     authenticators: Vec<Arc<dyn Authenticator>>,
+    anonymous: Anonymous,
     extra: Extra,
     audit: Vec<Arc<dyn AuditSink>>,
     metrics: Vec<Arc<dyn Metrics>>,
@@ -80,6 +82,12 @@ impl ApiServerBuilder {
     /// Adds an authenticator after those added before. Default: none.
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticator>) -> Self {
         self.authenticators.push(authenticator);
+        self
+    }
+
+    /// Which requests without credentials are anonymous. Default: [`Anonymous::Health`].
+    pub fn anonymous(mut self, anonymous: Anonymous) -> Self {
+        self.anonymous = anonymous;
         self
     }
 
@@ -129,6 +137,7 @@ impl ApiServerBuilder {
                 authenticators: Authenticators {
                     credentials: self.credentials,
                     added: self.authenticators,
+                    anonymous: self.anonymous,
                 },
                 extra: self.extra,
                 observers: Arc::new(Observers {
@@ -158,6 +167,7 @@ impl ApiServer {
             registry,
             credentials: Credentials::none(),
             authenticators: Vec::new(),
+            anonymous: Anonymous::default(),
             extra: Extra::default(),
             audit: Vec::new(),
             metrics: Vec::new(),
@@ -194,7 +204,7 @@ impl ApiServer {
     /// called over HTTP only: use [`ApiServer::client`].
     pub async fn list(&self, request: Attributes, options: ListOptions) -> Result<List, ApiError> {
         let request = self.inner.enter_in_process(request).await?;
-        let observation = self.inner.observers.begin(&request);
+        let observation = self.inner.observers.begin(&request, AuditSource::default);
         let listed = async {
             let _permit = self.inner.begin(&request).await?;
             let options = selected(&request, options)?;
@@ -216,7 +226,7 @@ impl ApiServer {
         options: ListOptions,
     ) -> Result<Events, ApiError> {
         let request = self.inner.enter_in_process(request).await?;
-        let observation = self.inner.observers.begin(&request);
+        let observation = self.inner.observers.begin(&request, AuditSource::default);
         let events = async {
             let _permit = self.inner.begin(&request).await?;
             let options = selected(&request, options)?;

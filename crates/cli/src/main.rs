@@ -1,5 +1,6 @@
 //! The `setpoint` program.
 
+mod audit;
 mod data;
 mod demo;
 mod encryption;

@@ -1,21 +1,25 @@
 //! `setpoint up`: a control plane served on a socket.
 
+use crate::audit::AuditOptions;
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
 use crate::store_options::{StoreOptions, open_store};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use setpoint::apiserver::Anonymous;
 use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
+use setpoint::registry::{AllowAuthenticated, AlwaysDeny};
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::webhook_client::Identity as WebhookIdentity;
-use setpoint::{ControlPlane, ServeOptions};
+use setpoint::{ControlPlane, ControlPlaneBuilder, ServeOptions};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -54,10 +58,24 @@ pub(crate) struct Options {
     history: Option<Duration>,
     #[command(flatten)]
     certificates: CertificateOptions,
-    /// Who may do what: `RBAC` follows roles and bindings, and creates those of a new cluster;
-    /// `AlwaysAllow` lets every authenticated user do everything.
-    #[arg(long, value_enum, default_value_t = AuthorizationMode::AlwaysAllow, value_name = "MODE")]
-    authorization_mode: AuthorizationMode,
+    /// Who may do what, in the order of the modes. `RBAC`: what roles and bindings allow; those of
+    /// a new cluster are created. `AlwaysAllow`: every authenticated user may do everything.
+    /// `AlwaysDeny`: only members of `system:masters` may do anything.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "RBAC",
+        value_name = "MODE[,MODE...]"
+    )]
+    authorization_mode: Vec<AuthorizationMode>,
+    /// Whether requests without credentials are answered as those of `system:anonymous`, who may
+    /// read health and version unless a role allows more. Otherwise they are answered with 401.
+    /// Default: true, unless `AlwaysAllow` is a mode; then only health endpoints are.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    anonymous_auth: Option<bool>,
+    #[command(flatten)]
+    audit: AuditOptions,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.
     #[arg(long, value_name = "N")]
     worker_threads: Option<NonZeroUsize>,
@@ -142,6 +160,29 @@ enum AuthorizationMode {
     /// Everything is allowed to authenticated users.
     #[value(name = "AlwaysAllow")]
     AlwaysAllow,
+    /// Nothing is allowed.
+    #[value(name = "AlwaysDeny")]
+    AlwaysDeny,
+}
+
+impl Options {
+    /// Adds the authorizers.
+    fn authorize(&self, mut plane: ControlPlaneBuilder) -> ControlPlaneBuilder {
+        for mode in &self.authorization_mode {
+            plane = match mode {
+                AuthorizationMode::Rbac => plane.rbac(),
+                AuthorizationMode::AlwaysAllow => plane.authorizer(Arc::new(AllowAuthenticated)),
+                AuthorizationMode::AlwaysDeny => plane.authorizer(Arc::new(AlwaysDeny)),
+            };
+        }
+        let allows_all = self.authorization_mode.contains(&AuthorizationMode::AlwaysAllow);
+        plane.anonymous(match self.anonymous_auth {
+            Some(true) => Anonymous::Everywhere,
+            Some(false) => Anonymous::Nowhere,
+            None if allows_all => Anonymous::Health,
+            None => Anonymous::Everywhere,
+        })
+    }
 }
 
 /// Log format.
@@ -185,10 +226,12 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .store(wrapped.store)
         .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
         .history(history)
-        .clock(clock)
+        .clock(clock.clone())
         .serve_metrics(&Metrics::new());
-    if options.authorization_mode == AuthorizationMode::Rbac {
-        plane = plane.rbac();
+    plane = options.authorize(plane);
+    let audit = options.audit.open(&clock)?;
+    if let Some((sink, _)) = &audit {
+        plane = plane.audit(sink.clone());
     }
     if open.is_shared() {
         plane =
@@ -228,6 +271,10 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     if let Some((disk, folder)) = open.disk() {
         let control = Control::bind(folder, disk.clone())?;
         background.spawn(control.run(stop_background.clone()));
+    }
+    if let Some((_, worker)) = audit {
+        // Ends after the control plane, so that the last requests are written.
+        background.spawn(worker.run(stop_background.clone()));
     }
     if let Some(reloader) = wrapped.reloader {
         background.spawn(reloader.run(stop_background.clone()));

@@ -3,7 +3,9 @@
 
 use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
-use setpoint_apiserver::{ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics};
+use setpoint_apiserver::{
+    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics,
+};
 use setpoint_registry::{Admission, Authorizer, Rbac, RegistryBuilder};
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct Extensions {
     authenticators: Vec<Arc<dyn Authenticator>>,
+    anonymous: Anonymous,
     authorizers: Vec<Arc<dyn Authorizer>>,
     rbac: Option<Arc<Rbac>>,
     admission: Vec<Arc<dyn Admission>>,
@@ -43,6 +46,7 @@ impl Extensions {
         for authenticator in self.authenticators {
             builder = builder.authenticator(authenticator);
         }
+        builder = builder.anonymous(self.anonymous);
         for sink in self.audit {
             builder = builder.audit(sink);
         }
@@ -63,6 +67,7 @@ impl fmt::Debug for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Extensions")
             .field("authenticators", &self.authenticators)
+            .field("anonymous", &self.anonymous)
             .field("authorizers", &self.authorizers)
             .field("admission", &self.admission)
             .field("audit", &self.audit)
@@ -78,6 +83,13 @@ impl ControlPlaneBuilder {
     /// Default: none.
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticator>) -> Self {
         self.extensions.authenticators.push(authenticator);
+        self
+    }
+
+    /// Which requests without credentials are those of `system:anonymous`. Default:
+    /// [`Anonymous::Health`].
+    pub fn anonymous(mut self, anonymous: Anonymous) -> Self {
+        self.extensions.anonymous = anonymous;
         self
     }
 

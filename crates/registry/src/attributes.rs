@@ -65,7 +65,7 @@ impl Identity {
         ANONYMOUS.clone()
     }
     /// The API's `UserInfo`, without empty members.
-    pub(crate) fn user_info(&self) -> Value {
+    pub fn user_info(&self) -> Value {
         let mut user = json!({"username": *self.user});
         if !self.uid.is_empty() {
             user["uid"] = (*self.uid).into();

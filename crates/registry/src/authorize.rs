@@ -115,6 +115,24 @@ impl Authorizer for AllowAuthenticated {
     }
 }
 
+/// Allows nothing, so that only `system:masters` may act: for tests of what happens then.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AlwaysDeny;
+
+impl Authorizer for AlwaysDeny {
+    fn authorize<'a>(
+        &'a self,
+        _request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        let decision = Decision::NoOpinion("Everything is forbidden.".to_owned());
+        async move { Ok(decision) }.boxed()
+    }
+
+    fn rules(&self, _identity: &Identity, _namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
+        Some(Vec::new())
+    }
+}
+
 /// The authorizers in call order. Before them, `system:masters` is allowed everything, and
 /// everybody is allowed the health endpoints.
 #[derive(Debug)]

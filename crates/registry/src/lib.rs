@@ -71,7 +71,7 @@ pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Identity, Impersonator, MASTERS, Notes, Requested,
     ResourcePath, Target, WARNINGS_MAX,
 };
-pub use authorize::{AllowAuthenticated, Authorizer, Decision, forbidden};
+pub use authorize::{AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden};
 pub use cache::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
     VIEW_BYTES_MAX,

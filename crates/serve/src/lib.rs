@@ -82,6 +82,6 @@ pub use limits::{
     LINGER_BYTES_MAX, LINGER_MAX, LINGER_PAUSE_MAX, Limits, PING_INTERVAL, PING_MAX, STALL_MAX,
     STREAMS_MAX,
 };
-pub use server::Server;
+pub use server::{PeerAddress, Server};
 pub use slots::ConnectionSlot;
 pub use timeouts::Overdue;

@@ -13,6 +13,7 @@ use crate::slots::{Slot, Slots};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -91,7 +92,7 @@ impl Server {
                             biased;
                             // Cancel safe: the connection ends with it.
                             () = slot.evicted() => Err(ConnectionError::PushedOut),
-                            ended = acceptor.serve(stream, &slot, answer, stop) => ended,
+                            ended = acceptor.serve((stream, peer), &slot, answer, stop) => ended,
                         };
                         if let Err(error) = ended {
                             let error = &error as &dyn std::error::Error;
@@ -121,6 +122,10 @@ impl Server {
     }
 }
 
+/// The address of a connection's peer, in the extensions of its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerAddress(pub SocketAddr);
+
 /// Turns a socket into a connection.
 #[derive(Clone)]
 struct Acceptor {
@@ -132,7 +137,7 @@ struct Acceptor {
 impl Acceptor {
     async fn serve<A, Fut, B>(
         self,
-        stream: TcpStream,
+        (stream, peer): (TcpStream, SocketAddr),
         slot: &Slot,
         answer: A,
         stop: CancellationToken,
@@ -149,6 +154,7 @@ impl Acceptor {
             if let Some(slot) = connection.as_ref().filter(|slot| !slot.is_authenticated()) {
                 request.extensions_mut().insert(slot.clone());
             }
+            request.extensions_mut().insert(PeerAddress(peer));
             answer(request)
         };
         #[cfg(feature = "tls")]

@@ -137,6 +137,8 @@ pub use schemars;
 pub use setpoint_apiserver as apiserver;
 #[cfg(feature = "runtime")]
 pub use setpoint_apply as apply;
+#[cfg(feature = "server")]
+pub use setpoint_audit as audit;
 #[cfg(feature = "encryption")]
 pub use setpoint_encryption as encryption;
 #[cfg(feature = "runtime")]

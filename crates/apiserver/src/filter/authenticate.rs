@@ -1,6 +1,6 @@
 //! Authentication: the identity from the transport, otherwise from a token of the server, otherwise
-//! from an [`Authenticator`], otherwise 401. Health endpoints also answer requests without
-//! credentials.
+//! from an [`Authenticator`]. A request without credentials may be anonymous ([`Anonymous`]). All
+//! others are answered with 401.
 
 use crate::filter::impersonate;
 use base64::Engine as _;
@@ -30,8 +30,7 @@ pub enum Authentication {
 /// [`ApiServerBuilder::authenticator`](crate::ApiServerBuilder::authenticator) adds one.
 ///
 /// It is called if neither the transport nor [`Credentials`] identify the user. A request without a
-/// known user is answered with 401. The health endpoints answer it as `system:anonymous` if it has
-/// no token.
+/// known user is anonymous ([`Anonymous`]) or answered with 401.
 ///
 /// ```
 /// use futures::future::{BoxFuture, FutureExt as _};
@@ -57,6 +56,37 @@ pub trait Authenticator: std::fmt::Debug + Send + Sync {
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Authentication>;
 }
 
+/// Which requests without credentials are those of `system:anonymous`. All others are answered with
+/// 401, and so are requests with invalid credentials.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Anonymous {
+    /// None.
+    Nowhere,
+    /// Those for the health endpoints: `/healthz`, `/livez`, `/readyz` and what is below.
+    #[default]
+    Health,
+    /// Those for exactly these paths.
+    Paths(Vec<String>),
+    /// All. What they may do is up to the authorizers.
+    Everywhere,
+}
+
+impl Anonymous {
+    /// Whether a request for this path may be anonymous.
+    fn is_allowed(&self, path: &str) -> bool {
+        match self {
+            Self::Nowhere => false,
+            Self::Health => {
+                let first = path.strip_prefix('/').and_then(|path| path.split('/').next());
+                matches!(first, Some("healthz" | "livez" | "readyz"))
+            }
+            Self::Paths(paths) => paths.iter().any(|allowed| allowed == path),
+            Self::Everywhere => true,
+        }
+    }
+}
+
 /// The authenticators in call order.
 #[derive(Debug)]
 pub(crate) struct Authenticators {
@@ -64,15 +94,12 @@ pub(crate) struct Authenticators {
     pub(crate) credentials: Credentials,
     /// Authenticators of an embedder.
     pub(crate) added: Vec<Arc<dyn Authenticator>>,
+    pub(crate) anonymous: Anonymous,
 }
 
 impl Authenticators {
     /// The user of a request; `None` is answered with 401.
-    pub(crate) async fn identify(
-        &self,
-        request: &Parts,
-        may_be_anonymous: bool,
-    ) -> Option<Identity> {
+    pub(crate) async fn identify(&self, request: &Parts) -> Option<Identity> {
         if let Some(identity) = request.extensions.get::<Identity>() {
             return Some(identity.clone());
         }
@@ -88,6 +115,7 @@ impl Authenticators {
         }
         let shows_token =
             bearer(&request.headers).is_some() || from_protocols(&request.headers).is_some();
+        let may_be_anonymous = self.anonymous.is_allowed(request.uri.path());
         (may_be_anonymous && !shows_token).then(Identity::anonymous)
     }
 }
@@ -192,10 +220,11 @@ mod tests {
 
     async fn identify(add: impl FnOnce(&mut http::Request<()>)) -> Option<Identity> {
         let credentials = Credentials::none().token("t0ken", Identity::admin());
-        let chain = Authenticators { credentials, added: Vec::new() };
+        let anonymous = Anonymous::Nowhere;
+        let chain = Authenticators { credentials, added: Vec::new(), anonymous };
         let mut request = http::Request::new(());
         add(&mut request);
-        chain.identify(&request.into_parts().0, false).await
+        chain.identify(&request.into_parts().0).await
     }
     async fn who(authorization: Option<&'static str>) -> Option<Identity> {
         identify(|request| {
@@ -270,14 +299,31 @@ mod tests {
             (vec![Authentication::NoOpinion], None),
         ] {
             let added = answers.into_iter().map(|a| Arc::new(Answers(a)) as Arc<dyn Authenticator>);
-            let chain = Authenticators { credentials: Credentials::none(), added: added.collect() };
+            let chain = Authenticators {
+                credentials: Credentials::none(),
+                added: added.collect(),
+                anonymous: Anonymous::Health,
+            };
             let (parts, ()) = http::Request::new(()).into_parts();
-            let identity = chain.identify(&parts, false).await;
+            let identity = chain.identify(&parts).await;
             let groups = identity
                 .as_ref()
                 .map(|i| i.groups.iter().map(|group| &**group).collect::<Vec<_>>());
             assert_eq!(groups, expected);
         }
+    }
+
+    #[test]
+    fn requests_without_credentials_are_anonymous_where_it_is_allowed() {
+        let allowed = |anonymous: &Anonymous| {
+            let paths = ["/livez", "/readyz/ping", "/livezx", "/metrics", "/api"];
+            paths.map(|path| anonymous.is_allowed(path))
+        };
+        assert_eq!(allowed(&Anonymous::Nowhere), [false; 5]);
+        assert_eq!(allowed(&Anonymous::Health), [true, true, false, false, false]);
+        let paths = Anonymous::Paths(vec!["/livez".to_owned(), "/metrics".to_owned()]);
+        assert_eq!(allowed(&paths), [true, false, false, true, false]);
+        assert_eq!(allowed(&Anonymous::Everywhere), [true; 5]);
     }
 
     #[test]

@@ -1,0 +1,183 @@
+//! What audit sinks receive.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use setpoint_object::Status;
+use setpoint_object::time::Timestamp;
+use setpoint_registry::{Attributes, Format, Identity};
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
+
+/// The stage of a request in an audit event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The user is known and nothing else has been done.
+    RequestReceived,
+    /// A watch starts to answer: its head is sent, its events follow.
+    ResponseStarted,
+    /// The answer is complete; a watch has ended.
+    ResponseComplete,
+    /// The handler panicked; the client gets a 500.
+    Panic,
+}
+
+impl Stage {
+    /// The name in the audit log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RequestReceived => "RequestReceived",
+            Self::ResponseStarted => "ResponseStarted",
+            Self::ResponseComplete => "ResponseComplete",
+            Self::Panic => "Panic",
+        }
+    }
+}
+
+/// How much of a request a sink records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum AuditLevel {
+    /// Nothing.
+    None,
+    /// Who did what, without bodies.
+    #[default]
+    Metadata,
+    /// Also the body of the request, if it is about a resource.
+    Request,
+    /// Also the body of the answer.
+    RequestResponse,
+}
+
+/// A body as it was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditBody {
+    /// The bytes, at most [`BODY_BYTES_MAX`](crate::BODY_BYTES_MAX).
+    pub bytes: Bytes,
+    /// Its encoding.
+    pub format: Format,
+}
+
+/// Where a request came from. Empty in process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuditSource {
+    /// Path and query.
+    pub uri: String,
+    /// The address of the client: what proxies report (`X-Forwarded-For`, `X-Real-Ip`), then the
+    /// connection's.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// One stage of one request.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AuditEvent {
+    /// The stage.
+    pub stage: Stage,
+    /// The request, with its id and its annotations so far.
+    pub request: Arc<Attributes>,
+    /// The HTTP code, once it is known. Absent at the end if the client disconnected before.
+    pub code: Option<u16>,
+    /// When the request arrived.
+    pub received: Timestamp,
+    /// When this stage was reached.
+    pub reached: Timestamp,
+    /// The authenticated user; the request's is another one if it is impersonated.
+    pub user: Identity,
+    /// Where the request came from.
+    pub source: Arc<AuditSource>,
+    /// The body of a write, once it is read.
+    pub sent: Option<AuditBody>,
+    /// The object of the answer as JSON, for sinks with [`AuditLevel::RequestResponse`]. Absent for
+    /// lists, watches, documents and other servers' answers.
+    pub answer: Option<Bytes>,
+    /// Why the request failed.
+    pub failure: Option<Arc<Status>>,
+}
+
+/// Receives audit events. The sink decides what it records of which request (the policy's level).
+///
+/// It is called while the request is served, so it must return at once: it may inspect, count and
+/// forward. [`AuditQueue`] is a sink that forwards without waiting.
+///
+/// ```
+/// use setpoint_apiserver::{AuditEvent, AuditSink, Stage};
+///
+/// /// Logs all changes and their users.
+/// #[derive(Debug)]
+/// struct Changes;
+///
+/// impl AuditSink for Changes {
+///     fn record(&self, event: AuditEvent) {
+///         let request = &event.request;
+///         if event.stage == Stage::ResponseComplete && !request.verb.is_read_only() {
+///             println!("{} {} {}/{}", request.identity.user, request.verb, request.resource(), request.name());
+///         }
+///     }
+/// }
+/// ```
+pub trait AuditSink: Debug + Send + Sync {
+    /// How much it will record of a request, whose user is authenticated and not yet impersonated.
+    /// Called once per request. Default: [`AuditLevel::Metadata`].
+    fn level(&self, _request: &Attributes) -> AuditLevel {
+        AuditLevel::Metadata
+    }
+
+    /// Records an event. Must not block.
+    fn record(&self, event: AuditEvent);
+}
+
+/// An audit sink with a queue of fixed length. The reader may wait; recording never waits. Events
+/// that find the queue full are dropped and counted.
+#[derive(Debug)]
+pub struct AuditQueue {
+    capacity: usize,
+    events: Mutex<VecDeque<AuditEvent>>,
+    added: Notify,
+    dropped: AtomicU64,
+}
+
+impl AuditQueue {
+    /// An empty queue of at most `capacity` events.
+    pub fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self {
+            capacity,
+            events: Mutex::default(),
+            added: Notify::new(),
+            dropped: AtomicU64::new(0),
+        })
+    }
+
+    /// Waits for the next event, in the order in which they were recorded. For one reader. Dropping
+    /// the future loses nothing.
+    pub async fn next(&self) -> AuditEvent {
+        loop {
+            let added = self.added.notified();
+            if let Some(event) = self.events.lock().pop_front() {
+                return event;
+            }
+            added.await;
+        }
+    }
+
+    /// Number of events that were dropped since the start.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl AuditSink for AuditQueue {
+    fn record(&self, event: AuditEvent) {
+        let mut events = self.events.lock();
+        if events.len() >= self.capacity {
+            drop(events);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        events.push_back(event);
+        drop(events);
+        self.added.notify_one();
+    }
+}

@@ -1,0 +1,145 @@
+//! An event as a line of JSON (`audit.k8s.io/v1` `Event`).
+
+use serde_json::{Map, Value, json};
+use setpoint_apiserver::{AuditEvent, AuditLevel, Stage};
+use setpoint_object::ApiError;
+use setpoint_registry::{Attributes, Subresource};
+use setpoint_schema::decode::parse;
+
+/// Maximum size of a recorded object in bytes: 100 KiB, as kube-apiserver's limit of an event when
+/// it truncates. Larger ones are left out.
+pub const OBJECT_BYTES_MAX: usize = 100 << 10;
+
+/// The annotation of an event whose object was left out.
+const TRUNCATED: &str = "audit.k8s.io/truncated";
+
+/// Encodes an event, without a line break.
+pub(crate) fn encode(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -> Vec<u8> {
+    let request = &event.request;
+    let mut annotations: Map<String, Value> =
+        request.audit_annotations().into_iter().map(|(key, text)| (key, text.into())).collect();
+    let mut out = json!({
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": name(level),
+        "auditID": request.audit_id,
+        "stage": event.stage.as_str(),
+        "requestURI": event.source.uri,
+        "verb": request.verb.as_str(),
+        "user": event.user.user_info(),
+        "requestReceivedTimestamp": event.received.rfc3339_micro(),
+        "stageTimestamp": event.reached.rfc3339_micro(),
+    });
+    if !event.source.addresses.is_empty() {
+        out["sourceIPs"] = event.source.addresses.iter().map(ToString::to_string).collect();
+    }
+    if !request.user_agent.is_empty() {
+        out["userAgent"] = request.user_agent.as_str().into();
+    }
+    let is_received = event.stage == Stage::RequestReceived;
+    if let Some(impersonator) = &request.impersonator {
+        out["impersonatedUser"] = request.identity.user_info();
+        if impersonator.verb.as_str() != "impersonate" {
+            let constraint = json!({"impersonationConstraint": impersonator.verb.as_str()});
+            out["authenticationMetadata"] = constraint;
+        }
+    }
+    let sent = event.sent.as_ref().filter(|_| !is_received && request.is_resource());
+    // The names in the body are in the reference to the object, at every level.
+    let sent = sent.and_then(|sent| parse(&sent.bytes, sent.format).ok()).map(|sent| sent.value);
+    if request.is_resource() {
+        out["objectRef"] = object_ref(request, sent.as_ref());
+    }
+    if let Some(code) = event.code.filter(|_| !is_received) {
+        out["responseStatus"] = json!({"metadata": {}, "code": code});
+        if let Some(failure) = &event.failure {
+            let status = &mut out["responseStatus"];
+            status["status"] = failure.status.as_str().into();
+            status["message"] = failure.message.as_str().into();
+            if !failure.reason.is_empty() {
+                status["reason"] = failure.reason.as_str().into();
+            }
+            if let Some(details) = &failure.details {
+                status["details"] = json!(details);
+            }
+        }
+    }
+    if level >= AuditLevel::Request
+        && let Some(object) = sent
+    {
+        add(&mut out, &mut annotations, "requestObject", object, omits_managed_fields);
+    }
+    if level >= AuditLevel::RequestResponse && !is_received && request.is_resource() {
+        let failure = event.failure.as_ref().map(|status| ApiError(Box::new((**status).clone())));
+        let failure = failure.and_then(|error| serde_json::from_slice(&error.to_json()).ok());
+        let answer = event.answer.as_ref().filter(|answer| answer.len() <= 4 * OBJECT_BYTES_MAX);
+        if event.answer.is_some() && answer.is_none() {
+            annotations.insert(TRUNCATED.to_owned(), "true".into());
+        }
+        let answer = answer.and_then(|answer| serde_json::from_slice(answer).ok());
+        if let Some(object) = answer.or(failure) {
+            add(&mut out, &mut annotations, "responseObject", object, omits_managed_fields);
+        }
+    }
+    if !annotations.is_empty() {
+        out["annotations"] = annotations.into();
+    }
+    out.to_string().into_bytes()
+}
+
+fn name(level: AuditLevel) -> &'static str {
+    match level {
+        AuditLevel::None => "None",
+        AuditLevel::Metadata => "Metadata",
+        AuditLevel::Request => "Request",
+        AuditLevel::RequestResponse => "RequestResponse",
+    }
+}
+
+/// Adds an object, or notes that it is too large.
+fn add(
+    out: &mut Value,
+    annotations: &mut Map<String, Value>,
+    member: &str,
+    mut object: Value,
+    omits_managed_fields: bool,
+) {
+    if omits_managed_fields
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.remove("managedFields");
+    }
+    match object.to_string().len() <= OBJECT_BYTES_MAX {
+        true => out[member] = object,
+        false => {
+            annotations.insert(TRUNCATED.to_owned(), "true".into());
+        }
+    }
+}
+
+/// What the request is about: the names of its path, and those of its body where the path has none.
+fn object_ref(request: &Attributes, sent: Option<&Value>) -> Value {
+    let in_body = |member: &str| {
+        let metadata = sent.and_then(|sent| sent.get("metadata"));
+        metadata.and_then(|metadata| metadata.get(member)).and_then(Value::as_str)
+    };
+    let mut reference = Map::new();
+    let mut set = |member: &str, text: &str| {
+        if !text.is_empty() {
+            reference.insert(member.to_owned(), text.into());
+        }
+    };
+    let or_in_body = |text: &str, member| match text {
+        "" => in_body(member).unwrap_or_default().to_owned(),
+        text => text.to_owned(),
+    };
+    set("resource", request.resource());
+    set("namespace", &or_in_body(request.namespace(), "namespace"));
+    set("name", &or_in_body(request.name(), "name"));
+    set("uid", in_body("uid").unwrap_or_default());
+    set("apiGroup", request.group());
+    set("apiVersion", request.version());
+    set("resourceVersion", in_body("resourceVersion").unwrap_or_default());
+    set("subresource", request.subresource().map_or("", Subresource::as_str));
+    reference.into()
+}

@@ -1,0 +1,438 @@
+//! The policy file: which requests are recorded, and how much of them (spec: auth §3).
+
+use serde::Deserialize;
+use setpoint_apiserver::{AuditLevel, Stage};
+use setpoint_registry::{Attributes, Identity};
+use std::path::{Path, PathBuf};
+
+/// Maximum size of a policy file in bytes.
+pub const POLICY_BYTES_MAX: u64 = 1 << 20;
+/// Maximum number of rules. Every request is compared with each of them until one matches.
+pub const RULES_MAX: usize = 1024;
+
+/// Why a policy cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// The file cannot be read.
+    #[error("read the audit policy {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is too long.
+    #[error("the audit policy {} is longer than {POLICY_BYTES_MAX} bytes", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not a policy.
+    #[error("decode the audit policy: {0}")]
+    Decode(String),
+    /// It is a policy that says nothing useful, or contradicts itself.
+    #[error("the audit policy is invalid: {0}")]
+    Invalid(String),
+}
+
+/// A policy: rules in order, the first that matches a request counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    rules: Vec<Rule>,
+    omit_stages: Vec<Stage>,
+    omit_managed_fields: bool,
+}
+
+/// What a policy says about a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict<'p> {
+    /// How much is recorded.
+    pub level: AuditLevel,
+    /// Whether `metadata.managedFields` of recorded objects are left out.
+    pub omits_managed_fields: bool,
+    rule: Option<&'p Rule>,
+    policy: &'p Policy,
+}
+
+impl Verdict<'_> {
+    /// Whether this stage is recorded.
+    pub fn has(&self, stage: Stage) -> bool {
+        let omitted = self.rule.map_or(&[][..], |rule| &rule.omit_stages);
+        self.level > AuditLevel::None
+            && !self.policy.omit_stages.contains(&stage)
+            && !omitted.contains(&stage)
+    }
+}
+
+/// A rule. An empty list matches everything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    level: AuditLevel,
+    users: Vec<String>,
+    user_groups: Vec<String>,
+    verbs: Vec<String>,
+    resources: Vec<GroupResources>,
+    namespaces: Vec<String>,
+    non_resource_urls: Vec<String>,
+    omit_stages: Vec<Stage>,
+    omit_managed_fields: Option<bool>,
+}
+
+/// The file. Unknown fields are refused: a rule with a misspelt condition would match more.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct File {
+    api_version: String,
+    kind: String,
+    #[serde(default)]
+    #[allow(dead_code, reason = "objects have metadata, and nothing of it counts here")]
+    metadata: Option<serde_json::Value>,
+    #[serde(default)]
+    rules: Vec<FileRule>,
+    #[serde(default)]
+    omit_stages: Vec<String>,
+    #[serde(default)]
+    omit_managed_fields: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct FileRule {
+    level: String,
+    #[serde(default)]
+    users: Vec<String>,
+    #[serde(default)]
+    user_groups: Vec<String>,
+    #[serde(default)]
+    verbs: Vec<String>,
+    #[serde(default)]
+    resources: Vec<GroupResources>,
+    #[serde(default)]
+    namespaces: Vec<String>,
+    #[serde(default, rename = "nonResourceURLs")]
+    non_resource_urls: Vec<String>,
+    #[serde(default)]
+    omit_stages: Vec<String>,
+    #[serde(default)]
+    omit_managed_fields: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct GroupResources {
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    resources: Vec<String>,
+    #[serde(default)]
+    resource_names: Vec<String>,
+}
+
+impl Policy {
+    /// Reads a file. Blocks: call it at start.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is too long or is no valid policy.
+    pub fn read(path: &Path) -> Result<Self, PolicyError> {
+        let failed = |source| PolicyError::Read { path: path.to_owned(), source };
+        if std::fs::metadata(path).map_err(failed)?.len() > POLICY_BYTES_MAX {
+            return Err(PolicyError::TooLong { path: path.to_owned() });
+        }
+        Self::parse(&std::fs::read_to_string(path).map_err(failed)?)
+    }
+
+    /// Parses a policy: YAML or JSON.
+    ///
+    /// # Errors
+    ///
+    /// It is no `audit.k8s.io/v1` `Policy`, has unknown fields, no rules or more than
+    /// [`RULES_MAX`], an unknown level or stage, or a rule for both resources and paths.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let decode = |error: &dyn std::fmt::Display| PolicyError::Decode(error.to_string());
+        let file: File = serde_saphyr::from_str(text).map_err(|error| decode(&error))?;
+        if (&*file.api_version, &*file.kind) != ("audit.k8s.io/v1", "Policy") {
+            return Err(decode(&format!(
+                "want a Policy of audit.k8s.io/v1, not a {} of {}",
+                file.kind, file.api_version
+            )));
+        }
+        let n = file.rules.len();
+        if n == 0 || n > RULES_MAX {
+            return Err(PolicyError::Invalid(format!("{n} rules, want 1 to {RULES_MAX}")));
+        }
+        let rules = file.rules.into_iter().enumerate().map(|(n, rule)| rule.check(n));
+        Ok(Self {
+            rules: rules.collect::<Result<_, _>>()?,
+            omit_stages: stages(&file.omit_stages, "omitStages")?,
+            omit_managed_fields: file.omit_managed_fields,
+        })
+    }
+
+    /// What the policy says about a request of an authenticated user. `request`'s own user is
+    /// another one if it is impersonated.
+    pub fn verdict(&self, user: &Identity, request: &Attributes) -> Verdict<'_> {
+        let rule = self.rules.iter().find(|rule| rule.matches(user, request));
+        Verdict {
+            level: rule.map_or(AuditLevel::None, |rule| rule.level),
+            omits_managed_fields: rule
+                .and_then(|rule| rule.omit_managed_fields)
+                .unwrap_or(self.omit_managed_fields),
+            rule,
+            policy: self,
+        }
+    }
+}
+
+impl FileRule {
+    fn check(self, n: usize) -> Result<Rule, PolicyError> {
+        let invalid = |why: &str| Err(PolicyError::Invalid(format!("rules[{n}]{why}")));
+        let is_of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
+        if is_of_resources && !self.non_resource_urls.is_empty() {
+            return invalid(
+                ".nonResourceURLs: rules cannot apply to both regular resources and non-resource URLs",
+            );
+        }
+        for url in &self.non_resource_urls {
+            if url != "*" && !url.starts_with('/') {
+                return invalid(&format!(".nonResourceURLs: {url:?} must begin with a \"/\""));
+            }
+            if url.strip_suffix('*').unwrap_or(url).contains('*') {
+                return invalid(&format!(".nonResourceURLs: {url:?} has a \"*\" before its end"));
+            }
+        }
+        for resource in &self.resources {
+            if !resource.resource_names.is_empty() && resource.resources.is_empty() {
+                return invalid(".resources: resourceNames need resources");
+            }
+        }
+        let level = match &*self.level {
+            "None" => AuditLevel::None,
+            "Metadata" => AuditLevel::Metadata,
+            "Request" => AuditLevel::Request,
+            "RequestResponse" => AuditLevel::RequestResponse,
+            other => {
+                return invalid(&format!(
+                    ".level: {other:?} is none of None, Metadata, Request, RequestResponse"
+                ));
+            }
+        };
+        Ok(Rule {
+            level,
+            omit_stages: stages(&self.omit_stages, &format!("rules[{n}].omitStages"))?,
+            users: self.users,
+            user_groups: self.user_groups,
+            verbs: self.verbs,
+            resources: self.resources,
+            namespaces: self.namespaces,
+            non_resource_urls: self.non_resource_urls,
+            omit_managed_fields: self.omit_managed_fields,
+        })
+    }
+}
+
+fn stages(names: &[String], path: &str) -> Result<Vec<Stage>, PolicyError> {
+    const ALL: [Stage; 4] =
+        [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
+    let stage = |name: &String| {
+        ALL.into_iter()
+            .find(|stage| stage.as_str() == name)
+            .ok_or_else(|| PolicyError::Invalid(format!("{path}: there is no stage {name:?}")))
+    };
+    names.iter().map(stage).collect()
+}
+
+impl Rule {
+    fn matches(&self, user: &Identity, request: &Attributes) -> bool {
+        let is_any =
+            |list: &[String], value: &str| list.is_empty() || list.iter().any(|one| one == value);
+        is_any(&self.users, &user.user)
+            && (self.user_groups.is_empty()
+                || self.user_groups.iter().any(|group| user.is_in(group)))
+            && is_any(&self.verbs, request.verb.as_str())
+            && self.matches_subject(request)
+    }
+
+    fn matches_subject(&self, request: &Attributes) -> bool {
+        if !self.resources.is_empty() || !self.namespaces.is_empty() {
+            let in_namespaces = self.namespaces.is_empty()
+                || self.namespaces.iter().any(|one| one == request.namespace());
+            return request.is_resource()
+                && in_namespaces
+                && (self.resources.is_empty()
+                    || self.resources.iter().any(|one| one.matches(request)));
+        }
+        if !self.non_resource_urls.is_empty() {
+            let path = request.path();
+            return !request.is_resource()
+                && self.non_resource_urls.iter().any(|url| match url.strip_suffix('*') {
+                    Some(prefix) => path.starts_with(prefix),
+                    None => url == path,
+                });
+        }
+        true
+    }
+}
+
+impl GroupResources {
+    fn matches(&self, request: &Attributes) -> bool {
+        if self.group != request.group() {
+            return false;
+        }
+        if self.resources.is_empty() {
+            return true;
+        }
+        let names = &self.resource_names;
+        if !names.is_empty() && !names.iter().any(|name| name == request.name()) {
+            return false;
+        }
+        let resource = request.resource();
+        let subresource = request.subresource().map_or("", |subresource| subresource.as_str());
+        self.resources.iter().any(|one| match one.split_once('/') {
+            None => one == "*" || (one == resource && subresource.is_empty()),
+            Some(("*", of)) => of == subresource,
+            Some((of, "*")) => of == resource,
+            Some((of, sub)) => of == resource && sub == subresource,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use setpoint_registry::{Requested, ResourcePath, Subresource, Verb};
+
+    fn request(verb: &str, resource: &str, namespace: &str, name: &str) -> Attributes {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let path = ResourcePath {
+            version: "v1".to_owned(),
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: Subresource::of(subresource),
+            ..ResourcePath::default()
+        };
+        Attributes::new(bob(), Verb::from(verb), Requested::Unrouted(path))
+    }
+
+    fn path(path: &str) -> Attributes {
+        Attributes::new(bob(), Verb::Get, Requested::Path(path.to_owned()))
+    }
+
+    fn bob() -> Identity {
+        Identity::new("bob", ["devs"])
+    }
+
+    fn policy(rules: &str) -> Policy {
+        Policy::parse(&format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n{rules}"))
+            .unwrap()
+    }
+
+    fn level(policy: &Policy, request: &Attributes) -> AuditLevel {
+        policy.verdict(&bob(), request).level
+    }
+
+    #[test]
+    fn the_first_matching_rule_counts() {
+        let policy = policy(
+            r#"
+- {level: None, users: [eve]}
+- {level: None, verbs: [watch]}
+- {level: RequestResponse, resources: [{group: "", resources: [pods]}]}
+- {level: Request, resources: [{group: "", resources: ["pods/*"]}], namespaces: [shop]}
+- {level: Metadata, resources: [{group: "", resources: [secrets], resourceNames: [a]}]}
+- {level: None, nonResourceURLs: ["/healthz*", /version]}
+- {level: Metadata, userGroups: [devs], nonResourceURLs: ["/*"]}
+"#,
+        );
+        for (request, expected) in [
+            (request("watch", "pods", "", ""), AuditLevel::None),
+            (request("get", "pods", "shop", "p"), AuditLevel::RequestResponse),
+            (request("get", "pods/log", "shop", "p"), AuditLevel::Request),
+            (request("get", "pods/log", "bank", "p"), AuditLevel::None),
+            (request("get", "secrets", "shop", "a"), AuditLevel::Metadata),
+            (request("get", "secrets", "shop", "b"), AuditLevel::None),
+            (path("/healthz/ping"), AuditLevel::None),
+            (path("/version"), AuditLevel::None),
+            (path("/version/x"), AuditLevel::Metadata),
+        ] {
+            assert_eq!(level(&policy, &request), expected, "{request:?}");
+        }
+        let eve = Identity::new("eve", []);
+        let verdict = policy.verdict(&eve, &request("get", "pods", "shop", "p"));
+        assert_eq!(verdict.level, AuditLevel::None);
+    }
+
+    #[test]
+    fn a_resource_without_a_slash_does_not_mean_its_subresources() {
+        for (resources, allowed) in [
+            ("pods", [true, false, false]),
+            ("pods/log", [false, true, false]),
+            ("*/log", [false, true, true]),
+            ("pods/*", [true, true, false]),
+            ("*", [true, true, true]),
+        ] {
+            let policy = policy(&format!(
+                "- {{level: Metadata, resources: [{{resources: [\"{resources}\"]}}]}}"
+            ));
+            let found = ["pods", "pods/log", "jobs/log"].map(|resource| {
+                level(&policy, &request("get", resource, "shop", "x")) == AuditLevel::Metadata
+            });
+            assert_eq!(found, allowed, "{resources}");
+        }
+    }
+
+    #[test]
+    fn stages_and_managed_fields_are_omitted() {
+        let policy = Policy::parse(
+            "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], omitManagedFields: true,
+              rules: [{level: Request, verbs: [get], omitStages: [Panic], omitManagedFields: false}, {level: Metadata}]}",
+        )
+        .unwrap();
+        let request_get = request("get", "pods", "", "p");
+        let verdict = policy.verdict(&bob(), &request_get);
+        let stages = [Stage::RequestReceived, Stage::ResponseComplete, Stage::Panic];
+        assert_eq!(stages.map(|stage| verdict.has(stage)), [false, true, false]);
+        assert!(!verdict.omits_managed_fields);
+        let request_list = request("list", "pods", "", "");
+        let verdict = policy.verdict(&bob(), &request_list);
+        assert_eq!(stages.map(|stage| verdict.has(stage)), [false, true, true]);
+        assert!(verdict.omits_managed_fields);
+    }
+
+    #[test]
+    fn bad_policies_are_refused_with_the_place() {
+        let parse = |text: &str| Policy::parse(text).unwrap_err().to_string();
+        let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
+        for (text, why) in [
+            ("kind: Policy\napiVersion: v1", "want a Policy of audit.k8s.io/v1"),
+            (head, "0 rules"),
+            (&format!("{head}rules: [{{level: Loud}}]"), "rules[0].level"),
+            (&format!("{head}rules: [{{level: None, user: [x]}}]"), "user"),
+            (&format!("{head}rules: [{{level: None, omitStages: [End]}}]"), "rules[0].omitStages"),
+            (&format!("{head}rules: [{{level: None, nonResourceURLs: [x]}}]"), "must begin"),
+            (&format!("{head}rules: [{{level: None, nonResourceURLs: [/a*b]}}]"), "before its end"),
+            (
+                &format!("{head}rules: [{{level: None, namespaces: [x], nonResourceURLs: [/a]}}]"),
+                "both regular resources",
+            ),
+            (
+                &format!("{head}rules: [{{level: None, resources: [{{resourceNames: [x]}}]}}]"),
+                "resourceNames need resources",
+            ),
+        ] {
+            let error = parse(text);
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_policy_or_an_error(text in "\\PC*") {
+            let _ = Policy::parse(&text);
+        }
+    }
+}
