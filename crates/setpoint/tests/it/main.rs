@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
 mod admission_webhooks;
+mod audit_log;
 mod bounds;
 mod cache_sources;
 mod client_calls;
@@ -38,5 +39,6 @@ mod storms;
 mod testing_page;
 mod typed_apply;
 mod umbrella;
+mod walk;
 mod webhook_configurations;
 mod webhooks;
