@@ -21,6 +21,7 @@ use crate::table::cell;
 /// ServiceAccount: no rules of its own.
 pub(super) static SERVICE_ACCOUNT: Kind = Kind {
     returns_deleted: true,
+    actions: &[("token", Action::IssueToken)],
     cells: Some(cell::name_and_age),
     ..Kind::plain("", "ServiceAccount")
 };
