@@ -377,7 +377,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.
             &["extra", "backend"],
-            &["discovery", "health", "observe", "openapi", "websocket"],
+            &["discovery", "health", "observe", "openapi", "openid", "websocket"],
             &["root", "proxy"],
             // The server's shared state is used by the modules it calls.
             &["server", "pipeline", "resource", "watch"],

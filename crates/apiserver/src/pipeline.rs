@@ -19,11 +19,12 @@
 use crate::backend::{self, Backend, Found, Generation, Served};
 use crate::body::{Body, RequestBody};
 use crate::extra::Handler;
-use crate::filter::authenticate::{keep_connection, strip_credentials};
+use crate::filter::authenticate::{extra_space, keep_connection, strip_credentials};
 use crate::filter::in_flight::TooManyRequests;
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
 use crate::observe::Observation;
+use crate::openid;
 use crate::proxy::Forwarded;
 use crate::query::Query;
 use crate::resource::{Exchange, Refusal};
@@ -220,8 +221,13 @@ impl Inner {
         attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
         let attributes = Arc::new(attributes);
         let observation = begun.get_or_init(|| self.observers.begin(&attributes));
+        if let Some(warning) = extra_space(&parts.headers) {
+            attributes.warn(warning);
+        }
         if !is_known {
-            return failed(&ApiError::unauthorized());
+            let mut response = failed(&ApiError::unauthorized());
+            respond::add_warnings(response.headers_mut(), &attributes.warnings());
+            return response;
         }
         keep_connection(&parts.extensions, &attributes.identity);
         let permit = match self.begin(&attributes).await {
@@ -381,6 +387,15 @@ impl Inner {
         let host = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let authority = || parts.uri.authority().map(|authority| authority.as_str());
         let address = self.address.as_deref().or_else(authority).or_else(host).unwrap_or_default();
+        let tokens = self.registry.service_account_tokens();
+        let of_issuer = match route {
+            Route::OpenIdConfiguration => Some(openid::configuration(tokens, address)),
+            Route::PublicKeys => Some(openid::public_keys(tokens)),
+            _ => None,
+        };
+        if let Some(answer) = of_issuer {
+            return answer.unwrap_or_else(|error| respond::error(&error, &parts.headers, style));
+        }
         let site = root::Site { served, aggregated: &self.aggregated, extra: &self.extra, address };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))

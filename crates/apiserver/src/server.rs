@@ -22,7 +22,9 @@ use rand::rngs::SmallRng;
 use setpoint_object::ApiError;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
-use setpoint_registry::{Attributes, Event, List, ListOptions, Registry, WatchStream};
+use setpoint_registry::{
+    Attributes, Event, List, ListOptions, Registry, TokenReviewer, WatchStream,
+};
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -40,7 +42,7 @@ pub struct ApiServer {
 pub(crate) struct Inner {
     // Inputs.
     pub(crate) registry: Registry,
-    pub(crate) authenticators: Authenticators,
+    pub(crate) authenticators: Arc<Authenticators>,
     pub(crate) extra: Extra,
     pub(crate) observers: Arc<Observers>,
     pub(crate) address: Option<String>,
@@ -124,12 +126,14 @@ impl ApiServerBuilder {
     /// Builds the server.
     pub fn build(self) -> ApiServer {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
+        let authenticators =
+            Authenticators::new(&self.registry, self.credentials, self.authenticators);
+        let authenticators = Arc::new(authenticators);
+        let reviewer: Arc<dyn TokenReviewer> = authenticators.clone();
+        self.registry.set_token_reviewer(Arc::downgrade(&reviewer));
         ApiServer {
             inner: Arc::new(Inner {
-                authenticators: Authenticators {
-                    credentials: self.credentials,
-                    added: self.authenticators,
-                },
+                authenticators,
                 extra: self.extra,
                 observers: Arc::new(Observers {
                     audit: self.audit,
@@ -175,6 +179,11 @@ impl ApiServer {
     /// The backends. They can be added and removed at any time.
     pub fn backends(&self) -> &Backends {
         &self.inner.backends
+    }
+
+    /// Has reviews of tokens know those that one listener accepts.
+    pub(crate) fn review_also(&self, credentials: &Credentials) {
+        self.inner.authenticators.add_listener(credentials);
     }
 
     /// Begins shutdown: `/readyz` fails and watches end between two events. Ordinary requests are

@@ -120,7 +120,8 @@ impl VerifyingKey {
                 (Algorithm::Rs256, [number(key.modulus), number(key.exponent)])
             }
             PublicKey::EC(point) => {
-                let curve = info.algorithm.parameters.as_ref().and_then(|curve| curve.as_oid().ok());
+                let curve =
+                    info.algorithm.parameters.as_ref().and_then(|curve| curve.as_oid().ok());
                 let curve = curve.map(|curve| curve.to_id_string()).unwrap_or_default();
                 let (algorithm, n_bytes) = match &*curve {
                     "1.2.840.10045.3.1.7" => (Algorithm::Es256, 32),
@@ -250,9 +251,7 @@ impl SigningKey {
     /// A key on P-256 in PKCS #8 PEM; `None` for others, which came from a file.
     pub fn to_pem(&self) -> Option<String> {
         match &self.private {
-            Private::Es256(key) => {
-                key.to_pkcs8_pem(LineEnding::LF).ok().map(|pem| (*pem).clone())
-            }
+            Private::Es256(key) => key.to_pkcs8_pem(LineEnding::LF).ok().map(|pem| (*pem).clone()),
             Private::Es384(_) | Private::Rs256(_) => None,
         }
     }

@@ -139,7 +139,10 @@ mod tests {
     #[test]
     fn first_issuer_replaces_the_default_and_audiences_follow() {
         let tokens = ServiceAccountTokens::new();
-        assert_eq!((tokens.issuers(), tokens.audiences()), (vec![DEFAULT_ISSUER], vec![DEFAULT_ISSUER]));
+        assert_eq!(
+            (tokens.issuers(), tokens.audiences()),
+            (vec![DEFAULT_ISSUER], vec![DEFAULT_ISSUER])
+        );
         let tokens = tokens.issuer("https://a").issuer("https://b");
         assert_eq!(tokens.audiences(), ["https://a", "https://b"]);
         let tokens = tokens.audience("api");

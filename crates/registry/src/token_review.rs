@@ -9,11 +9,8 @@ use std::fmt::Debug;
 pub trait TokenReviewer: Debug + Send + Sync {
     /// The user of a token that is for one of the audiences. If there are none, those of the server
     /// count. Dropping the future must leave no side effects.
-    fn review<'a>(
-        &'a self,
-        token: &'a str,
-        audiences: &'a [String],
-    ) -> BoxFuture<'a, TokenVerdict>;
+    fn review<'a>(&'a self, token: &'a str, audiences: &'a [String])
+    -> BoxFuture<'a, TokenVerdict>;
 }
 
 /// The result of a token's review.

@@ -155,7 +155,8 @@ fn ring_makes_one_key_of_its_randomness_and_tokens_repeat() {
 fn key_sets_are_published_without_private_members() {
     let keys = set(RSA).verify_also([RSA, P256, P384].map(|pem| key(pem).verifying_key().clone()));
     let jwks = keys.jwks();
-    let members = |n: usize| jwks["keys"][n].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let members =
+        |n: usize| jwks["keys"][n].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(jwks["keys"].as_array().unwrap().len(), 3);
     assert_eq!(members(0), ["alg", "e", "kid", "kty", "n", "use"]);
     assert_eq!(jwks["keys"][0]["e"], "AQAB");

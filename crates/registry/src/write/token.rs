@@ -28,7 +28,9 @@ struct Binding {
 impl Write<'_> {
     /// POST of a TokenRequest. Nothing is stored.
     pub(super) async fn issue_token(&self, body: &Body) -> Result<Written, ApiError> {
-        let row = self.resource.subresource(self.target.subresource.as_ref().ok_or_else(ApiError::no_route)?);
+        let row = self
+            .resource
+            .subresource(self.target.subresource.as_ref().ok_or_else(ApiError::no_route)?);
         let gvk = &row.ok_or_else(ApiError::no_route)?.gvk;
         let kind = GroupKind { group: gvk.group.clone(), kind: gvk.kind.clone() };
         let name = &self.target.name;
@@ -75,8 +77,9 @@ impl Write<'_> {
         let binding = self.binding(&request["spec"]["boundObjectRef"]).await?;
         let asked = token_request::seconds(&request);
         if let Some(max) = settings.max_seconds().filter(|max| asked > *max) {
-            self.attributes
-                .warn(format!("requested expiration of {asked} seconds shortened to {max} seconds"));
+            self.attributes.warn(format!(
+                "requested expiration of {asked} seconds shortened to {max} seconds"
+            ));
             request["spec"]["expirationSeconds"] = max.into();
         }
         let (id, claims) = self.claims(&request, &account, binding);
@@ -199,7 +202,9 @@ impl Write<'_> {
         let reviewer = self.inner.token_reviewer.lock().as_ref().and_then(Weak::upgrade);
         let verdict = match reviewer {
             Some(reviewer) => reviewer.review(token, &audiences).await,
-            None => TokenVerdict { error: "no authenticator".to_owned(), ..TokenVerdict::default() },
+            None => {
+                TokenVerdict { error: "no authenticator".to_owned(), ..TokenVerdict::default() }
+            }
         };
         let mut status = json!({"user": {}});
         if let Some(user) = verdict.user {
