@@ -55,6 +55,7 @@ pub struct RegistryBuilder {
     webhooks: Option<Arc<dyn WebhookClients>>,
     authorizers: Vec<Arc<dyn Authorizer>>,
     admission: Vec<Arc<dyn Admission>>,
+    service_accounts: bool,
 }
 impl RegistryBuilder {
     /// Adds a compiled-in kind. Definitions cannot replace it.
@@ -130,6 +131,13 @@ impl RegistryBuilder {
         self.admission.push(plugin);
         self
     }
+    /// Whether new pods get service accounts: Kubernetes' admission plugin of that name. Each
+    /// namespace then needs the account `default`, which a controller creates; a pod whose account
+    /// does not exist is refused. Default: no.
+    pub fn service_accounts(mut self, has_accounts: bool) -> Self {
+        self.service_accounts = has_accounts;
+        self
+    }
     /// Returns the registry and the worker, which the caller runs. Nothing is served before the
     /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
@@ -162,7 +170,11 @@ impl RegistryBuilder {
             history: self.history,
             origins: Origins::default(),
             allocator: Allocator::default(),
-            admission: admission::Chain::new(self.admission, self.webhooks),
+            admission: admission::Chain::new(
+                self.admission,
+                self.webhooks,
+                self.service_accounts,
+            ),
             authorization: authorize::Chain::new(self.authorizers),
             converter,
             threads: Threads::new(self.seed.is_some()),
@@ -273,6 +285,7 @@ impl Registry {
             webhooks: None,
             authorizers: Vec::new(),
             admission: Vec::new(),
+            service_accounts: false,
         }
     }
 }
