@@ -1,6 +1,6 @@
 //! The control plane that the program, the demo and tests share.
 
-use crate::built_in::Controllers;
+use crate::built_in::{Controllers, Settings};
 use crate::extensions::Extensions;
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
@@ -43,6 +43,7 @@ pub struct ControlPlaneBuilder {
     credentials: Credentials,
     address: Option<String>,
     controllers: bool,
+    service_accounts: Option<bool>,
     replayed_revisions: Option<u64>,
     event_ttl: Duration,
     history: Duration,
@@ -98,11 +99,21 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Whether the built-in controllers run: namespace deletion and garbage collection. Default:
-    /// yes. Without them a deleted namespace is never removed, and neither are objects whose owner
-    /// is gone.
+    /// Whether the built-in controllers run: namespace deletion, garbage collection and others.
+    /// Default: yes. Without them a deleted namespace is never removed, and neither are objects
+    /// whose owner is gone.
     pub fn controllers(mut self, controllers: bool) -> Self {
         self.controllers = controllers;
+        self
+    }
+
+    /// Whether pods have service accounts: each namespace gets the ServiceAccount `default`, and
+    /// the CA of the listener in the ConfigMap `kube-root-ca.crt`; a new pod gets an account and a
+    /// volume with its token, and is refused if the account does not exist. Default: as
+    /// [`controllers`](Self::controllers). With `true` and without controllers, somebody else must
+    /// create the accounts.
+    pub fn service_accounts(mut self, has_accounts: bool) -> Self {
+        self.service_accounts = Some(has_accounts);
         self
     }
 
@@ -170,10 +181,12 @@ impl ControlPlaneBuilder {
         if let Some(n) = self.replayed_revisions {
             registry = registry.replayed_revisions(n);
         }
+        let has_accounts = self.service_accounts.unwrap_or(self.controllers);
         let registry = registry
             .event_ttl(self.event_ttl)
             .history(self.history)
-            .shared(self.shared_as.is_some());
+            .shared(self.shared_as.is_some())
+            .service_accounts(has_accounts);
         let rbac = self.extensions.rbac();
         let (registry, worker) = self.extensions.registry(registry).build();
         services.follow(&registry);
@@ -184,12 +197,12 @@ impl ControlPlaneBuilder {
         if let Some(address) = self.address {
             server = server.address(address);
         }
+        let settings =
+            Settings { seed, aggregates: rbac.is_some(), accounts: has_accounts, root_ca: None };
         let controllers = match (self.controllers, self.shared_as) {
             (false, _) => Controllers::None,
-            (true, None) => Controllers::Always { seed, aggregates: rbac.is_some() },
-            (true, Some(identity)) => {
-                Controllers::Elected { identity, seed, aggregates: rbac.is_some() }
-            }
+            (true, None) => Controllers::Always(settings),
+            (true, Some(identity)) => Controllers::Elected { identity, settings },
         };
         ControlPlane { server: server.build(), worker, rbac, controllers }
     }
@@ -220,6 +233,7 @@ impl ControlPlane {
             credentials: Credentials::none(),
             address: None,
             controllers: true,
+            service_accounts: None,
             replayed_revisions: None,
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,
@@ -249,6 +263,11 @@ impl ControlPlane {
         K::DynamicType: Default,
     {
         InProcessSource::all::<K>(&self.server)
+    }
+
+    /// Publishes the CA (PEM) that clients verify the listener's certificate with.
+    pub(crate) fn set_root_ca(&mut self, pem: &str) {
+        self.controllers.set_root_ca(pem.into());
     }
 
     /// Becomes true once the control plane serves requests.

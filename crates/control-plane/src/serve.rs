@@ -176,8 +176,8 @@ impl ControlPlane {
     /// # Errors
     ///
     /// If an address cannot be bound, or a file cannot be read, used or written.
-    pub async fn serve(self, options: ServeOptions) -> Result<Serving, ServeError> {
-        let server = self.server();
+    pub async fn serve(mut self, options: ServeOptions) -> Result<Serving, ServeError> {
+        let server = self.server().clone();
         let Certificates { pki, ca, tls, freshness } =
             Certificates::open(&options, server.registry().clock())?;
         let mut credentials = options.credentials.token(pki.admin_token(), Identity::admin());
@@ -195,6 +195,7 @@ impl ControlPlane {
             listeners.push(insecure);
         }
         let kubeconfig = kubeconfig::render(&url, &ca, &pki)?;
+        self.set_root_ca(&ca);
         let serving =
             Serving { plane: self, listeners, freshness, url, port, insecure_url, kubeconfig };
         if let Some(path) = &options.kubeconfig {

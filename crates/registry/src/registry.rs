@@ -57,6 +57,7 @@ pub struct RegistryBuilder {
     authorizers: Vec<Arc<dyn Authorizer>>,
     admission: Vec<Arc<dyn Admission>>,
     service_account_tokens: ServiceAccountTokens,
+    service_accounts: bool,
 }
 impl RegistryBuilder {
     /// Adds a compiled-in kind. Definitions cannot replace it.
@@ -138,6 +139,13 @@ impl RegistryBuilder {
         self.service_account_tokens = tokens;
         self
     }
+    /// Whether new pods get service accounts: Kubernetes' admission plugin of that name. Each
+    /// namespace then needs the account `default`, which a controller creates; a pod whose account
+    /// does not exist is refused. Default: no.
+    pub fn service_accounts(mut self, has_accounts: bool) -> Self {
+        self.service_accounts = has_accounts;
+        self
+    }
     /// Returns the registry and the worker, which the caller runs. Nothing is served before the
     /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
@@ -170,7 +178,11 @@ impl RegistryBuilder {
             history: self.history,
             origins: Origins::default(),
             allocator: Allocator::default(),
-            admission: admission::Chain::new(self.admission, self.webhooks),
+            admission: admission::Chain::new(
+                self.admission,
+                self.webhooks,
+                self.service_accounts,
+            ),
             authorization: authorize::Chain::new(self.authorizers),
             converter,
             threads: Threads::new(self.seed.is_some()),
@@ -287,6 +299,7 @@ impl Registry {
             authorizers: Vec::new(),
             admission: Vec::new(),
             service_account_tokens: ServiceAccountTokens::new(),
+            service_accounts: false,
         }
     }
 }
