@@ -9,7 +9,9 @@ use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::kind::CompiledKind;
-use setpoint_registry::{EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker};
+use setpoint_registry::{
+    EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker, ServiceAccountTokens,
+};
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
 use std::sync::Arc;
@@ -51,6 +53,7 @@ pub struct ControlPlaneBuilder {
     kinds: Vec<CompiledKind>,
     service_resolver: Option<Arc<dyn ServiceResolver>>,
     webhook_identity: Option<Identity>,
+    service_account_tokens: ServiceAccountTokens,
     pub(crate) extensions: Extensions,
 }
 
@@ -163,6 +166,14 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// How tokens of service accounts are signed and accepted: issuers, audiences, lifetimes, and
+    /// keys, unless [`ServeOptions`](crate::ServeOptions) has them. Default:
+    /// [`ServiceAccountTokens::new`].
+    pub fn service_account_tokens(mut self, tokens: ServiceAccountTokens) -> Self {
+        self.service_account_tokens = tokens;
+        self
+    }
+
     /// Creates the control plane. Nothing runs yet.
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
@@ -186,7 +197,8 @@ impl ControlPlaneBuilder {
             .event_ttl(self.event_ttl)
             .history(self.history)
             .shared(self.shared_as.is_some())
-            .service_accounts(has_accounts);
+            .service_accounts(has_accounts)
+            .service_account_tokens(self.service_account_tokens);
         let rbac = self.extensions.rbac();
         let (registry, worker) = self.extensions.registry(registry).build();
         services.follow(&registry);
@@ -241,6 +253,7 @@ impl ControlPlane {
             kinds: Vec::new(),
             service_resolver: None,
             webhook_identity: None,
+            service_account_tokens: ServiceAccountTokens::new(),
             extensions: Extensions::default(),
         }
     }

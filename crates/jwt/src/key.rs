@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use p256::ecdsa::signature::Signer as _;
 use p256::pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _, LineEnding};
-use ring::rand::SystemRandom;
+use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P384_SHA384_FIXED_SIGNING,
     EcdsaKeyPair, KeyPair as _, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair,
@@ -227,6 +227,15 @@ impl SigningKey {
         Err(KeyError::Randomness(std::io::Error::other("it returns no number of the curve")))
     }
 
+    /// As [`generate`](Self::generate), from the operating system's randomness.
+    ///
+    /// # Errors
+    ///
+    /// The operating system gives none.
+    pub fn generate_from_system() -> Result<Self, KeyError> {
+        Self::generate(system_random)
+    }
+
     /// The first private key of a PEM file, in PKCS #8, PKCS #1 (RSA) or SEC 1 (P-256).
     ///
     /// # Errors
@@ -288,6 +297,12 @@ impl SigningKey {
             }
         }
     }
+}
+
+/// Fills a slice with the operating system's randomness.
+pub(crate) fn system_random(bytes: &mut [u8]) -> std::io::Result<()> {
+    let filled = SystemRandom::new().fill(bytes);
+    filled.map_err(|_| std::io::Error::other("the operating system gives no randomness"))
 }
 
 impl Private {

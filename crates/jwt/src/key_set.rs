@@ -1,6 +1,6 @@
 //! Several keys: one signs, all of them verify.
 
-use crate::key::{Algorithm, KeyError, SigningKey, VerifyingKey};
+use crate::key::{Algorithm, KeyError, SigningKey, VerifyingKey, system_random};
 use crate::token::{self, TokenError, UnverifiedToken};
 use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ pub const KEYS_MAX: usize = 64;
 /// The keys of an issuer.
 #[derive(Debug)]
 pub struct KeySet {
-    signing: SigningKey,
+    signing: Arc<SigningKey>,
     /// The public half of `signing` first.
     verifying: Vec<VerifyingKey>,
 }
@@ -22,7 +22,7 @@ impl KeySet {
     /// A set of one key.
     pub fn new(signing: SigningKey) -> Self {
         let verifying = vec![signing.verifying_key().clone()];
-        Self { signing, verifying }
+        Self { signing: Arc::new(signing), verifying }
     }
 
     /// Adds keys that verify only: former signing keys, and those of other issuers that are
@@ -94,11 +94,32 @@ impl KeyRing {
         Self(Arc::new(Shared { keys: RwLock::default(), random }))
     }
 
+    /// The same with the operating system's randomness.
+    pub fn from_system() -> Self {
+        Self::new(Box::new(system_random))
+    }
+
     /// Replaces the keys. Tokens that the former ones signed are refused unless the new set
     /// contains their public halves.
     pub fn set(&self, keys: KeySet) {
         let former = self.0.keys.write().replace(Arc::new(keys));
         drop(former);
+    }
+
+    /// Adds keys that verify only to the present set; see [`KeySet::verify_also`].
+    ///
+    /// # Errors
+    ///
+    /// As [`current`](Self::current).
+    pub fn verify_also(
+        &self,
+        keys: impl IntoIterator<Item = VerifyingKey>,
+    ) -> Result<(), KeyError> {
+        let present = self.current()?;
+        let all = present.verifying.iter().cloned().chain(keys);
+        let signing = present.signing.clone();
+        self.set(KeySet { signing, verifying: Vec::new() }.verify_also(all));
+        Ok(())
     }
 
     /// Whether there are keys already.

@@ -1,7 +1,6 @@
 //! How tokens of service accounts are signed and accepted: keys, issuers, audiences, lifetimes.
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
-use ring::rand::SecureRandom as _;
 use setpoint_jwt::KeyRing;
 use std::time::Duration;
 
@@ -88,13 +87,13 @@ impl ServiceAccountTokens {
                 SmallRng::seed_from_u64(seed).fill_bytes(bytes);
                 Ok(())
             })),
-            None => system_keys(),
+            None => KeyRing::from_system(),
         });
         self
     }
     /// The keys.
     pub fn key_ring(&self) -> KeyRing {
-        self.keys.clone().unwrap_or_else(system_keys)
+        self.keys.clone().unwrap_or_else(KeyRing::from_system)
     }
     /// The accepted issuers. New tokens have the first one.
     pub fn issuers(&self) -> Vec<&str> {
@@ -122,14 +121,6 @@ impl ServiceAccountTokens {
     pub(crate) fn extends(&self) -> bool {
         self.extends_expiration
     }
-}
-
-/// Keys of the operating system's randomness.
-fn system_keys() -> KeyRing {
-    KeyRing::new(Box::new(|bytes: &mut [u8]| {
-        let random = ring::rand::SystemRandom::new();
-        random.fill(bytes).map_err(|_| std::io::Error::other("the operating system gives none"))
-    }))
 }
 
 #[cfg(test)]
