@@ -63,6 +63,7 @@ pub(crate) struct Inner {
 pub struct ApiServerBuilder {
     registry: Registry,
     credentials: Credentials,
+    bootstrap_tokens: bool,
     authenticators: Vec<Arc<dyn Authenticator>>,
     extra: Extra,
     audit: Vec<Arc<dyn AuditSink>>,
@@ -76,6 +77,13 @@ impl ApiServerBuilder {
     /// Accepted credentials. Default: none.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
+        self
+    }
+
+    /// Whether the bootstrap tokens in Secrets of `kube-system` authenticate new nodes, as
+    /// kube-apiserver's `--enable-bootstrap-token-auth`. Default: no.
+    pub fn bootstrap_tokens(mut self, are_accepted: bool) -> Self {
+        self.bootstrap_tokens = are_accepted;
         self
     }
 
@@ -126,8 +134,12 @@ impl ApiServerBuilder {
     /// Builds the server.
     pub fn build(self) -> ApiServer {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
-        let authenticators =
-            Authenticators::new(&self.registry, self.credentials, self.authenticators);
+        let authenticators = Authenticators::new(
+            &self.registry,
+            self.credentials,
+            self.bootstrap_tokens,
+            self.authenticators,
+        );
         let authenticators = Arc::new(authenticators);
         let reviewer: Arc<dyn TokenReviewer> = authenticators.clone();
         self.registry.set_token_reviewer(Arc::downgrade(&reviewer));
@@ -161,6 +173,7 @@ impl ApiServer {
         ApiServerBuilder {
             registry,
             credentials: Credentials::none(),
+            bootstrap_tokens: false,
             authenticators: Vec::new(),
             extra: Extra::default(),
             audit: Vec::new(),

@@ -3,6 +3,7 @@
 mod data;
 mod demo;
 mod encryption;
+mod service_accounts;
 mod store_options;
 mod up;
 

@@ -9,7 +9,7 @@ use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
     ClusterRoleAggregation, GarbageCollector, NamespaceController, NamespaceDefaults,
-    ProtectionController,
+    ProtectionController, TokenCleaner, TokenSecrets,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) aggregates: bool,
     /// Namespaces get the ServiceAccount `default`.
     pub(crate) accounts: bool,
+    /// Expired bootstrap tokens are deleted.
+    pub(crate) bootstrap_tokens: bool,
     /// The CA in PEM that namespaces get; `None`: no listener has one.
     pub(crate) root_ca: Option<Arc<str>>,
 }
@@ -84,7 +86,7 @@ impl Controllers {
 }
 
 async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
-    let Settings { seed, aggregates, accounts, root_ca } = settings;
+    let Settings { seed, aggregates, accounts, bootstrap_tokens, root_ca } = settings;
     // One client for all of them, because each client has a queue and a task.
     let (client, clock) = (server.client(), server.registry().clock());
     let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
@@ -105,16 +107,32 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         match accounts {
             true => {
                 let defaults = NamespaceDefaults::new(client.clone(), clock.clone());
-                Box::pin(defaults.root_ca(root_ca).seed(seed).run(stop.clone())).await
+                Box::pin(defaults.root_ca(root_ca.clone()).seed(seed).run(stop.clone())).await
             }
             false => Ok(()),
         }
     };
-    let (namespaces, protection, aggregation, defaults, ()) = tokio::join!(
+    let tokens = async {
+        let keys = server.registry().service_account_tokens().key_ring();
+        let tokens = TokenSecrets::new(client.clone(), clock.clone(), keys).seed(seed);
+        Box::pin(tokens.root_ca(root_ca.clone()).run(stop.clone())).await
+    };
+    let cleaner = async {
+        match bootstrap_tokens {
+            true => {
+                let cleaner = TokenCleaner::new(client.clone(), clock.clone()).seed(seed);
+                Box::pin(cleaner.run(stop.clone())).await
+            }
+            false => Ok(()),
+        }
+    };
+    let (namespaces, protection, aggregation, defaults, tokens, cleaner, ()) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),
         aggregation,
         defaults,
+        tokens,
+        cleaner,
         garbage.run(stop.clone())
     );
     for (controller, ended) in [
@@ -122,6 +140,8 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         ("storage protection", protection),
         ("aggregation of ClusterRoles", aggregation),
         ("defaults of namespaces", defaults),
+        ("tokens in Secrets", tokens),
+        ("bootstrap tokens", cleaner),
     ] {
         if let Err(error) = ended {
             tracing::error!(%error, controller, "a built-in controller has failed");

@@ -54,6 +54,7 @@ pub struct ControlPlaneBuilder {
     service_resolver: Option<Arc<dyn ServiceResolver>>,
     webhook_identity: Option<Identity>,
     service_account_tokens: ServiceAccountTokens,
+    bootstrap_tokens: bool,
     pub(crate) extensions: Extensions,
 }
 
@@ -174,6 +175,13 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// Whether the bootstrap tokens in Secrets of `kube-system` authenticate new nodes. The built-in
+    /// controllers then delete expired ones. Default: no.
+    pub fn bootstrap_tokens(mut self, are_accepted: bool) -> Self {
+        self.bootstrap_tokens = are_accepted;
+        self
+    }
+
     /// Creates the control plane. Nothing runs yet.
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
@@ -204,13 +212,21 @@ impl ControlPlaneBuilder {
         services.follow(&registry);
         // Not the registry's seed: two generators must not produce the same numbers.
         let of_server = seed.wrapping_add(1);
-        let server = ApiServer::builder(registry).credentials(self.credentials).seed(of_server);
+        let server = ApiServer::builder(registry)
+            .credentials(self.credentials)
+            .bootstrap_tokens(self.bootstrap_tokens)
+            .seed(of_server);
         let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
             server = server.address(address);
         }
-        let settings =
-            Settings { seed, aggregates: rbac.is_some(), accounts: has_accounts, root_ca: None };
+        let settings = Settings {
+            seed,
+            aggregates: rbac.is_some(),
+            accounts: has_accounts,
+            bootstrap_tokens: self.bootstrap_tokens,
+            root_ca: None,
+        };
         let controllers = match (self.controllers, self.shared_as) {
             (false, _) => Controllers::None,
             (true, None) => Controllers::Always(settings),
@@ -254,6 +270,7 @@ impl ControlPlane {
             service_resolver: None,
             webhook_identity: None,
             service_account_tokens: ServiceAccountTokens::new(),
+            bootstrap_tokens: false,
             extensions: Extensions::default(),
         }
     }

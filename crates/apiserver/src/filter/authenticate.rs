@@ -2,10 +2,12 @@
 //! from an [`Authenticator`], otherwise 401. Health endpoints also answer requests without
 //! credentials.
 
+mod bootstrap;
 mod service_account;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bootstrap::BootstrapTokens;
 use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, header};
@@ -90,11 +92,15 @@ impl Authenticators {
     pub(crate) fn new(
         registry: &Registry,
         credentials: Credentials,
+        has_bootstrap_tokens: bool,
         added: Vec<Arc<dyn Authenticator>>,
     ) -> Self {
         let registry = registry.downgrade();
         let accounts = ServiceAccounts::new(registry.clone());
         let mut chain: Vec<Arc<dyn Authenticator>> = vec![Arc::new(accounts)];
+        if has_bootstrap_tokens {
+            chain.push(Arc::new(BootstrapTokens::new(registry.clone())));
+        }
         chain.extend(added);
         Self { registry, credentials, chain, of_listeners: Mutex::default() }
     }
@@ -333,7 +339,7 @@ mod tests {
     }
     async fn identify(add: impl FnOnce(&mut http::Request<()>)) -> Option<Identity> {
         let credentials = Credentials::none().token("t0ken", Identity::admin());
-        let chain = Authenticators::new(&registry(), credentials, Vec::new());
+        let chain = Authenticators::new(&registry(), credentials, false, Vec::new());
         let mut request = http::Request::new(());
         add(&mut request);
         chain.identify(&request.into_parts().0, false).await
@@ -416,7 +422,8 @@ mod tests {
             (vec![Authentication::NoOpinion], None),
         ] {
             let added = answers.into_iter().map(|a| Arc::new(Answers(a)) as Arc<dyn Authenticator>);
-            let chain = Authenticators::new(&registry(), Credentials::none(), added.collect());
+            let chain =
+                Authenticators::new(&registry(), Credentials::none(), true, added.collect());
             let (parts, ()) = http::Request::new(()).into_parts();
             let identity = chain.identify(&parts, false).await;
             let groups = identity
