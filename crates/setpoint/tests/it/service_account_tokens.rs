@@ -1,5 +1,6 @@
 //! Tokens of service accounts: requested, used, reviewed, refused, discovered.
 
+mod bootstrap;
 mod refused;
 mod requested;
 mod secrets;
