@@ -7,8 +7,11 @@ use serde_json::{Map, Value, json};
 use std::fmt;
 use std::sync::Arc;
 
-/// Maximum number of keys in a set. A rotation needs two or three.
-pub const KEYS_MAX: usize = 64;
+/// Maximum number of keys in a set.
+///
+/// 16: a rotation needs two or three. A token without a key id is checked with each of them, which
+/// takes a tenth of a millisecond per key.
+pub const KEYS_MAX: usize = 16;
 
 /// The keys of an issuer.
 #[derive(Debug)]
