@@ -125,7 +125,7 @@ impl ServiceAccounts {
             true => Legacy::read(&claims).map(Token::Legacy),
             false => Claims::read(claims).map(Token::Bound),
         };
-        let token = Arc::new(token.ok_or("the token has not the claims of a service account")?);
+        let token = Arc::new(token.ok_or("the token lacks the claims of a service account")?);
         self.verified.put(digest, token.clone(), now);
         Ok(Some(token))
     }

@@ -37,11 +37,11 @@ async fn claims_must_be_right() {
             (&|c| c["iss"] = "https://other".into(), ""),
             (
                 &|c| drop(c.as_object_mut().unwrap().remove("exp")),
-                "the token has not the claims of a service account",
+                "the token lacks the claims of a service account",
             ),
             (
                 &|c| c["sub"] = "system:serviceaccount:kube-system:a".into(),
-                "the token has not the claims of a service account",
+                "the token lacks the claims of a service account",
             ),
             (
                 &|c| c["kubernetes.io"]["serviceaccount"]["uid"] = "x".into(),
