@@ -17,6 +17,7 @@ pub mod resource_version;
 pub mod review;
 pub mod saved;
 pub mod skim;
+pub mod token;
 
 use bytes::Bytes;
 

@@ -17,6 +17,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-object", 0),
     ("setpoint-rbac", 0),
     ("setpoint-facts", 0),
+    ("setpoint-jwt", 0),
     ("setpoint-log", 0),
     ("setpoint-macros", 0),
     ("setpoint-serve", 0),
@@ -340,6 +341,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
                 "foreign",
                 "origins",
                 "request",
+                "service_account",
                 "stored",
                 "verb",
                 "subresource",
@@ -353,7 +355,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // A row has its objects' conversion, and a conversion needs the row.
             &["catalog", "convert", "conversion"],
             &["attributes", "scale", "allocate"],
-            &["connect", "authorize"],
+            &["connect", "authorize", "token_review"],
             // Fed by the store. Of kinds it uses only their catalog rows.
             &["cache"],
             // Plugins look up objects.
@@ -377,7 +379,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.
             &["extra", "backend"],
-            &["discovery", "health", "observe", "openapi", "websocket"],
+            &["discovery", "health", "observe", "openapi", "openid", "websocket"],
             &["root", "proxy"],
             // The server's shared state is used by the modules it calls.
             &["server", "pipeline", "resource", "watch"],

@@ -47,6 +47,7 @@ pub mod listen;
 mod negotiate;
 mod observe;
 pub mod openapi;
+mod openid;
 mod options;
 mod pipeline;
 mod proxy;
@@ -69,7 +70,9 @@ pub use backend::{
 };
 pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
 pub use extra::Handler;
-pub use filter::authenticate::{Anonymous, Authentication, Authenticator, Credentials};
+pub use filter::authenticate::{
+    Anonymous, Authentication, Authenticator, Credentials, TokenAudiences, bearer_token,
+};
 pub use observe::{
     AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Metrics, Stage,
 };

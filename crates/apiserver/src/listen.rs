@@ -156,6 +156,7 @@ impl Listener {
     /// Tokens that a listener with TLS accepts in addition to the server's. Default: none.
     pub fn credentials(mut self, accepted: Credentials) -> Self {
         if let Peers::Tls { credentials, .. } = &mut self.peers {
+            self.server.review_also(&accepted);
             *credentials = accepted;
         }
         self

@@ -19,12 +19,13 @@
 use crate::backend::{self, Backend, Found, Generation, Served};
 use crate::body::{Body, RequestBody};
 use crate::extra::Handler;
-use crate::filter::authenticate::{keep_connection, strip_credentials};
+use crate::filter::authenticate::{extra_space, keep_connection, strip_credentials};
 use crate::filter::impersonate::{self, Wanted};
 use crate::filter::in_flight::TooManyRequests;
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
 use crate::observe::{AuditSource, Observation};
+use crate::openid;
 use crate::proxy::Forwarded;
 use crate::query::Query;
 use crate::resource::{Exchange, Refusal};
@@ -228,8 +229,13 @@ impl Inner {
             observation.failed(error);
             respond::error(error, &parts.headers, style)
         };
+        if let Some(warning) = extra_space(&parts.headers) {
+            attributes.warn(warning);
+        }
         if !is_known {
-            return failed(&ApiError::unauthorized());
+            let mut response = failed(&ApiError::unauthorized());
+            respond::add_warnings(response.headers_mut(), &attributes.warnings());
+            return response;
         }
         keep_connection(&parts.extensions, &attributes.identity);
         let attributes = match self.impersonate(parts, attributes).await {
@@ -414,6 +420,15 @@ impl Inner {
         let host = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let authority = || parts.uri.authority().map(|authority| authority.as_str());
         let address = self.address.as_deref().or_else(authority).or_else(host).unwrap_or_default();
+        let tokens = self.registry.service_account_tokens();
+        let of_issuer = match route {
+            Route::OpenIdConfiguration => Some(openid::configuration(tokens, address)),
+            Route::PublicKeys => Some(openid::public_keys(tokens)),
+            _ => None,
+        };
+        if let Some(answer) = of_issuer {
+            return answer.unwrap_or_else(|error| respond::error(&error, &parts.headers, style));
+        }
         let site = root::Site { served, aggregated: &self.aggregated, extra: &self.extra, address };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))

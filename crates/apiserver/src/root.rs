@@ -5,6 +5,7 @@ use crate::body::Body;
 use crate::discovery::{self, Aggregated, wants_aggregated};
 use crate::extra::Extra;
 use crate::negotiate::{Accepted, Endpoint, accept_header, negotiate};
+use crate::openid;
 use crate::respond::{self, Style};
 use crate::route::Route;
 use crate::version;
@@ -71,6 +72,8 @@ impl Site<'_> {
             "/livez",
             "/openapi/v2",
             "/openapi/v3",
+            openid::CONFIGURATION,
+            openid::PUBLIC_KEYS,
             "/readyz",
             "/version",
         ]

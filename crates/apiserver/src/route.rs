@@ -38,6 +38,10 @@ pub(crate) enum Route {
     },
     /// `/openapi/…`: the rest of the path.
     OpenApi(String),
+    /// `/.well-known/openid-configuration`: where the keys of service account tokens are.
+    OpenIdConfiguration,
+    /// `/openid/v1/jwks`: those keys.
+    PublicKeys,
     /// A resource path.
     Resource(ResourceRoute),
 }
@@ -86,6 +90,8 @@ pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Miss> {
         [""] => Ok(Route::Root),
         ["version"] | ["version", ""] => Ok(Route::Version),
         [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health(endpoint, check),
+        [".well-known", "openid-configuration"] => Ok(Route::OpenIdConfiguration),
+        ["openid", "v1", "jwks"] => Ok(Route::PublicKeys),
         ["openapi", rest @ ..] => Ok(Route::OpenApi(rest.join("/"))),
         ["api"] | ["api", ""] => Ok(Route::ApiVersions),
         ["api", version, rest @ ..] => group_version(catalog, "", version, rest),

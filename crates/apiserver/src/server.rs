@@ -23,7 +23,9 @@ use rand::rngs::SmallRng;
 use setpoint_object::ApiError;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
-use setpoint_registry::{Attributes, Event, List, ListOptions, Registry, WatchStream};
+use setpoint_registry::{
+    Attributes, Event, List, ListOptions, Registry, TokenReviewer, WatchStream,
+};
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -41,7 +43,7 @@ pub struct ApiServer {
 pub(crate) struct Inner {
     // Inputs.
     pub(crate) registry: Registry,
-    pub(crate) authenticators: Authenticators,
+    pub(crate) authenticators: Arc<Authenticators>,
     pub(crate) extra: Extra,
     pub(crate) observers: Arc<Observers>,
     pub(crate) address: Option<String>,
@@ -62,6 +64,7 @@ pub(crate) struct Inner {
 pub struct ApiServerBuilder {
     registry: Registry,
     credentials: Credentials,
+    bootstrap_tokens: bool,
     authenticators: Vec<Arc<dyn Authenticator>>,
     anonymous: Anonymous,
     extra: Extra,
@@ -76,6 +79,13 @@ impl ApiServerBuilder {
     /// Accepted credentials. Default: none.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
+        self
+    }
+
+    /// Whether the bootstrap tokens in Secrets of `kube-system` authenticate new nodes, as
+    /// kube-apiserver's `--enable-bootstrap-token-auth`. Default: no.
+    pub fn bootstrap_tokens(mut self, are_accepted: bool) -> Self {
+        self.bootstrap_tokens = are_accepted;
         self
     }
 
@@ -132,13 +142,18 @@ impl ApiServerBuilder {
     /// Builds the server.
     pub fn build(self) -> ApiServer {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
+        let authenticators = Authenticators::new(
+            &self.registry,
+            self.credentials,
+            self.bootstrap_tokens,
+            self.authenticators,
+        );
+        let authenticators = Arc::new(authenticators.anonymous(self.anonymous));
+        let reviewer: Arc<dyn TokenReviewer> = authenticators.clone();
+        self.registry.set_token_reviewer(Arc::downgrade(&reviewer));
         ApiServer {
             inner: Arc::new(Inner {
-                authenticators: Authenticators {
-                    credentials: self.credentials,
-                    added: self.authenticators,
-                    anonymous: self.anonymous,
-                },
+                authenticators,
                 extra: self.extra,
                 observers: Arc::new(Observers {
                     audit: self.audit,
@@ -166,6 +181,7 @@ impl ApiServer {
         ApiServerBuilder {
             registry,
             credentials: Credentials::none(),
+            bootstrap_tokens: false,
             authenticators: Vec::new(),
             anonymous: Anonymous::default(),
             extra: Extra::default(),
@@ -185,6 +201,11 @@ impl ApiServer {
     /// The backends. They can be added and removed at any time.
     pub fn backends(&self) -> &Backends {
         &self.inner.backends
+    }
+
+    /// Has reviews of tokens know those that one listener accepts.
+    pub(crate) fn review_also(&self, credentials: &Credentials) {
+        self.inner.authenticators.add_listener(credentials);
     }
 
     /// Begins shutdown: `/readyz` fails and watches end between two events. Ordinary requests are

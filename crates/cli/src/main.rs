@@ -4,6 +4,7 @@ mod audit;
 mod data;
 mod demo;
 mod encryption;
+mod service_accounts;
 mod store_options;
 mod up;
 

@@ -3,6 +3,7 @@
 use crate::audit::AuditOptions;
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
+use crate::service_accounts::ServiceAccountOptions;
 use crate::store_options::{StoreOptions, open_store};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
@@ -58,6 +59,11 @@ pub(crate) struct Options {
     history: Option<Duration>,
     #[command(flatten)]
     certificates: CertificateOptions,
+    #[command(flatten)]
+    service_accounts: ServiceAccountOptions,
+    /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
+    #[arg(long)]
+    enable_bootstrap_token_auth: bool,
     /// Who may do what, in the order of the modes. `RBAC`: what roles and bindings allow; those of
     /// a new cluster are created. `AlwaysAllow`: every authenticated user may do everything.
     /// `AlwaysDeny`: only members of `system:masters` may do anything.
@@ -240,9 +246,13 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     if let Some(identity) = options.certificates.webhook_identity().await? {
         plane = plane.webhook_identity(identity);
     }
+    let plane = plane
+        .service_account_tokens(options.service_accounts.tokens())
+        .bootstrap_tokens(options.enable_bootstrap_token_auth);
     let address = SocketAddr::new(options.bind_address, options.secure_port);
     let data = open.disk().map(|(_, folder)| folder);
-    let mut serve = options.certificates.apply(ServeOptions::new(address), data);
+    let serve = options.certificates.apply(ServeOptions::new(address), data);
+    let mut serve = options.service_accounts.apply(serve);
     if let Some(port) = options.insecure_port {
         serve = serve.insecure_port(port);
     }
@@ -320,7 +330,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
 }
 
 /// Parses `90`, `90s` or `1h0m0s`: whole hours, minutes and seconds, at least one second in all.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (mut sum, mut number) = (0_u64, String::new());
     // A bare number is in seconds.
     for c in text.chars().chain((!text.ends_with(['h', 'm', 's'])).then_some('s')) {

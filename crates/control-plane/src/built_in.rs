@@ -8,10 +8,12 @@ use futures::future::BoxFuture;
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
-    ClusterRoleAggregation, GarbageCollector, NamespaceController, ProtectionController,
+    ClusterRoleAggregation, GarbageCollector, NamespaceController, NamespaceDefaults,
+    ProtectionController, TokenCleaner, TokenSecrets,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// The Lease that elects the server that runs them.
@@ -23,24 +25,42 @@ pub(crate) enum Controllers {
     /// Never.
     None,
     /// As long as the server runs.
-    Always {
-        /// Seed of their randomness.
-        seed: u64,
-        /// ClusterRoles are aggregated.
-        aggregates: bool,
-    },
+    Always(Settings),
     /// While this server holds the Lease.
     Elected {
         /// The holder identity in the Lease.
         identity: String,
-        /// Seed of the candidate's delays and of the controllers' randomness.
-        seed: u64,
-        /// ClusterRoles are aggregated.
-        aggregates: bool,
+        /// Settings of the controllers.
+        settings: Settings,
     },
 }
 
+/// What the controllers do.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Seed of their randomness, and of the candidate's delays.
+    pub(crate) seed: u64,
+    /// ClusterRoles are aggregated.
+    pub(crate) aggregates: bool,
+    /// Namespaces get the ServiceAccount `default`.
+    pub(crate) accounts: bool,
+    /// Expired bootstrap tokens are deleted.
+    pub(crate) bootstrap_tokens: bool,
+    /// The CA in PEM that namespaces get; `None`: no listener has one.
+    pub(crate) root_ca: Option<Arc<str>>,
+}
+
 impl Controllers {
+    /// Sets the CA that namespaces get.
+    pub(crate) fn set_root_ca(&mut self, pem: Arc<str>) {
+        match self {
+            Self::None => {}
+            Self::Always(settings) | Self::Elected { settings, .. } => {
+                settings.root_ca = Some(pem);
+            }
+        }
+    }
+
     /// Runs them from when the server is ready until `stop`.
     pub(crate) async fn run(self, server: &ApiServer, stop: &CancellationToken) {
         if matches!(self, Self::None) {
@@ -57,17 +77,16 @@ impl Controllers {
         match self {
             Self::None => {}
             // Boxed, so that a control plane holds space only for what it runs.
-            Self::Always { seed, aggregates } => {
-                Box::pin(run(server, stop, seed, aggregates)).await;
-            }
-            Self::Elected { identity, seed, aggregates } => {
-                Box::pin(run_elected(server, stop, &identity, seed, aggregates)).await;
+            Self::Always(settings) => Box::pin(run(server, stop, settings)).await,
+            Self::Elected { identity, settings } => {
+                Box::pin(run_elected(server, stop, &identity, settings)).await;
             }
         }
     }
 }
 
-async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64, aggregates: bool) {
+async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
+    let Settings { seed, aggregates, accounts, bootstrap_tokens, root_ca } = settings;
     // One client for all of them, because each client has a queue and a task.
     let (client, clock) = (server.client(), server.registry().clock());
     let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
@@ -77,22 +96,52 @@ async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64, aggregates
     let aggregation = async {
         match aggregates {
             true => {
-                let aggregation = ClusterRoleAggregation::new(client, clock.clone()).seed(seed);
+                let roles = client.clone();
+                let aggregation = ClusterRoleAggregation::new(roles, clock.clone()).seed(seed);
                 Box::pin(aggregation.run(stop.clone())).await
             }
             false => Ok(()),
         }
     };
-    let (namespaces, protection, aggregation, ()) = tokio::join!(
+    let defaults = async {
+        match accounts {
+            true => {
+                let defaults = NamespaceDefaults::new(client.clone(), clock.clone());
+                Box::pin(defaults.root_ca(root_ca.clone()).seed(seed).run(stop.clone())).await
+            }
+            false => Ok(()),
+        }
+    };
+    let tokens = async {
+        let keys = server.registry().service_account_tokens().key_ring();
+        let tokens = TokenSecrets::new(client.clone(), clock.clone(), keys).seed(seed);
+        Box::pin(tokens.root_ca(root_ca.clone()).run(stop.clone())).await
+    };
+    let cleaner = async {
+        match bootstrap_tokens {
+            true => {
+                let cleaner = TokenCleaner::new(client.clone(), clock.clone()).seed(seed);
+                Box::pin(cleaner.run(stop.clone())).await
+            }
+            false => Ok(()),
+        }
+    };
+    let (namespaces, protection, aggregation, defaults, tokens, cleaner, ()) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),
         aggregation,
+        defaults,
+        tokens,
+        cleaner,
         garbage.run(stop.clone())
     );
     for (controller, ended) in [
         ("namespace", namespaces),
         ("storage protection", protection),
         ("aggregation of ClusterRoles", aggregation),
+        ("defaults of namespaces", defaults),
+        ("tokens in Secrets", tokens),
+        ("bootstrap tokens", cleaner),
     ] {
         if let Err(error) = ended {
             tracing::error!(%error, controller, "a built-in controller has failed");
@@ -127,9 +176,9 @@ async fn run_elected(
     server: &ApiServer,
     stop: &CancellationToken,
     identity: &str,
-    seed: u64,
-    aggregates: bool,
+    settings: Settings,
 ) {
+    let seed = settings.seed;
     for term in 0.. {
         let (namespace, name) = LEASE;
         let options = ElectionOptions::new(name)
@@ -161,7 +210,8 @@ async fn run_elected(
                 elected = leadership.elected() => elected,
             };
             if elected {
-                run(server, &end_term, seed.wrapping_add(term), aggregates).await;
+                let seed = seed.wrapping_add(term);
+                run(server, &end_term, Settings { seed, ..settings.clone() }).await;
             }
             end_term.cancelled().await;
             end_election.cancel();

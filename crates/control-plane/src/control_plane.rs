@@ -1,6 +1,6 @@
 //! The control plane that the program, the demo and tests share.
 
-use crate::built_in::Controllers;
+use crate::built_in::{Controllers, Settings};
 use crate::extensions::Extensions;
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
@@ -9,7 +9,9 @@ use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::kind::CompiledKind;
-use setpoint_registry::{EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker};
+use setpoint_registry::{
+    EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker, ServiceAccountTokens,
+};
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
 use std::sync::Arc;
@@ -43,6 +45,7 @@ pub struct ControlPlaneBuilder {
     credentials: Credentials,
     address: Option<String>,
     controllers: bool,
+    service_accounts: Option<bool>,
     replayed_revisions: Option<u64>,
     event_ttl: Duration,
     history: Duration,
@@ -50,6 +53,8 @@ pub struct ControlPlaneBuilder {
     kinds: Vec<CompiledKind>,
     service_resolver: Option<Arc<dyn ServiceResolver>>,
     webhook_identity: Option<Identity>,
+    service_account_tokens: ServiceAccountTokens,
+    bootstrap_tokens: bool,
     pub(crate) extensions: Extensions,
 }
 
@@ -98,11 +103,21 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Whether the built-in controllers run: namespace deletion and garbage collection. Default:
-    /// yes. Without them a deleted namespace is never removed, and neither are objects whose owner
-    /// is gone.
+    /// Whether the built-in controllers run: namespace deletion, garbage collection and others.
+    /// Default: yes. Without them a deleted namespace is never removed, and neither are objects
+    /// whose owner is gone.
     pub fn controllers(mut self, controllers: bool) -> Self {
         self.controllers = controllers;
+        self
+    }
+
+    /// Whether pods have service accounts: each namespace gets the ServiceAccount `default`, and
+    /// the CA of the listener in the ConfigMap `kube-root-ca.crt`; a new pod gets an account and a
+    /// volume with its token, and is refused if the account does not exist. Default: as
+    /// [`controllers`](Self::controllers). With `true` and without controllers, somebody else must
+    /// create the accounts.
+    pub fn service_accounts(mut self, has_accounts: bool) -> Self {
+        self.service_accounts = Some(has_accounts);
         self
     }
 
@@ -152,6 +167,21 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// How tokens of service accounts are signed and accepted: issuers, audiences, lifetimes, and
+    /// keys, unless [`ServeOptions`](crate::ServeOptions) has them. Default:
+    /// [`ServiceAccountTokens::new`].
+    pub fn service_account_tokens(mut self, tokens: ServiceAccountTokens) -> Self {
+        self.service_account_tokens = tokens;
+        self
+    }
+
+    /// Whether the bootstrap tokens in Secrets of `kube-system` authenticate new nodes. The built-in
+    /// controllers then delete expired ones. Default: no.
+    pub fn bootstrap_tokens(mut self, are_accepted: bool) -> Self {
+        self.bootstrap_tokens = are_accepted;
+        self
+    }
+
     /// Creates the control plane. Nothing runs yet.
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
@@ -170,26 +200,37 @@ impl ControlPlaneBuilder {
         if let Some(n) = self.replayed_revisions {
             registry = registry.replayed_revisions(n);
         }
+        let has_accounts = self.service_accounts.unwrap_or(self.controllers);
         let registry = registry
             .event_ttl(self.event_ttl)
             .history(self.history)
-            .shared(self.shared_as.is_some());
+            .shared(self.shared_as.is_some())
+            .service_accounts(has_accounts)
+            .service_account_tokens(self.service_account_tokens);
         let rbac = self.extensions.rbac();
         let (registry, worker) = self.extensions.registry(registry).build();
         services.follow(&registry);
         // Not the registry's seed: two generators must not produce the same numbers.
         let of_server = seed.wrapping_add(1);
-        let server = ApiServer::builder(registry).credentials(self.credentials).seed(of_server);
+        let server = ApiServer::builder(registry)
+            .credentials(self.credentials)
+            .bootstrap_tokens(self.bootstrap_tokens)
+            .seed(of_server);
         let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
             server = server.address(address);
         }
+        let settings = Settings {
+            seed,
+            aggregates: rbac.is_some(),
+            accounts: has_accounts,
+            bootstrap_tokens: self.bootstrap_tokens,
+            root_ca: None,
+        };
         let controllers = match (self.controllers, self.shared_as) {
             (false, _) => Controllers::None,
-            (true, None) => Controllers::Always { seed, aggregates: rbac.is_some() },
-            (true, Some(identity)) => {
-                Controllers::Elected { identity, seed, aggregates: rbac.is_some() }
-            }
+            (true, None) => Controllers::Always(settings),
+            (true, Some(identity)) => Controllers::Elected { identity, settings },
         };
         ControlPlane { server: server.build(), worker, rbac, controllers }
     }
@@ -220,6 +261,7 @@ impl ControlPlane {
             credentials: Credentials::none(),
             address: None,
             controllers: true,
+            service_accounts: None,
             replayed_revisions: None,
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,
@@ -227,6 +269,8 @@ impl ControlPlane {
             kinds: Vec::new(),
             service_resolver: None,
             webhook_identity: None,
+            service_account_tokens: ServiceAccountTokens::new(),
+            bootstrap_tokens: false,
             extensions: Extensions::default(),
         }
     }
@@ -249,6 +293,11 @@ impl ControlPlane {
         K::DynamicType: Default,
     {
         InProcessSource::all::<K>(&self.server)
+    }
+
+    /// Publishes the CA (PEM) that clients verify the listener's certificate with.
+    pub(crate) fn set_root_ca(&mut self, pem: &str) {
+        self.controllers.set_root_ca(pem.into());
     }
 
     /// Becomes true once the control plane serves requests.

@@ -14,15 +14,18 @@
 //! | [`tls_files`](ServeOptions::tls_files) | the certificate in those files, reloaded when they change |  |
 //! | [`client_ca_file`](ServeOptions::client_ca_file) |  | also certificates of that CA: the common name is the user, organizations are groups |
 //! | [`token_auth_file`](ServeOptions::token_auth_file) |  | also its tokens |
+//! | [`service_account_signing_key_file`](ServeOptions::service_account_signing_key_file) |  | tokens of service accounts that the key signs; otherwise a key in `cert_dir`, or one for this run |
 //!
 //! A certificate of setpoint's own CA is renewed in its last month, while the server runs.
 
 mod cert_dir;
 mod certificates;
 mod kubeconfig;
+mod signing;
 mod tokens;
 
 pub use cert_dir::CertDirError;
+pub use signing::SigningKeyError;
 pub use tokens::TokenFileError;
 
 use crate::control_plane::{ControlPlane, ControlPlaneError};
@@ -60,6 +63,9 @@ pub enum ServeError {
     /// The token file cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenFileError),
+    /// The keys of service account tokens cannot be used.
+    #[error(transparent)]
+    SigningKey(#[from] SigningKeyError),
     /// The kubeconfig cannot be rendered as YAML.
     #[error("write the kubeconfig as YAML")]
     KubeconfigText(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -92,6 +98,8 @@ pub struct ServeOptions {
     client_ca_file: Option<PathBuf>,
     names: Vec<String>,
     token_auth_file: Option<PathBuf>,
+    signing_key_file: Option<PathBuf>,
+    verification_key_files: Vec<PathBuf>,
     credentials: Credentials,
 }
 
@@ -107,6 +115,8 @@ impl ServeOptions {
             client_ca_file: None,
             names: Vec::new(),
             token_auth_file: None,
+            signing_key_file: None,
+            verification_key_files: Vec::new(),
             credentials: Credentials::none(),
         }
     }
@@ -162,6 +172,22 @@ impl ServeOptions {
         self
     }
 
+    /// A PEM file with the private key that service account tokens are signed with: RSA, P-256 or
+    /// P-384. Default: a key in the [folder of certificates](Self::cert_dir), which is made if it
+    /// is missing; without a folder, a key for this run. Keys that the control plane was built with
+    /// have precedence over the folder's.
+    pub fn service_account_signing_key_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.signing_key_file = Some(path.into());
+        self
+    }
+
+    /// A PEM file of additional keys, public or private, whose service account tokens are accepted.
+    /// May be called several times, as for the rotation of the signing key. Default: none.
+    pub fn service_account_key_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.verification_key_files.push(path.into());
+        self
+    }
+
     /// Additional credentials that the secure listener accepts. Default: none.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
@@ -176,10 +202,11 @@ impl ControlPlane {
     /// # Errors
     ///
     /// If an address cannot be bound, or a file cannot be read, used or written.
-    pub async fn serve(self, options: ServeOptions) -> Result<Serving, ServeError> {
-        let server = self.server();
+    pub async fn serve(mut self, options: ServeOptions) -> Result<Serving, ServeError> {
+        let server = self.server().clone();
         let Certificates { pki, ca, tls, freshness } =
             Certificates::open(&options, server.registry().clock())?;
+        signing::open(&options, server.registry().service_account_tokens())?;
         let mut credentials = options.credentials.token(pki.admin_token(), Identity::admin());
         if let Some(path) = &options.token_auth_file {
             credentials = tokens::read(path, credentials)?;
@@ -195,6 +222,7 @@ impl ControlPlane {
             listeners.push(insecure);
         }
         let kubeconfig = kubeconfig::render(&url, &ca, &pki)?;
+        self.set_root_ca(&ca);
         let serving =
             Serving { plane: self, listeners, freshness, url, port, insecure_url, kubeconfig };
         if let Some(path) = &options.kubeconfig {

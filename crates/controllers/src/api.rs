@@ -97,15 +97,16 @@ impl Api {
         self.send(Method::DELETE, path, "application/json", Some(options)).await
     }
 
-    /// Reads a collection page by page and calls `take` with each object.
+    /// Reads a collection, which may have a query, page by page and calls `take` with each object.
     pub(crate) async fn list_pages(
         &self,
         collection: &str,
         mut take: impl FnMut(Value),
     ) -> Result<(), RequestError> {
         let mut token = String::new();
+        let separator = if collection.contains('?') { '&' } else { '?' };
         loop {
-            let path = format!("{collection}?limit={PAGE_OBJECTS}&continue={token}");
+            let path = format!("{collection}{separator}limit={PAGE_OBJECTS}&continue={token}");
             let mut page = self.get(&path).await?;
             if let Some(items) = page["items"].as_array_mut() {
                 items.drain(..).for_each(&mut take);

@@ -11,6 +11,9 @@
 //! | [`NamespaceController`] | namespaces | deletes the content of a namespace that is being deleted, then removes its finalizer |
 //! | [`GarbageCollector`] | metadata of everything that can be deleted, or a feed of the server in the same process | deletes objects whose owners are gone; foreground and orphan deletion |
 //! | [`ProtectionController`] | metadata of claims, volumes and pods | removes the finalizer of a deleted claim or volume once nothing uses it |
+//! | [`NamespaceDefaults`] | namespaces, and the objects named below | keeps the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in every namespace |
+//! | [`TokenSecrets`] | Secrets with tokens, metadata of ServiceAccounts | fills the Secrets, and deletes them with their account |
+//! | [`TokenCleaner`] | bootstrap tokens | deletes expired ones |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
 //!
 //! They write as `kube-controller-manager`, the name that tools expect in `managedFields`.
@@ -19,12 +22,18 @@
 
 pub mod aggregation;
 mod api;
+pub mod defaults;
 pub mod gc;
 pub mod namespace;
 pub mod protection;
+pub mod token_cleaner;
+pub mod token_secrets;
 
 pub use aggregation::ClusterRoleAggregation;
 pub use api::RequestError;
+pub use defaults::NamespaceDefaults;
 pub use gc::GarbageCollector;
 pub use namespace::NamespaceController;
 pub use protection::ProtectionController;
+pub use token_cleaner::TokenCleaner;
+pub use token_secrets::TokenSecrets;

@@ -25,6 +25,7 @@ mod defaults;
 mod lifecycle;
 mod objects;
 mod priority;
+mod service_account;
 mod webhook;
 
 pub use objects::{OBJECTS_MAX, Objects};
@@ -310,23 +311,29 @@ pub(crate) struct Chain {
 }
 impl Chain {
     /// The plugins of every registry, in Kubernetes' order, followed by `added` and by webhooks if
-    /// they can be called.
+    /// they can be called. `has_accounts`: pods get service accounts.
     pub(crate) fn new(
         added: Vec<Arc<dyn Admission>>,
         clients: Option<Arc<dyn WebhookClients>>,
+        has_accounts: bool,
     ) -> Self {
+        let mut built_in: Vec<Box<dyn Admission>> = vec![Box::new(lifecycle::NamespaceLifecycle)];
+        if has_accounts {
+            built_in.push(Box::new(service_account::ServiceAccount));
+        }
+        let others: [Box<dyn Admission>; 6] = [
+            Box::new(defaults::TaintNodesByCondition),
+            Box::new(priority::Priority),
+            Box::new(defaults::DefaultTolerationSeconds),
+            Box::new(classes::DefaultStorageClass),
+            Box::new(defaults::StorageObjectInUseProtection),
+            Box::new(classes::DefaultIngressClass),
+        ];
+        built_in.extend(others);
         Self {
             mutating_webhook: clients.clone().map(MutatingAdmissionWebhook::new),
             validating_webhook: clients.map(ValidatingAdmissionWebhook::new),
-            built_in: vec![
-                Box::new(lifecycle::NamespaceLifecycle),
-                Box::new(defaults::TaintNodesByCondition),
-                Box::new(priority::Priority),
-                Box::new(defaults::DefaultTolerationSeconds),
-                Box::new(classes::DefaultStorageClass),
-                Box::new(defaults::StorageObjectInUseProtection),
-                Box::new(classes::DefaultIngressClass),
-            ],
+            built_in,
             added,
         }
     }

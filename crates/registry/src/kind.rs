@@ -27,7 +27,7 @@ mod apiextensions;
 mod apiregistration;
 mod apps;
 mod at;
-mod authentication;
+pub(crate) mod authentication;
 mod authorization;
 mod autoscaling;
 mod batch;
@@ -220,6 +220,8 @@ pub enum Action {
     Evict,
     /// A review is answered and not stored.
     Review(Reviewed),
+    /// A TokenRequest is answered with a token of a service account.
+    IssueToken,
 }
 
 /// The question of a review.
@@ -228,6 +230,8 @@ pub enum Action {
 pub enum Reviewed {
     /// Who sends the request (SelfSubjectReview).
     User,
+    /// Whose token it is (TokenReview).
+    Token,
     /// Whether a user may do something (SubjectAccessReview).
     Access,
     /// The same in the review's namespace (LocalSubjectAccessReview).

@@ -53,6 +53,7 @@ mod read;
 pub mod registry;
 pub mod request;
 mod scale;
+mod service_account;
 mod shared;
 mod stored;
 mod subresource;
@@ -60,6 +61,7 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 mod threads;
+mod token_review;
 mod uid;
 mod verb;
 pub mod watch;
@@ -86,7 +88,10 @@ pub use registry::{
     WeakRegistry,
 };
 pub use request::*;
+pub use service_account::{DEFAULT_ISSUER, LEGACY_ISSUER, ServiceAccountTokens};
+pub use setpoint_jwt as jwt;
 pub use subresource::Subresource;
+pub use token_review::{TokenReviewer, TokenVerdict};
 pub use verb::Verb;
 pub use watch::{Event, EventKind, WatchStream};
 pub use webhook::{WebhookClient, WebhookClients, WebhookError};

@@ -6,6 +6,7 @@ use crate::conversion::{ConversionProvider, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
+use crate::service_account::ServiceAccountTokens;
 use crate::shared::Inner;
 use crate::threads::Threads;
 use crate::webhook::WebhookClients;
@@ -55,6 +56,8 @@ pub struct RegistryBuilder {
     webhooks: Option<Arc<dyn WebhookClients>>,
     authorizers: Vec<Arc<dyn Authorizer>>,
     admission: Vec<Arc<dyn Admission>>,
+    service_account_tokens: ServiceAccountTokens,
+    service_accounts: bool,
 }
 impl RegistryBuilder {
     /// Adds a compiled-in kind. Definitions cannot replace it.
@@ -130,6 +133,19 @@ impl RegistryBuilder {
         self.admission.push(plugin);
         self
     }
+    /// How tokens of service accounts are signed and accepted. Default:
+    /// [`ServiceAccountTokens::new`]; with a seed, the key is made of it.
+    pub fn service_account_tokens(mut self, tokens: ServiceAccountTokens) -> Self {
+        self.service_account_tokens = tokens;
+        self
+    }
+    /// Whether new pods get service accounts: Kubernetes' admission plugin of that name. Each
+    /// namespace then needs the account `default`, which a controller creates; a pod whose account
+    /// does not exist is refused. Default: no.
+    pub fn service_accounts(mut self, has_accounts: bool) -> Self {
+        self.service_accounts = has_accounts;
+        self
+    }
     /// Returns the registry and the worker, which the caller runs. Nothing is served before the
     /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
@@ -162,10 +178,15 @@ impl RegistryBuilder {
             history: self.history,
             origins: Origins::default(),
             allocator: Allocator::default(),
-            admission: admission::Chain::new(self.admission, self.webhooks),
+            admission: admission::Chain::new(self.admission, self.webhooks, self.service_accounts),
             authorization: authorize::Chain::new(self.authorizers),
             converter,
             threads: Threads::new(self.seed.is_some()),
+            // Not the registry's generator: keys leave the uids of objects unchanged.
+            service_account_tokens: self
+                .service_account_tokens
+                .with_keys(self.seed.map(|seed| seed.wrapping_add(3))),
+            token_reviewer: parking_lot::Mutex::default(),
         });
         (Registry { inner: inner.clone() }, RegistryWorker { inner })
     }
@@ -273,6 +294,8 @@ impl Registry {
             webhooks: None,
             authorizers: Vec::new(),
             admission: Vec::new(),
+            service_account_tokens: ServiceAccountTokens::new(),
+            service_accounts: false,
         }
     }
 }

@@ -11,8 +11,10 @@ use crate::catalog::{Catalog, Resource};
 use crate::conversion::{ConversionProvider, Converter};
 use crate::fifo_watch::FifoWatch;
 use crate::origins::Origins;
+use crate::service_account::ServiceAccountTokens;
 use crate::stored::{NOT_ENCRYPTING, store_error, unreadable};
 use crate::threads::Threads;
+use crate::token_review::TokenReviewer;
 use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, Origin};
 use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
@@ -59,6 +61,10 @@ pub(crate) struct Inner {
     pub(crate) converter: Option<Arc<dyn ConversionProvider>>,
     /// Threads for costly work.
     pub(crate) threads: Threads,
+    /// How tokens of service accounts are signed and accepted.
+    pub(crate) service_account_tokens: ServiceAccountTokens,
+    /// Authenticates the tokens of reviews.
+    pub(crate) token_reviewer: parking_lot::Mutex<Option<Weak<dyn TokenReviewer>>>,
 }
 /// A handle; cheap to clone.
 #[derive(Debug, Clone)]
@@ -172,6 +178,15 @@ impl Registry {
     /// 403; the error of an authorizer that cannot decide, if no other allows the request.
     pub async fn authorize(&self, request: &Attributes) -> Result<(), ApiError> {
         self.inner.authorization.authorize(request).await
+    }
+    /// How tokens of service accounts are signed and accepted.
+    pub fn service_account_tokens(&self) -> &ServiceAccountTokens {
+        &self.inner.service_account_tokens
+    }
+    /// Sets what authenticates the tokens of TokenReviews: the API server does. Without it, or if it
+    /// was dropped, no token is known.
+    pub fn set_token_reviewer(&self, reviewer: Weak<dyn TokenReviewer>) {
+        *self.inner.token_reviewer.lock() = Some(reviewer);
     }
     /// The clock of this registry.
     pub fn clock(&self) -> &Clock {

@@ -35,6 +35,7 @@ mod persist;
 mod retry;
 mod scale;
 mod status;
+mod token;
 mod update;
 mod version;
 

@@ -120,7 +120,9 @@ impl TestEnvBuilder {
     }
 
     /// Changes other settings of the control plane: admission plugins, authorizers, compiled-in
-    /// kinds, without its built-in controllers. The environment sets store and seed.
+    /// kinds, without its built-in controllers. The environment sets store and seed. Unlike other
+    /// control planes, it starts without
+    /// [service accounts](ControlPlaneBuilder::service_accounts), as envtest does.
     pub fn control_plane(
         mut self,
         change: impl FnOnce(ControlPlaneBuilder) -> ControlPlaneBuilder,
@@ -228,7 +230,8 @@ impl TestEnv {
     /// A builder for an environment.
     pub fn builder() -> TestEnvBuilder {
         TestEnvBuilder {
-            plane: ControlPlane::builder(),
+            // Pods need no service accounts, as in envtest.
+            plane: ControlPlane::builder().service_accounts(false),
             store: Arc::new(MemoryStore::default()),
             seed: None,
             definitions: Vec::new(),

@@ -80,3 +80,8 @@ fn saved_lists_hold_for_the_corpus_and_its_mutants() {
 fn skims_hold_for_the_corpus_and_its_mutants() {
     replay("skim", 500, setpoint_fuzz::skim::check);
 }
+
+#[test]
+fn tokens_hold_for_the_corpus_and_their_mutants() {
+    replay("token", 100, setpoint_fuzz::token::check);
+}

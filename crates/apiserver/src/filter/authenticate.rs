@@ -2,13 +2,19 @@
 //! from an [`Authenticator`]. A request without credentials may be anonymous ([`Anonymous`]). All
 //! others are answered with 401.
 
+mod bootstrap;
+mod service_account;
+
 use crate::filter::impersonate;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bootstrap::BootstrapTokens;
 use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, header};
-use setpoint_registry::Identity;
+use parking_lot::Mutex;
+use service_account::ServiceAccounts;
+use setpoint_registry::{Identity, Registry, TokenReviewer, TokenVerdict, WeakRegistry};
 use setpoint_serve::ConnectionSlot;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -20,17 +26,31 @@ pub enum Authentication {
     /// The request comes from this user. No further authenticator is called. The user is added to
     /// `system:authenticated`.
     User(Identity),
+    /// The same by a token that is for these audiences, of those that [`TokenAudiences`] asks for.
+    Token(Identity, Vec<String>),
     /// The request has no credentials of this kind. The next authenticator is called.
     NoOpinion,
+    /// The credentials are of this kind and invalid, for the given reason, which a TokenReview
+    /// shows. The next authenticator is called: it may know them.
+    Invalid(String),
     /// The credentials are of this kind and invalid: 401. No further authenticator is called.
     Refused,
 }
 
+/// The audiences that a TokenReview asks for: an extension of the request that an
+/// [`Authenticator`] gets. Without it, a token must be for the server's own audiences
+/// ([`ServiceAccountTokens::audiences`](setpoint_registry::ServiceAccountTokens::audiences)).
+///
+/// An authenticator that knows no audiences ignores it. Its users count for the server's own ones.
+#[derive(Debug, Clone)]
+pub struct TokenAudiences(pub Arc<[String]>);
+
 /// Determines the user of a request.
 /// [`ApiServerBuilder::authenticator`](crate::ApiServerBuilder::authenticator) adds one.
 ///
-/// It is called if neither the transport nor [`Credentials`] identify the user. A request without a
-/// known user is anonymous ([`Anonymous`]) or answered with 401.
+/// It is called if neither the transport, nor [`Credentials`], nor the token of a service account
+/// identify the user. A request without a known user is anonymous ([`Anonymous`]) or answered with
+/// 401.
 ///
 /// ```
 /// use futures::future::{BoxFuture, FutureExt as _};
@@ -90,14 +110,50 @@ impl Anonymous {
 /// The authenticators in call order.
 #[derive(Debug)]
 pub(crate) struct Authenticators {
+    registry: WeakRegistry,
     /// Tokens of the server.
-    pub(crate) credentials: Credentials,
-    /// Authenticators of an embedder.
-    pub(crate) added: Vec<Arc<dyn Authenticator>>,
-    pub(crate) anonymous: Anonymous,
+    credentials: Credentials,
+    /// Kubernetes' own, then those of an embedder.
+    chain: Vec<Arc<dyn Authenticator>>,
+    /// Tokens that single listeners accept, for reviews.
+    of_listeners: Mutex<Vec<Credentials>>,
+    anonymous: Anonymous,
 }
 
 impl Authenticators {
+    pub(crate) fn new(
+        registry: &Registry,
+        credentials: Credentials,
+        has_bootstrap_tokens: bool,
+        added: Vec<Arc<dyn Authenticator>>,
+    ) -> Self {
+        let registry = registry.downgrade();
+        let accounts = ServiceAccounts::new(registry.clone());
+        let mut chain: Vec<Arc<dyn Authenticator>> = vec![Arc::new(accounts)];
+        if has_bootstrap_tokens {
+            chain.push(Arc::new(BootstrapTokens::new(registry.clone())));
+        }
+        chain.extend(added);
+        Self {
+            registry,
+            credentials,
+            chain,
+            of_listeners: Mutex::default(),
+            anonymous: Anonymous::default(),
+        }
+    }
+
+    /// Sets which requests may be anonymous. Default: [`Anonymous::Health`].
+    pub(crate) fn anonymous(self, anonymous: Anonymous) -> Self {
+        Self { anonymous, ..self }
+    }
+
+    /// Adds tokens that one listener accepts. Reviews know them; other listeners do not accept
+    /// them.
+    pub(crate) fn add_listener(&self, credentials: &Credentials) {
+        self.of_listeners.lock().push(credentials.clone());
+    }
+
     /// The user of a request; `None` is answered with 401.
     pub(crate) async fn identify(&self, request: &Parts) -> Option<Identity> {
         if let Some(identity) = request.extensions.get::<Identity>() {
@@ -106,17 +162,100 @@ impl Authenticators {
         if let Some(identity) = self.credentials.authenticate(&request.headers) {
             return Some(identity);
         }
-        for authenticator in &self.added {
+        for authenticator in &self.chain {
             match authenticator.authenticate(request).await {
-                Authentication::User(identity) => return Some(authenticated(identity)),
-                Authentication::NoOpinion => {}
+                Authentication::User(identity) | Authentication::Token(identity, _) => {
+                    return Some(authenticated(identity));
+                }
+                Authentication::NoOpinion | Authentication::Invalid(_) => {}
                 Authentication::Refused => return None,
             }
         }
-        let shows_token =
-            bearer(&request.headers).is_some() || from_protocols(&request.headers).is_some();
+        let shows_token = bearer(&request.headers).is_some()
+            || protocols(&request.headers).any(|word| word.starts_with(TOKEN_PROTOCOL));
         let may_be_anonymous = self.anonymous.is_allowed(request.uri.path());
         (may_be_anonymous && !shows_token).then(Identity::anonymous)
+    }
+
+    /// Authenticates a token as if a request had it. The second value is what the authenticators
+    /// say against it.
+    async fn user_of(
+        &self,
+        request: &Parts,
+        own: &[String],
+        asked: &[String],
+    ) -> Result<(Identity, Vec<String>), Vec<String>> {
+        let of_server = || -> Vec<String> {
+            own.iter().filter(|audience| asked.contains(audience)).cloned().collect()
+        };
+        let known = self.credentials.authenticate(&request.headers).or_else(|| {
+            let of_listeners = self.of_listeners.lock();
+            of_listeners.iter().find_map(|known| known.authenticate(&request.headers))
+        });
+        if let Some(identity) = known.filter(|_| !of_server().is_empty()) {
+            return Ok((authenticated(identity), of_server()));
+        }
+        let mut errors = vec![INVALID_TOKEN.to_owned()];
+        for authenticator in &self.chain {
+            match authenticator.authenticate(request).await {
+                Authentication::User(identity) if !of_server().is_empty() => {
+                    return Ok((authenticated(identity), of_server()));
+                }
+                Authentication::Token(identity, audiences) => {
+                    return Ok((authenticated(identity), audiences));
+                }
+                Authentication::Invalid(error) if errors.contains(&error) => {}
+                Authentication::Invalid(error) => errors.push(error),
+                Authentication::User(_) | Authentication::NoOpinion => {}
+                Authentication::Refused => break,
+            }
+        }
+        Err(errors)
+    }
+
+    async fn verdict(&self, token: &str, audiences: &[String]) -> TokenVerdict {
+        let own: Vec<String> = match self.registry.upgrade() {
+            Some(registry) => {
+                let own = registry.service_account_tokens().audiences();
+                own.into_iter().map(str::to_owned).collect()
+            }
+            None => Vec::new(),
+        };
+        let asked = if audiences.is_empty() { &own[..] } else { audiences };
+        let request = http::Request::builder()
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .extension(TokenAudiences(asked.into()))
+            .body(());
+        let outcome = match request {
+            Ok(request) => self.user_of(&request.into_parts().0, &own, asked).await,
+            // Not a header: no token either.
+            Err(_) => Err(vec![INVALID_TOKEN.to_owned()]),
+        };
+        match outcome {
+            Ok((user, audiences)) => {
+                TokenVerdict { user: Some(user), audiences, error: String::new() }
+            }
+            Err(errors) => {
+                let error = match &*errors {
+                    [error] => error.clone(),
+                    errors => format!("[{}]", errors.join(", ")),
+                };
+                TokenVerdict { error, ..TokenVerdict::default() }
+            }
+        }
+    }
+}
+
+/// What a review says of any invalid token, before the details.
+const INVALID_TOKEN: &str = "invalid bearer token";
+
+impl TokenReviewer for Authenticators {
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+        audiences: &'a [String],
+    ) -> BoxFuture<'a, TokenVerdict> {
+        Box::pin(self.verdict(token, audiences))
     }
 }
 
@@ -154,7 +293,7 @@ impl Credentials {
 
     /// The user of the request's token.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Option<Identity> {
-        let token = bearer(headers).map(Cow::from).or_else(|| from_protocols(headers))?;
+        let token = bearer_token(headers)?;
         // Compares digests, so that the time it takes reveals nothing about a token.
         let digest: [u8; 32] = Sha256::digest(&*token).into();
         self.tokens.iter().find(|(d, _)| *d == digest).map(|(_, who)| who.clone())
@@ -176,6 +315,21 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
+/// The bearer token of a request: of its `Authorization` header, or, of a WebSocket's, among the
+/// protocols. Other schemes, an empty token and a second space before the token count as none.
+pub fn bearer_token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    bearer(headers).map(Cow::from).or_else(|| from_protocols(headers))
+}
+
+/// The warning for a header whose token is ignored because of a second space; `None` for others.
+pub(crate) fn extra_space(headers: &HeaderMap) -> Option<&'static str> {
+    let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();
+    let (scheme, rest) = text.split_once(' ')?;
+    (scheme.eq_ignore_ascii_case("bearer") && rest.starts_with(' ')).then_some(
+        "the provided Authorization header contains extra space before the bearer token, and is ignored",
+    )
+}
+
 /// The bearer token: the scheme in any case, then one space, then the first word. Other schemes, an
 /// empty token and a second space count as no credentials.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -190,10 +344,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
     impersonate::strip(headers);
-    let protocols = || headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
-    let words = || protocols().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
-    if words().any(|word| word.trim().starts_with(TOKEN_PROTOCOL)) {
-        let remaining = words().map(str::trim).filter(|word| !word.starts_with(TOKEN_PROTOCOL));
+    if protocols(headers).any(|word| word.starts_with(TOKEN_PROTOCOL)) {
+        let remaining = protocols(headers).filter(|word| !word.starts_with(TOKEN_PROTOCOL));
         let remaining = remaining.collect::<Vec<_>>().join(", ");
         headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
         if let (false, Ok(remaining)) = (remaining.is_empty(), HeaderValue::try_from(remaining)) {
@@ -205,11 +357,15 @@ pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
 /// Prefix of the WebSocket protocol name that contains a token.
 pub(crate) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
+/// The protocols that a WebSocket's client offers.
+fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).map(str::trim)
+}
+
 /// The token that browsers, which cannot set headers on WebSockets, send among the protocols.
 fn from_protocols(headers: &HeaderMap) -> Option<Cow<'_, str>> {
-    let lines = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL);
-    let mut words = lines.iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
-    let encoded = words.find_map(|word| word.trim().strip_prefix(TOKEN_PROTOCOL))?;
+    let encoded = protocols(headers).find_map(|word| word.strip_prefix(TOKEN_PROTOCOL))?;
     let token = URL_SAFE_NO_PAD.decode(encoded).ok()?;
     String::from_utf8(token).ok().map(Cow::from)
 }
@@ -218,10 +374,14 @@ fn from_protocols(headers: &HeaderMap) -> Option<Cow<'_, str>> {
 mod tests {
     use super::*;
 
+    fn registry() -> Registry {
+        let store = Arc::new(setpoint_store::MemoryStore::default());
+        let clock = setpoint_object::time::Clock::starting_at(Default::default());
+        Registry::builder(store, clock).seed(1).build().0
+    }
     async fn identify(add: impl FnOnce(&mut http::Request<()>)) -> Option<Identity> {
         let credentials = Credentials::none().token("t0ken", Identity::admin());
-        let anonymous = Anonymous::Nowhere;
-        let chain = Authenticators { credentials, added: Vec::new(), anonymous };
+        let chain = Authenticators::new(&registry(), credentials, false, Vec::new());
         let mut request = http::Request::new(());
         add(&mut request);
         chain.identify(&request.into_parts().0).await
@@ -296,14 +456,16 @@ mod tests {
             (vec![Authentication::NoOpinion, bob()], Some(vec!["team", "system:authenticated"])),
             (vec![bob(), Authentication::Refused], Some(vec!["team", "system:authenticated"])),
             (vec![Authentication::Refused, bob()], None),
+            (
+                vec![Authentication::Invalid("old".to_owned()), bob()],
+                Some(vec!["team", "system:authenticated"]),
+            ),
+            (vec![Authentication::Invalid("old".to_owned())], None),
             (vec![Authentication::NoOpinion], None),
         ] {
             let added = answers.into_iter().map(|a| Arc::new(Answers(a)) as Arc<dyn Authenticator>);
-            let chain = Authenticators {
-                credentials: Credentials::none(),
-                added: added.collect(),
-                anonymous: Anonymous::Health,
-            };
+            let chain =
+                Authenticators::new(&registry(), Credentials::none(), true, added.collect());
             let (parts, ()) = http::Request::new(()).into_parts();
             let identity = chain.identify(&parts).await;
             let groups = identity

@@ -63,3 +63,49 @@ fn an_administrator_acts_as_somebody_else() {
     let refused = kubectl.fails(&format!("get pods {account} --as-group=system:masters --as=jane"));
     assert_eq!(refused, "", "the last --as counts, and a master may be anybody");
 }
+
+#[test]
+fn a_service_accounts_token_may_do_what_roles_allow() {
+    let server = Server::start_with(&["--authorization-mode=RBAC".as_ref()]);
+    let kubectl = server.kubectl();
+    kubectl.ok("create serviceaccount robot");
+    let token = kubectl.ok(
+        "create token robot --duration=10m --audience=https://kubernetes.default.svc.cluster.local",
+    );
+    let as_robot = |token: &str, rest: &str| format!("--token={} {rest}", token.trim());
+    // The administrator's client certificate would come first.
+    kubectl.ok("config set-credentials nobody");
+    kubectl.ok("config set-context robot --cluster=setpoint --user=nobody");
+    let robot = |rest: &str| as_robot(&token, &format!("--context=robot {rest}"));
+    let who = kubectl.ok(&robot("auth whoami"));
+    assert!(
+        who.contains("system:serviceaccount:default:robot")
+            && who.contains("system:serviceaccounts:default"),
+        "{who}"
+    );
+    let refused = kubectl.fails(&robot("get configmaps"));
+    assert!(
+        refused.contains(
+            r#"User "system:serviceaccount:default:robot" cannot list resource "configmaps""#
+        ),
+        "{refused}"
+    );
+    kubectl.ok("create rolebinding robots --clusterrole=view --serviceaccount=default:robot");
+    kubectl.eventually(&robot("get configmaps"), |said| !said.contains("forbidden"));
+    assert!(kubectl.fails(&robot("create configmap a")).contains("forbidden"));
+    // Keys may be read by service accounts.
+    assert!(kubectl.ok(&robot("get --raw /openid/v1/jwks")).contains("ES256"));
+
+    // A token ends with the object that it is bound to.
+    kubectl.ok("create secret generic anchor");
+    let bound =
+        kubectl.ok("create token robot --bound-object-kind=Secret --bound-object-name=anchor");
+    let bound = |rest: &str| as_robot(&bound, &format!("--context=robot {rest}"));
+    kubectl.ok(&bound("get configmaps"));
+    kubectl.ok("delete secret anchor");
+    kubectl.eventually(&bound("get configmaps"), |said| said.contains("Unauthorized"));
+    let short = kubectl.fails("create token robot --duration=1m");
+    assert!(short.contains("may not specify a duration less than 10 minutes"), "{short}");
+    let forged = kubectl.fails("--context=robot --token=a.b.c get configmaps");
+    assert!(forged.contains("Unauthorized"), "{forged}");
+}

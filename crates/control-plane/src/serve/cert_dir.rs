@@ -15,6 +15,7 @@
 use setpoint_apiserver::listen::{Loaded, Pki, PkiError, PkiFiles};
 use setpoint_object::seed;
 use setpoint_object::time::Timestamp;
+use setpoint_registry::jwt::SigningKey;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -95,6 +96,37 @@ pub(super) fn open(folder: &Path, now: Timestamp, names: &[String]) -> Result<Pk
         tracing::info!(why, "renewed the server's certificate");
     }
     Ok(loaded)
+}
+
+/// The file of the key that service account tokens are signed with.
+pub(super) const SIGNING_KEY: &str = "service-account.key";
+
+/// The key of service account tokens in a folder, in PEM. Makes it if the file does not exist.
+///
+/// # Errors
+///
+/// If the file is open to other users, or nothing can be read, written or made.
+pub(super) fn signing_key(folder: &Path) -> Result<String, CertDirError> {
+    let path = folder.join(SIGNING_KEY);
+    if !path.exists() {
+        let key = generate_key().map_err(failed("make", &path))?;
+        let temporary = folder.join(temporary_name(SIGNING_KEY));
+        let written =
+            write(&temporary, &key).and_then(|()| match fs::hard_link(&temporary, &path) {
+                // Another server was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                linked => linked,
+            });
+        // A leftover temporary file does no harm.
+        _ = fs::remove_file(&temporary);
+        written.and_then(|()| File::open(folder)?.sync_all()).map_err(failed("write", &path))?;
+    }
+    read(folder, SIGNING_KEY)
+}
+
+fn generate_key() -> io::Result<String> {
+    let keys = SigningKey::generate_from_system().map_err(io::Error::other)?;
+    keys.to_pem().ok_or_else(|| io::Error::other("the key cannot be written as PEM"))
 }
 
 /// Replaces the server's certificate and key, the only part that is renewed, atomically.

@@ -46,6 +46,22 @@ impl<'a> Objects<'a> {
         };
         found.map(|kv| shown(&row, &kv.value, kv.modified)).transpose()
     }
+    /// An object in the given version, if the watch cache has it. Never reads the store, so that
+    /// requests of unknown users cost it nothing.
+    ///
+    /// # Errors
+    ///
+    /// 404 if the resource is not served.
+    pub fn cached(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Object>, ApiError> {
+        let row = self.row(resource)?;
+        let found = self.inner.recent(&row.storage_prefix, &row.key(namespace, name));
+        found.map(|kv| shown(&row, &kv.value, kv.modified)).transpose()
+    }
     /// The objects of a namespace, or all of them if it is empty, in key order.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Authentication reviews: requests that are answered and not stored.
 
+pub(crate) mod token_request;
+
 use crate::kind::{Action, Kind, Reviewed};
 
 /// SelfSubjectReview.
@@ -8,5 +10,8 @@ pub(super) static SELF_SUBJECT_REVIEW: Kind = Kind {
     ..Kind::plain("authentication.k8s.io", "SelfSubjectReview")
 };
 
-/// TokenReview: not served yet.
-pub(super) static TOKEN_REVIEW: Kind = Kind::plain("authentication.k8s.io", "TokenReview");
+/// TokenReview.
+pub(super) static TOKEN_REVIEW: Kind = Kind {
+    actions: &[("", Action::Review(Reviewed::Token))],
+    ..Kind::plain("authentication.k8s.io", "TokenReview")
+};

@@ -18,11 +18,14 @@ pub(crate) mod service;
 use crate::kind::{Action, Kind};
 use crate::table::cell;
 
+/// The name of accounts' kind, and of the admission plugin that gives pods theirs.
+pub(crate) const ACCOUNT: &str = "ServiceAccount";
 /// ServiceAccount: no rules of its own.
 pub(super) static SERVICE_ACCOUNT: Kind = Kind {
     returns_deleted: true,
+    actions: &[("token", Action::IssueToken)],
     cells: Some(cell::name_and_age),
-    ..Kind::plain("", "ServiceAccount")
+    ..Kind::plain("", ACCOUNT)
 };
 
 /// Binding: not stored; it assigns a pod to a node.

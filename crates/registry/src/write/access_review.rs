@@ -25,6 +25,7 @@ impl Write<'_> {
                 review["metadata"] = json!({"creationTimestamp": self.now.rfc3339()});
                 json!({"userInfo": self.attributes.identity.user_info()})
             }
+            Reviewed::Token => self.token_status(&mut review).await?,
             Reviewed::OwnRules => self.rules_status(&mut review)?,
             Reviewed::Access | Reviewed::LocalAccess | Reviewed::OwnAccess => {
                 self.check_access_review(reviewed, &review)?;

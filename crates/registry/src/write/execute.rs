@@ -55,6 +55,7 @@ impl WriteRequest for Create {
         match (action, &target.subresource) {
             (Some(Action::Bind), _) => acting.bind(&self.0).await,
             (Some(Action::Evict), _) => acting.evict(&self.0).await,
+            (Some(Action::IssueToken), _) => acting.issue_token(&self.0).await,
             (Some(Action::Review(reviewed)), _) => write.answer_review(reviewed, &self.0).await,
             (None, None) => write.create(&self.0).await,
             (None, Some(_)) => write.connect().await,

@@ -17,7 +17,7 @@ impl Inner {
         uid(&self.rng)
     }
     /// `base`, cut to 58 characters, and five random ones.
-    pub(super) fn generated_name(&self, base: &str) -> String {
+    pub(crate) fn generated_name(&self, base: &str) -> String {
         let mut name: String = base.chars().take(GENERATE_NAME_BASE_MAX).collect();
         let mut rng = self.rng.lock();
         for _ in 0..SUFFIX_CHARACTERS {

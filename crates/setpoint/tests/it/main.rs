@@ -32,6 +32,8 @@ mod request_metrics;
 mod rules;
 mod runtime;
 mod serve;
+mod service_account_tokens;
+mod service_accounts;
 mod shared;
 mod sources;
 mod storms;

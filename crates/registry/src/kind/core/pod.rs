@@ -3,6 +3,7 @@
 pub(crate) mod actions;
 mod cells;
 mod containers;
+pub(crate) mod secrets;
 mod status;
 mod update;
 

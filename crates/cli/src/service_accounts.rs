@@ -1,0 +1,70 @@
+//! The options of service account tokens, named as kube-apiserver's.
+
+use crate::up::duration;
+use clap::{ArgAction, Args};
+use setpoint::ServeOptions;
+use setpoint::registry::ServiceAccountTokens;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How tokens of service accounts are signed and accepted.
+#[derive(Debug, Args)]
+pub(crate) struct ServiceAccountOptions {
+    /// The private key (PEM: RSA, P-256 or P-384) that service account tokens are signed with.
+    /// Default: `service-account.key` in the folder of certificates, which is made if it is
+    /// missing.
+    #[arg(long, value_name = "FILE")]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// Additional keys (PEM, public or private) whose service account tokens are accepted. May be
+    /// given several times.
+    #[arg(long, value_name = "FILE")]
+    service_account_key_file: Vec<PathBuf>,
+    /// The issuer of service account tokens. May be given several times: the first one is that of
+    /// new tokens, all are accepted. Default: `https://kubernetes.default.svc.cluster.local`.
+    #[arg(long, value_name = "URL")]
+    service_account_issuer: Vec<String>,
+    /// The URL of the public keys in the discovery document. Default: this server's.
+    #[arg(long, value_name = "URL")]
+    service_account_jwks_uri: Option<String>,
+    /// The audiences that identify this server, separated by commas. Default: the issuers.
+    #[arg(long, value_name = "AUDIENCES", value_delimiter = ',')]
+    api_audiences: Vec<String>,
+    /// Maximum lifetime of a service account token: seconds, or a duration such as `24h`. Default:
+    /// none.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    service_account_max_token_expiration: Option<Duration>,
+    /// Whether tokens that are injected into pods live for a year.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    service_account_extend_token_expiration: bool,
+}
+
+impl ServiceAccountOptions {
+    /// What the control plane is built with.
+    pub(crate) fn tokens(&self) -> ServiceAccountTokens {
+        let mut tokens = ServiceAccountTokens::new()
+            .extend_expiration(self.service_account_extend_token_expiration);
+        for issuer in &self.service_account_issuer {
+            tokens = tokens.issuer(issuer);
+        }
+        for audience in &self.api_audiences {
+            tokens = tokens.audience(audience);
+        }
+        if let Some(uri) = &self.service_account_jwks_uri {
+            tokens = tokens.jwks_uri(uri);
+        }
+        if let Some(max) = self.service_account_max_token_expiration {
+            tokens = tokens.max_expiration(max);
+        }
+        tokens
+    }
+
+    /// Sets the files of keys.
+    pub(crate) fn apply(self, mut options: ServeOptions) -> ServeOptions {
+        if let Some(path) = self.service_account_signing_key_file {
+            options = options.service_account_signing_key_file(path);
+        }
+        let keys = self.service_account_key_file.into_iter();
+        keys.fold(options, ServeOptions::service_account_key_file)
+    }
+}

@@ -1,0 +1,211 @@
+//! What every namespace has: the ServiceAccount `default`, and the cluster's CA in the ConfigMap
+//! `kube-root-ca.crt`.
+//!
+//! # Theory
+//!
+//! A pass compares one namespace with what it should have, and creates or restores what is missing
+//! or different. Changes of a namespace and of these objects enqueue the namespace. Namespaces that
+//! are being deleted are left alone. Passes read caches, which hold these objects only, so a
+//! restart sends no request for a namespace that is complete.
+//!
+//! The rules are those of kube-controller-manager's `service-account-controller` and
+//! `root-ca-cert-publisher`.
+
+use crate::api::{Api, RequestError};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use kube_client::Client;
+use kube_core::metadata::PartialObjectMeta;
+use serde_json::{Value, json};
+use setpoint_informer::Event;
+use setpoint_object::time::Clock;
+use setpoint_object::{ApiError, seed};
+use setpoint_runtime::cache::ByType;
+use setpoint_runtime::{
+    Action, BoxError, CacheOptions, Context, Controller, Manager, Reconciler, Request, Watch,
+};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// The controllers' name in logs.
+const NAME: &str = "namespace-defaults";
+/// The user agents, which are the reference's controllers.
+const ACCOUNTS: &str = "service-account-controller";
+const PUBLISHER: &str = "root-ca-cert-publisher";
+/// The account of pods that name none.
+const ACCOUNT: &str = "default";
+/// The ConfigMap with the cluster's CA, its key and its description.
+const ROOT_CA: &str = "kube-root-ca.crt";
+const CA_KEY: &str = "ca.crt";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const DESCRIPTION_TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
+/// Number of namespaces that are processed at the same time.
+const WORKERS: usize = 5;
+
+/// Creates and restores what every namespace has. Does nothing until [`NamespaceDefaults::run`].
+#[must_use]
+pub struct NamespaceDefaults {
+    client: Client,
+    clock: Clock,
+    seed: u64,
+    root_ca: Option<Arc<str>>,
+}
+
+impl NamespaceDefaults {
+    /// Creates a controller that uses `client`.
+    pub fn new(client: Client, clock: Clock) -> Self {
+        Self { client, clock, seed: seed::from_entropy(), root_ca: None }
+    }
+
+    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The certificates (PEM) that clients inside the cluster verify the server with. Default:
+    /// none, and no ConfigMap is created.
+    pub fn root_ca(mut self, pem: Option<Arc<str>>) -> Self {
+        self.root_ca = pem;
+        self
+    }
+
+    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
+    ///
+    /// # Errors
+    ///
+    /// If it fails permanently.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
+        let named = |name: &str| {
+            let mut by_type = ByType::default();
+            by_type.config.fields = Some(format!("metadata.name={name}"));
+            by_type
+        };
+        let cache = CacheOptions::new()
+            .of::<ServiceAccount>(&(), named(ACCOUNT))?
+            .of::<ConfigMap>(&(), named(ROOT_CA))?;
+        let mut manager = Manager::builder(self.client.clone())
+            .clock(self.clock)
+            .seed(self.seed)
+            .cache(cache)
+            .build();
+        let mut controller = Controller::builder(NAME)
+            .concurrency(WORKERS)
+            .for_(Watch::<Namespace>::metadata())
+            .watches(
+                Watch::<ServiceAccount>::metadata(),
+                |event: &Event<PartialObjectMeta<ServiceAccount>>| of_namespace(event),
+            );
+        if self.root_ca.is_some() {
+            controller = controller
+                .watches(Watch::<ConfigMap>::new(), |event: &Event<ConfigMap>| of_namespace(event));
+        }
+        let pass = Pass {
+            accounts: Api::new(self.client.clone(), ACCOUNTS),
+            publisher: Api::new(self.client, PUBLISHER),
+            root_ca: self.root_ca,
+        };
+        manager.add(controller.sync_timeout(None).build(pass)?)?;
+        Ok(manager.run(stop).await?)
+    }
+}
+
+/// The namespace of an event's object.
+fn of_namespace<K: kube_client::Resource>(event: &Event<K>) -> Vec<Request> {
+    vec![Request::cluster(event.key().namespace.clone())]
+}
+
+struct Pass {
+    accounts: Api,
+    publisher: Api,
+    root_ca: Option<Arc<str>>,
+}
+
+impl Reconciler for Pass {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
+        // Boxed, so that a worker that waits for work is small.
+        Box::pin(self.pass(&request, &context)).await
+    }
+}
+
+impl Pass {
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client();
+        let found = client.metadata::<Namespace>().get(request)?;
+        if found.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
+            return Ok(Action::await_change());
+        }
+        let namespace = &*request.name;
+        let key = Request::new(namespace, ACCOUNT);
+        if client.metadata::<ServiceAccount>().get(&key)?.is_none() {
+            let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+            let account = json!({
+                "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT},
+            });
+            ignore_lost(self.accounts.post(&path, &account).await)?;
+        }
+        if let Some(root_ca) = &self.root_ca {
+            let found = client.api::<ConfigMap>().get(&Request::new(namespace, ROOT_CA))?;
+            self.publish(namespace, root_ca, found.as_deref()).await?;
+        }
+        Ok(Action::await_change())
+    }
+
+    /// Creates the ConfigMap, or restores its data and its description.
+    async fn publish(
+        &self,
+        namespace: &str,
+        root_ca: &str,
+        found: Option<&ConfigMap>,
+    ) -> Result<(), RequestError> {
+        let collection = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let Some(found) = found else {
+            let map = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": ROOT_CA, "annotations": {DESCRIPTION: DESCRIPTION_TEXT}},
+                "data": {CA_KEY: root_ca},
+            });
+            return ignore_lost(self.publisher.post(&collection, &map).await);
+        };
+        let data = found.data.as_ref();
+        let is_right = found.binary_data.is_none()
+            && data.is_some_and(|data| {
+                data.len() == 1 && data.get(CA_KEY).is_some_and(|value| value == root_ca)
+            });
+        let description = found.metadata.annotations.as_ref().and_then(|all| all.get(DESCRIPTION));
+        if is_right && description.is_some_and(|text| text == DESCRIPTION_TEXT) {
+            return Ok(());
+        }
+        // Null removes further keys.
+        let mut restored = json!({CA_KEY: root_ca});
+        for key in data.into_iter().flatten().map(|(key, _)| key).filter(|key| *key != CA_KEY) {
+            restored[key] = Value::Null;
+        }
+        let patch = json!({
+            "metadata": {
+                "uid": found.metadata.uid, "annotations": {DESCRIPTION: DESCRIPTION_TEXT},
+            },
+            "data": restored,
+            "binaryData": null,
+        });
+        let path = format!("{collection}/{ROOT_CA}");
+        ignore_lost(self.publisher.merge_patch(&path, &patch).await)
+    }
+}
+
+/// Whether a create was refused because its namespace is being deleted.
+fn is_terminating(error: &ApiError) -> bool {
+    let causes = error.0.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// Ignores the answers of a race: the object exists already or no longer, or its namespace is being
+/// deleted. An event follows.
+fn ignore_lost(answer: Result<Value, RequestError>) -> Result<(), RequestError> {
+    match answer {
+        Err(RequestError::Api(error)) if matches!(error.code(), 404 | 409) => Ok(()),
+        Err(RequestError::Api(error)) if is_terminating(&error) => Ok(()),
+        answer => answer.map(drop),
+    }
+}

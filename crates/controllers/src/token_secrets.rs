@@ -1,0 +1,235 @@
+//! Tokens in Secrets: a Secret of type `kubernetes.io/service-account-token` gets a token of the
+//! service account that it names, and is deleted with the account.
+//!
+//! # Theory
+//!
+//! A pass compares one Secret with its account, as the server has them:
+//!
+//! | the account | the Secret |
+//! |---|---|
+//! | does not exist, or has another uid than the Secret's annotation | is deleted |
+//! | exists | gets what is missing: `token`, `ca.crt`, `namespace`, the annotation with the uid |
+//!
+//! The deletion of an account enqueues its namespace, whose Secrets are then listed. Writes carry
+//! the uid and the version of the Secret that was read. Such tokens do not expire: they end with
+//! their Secret. The rules are those of kube-controller-manager's `tokens-controller`.
+
+use crate::api::Api;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube_client::Client;
+use kube_core::metadata::PartialObjectMeta;
+use serde_json::{Map, Value, json};
+use setpoint_informer::Event;
+use setpoint_jwt::KeyRing;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::seed;
+use setpoint_object::time::Clock;
+use setpoint_runtime::cache::ByType;
+use setpoint_runtime::{
+    Action, BoxError, CacheOptions, Context, Controller, Manager, Reconciler, Request, Watch,
+};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// The controller's name.
+const NAME: &str = "tokens-controller";
+/// The type of the Secrets.
+const TYPE: &str = "kubernetes.io/service-account-token";
+/// The annotations that name the account.
+const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+/// The issuer of these tokens, which is the same in every cluster.
+const ISSUER: &str = "kubernetes/serviceaccount";
+/// Number of Secrets that are processed at the same time.
+const WORKERS: usize = 5;
+
+/// Fills and deletes the Secrets of service account tokens. Does nothing until
+/// [`TokenSecrets::run`].
+#[must_use]
+pub struct TokenSecrets {
+    client: Client,
+    clock: Clock,
+    keys: KeyRing,
+    seed: u64,
+    root_ca: Option<Arc<str>>,
+}
+
+impl TokenSecrets {
+    /// Creates a controller that uses `client` and signs with `keys`.
+    pub fn new(client: Client, clock: Clock, keys: KeyRing) -> Self {
+        Self { client, clock, keys, seed: seed::from_entropy(), root_ca: None }
+    }
+
+    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The certificates (PEM) that clients inside the cluster verify the server with, for `ca.crt`.
+    /// Default: none, and the Secrets get none.
+    pub fn root_ca(mut self, pem: Option<Arc<str>>) -> Self {
+        self.root_ca = pem;
+        self
+    }
+
+    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
+    ///
+    /// # Errors
+    ///
+    /// If it fails permanently.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
+        let mut of_type = ByType::default();
+        of_type.config.fields = Some(format!("type={TYPE}"));
+        let mut manager = Manager::builder(self.client.clone())
+            .clock(self.clock)
+            .seed(self.seed)
+            .cache(CacheOptions::new().of::<Secret>(&(), of_type)?)
+            .build();
+        let pass =
+            Pass { api: Api::new(self.client, NAME), keys: self.keys, root_ca: self.root_ca };
+        let controller = Controller::builder(NAME)
+            .concurrency(WORKERS)
+            .for_(Watch::<Secret>::metadata())
+            .watches(
+                Watch::<ServiceAccount>::metadata(),
+                |event: &Event<PartialObjectMeta<ServiceAccount>>| {
+                    let is_deleted = matches!(event, Event::Deleted { .. });
+                    let namespace = || Request::cluster(event.key().namespace.clone());
+                    is_deleted.then(namespace).into_iter().collect()
+                },
+            )
+            .sync_timeout(None)
+            .build(pass)?;
+        manager.add(controller)?;
+        Ok(manager.run(stop).await?)
+    }
+}
+
+struct Pass {
+    api: Api,
+    keys: KeyRing,
+    root_ca: Option<Arc<str>>,
+}
+
+impl Reconciler for Pass {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
+        // Boxed, so that a worker that waits for work is small.
+        Box::pin(async {
+            match &*request.namespace {
+                "" => self.namespace(&request.name).await?,
+                namespace => {
+                    let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", request.name);
+                    match self.api.get(&path).await {
+                        Err(error) if error.is_not_found() => {}
+                        secret => self.secret(secret?).await?,
+                    }
+                }
+            }
+            Ok(Action::await_change())
+        })
+        .await
+    }
+}
+
+impl Pass {
+    /// All Secrets with tokens in a namespace, after an account was deleted.
+    async fn namespace(&self, namespace: &str) -> Result<(), BoxError> {
+        let mut secrets = Vec::new();
+        let path = format!("/api/v1/namespaces/{namespace}/secrets?fieldSelector=type%3D{TYPE}");
+        self.api.list_pages(&path, |secret| secrets.push(secret)).await?;
+        for secret in secrets {
+            self.secret(secret).await?;
+        }
+        Ok(())
+    }
+
+    async fn secret(&self, secret: Value) -> Result<(), BoxError> {
+        // Of a list, an item has no kind: its type is what was selected by.
+        if secret["type"] != TYPE || !secret.deletion_timestamp().is_empty() {
+            return Ok(());
+        }
+        let annotation = |name: &str| {
+            secret["metadata"]["annotations"][name].as_str().unwrap_or_default().to_owned()
+        };
+        let (name, uid) = (annotation(ACCOUNT_NAME), annotation(ACCOUNT_UID));
+        let namespace = secret.namespace();
+        let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", secret.name());
+        let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}");
+        let account = match self.api.get(&account).await {
+            Err(error) if error.is_not_found() => None,
+            account => Some(account?),
+        };
+        let account = account.filter(|account| uid.is_empty() || account.uid() == uid);
+        let written = match account {
+            None => self.api.delete(&path, &preconditions(&secret)).await,
+            Some(account) => match self.missing(&secret, &account).await? {
+                Some(patch) => self.api.merge_patch(&path, &patch).await,
+                None => return Ok(()),
+            },
+        };
+        match written {
+            Err(error) if error.is_not_found() => Ok(()),
+            written => Ok(written.map(drop)?),
+        }
+    }
+
+    /// A merge patch with what a Secret lacks.
+    async fn missing(&self, secret: &Value, account: &Value) -> Result<Option<Value>, BoxError> {
+        let mut data = Map::new();
+        let mut want = |key: &str, value: &[u8]| {
+            let value = STANDARD.encode(value);
+            if secret["data"][key] != *value {
+                data.insert(key.to_owned(), value.into());
+            }
+        };
+        if let Some(root_ca) = &self.root_ca {
+            want("ca.crt", root_ca.as_bytes());
+        }
+        want("namespace", secret.namespace().as_bytes());
+        if secret["data"]["token"].as_str().is_none_or(str::is_empty) {
+            want("token", self.token(secret, account).await?.as_bytes());
+        }
+        let has_uid = secret["metadata"]["annotations"][ACCOUNT_UID].as_str().is_some();
+        if (data.is_empty() && has_uid) || secret["immutable"] == true {
+            return Ok(None);
+        }
+        Ok(Some(json!({
+            "metadata": {
+                "uid": secret.uid(),
+                "resourceVersion": secret.resource_version(),
+                "annotations": {ACCOUNT_UID: account.uid()},
+            },
+            "data": data,
+        })))
+    }
+
+    async fn token(&self, secret: &Value, account: &Value) -> Result<String, BoxError> {
+        let (namespace, name) = (secret.namespace(), account.name());
+        let claims = json!({
+            "iss": ISSUER,
+            "sub": format!("system:serviceaccount:{namespace}:{name}"),
+            "kubernetes.io/serviceaccount/namespace": namespace,
+            "kubernetes.io/serviceaccount/secret.name": secret.name(),
+            "kubernetes.io/serviceaccount/service-account.name": name,
+            "kubernetes.io/serviceaccount/service-account.uid": account.uid(),
+        });
+        let keys = self.keys.current()?;
+        match keys.is_slow() {
+            true => Ok(tokio::task::spawn_blocking(move || keys.sign(&claims)).await??),
+            false => Ok(keys.sign(&claims)?),
+        }
+    }
+}
+
+/// The options of a DELETE of an object as it was read.
+fn preconditions(object: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "DeleteOptions",
+        "preconditions": {"uid": object.uid(), "resourceVersion": object.resource_version()},
+    })
+}

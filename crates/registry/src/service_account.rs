@@ -1,0 +1,153 @@
+//! How tokens of service accounts are signed and accepted: keys, issuers, audiences, lifetimes.
+use rand::rngs::SmallRng;
+use rand::{RngCore as _, SeedableRng as _};
+use setpoint_jwt::KeyRing;
+use std::time::Duration;
+
+/// The default issuer of tokens: the name of the API server in a cluster with the usual domain, as
+/// in clusters of kubeadm.
+pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// The issuer of the tokens in Secrets, which do not expire.
+pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+
+/// The settings of service account tokens, named as kube-apiserver's flags `--service-account-*`
+/// and `--api-audiences`. Set by
+/// [`RegistryBuilder::service_account_tokens`](crate::RegistryBuilder::service_account_tokens).
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ServiceAccountTokens {
+    keys: Option<KeyRing>,
+    issuers: Vec<String>,
+    audiences: Vec<String>,
+    jwks_uri: String,
+    max_expiration: Option<Duration>,
+    extends_expiration: bool,
+}
+
+impl Default for ServiceAccountTokens {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ServiceAccountTokens {
+    /// Tokens of [`DEFAULT_ISSUER`], with a key that is made when it is first needed.
+    pub fn new() -> Self {
+        Self {
+            keys: None,
+            issuers: Vec::new(),
+            audiences: Vec::new(),
+            jwks_uri: String::new(),
+            max_expiration: None,
+            extends_expiration: true,
+        }
+    }
+    /// The keys. Their set can be replaced while the server runs. Default: one key on P-256, made
+    /// when it is first needed; it is lost when the process ends, and its tokens with it.
+    pub fn keys(mut self, keys: KeyRing) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+    /// An issuer whose tokens are accepted. The first one is that of new tokens. Default:
+    /// [`DEFAULT_ISSUER`].
+    pub fn issuer(mut self, issuer: impl Into<String>) -> Self {
+        self.issuers.push(issuer.into());
+        self
+    }
+    /// An audience that identifies this server. A token must be for one of them. Default: the
+    /// issuers.
+    pub fn audience(mut self, audience: impl Into<String>) -> Self {
+        self.audiences.push(audience.into());
+        self
+    }
+    /// The URL of the public keys in the discovery document. Default: `/openid/v1/jwks` of this
+    /// server.
+    pub fn jwks_uri(mut self, uri: impl Into<String>) -> Self {
+        self.jwks_uri = uri.into();
+        self
+    }
+    /// Maximum lifetime of a token. Requests for more get this, and a warning. Default: none.
+    pub fn max_expiration(mut self, max: Duration) -> Self {
+        self.max_expiration = Some(max);
+        self
+    }
+    /// Whether tokens that are injected into pods live for a year, so that programs which never
+    /// read a renewed token continue to work. Default: yes, as kube-apiserver.
+    pub fn extend_expiration(mut self, extends: bool) -> Self {
+        self.extends_expiration = extends;
+        self
+    }
+
+    /// Sets the keys to ones that are made of `seed`, or of the operating system's randomness, if
+    /// there are none.
+    pub(crate) fn with_keys(mut self, seed: Option<u64>) -> Self {
+        self.keys.get_or_insert_with(|| match seed {
+            Some(seed) => KeyRing::new(Box::new(move |bytes: &mut [u8]| {
+                SmallRng::seed_from_u64(seed).fill_bytes(bytes);
+                Ok(())
+            })),
+            None => KeyRing::from_system(),
+        });
+        self
+    }
+    /// The keys.
+    pub fn key_ring(&self) -> KeyRing {
+        self.keys.clone().unwrap_or_else(KeyRing::from_system)
+    }
+    /// The accepted issuers. New tokens have the first one.
+    pub fn issuers(&self) -> Vec<&str> {
+        match &*self.issuers {
+            [] => vec![DEFAULT_ISSUER],
+            issuers => issuers.iter().map(String::as_str).collect(),
+        }
+    }
+    /// The audiences of this server.
+    pub fn audiences(&self) -> Vec<&str> {
+        match &*self.audiences {
+            [] => self.issuers(),
+            audiences => audiences.iter().map(String::as_str).collect(),
+        }
+    }
+    /// The URL of the public keys; empty: this server's.
+    pub fn public_keys_uri(&self) -> &str {
+        &self.jwks_uri
+    }
+    /// The maximum lifetime in seconds, if there is one.
+    pub(crate) fn max_seconds(&self) -> Option<i64> {
+        self.max_expiration.map(|max| max.as_secs().try_into().unwrap_or(i64::MAX))
+    }
+    /// See [`extend_expiration`](Self::extend_expiration).
+    pub(crate) fn extends(&self) -> bool {
+        self.extends_expiration
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_issuer_replaces_the_default_and_audiences_follow() {
+        let tokens = ServiceAccountTokens::new();
+        assert_eq!(
+            (tokens.issuers(), tokens.audiences()),
+            (vec![DEFAULT_ISSUER], vec![DEFAULT_ISSUER])
+        );
+        let tokens = tokens.issuer("https://a").issuer("https://b");
+        assert_eq!(tokens.audiences(), ["https://a", "https://b"]);
+        let tokens = tokens.audience("api");
+        assert_eq!((tokens.issuers()[0], tokens.audiences()), ("https://a", vec!["api"]));
+    }
+
+    #[test]
+    fn keys_are_a_function_of_the_seed() {
+        let id = |seed| {
+            let tokens = ServiceAccountTokens::new().with_keys(seed);
+            tokens.key_ring().current().unwrap().jwks()
+        };
+        assert_eq!(id(Some(1)), id(Some(1)));
+        assert_ne!(id(Some(1)), id(Some(2)));
+        assert_ne!(id(None), id(None));
+    }
+}
