@@ -4,7 +4,7 @@ use super::request::Subject;
 use crate::admission::Review;
 use crate::attributes::{Attributes, Identity, Requested, ResourcePath};
 use crate::authorize::Decision;
-use crate::kind::admissionregistration::match_condition::REQUEST;
+use crate::kind::admissionregistration::expression::REQUEST;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use parking_lot::Mutex;

@@ -1,5 +1,5 @@
 //! Webhook configurations, compiled once per version.
-use crate::kind::admissionregistration::match_condition;
+use crate::kind::admissionregistration::expression;
 use crate::shared::Inner;
 use crate::stored::tree;
 use crate::webhook::{WebhookClient, WebhookClients};
@@ -161,7 +161,7 @@ impl Hook {
     }
     /// The conditions' programs, compiled at the first call.
     pub(super) fn programs(&self) -> &[Result<Program, String>] {
-        let compile = |expression: &String| match_condition::compile(expression);
+        let compile = |expression: &String| expression::condition(expression);
         self.compiled.get_or_init(|| self.conditions.iter().map(compile).collect())
     }
 }
