@@ -22,9 +22,14 @@
 //! A plugin reads other objects through [`Review::objects`], from the watch cache.
 mod classes;
 mod defaults;
+mod followed;
 mod lifecycle;
+mod matching;
 mod objects;
 mod priority;
+mod question;
+mod subject;
+mod variables;
 mod webhook;
 
 pub use objects::{OBJECTS_MAX, Objects};

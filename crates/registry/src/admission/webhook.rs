@@ -26,12 +26,11 @@
 //!   ([`crate::threads`]).
 mod condition;
 mod configuration;
-mod matching;
 mod mutating;
-mod request;
 mod response;
 mod validating;
 
+use super::followed::GROUP;
 use super::{Admission, Operation, Review};
 use crate::webhook::WebhookClients;
 use configuration::Configurations;
@@ -42,8 +41,6 @@ use setpoint_object::ApiError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The group whose objects are never sent to webhooks: a broken webhook could not be removed.
-const OWN_GROUP: &str = "admissionregistration.k8s.io";
 /// Maximum bytes of one audit annotation of a webhook; longer ones are cut.
 ///
 /// 10 KiB, as Kubernetes' limit for the annotations of policies.
@@ -75,8 +72,9 @@ impl Admission for MutatingAdmissionWebhook {
     fn name(&self) -> &str {
         "MutatingAdmissionWebhook"
     }
+    // A broken webhook could not be removed if it saw its own configuration.
     fn handles(&self, review: &Review<'_>) -> bool {
-        *review.resource.gvk.group != *OWN_GROUP && !self.0.hooks(review.inner).is_empty()
+        *review.resource.gvk.group != *GROUP && !self.0.hooks(review.inner).is_empty()
     }
     fn mutates(&self, _operation: Operation) -> bool {
         true
@@ -94,8 +92,9 @@ impl Admission for ValidatingAdmissionWebhook {
     fn name(&self) -> &str {
         "ValidatingAdmissionWebhook"
     }
+    // A broken webhook could not be removed if it saw its own configuration.
     fn handles(&self, review: &Review<'_>) -> bool {
-        *review.resource.gvk.group != *OWN_GROUP && !self.0.hooks(review.inner).is_empty()
+        *review.resource.gvk.group != *GROUP && !self.0.hooks(review.inner).is_empty()
     }
     fn validate<'a>(
         &'a self,

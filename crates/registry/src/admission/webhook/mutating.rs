@@ -1,9 +1,9 @@
 //! Mutating hooks: one after the other.
 use super::configuration::{Hook, Hooks};
-use super::matching::{self, Matched};
-use super::request::{self, Subject};
 use super::{Failure, condition, response};
 use crate::admission::Review;
+use crate::admission::matching::Matched;
+use crate::admission::subject::{self, Subject};
 use crate::catalog::Resource;
 use crate::scale::{paths, put_at};
 use serde_json::{Value, json};
@@ -26,10 +26,10 @@ pub(super) async fn mutate(
     review: &Review<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
-    if !request::is_scale(review) {
+    if !subject::is_scale(review) {
         return round(&hooks, review, object).await;
     }
-    let mut scale = request::scale(review.resource, object);
+    let mut scale = subject::scale(review.resource, object);
     let replicas = |scale: &Value| scale["spec"]["replicas"].as_i64().unwrap_or(0);
     let before = replicas(&scale);
     round(&hooks, review, &mut scale).await?;
@@ -63,11 +63,9 @@ async fn round(hooks: &Hooks, review: &Review<'_>, object: &mut Value) -> Result
             None => &*object,
         };
         let present = Some(present).filter(|present| !present.is_null());
-        let Some(version) = matching::by_rules(hook, review) else { continue };
-        let name = request::name(review, present);
-        if !matching::by_selectors(hook, review, present, name).await? {
-            continue;
-        }
+        let name = subject::name(review, present);
+        let matched = hook.criteria.matches(review, present, name).await?;
+        let Some(version) = matched else { continue };
         let subject = Subject::new(review, &version, present).await?;
         if !condition::all_met(hook, review, &subject).await? {
             continue;
@@ -108,7 +106,7 @@ async fn round(hooks: &Hooks, review: &Review<'_>, object: &mut Value) -> Result
         }
     }
     if let Some(Converted { tree, has_changed: true, .. }) = converted {
-        *object = request::in_version(review.inner, review.resource, &tree).await?.into_owned();
+        *object = subject::in_version(review.inner, review.resource, &tree).await?.into_owned();
     }
     if let Some(entries) = entries {
         restore_entries(review, object, entries);
@@ -189,7 +187,7 @@ fn patched(
         Matched::Request => review.resource,
         Matched::Equivalent(row) => row,
     };
-    match request::is_own_kind(review) {
+    match subject::is_own_kind(review) {
         true => decode_own(row, &mut object)?,
         false => decode_other(&subject.kind, &mut object)?,
     }

@@ -1,6 +1,6 @@
 //! A hook's answer (spec: admission §4.1).
 use super::configuration::Hook;
-use super::request::Subject;
+use crate::admission::subject::Subject;
 use super::{Failure, note};
 use crate::admission::Review;
 use crate::webhook::{WebhookError, undecodable};

@@ -1,6 +1,6 @@
-//! What a hook gets: `AdmissionReview` (spec: admission §4.1).
+//! What webhooks and policies see of a request: `AdmissionReview` (spec: admission §4.1).
 use super::matching::{self, Matched};
-use crate::admission::{Operation, Review};
+use super::{Operation, Review};
 use crate::catalog::Resource;
 use crate::convert;
 use crate::scale::{scale_of, scale_with};
