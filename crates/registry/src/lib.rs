@@ -60,6 +60,7 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 mod threads;
+mod type_check;
 mod uid;
 mod verb;
 pub mod watch;

@@ -51,7 +51,10 @@ mod tests {
             assert_eq!(run(expression), Ok((ty.to_owned(), json.to_owned())), "{expression}");
         }
         for (expression, fault) in [
-            ("JSONPatch{op: 1}", "expected type of field 'op' is 'string' but provided type is 'int'"),
+            (
+                "JSONPatch{op: 1}",
+                "expected type of field 'op' is 'string' but provided type is 'int'",
+            ),
             ("JSONPatch{at: ''}", "undefined field 'at'"),
             ("Objects{}", "undeclared reference to 'Objects' (in container '')"),
         ] {

@@ -16,10 +16,7 @@ pub struct Map<'v>(Entries<'v>);
 #[derive(Clone, Debug)]
 enum Entries<'v> {
     Values(Arc<IndexMap<Key, Value<'v>>>),
-    Struct {
-        name: Arc<str>,
-        fields: Arc<IndexMap<Key, Value<'v>>>,
-    },
+    Struct { name: Arc<str>, fields: Arc<IndexMap<Key, Value<'v>>> },
     Json { map: &'v serde_json::Map<String, Json>, decl: &'v DeclType },
 }
 
@@ -137,7 +134,9 @@ impl<'v> Map<'v> {
     /// The value of a key; `None` if there is no such key.
     pub fn get(&self, key: &Value<'_>) -> Option<Result<Value<'v>, Error>> {
         match (&self.0, key) {
-            (Entries::Values(entries) | Entries::Struct { fields: entries, .. }, _) => entries.get(&Key::lookup(key)?).cloned().map(Ok),
+            (Entries::Values(entries) | Entries::Struct { fields: entries, .. }, _) => {
+                entries.get(&Key::lookup(key)?).cloned().map(Ok)
+            }
             (Entries::Json { map, decl }, Value::String(text)) => {
                 map.get(&**text).map(|tree| json::view(tree, decl))
             }
@@ -153,7 +152,9 @@ impl<'v> Map<'v> {
     /// All keys, in the order of the literal or the tree.
     pub fn keys(&self) -> Vec<Value<'v>> {
         match &self.0 {
-            Entries::Values(entries) | Entries::Struct { fields: entries, .. } => entries.keys().map(Key::value).collect(),
+            Entries::Values(entries) | Entries::Struct { fields: entries, .. } => {
+                entries.keys().map(Key::value).collect()
+            }
             Entries::Json { map, .. } => {
                 map.keys().map(|key| Value::String(Str::Borrowed(key))).collect()
             }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod admission_policies;
 mod admission_webhooks;
 mod bounds;
 mod cache_sources;
@@ -18,6 +19,7 @@ mod garbage;
 mod https;
 mod in_process;
 mod mapper;
+mod mutating_policies;
 mod namespaces;
 mod origins;
 mod plane;

@@ -100,7 +100,9 @@ pub(super) fn validations(
                     (text, Reason::Invalid, true)
                 }
             },
-            Err(Failure::Expression(error)) => (resulted(expression, &error), Reason::Invalid, true),
+            Err(Failure::Expression(error)) => {
+                (resulted(expression, &error), Reason::Invalid, true)
+            }
             Err(Failure::OutOfBudget) => return Some(Outcome::failed(OUT_OF_BUDGET.to_owned())),
             Err(Failure::Costly) => return None,
         };
@@ -191,12 +193,7 @@ struct Read<'v> {
     chain: usize,
 }
 impl<'v> Evaluation<'v> {
-    fn new(
-        programs: &'v Programs,
-        input: &'v Input,
-        params: &'v Value,
-        place: Place,
-    ) -> Self {
+    fn new(programs: &'v Programs, input: &'v Input, params: &'v Value, place: Place) -> Self {
         let Input { request, object, old, namespace, questions } = input;
         Self {
             programs,
@@ -248,7 +245,8 @@ impl<'v> Evaluation<'v> {
             Ok(Cel::List(_) | Cel::Map(_) | Cel::Object(_) | Cel::Optional(Some(_))) => {
                 match self.chain.get() + 1 {
                     chain if chain > CHAIN_MAX => {
-                        let text = format!("more than {CHAIN_MAX} variables are made of each other");
+                        let text =
+                            format!("more than {CHAIN_MAX} variables are made of each other");
                         (Err(Error::message(text)), 0)
                     }
                     chain => (value, chain),
@@ -258,11 +256,7 @@ impl<'v> Evaluation<'v> {
         }
     }
     /// Runs a program once, until it has a value or waits for a variable.
-    fn run(
-        &self,
-        program: &Program,
-        budget: &mut u64,
-    ) -> Result<Result<Cel<'v>, Error>, Failure> {
+    fn run(&self, program: &Program, budget: &mut u64) -> Result<Result<Cel<'v>, Error>, Failure> {
         let limit = self.left_here.as_ref().map_or(EXPRESSION_COST_MAX, Cell::get);
         self.chain.set(0);
         let mut context = Context::new(limit);
@@ -319,7 +313,8 @@ impl<'v> Variables<'v> for Evaluation<'v> {
         self.request.get(name)
     }
     fn field(&self, name: &str, field: &str) -> Option<Result<Cel<'v>, Error>> {
-        let (field, _) = self.programs.variables.get_key_value(field).filter(|_| name == "variables")?;
+        let (field, _) =
+            self.programs.variables.get_key_value(field).filter(|_| name == "variables")?;
         if let Some(Read { value, chain }) = self.read.borrow().get(&**field) {
             self.chain.set(self.chain.get().max(*chain));
             return Some(value.clone());

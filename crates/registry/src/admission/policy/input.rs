@@ -1,8 +1,8 @@
 //! What a policy sees of a request, and where its expressions run.
+use crate::admission::Review;
 use crate::admission::matching::{self, Matched};
 use crate::admission::question::{Questions, ROUNDS_MAX};
 use crate::admission::subject::Subject;
-use crate::admission::Review;
 use crate::stored::tree;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;

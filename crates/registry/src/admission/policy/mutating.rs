@@ -151,8 +151,7 @@ impl Mutating<'_> {
         let before = current.clone();
         let (own, input) = (programs.clone(), self.input(&current).await?);
         let (of_input, of_params) = (input.clone(), params.clone());
-        let conditions =
-            move |place| evaluate::conditions(&own, &of_input, &of_params, place);
+        let conditions = move |place| evaluate::conditions(&own, &of_input, &of_params, place);
         match input::run(review, &input.questions, conditions).await? {
             Some(Ok(true)) => {}
             Some(Ok(false)) => return Ok(false),

@@ -34,7 +34,8 @@ pub(super) fn operations(value: &Cel<'_>) -> Result<Value, String> {
     let mut operations = Vec::new();
     for operation in list.iter() {
         let Cel::Map(operation) = operation.map_err(|error| error.to_string())? else {
-            let text = "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch";
+            let text =
+                "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch";
             return Err(text.to_owned());
         };
         let mut members = Map::new();
@@ -50,7 +51,10 @@ pub(super) fn operations(value: &Cel<'_>) -> Result<Value, String> {
                         Cel::Map(map) => map.struct_name().map(str::to_owned),
                         _ => None,
                     };
-                    members.insert(member.to_owned(), written.json(&value, root.as_deref(), DEPTH_MAX)?);
+                    members.insert(
+                        member.to_owned(),
+                        written.json(&value, root.as_deref(), DEPTH_MAX)?,
+                    );
                 }
             }
         }
@@ -80,8 +84,9 @@ impl Written {
         depth: usize,
     ) -> Result<Value, String> {
         self.add(2)?;
-        let depth =
-            depth.checked_sub(1).ok_or_else(|| format!("the patch nests deeper than {DEPTH_MAX}"))?;
+        let depth = depth
+            .checked_sub(1)
+            .ok_or_else(|| format!("the patch nests deeper than {DEPTH_MAX}"))?;
         match value {
             Cel::List(list) => {
                 let mut items = Vec::new();

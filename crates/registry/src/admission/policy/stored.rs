@@ -72,8 +72,7 @@ pub(super) struct ParamRef {
 
 impl Policies {
     pub(super) fn new(policies: &str, bindings: &str) -> Self {
-        let joined =
-            Joined { policies: Arc::new([]), bindings: Arc::new([]), hooks: Arc::new([]) };
+        let joined = Joined { policies: Arc::new([]), bindings: Arc::new([]), hooks: Arc::new([]) };
         Self {
             policies: Followed::new(policies),
             bindings: Followed::new(bindings),

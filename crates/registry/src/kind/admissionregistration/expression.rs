@@ -115,8 +115,9 @@ impl Environment {
         Ok(Program::new(&checked))
     }
     fn check(&self, expression: &str, wanted: Wanted) -> Result<Checked, String> {
-        let checked =
-            self.issues(expression, wanted).map_err(|text| format!("compilation failed: {text}"))?;
+        let checked = self
+            .issues(expression, wanted)
+            .map_err(|text| format!("compilation failed: {text}"))?;
         wanted.check(checked.result_type())?;
         Ok(checked)
     }
@@ -270,7 +271,11 @@ mod tests {
             "oldObject == null || authorizer.group('apps').resource('deployments').check('update').allowed()",
             "authorizer.requestResource.check('custom').allowed()",
         ] {
-            assert!(condition(expression).is_ok(), "{expression}: {:?}", condition(expression).err());
+            assert!(
+                condition(expression).is_ok(),
+                "{expression}: {:?}",
+                condition(expression).err()
+            );
         }
         assert_eq!(condition("1 + 1").unwrap_err(), "must evaluate to bool but got int");
         let unknown = condition("request.foo == 1").unwrap_err();
@@ -311,8 +316,12 @@ mod tests {
         let mut policy = Environment::new(true).with_patches();
         assert!(policy.variable("size", "size(object.items)").is_ok());
         assert!(policy.compile("variables.size > params.max", Wanted::Bool).is_ok());
-        assert!(fault(&policy, "variables.other > 1", Wanted::Bool).contains("undefined field 'other'"));
-        assert!(fault(&policy, "variables.size == 'a'", Wanted::Bool).contains("no matching overload"));
+        assert!(
+            fault(&policy, "variables.other > 1", Wanted::Bool).contains("undefined field 'other'")
+        );
+        assert!(
+            fault(&policy, "variables.size == 'a'", Wanted::Bool).contains("no matching overload")
+        );
         assert_eq!(
             fault(&policy, "[]", Wanted::Operations),
             "must evaluate to list(JSONPatch) but got list(dyn)"

@@ -10,7 +10,13 @@ use std::collections::BTreeSet;
 const CONDITIONS_MAX: usize = 64;
 
 /// A field that has one of some values; absent ones have a default.
-pub(super) fn enumeration(value: &Value, field: &str, known: &[&str], path: &Path, errors: &mut Errors) {
+pub(super) fn enumeration(
+    value: &Value,
+    field: &str,
+    known: &[&str],
+    path: &Path,
+    errors: &mut Errors,
+) {
     if let Some(given) = value.get(field).and_then(Value::as_str)
         && !known.contains(&given)
     {
