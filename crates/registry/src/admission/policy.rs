@@ -31,6 +31,7 @@ mod validating;
 
 use super::followed::GROUP;
 use super::{Admission, Operation, Review};
+use crate::kind::admissionregistration::{MUTATING_POLICY, VALIDATING_POLICY};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -76,7 +77,7 @@ impl MutatingAdmissionPolicy {
 
 impl Admission for ValidatingAdmissionPolicy {
     fn name(&self) -> &str {
-        "ValidatingAdmissionPolicy"
+        VALIDATING_POLICY
     }
     fn handles(&self, review: &Review<'_>) -> bool {
         are_seen(review) && !self.0.hooks(review.inner).is_empty()
@@ -92,7 +93,7 @@ impl Admission for ValidatingAdmissionPolicy {
 
 impl Admission for MutatingAdmissionPolicy {
     fn name(&self) -> &str {
-        "MutatingAdmissionPolicy"
+        MUTATING_POLICY
     }
     fn handles(&self, review: &Review<'_>) -> bool {
         are_seen(review) && !self.0.hooks(review.inner).is_empty()

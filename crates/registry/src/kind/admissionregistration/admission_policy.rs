@@ -15,7 +15,7 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
     cells: Some(validating),
     ..Kind::with_status(
         "admissionregistration.k8s.io",
-        "ValidatingAdmissionPolicy",
+        super::VALIDATING_POLICY,
         StatusMeta::Nothing,
         "{}",
     )
@@ -28,7 +28,7 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
     validate: |object, _, errors| policy_spec::mutating(object, errors),
     validates_slowly: true,
     cells: Some(mutating),
-    ..Kind::plain("admissionregistration.k8s.io", "MutatingAdmissionPolicy")
+    ..Kind::plain("admissionregistration.k8s.io", super::MUTATING_POLICY)
 };
 
 /// ValidatingAdmissionPolicyBinding.
