@@ -1,5 +1,5 @@
 //! Validating policies: failures and what becomes of them.
-use super::evaluate::{self, Outcome};
+use super::evaluate::{self, Failed, Outcome};
 use super::input::{self, ASKS_TOO_OFTEN, Input};
 use super::stored::{Binding, Hook, Policies, Policy};
 use super::{params, refused};
@@ -144,13 +144,9 @@ impl Request<'_> {
                         policy.name, binding.name, failed.message
                     )),
                     "Audit" => {
-                        let value = json!([{
-                            "message": failed.message, "policy": policy.name,
-                            "binding": binding.name, "expressionIndex": failed.index,
-                            "validationActions": binding.actions,
-                        }]);
+                        let value = failure(policy, binding, failed);
                         let key = "validation.policy.admission.k8s.io/validation_failure";
-                        self.review.annotate(key, value.to_string());
+                        self.review.annotate(key, value);
                     }
                     _ => {}
                 }
@@ -172,4 +168,17 @@ impl Request<'_> {
             self.fail(policy, Some(binding), &text);
         }
     }
+}
+
+/// The audit annotation of a failure: its members have Kubernetes' order.
+fn failure(policy: &Policy, binding: &Binding, failed: &Failed) -> String {
+    let members = [
+        ("message", json!(failed.message)),
+        ("policy", json!(policy.name)),
+        ("binding", json!(binding.name)),
+        ("expressionIndex", json!(failed.index)),
+        ("validationActions", json!(binding.actions)),
+    ];
+    let members = members.map(|(name, value)| format!("{name:?}:{value}"));
+    format!("[{{{}}}]", members.join(","))
 }

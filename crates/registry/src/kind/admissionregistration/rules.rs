@@ -114,7 +114,7 @@ pub(super) fn conditions(
         let (name, expression) = (text(condition, "name"), text(condition, "expression"));
         if expression.trim().is_empty() {
             errors.push(Error::required(path.child("expression"), ""));
-        } else if let Err(detail) = environment.compile(expression.trim(), Wanted::Bool) {
+        } else if let Err(detail) = environment.compile(expression, Wanted::Bool) {
             errors.push(Error::invalid(path.child("expression"), &expression.into(), detail));
         }
         if name.is_empty() {
