@@ -363,7 +363,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["read"],
             &["watch"],
             &["write", "bootstrap"],
-            &["crd"],
+            &["crd", "type_check"],
             &["registry"],
             // Follows the objects of a registry that runs.
             &["rbac"],

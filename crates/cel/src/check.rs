@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::ast::{Ast, Comprehension, Expr, ExprId, ExprKind, Literal, MapEntry, operators};
+use crate::ast::{
+    Ast, Comprehension, Expr, ExprId, ExprKind, FieldInit, Literal, MapEntry, operators,
+};
 use crate::issue::{Issue, Issues};
 use crate::library::{Library, Overload};
 use crate::types::{Param, Type};
@@ -21,12 +23,20 @@ use unify::{Substitutions, at_least_as_general};
 pub struct Env {
     variables: BTreeMap<String, Type>,
     library: &'static Library,
+    /// `Object{…}` and `JSONPatch{…}` are known.
+    patches: bool,
 }
 
 impl Env {
     /// Rules of Kubernetes, without variables.
     pub fn kubernetes() -> Env {
-        Env { variables: BTreeMap::new(), library: Library::kubernetes() }
+        Env { variables: BTreeMap::new(), library: Library::kubernetes(), patches: false }
+    }
+
+    /// Expressions of mutating admission policies: with the structs `Object{…}` and `JSONPatch{…}`,
+    /// and `jsonpatch.escapeKey`.
+    pub fn patches() -> Env {
+        Env { library: Library::patches(), patches: true, ..Env::kubernetes() }
     }
 
     /// Declares a variable.
@@ -34,6 +44,19 @@ impl Env {
     pub fn variable(mut self, name: &str, ty: Type) -> Env {
         self.variables.insert(name.to_owned(), ty);
         self
+    }
+
+    /// The type of a struct literal with this name.
+    fn struct_type(&self, name: &str) -> Option<Type> {
+        let is_object = |rest: &str| rest.is_empty() || rest.len() > 1 && rest.starts_with('.');
+        match name.strip_prefix('.').unwrap_or(name) {
+            _ if !self.patches => None,
+            "JSONPatch" => Some(Type::json_patch()),
+            name if name.strip_prefix("Object").is_some_and(is_object) => {
+                Some(Type::apply_configuration(name))
+            }
+            _ => None,
+        }
     }
 
     /// The functions.
@@ -201,22 +224,7 @@ impl<'a> Checker<'a> {
             }
             ExprKind::List { elements, optional } => self.list(elements, optional),
             ExprKind::Map(entries) => self.map(entries),
-            ExprKind::Struct { name, fields } => {
-                // Kubernetes declares no message types: objects of schemas have no names that an
-                // expression could spell.
-                match type_name(name) {
-                    Some(ty) => {
-                        if let Type::Type(Some(named)) = &ty {
-                            self.fault(expr.id, format!("'{named}' is not a message type"));
-                        }
-                    }
-                    None => self.undeclared(expr.id, name),
-                }
-                for field in fields {
-                    self.expr(&field.value);
-                }
-                Type::Error
-            }
+            ExprKind::Struct { name, fields } => self.structure(expr.id, name, fields),
             ExprKind::Comprehension(comprehension) => self.comprehension(comprehension),
         };
         self.set(expr.id, ty)
@@ -258,8 +266,8 @@ impl<'a> Checker<'a> {
         };
         let ty = match &operand {
             Type::Map(_, value) => value.as_ref().clone(),
-            Type::Object(object) => match object.fields.get(field) {
-                Some(ty) => ty.clone(),
+            Type::Object(object) => match object.field(field) {
+                Some(ty) => ty,
                 None => {
                     self.fault(id, format!("undefined field '{field}'"));
                     Type::Error
@@ -472,6 +480,40 @@ impl<'a> Checker<'a> {
                 Type::map(key, self.substitutions.fresh())
             }
         }
+    }
+
+    /// `Name{field: value}`.
+    fn structure(&mut self, id: ExprId, name: &str, fields: &'a [FieldInit]) -> Type {
+        let ty = self.env.struct_type(name);
+        if ty.is_none() {
+            match type_name(name) {
+                Some(Type::Type(Some(named))) => {
+                    self.fault(id, format!("'{named}' is not a message type"));
+                }
+                Some(_) => {}
+                None => self.undeclared(id, name),
+            }
+        }
+        for field in fields {
+            let mut found = self.expr(&field.value);
+            if field.optional {
+                found = self.unwrapped(field.value.id, found);
+            }
+            let Some(Type::Object(object)) = &ty else { continue };
+            match object.field(&field.name) {
+                None => self.fault(field.id, format!("undefined field '{}'", field.name)),
+                Some(wanted) if !self.substitutions.assignable(&wanted, &found) => {
+                    let found = self.substitutions.finish(&found);
+                    let text = format!(
+                        "expected type of field '{}' is '{wanted}' but provided type is '{found}'",
+                        field.name
+                    );
+                    self.fault(field.id, text);
+                }
+                Some(_) => {}
+            }
+        }
+        ty.unwrap_or(Type::Error)
     }
 
     /// The common type of a literal's elements so far and its next one.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::types::{ObjectType, Type};
+use crate::types::Type;
 
 /// The most bytes of a request, from which sizes follow where a schema has no bounds.
 ///
@@ -220,7 +220,7 @@ impl DeclType {
         }
         let types =
             fields.iter().map(|(name, field)| (name.clone(), field.decl.ty.clone())).collect();
-        let ty = Type::Object(Arc::new(ObjectType { name: name.clone(), fields: types }));
+        let ty = Type::object(&name, types);
         DeclType::new(DeclKind::Object(Arc::new(ObjectDecl { name, fields })), ty, 0, min_size)
     }
 

@@ -227,6 +227,11 @@ pub type Function = for<'v> fn(&mut Context<'_>, &[Value<'v>]) -> Result<Value<'
 pub trait Variables<'v> {
     /// The value of a variable, if there is one of this name. Asked each time the variable is read.
     fn get(&self, name: &str) -> Option<Result<Value<'v>, Error>>;
+    /// The value of a field of a variable whose fields are computed when they are read. `None`: the
+    /// field is one of the variable's value. Default: `None`.
+    fn field(&self, _name: &str, _field: &str) -> Option<Result<Value<'v>, Error>> {
+        None
+    }
 }
 
 /// No variables.

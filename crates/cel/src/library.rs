@@ -10,6 +10,7 @@ pub mod authorizer;
 mod extended;
 mod format;
 pub(crate) mod go;
+mod json_patch;
 mod lists;
 mod net;
 mod optionals;
@@ -163,6 +164,13 @@ impl Library {
             Library::new(rows().into_iter().chain(later).collect())
         });
         &EXTENDED
+    }
+
+    /// Kubernetes' functions, and `jsonpatch.escapeKey`.
+    pub fn patches() -> &'static Library {
+        static PATCHES: LazyLock<Library> =
+            LazyLock::new(|| Library::new(rows().into_iter().chain(json_patch::rows()).collect()));
+        &PATCHES
     }
 
     fn new(rows: Vec<Overload>) -> Library {

@@ -65,6 +65,15 @@ pub struct ObjectType {
     pub name: String,
     /// Types of the fields, by their names in expressions (escaped).
     pub fields: BTreeMap<String, Type>,
+    /// Whether it has every other field too. These are dynamic.
+    pub open: bool,
+}
+
+impl ObjectType {
+    /// The type of a field; `None`: it has no such field.
+    pub fn field(&self, name: &str) -> Option<Type> {
+        self.fields.get(name).cloned().or_else(|| self.open.then_some(Type::Dyn))
+    }
 }
 
 impl PartialEq for ObjectType {
@@ -99,6 +108,25 @@ impl Type {
     pub const RESOURCE_CHECK: Type = Type::Opaque("kubernetes.authorization.ResourceCheck");
     /// The answer to an authorization check.
     pub const DECISION: Type = Type::Opaque("kubernetes.authorization.Decision");
+
+    /// An object type with these fields and no others.
+    pub fn object(name: &str, fields: BTreeMap<String, Type>) -> Type {
+        Type::Object(Arc::new(ObjectType { name: name.to_owned(), fields, open: false }))
+    }
+
+    /// The type of `JSONPatch{…}`: one operation of a patch.
+    pub fn json_patch() -> Type {
+        let fields = [("op", Type::String), ("path", Type::String), ("from", Type::String)];
+        let fields = fields.into_iter().chain([("value", Type::Dyn)]);
+        Type::object("JSONPatch", fields.map(|(name, ty)| (name.to_owned(), ty)).collect())
+    }
+
+    /// The type of `Object{…}` (`Object`) and of the structs in it (`Object.spec`). Its fields are
+    /// not known to the checker.
+    pub fn apply_configuration(name: &str) -> Type {
+        let (name, fields) = (name.to_owned(), BTreeMap::new());
+        Type::Object(Arc::new(ObjectType { name, fields, open: true }))
+    }
 
     /// A list of elements of `element`.
     pub fn list(element: Type) -> Type {

@@ -10,22 +10,30 @@
 //!
 //! The plugins of Kubernetes run first, in Kubernetes' order, then those of
 //! [`RegistryBuilder::admission`](crate::RegistryBuilder::admission), in the order in which they
-//! were added. The last plugins are `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`
-//! (`webhook`), if the registry can
-//! [call webhooks](crate::RegistryBuilder::webhooks).
+//! were added. The last plugins are `MutatingAdmissionPolicy` and `ValidatingAdmissionPolicy`
+//! (`policy`), and `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` (`webhook`) if the
+//! registry can [call webhooks](crate::RegistryBuilder::webhooks).
 //!
 //! *Reinvocation*: if a later plugin has changed the object, an earlier added plugin is called once
-//! more if it [requests it](Admission::reinvoked). If a webhook has changed the object, Kubernetes'
-//! own plugins run once more, and then the webhooks that want it. There is no third pass: conflicts
-//! that remain are left to the validating halves.
+//! more if it [requests it](Admission::reinvoked). If a policy or a webhook has changed the object,
+//! Kubernetes' own plugins run once more, and then the policies and the webhooks that want it.
+//! There is no third pass: conflicts that remain are left to the validating halves.
 //!
 //! A plugin reads other objects through [`Review::objects`], from the watch cache.
 mod classes;
 mod defaults;
+mod followed;
 mod lifecycle;
+mod matching;
+mod mutated;
 mod objects;
+mod policy;
 mod priority;
+mod question;
+mod reinvocation;
 mod service_account;
+mod subject;
+mod variables;
 mod webhook;
 
 pub use objects::{OBJECTS_MAX, Objects};
@@ -35,17 +43,20 @@ use crate::catalog::Resource;
 use crate::request::{DeleteOptions, FieldValidation, PropagationPolicy, WriteOptions};
 use crate::shared::Inner;
 use crate::subresource::Subresource;
+use crate::verb::Verb;
 use crate::webhook::WebhookClients;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use policy::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
+use reinvocation::Reinvocation;
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, GroupResource};
 use setpoint_store::Compare;
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use webhook::{MutatingAdmissionWebhook, Reinvocation, ValidatingAdmissionWebhook};
+use webhook::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
 
 /// The operation of a request on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +92,8 @@ pub struct Review<'a> {
     pub(crate) preconditions: Preconditions,
     /// What the mutating webhooks have done.
     pub(crate) reinvocation: Mutex<Reinvocation>,
+    /// What the mutating policies have done.
+    pub(crate) policy_reinvocation: Mutex<Reinvocation>,
 }
 
 /// The options of a request.
@@ -198,9 +211,13 @@ impl<'a> Review<'a> {
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         self.attributes.annotate(key, value);
     }
-    /// 403 about the object.
+    /// 403 about the object. Refusals of a deletecollection name none.
     pub fn forbidden(&self, why: &str) -> ApiError {
-        ApiError::forbidden(&self.group_resource(), self.name, why)
+        let name = match self.attributes.verb {
+            Verb::DeleteCollection => "Unknown",
+            _ => self.name,
+        };
+        ApiError::forbidden(&self.group_resource(), name, why)
     }
 
     /// Adds a condition for the commit. If it does not hold then, the plugin that added it decides
@@ -306,6 +323,8 @@ pub trait Admission: Debug + Send + Sync {
 pub(crate) struct Chain {
     built_in: Vec<Box<dyn Admission>>,
     added: Vec<Arc<dyn Admission>>,
+    mutating_policy: MutatingAdmissionPolicy,
+    validating_policy: ValidatingAdmissionPolicy,
     mutating_webhook: Option<MutatingAdmissionWebhook>,
     validating_webhook: Option<ValidatingAdmissionWebhook>,
 }
@@ -331,6 +350,8 @@ impl Chain {
         ];
         built_in.extend(others);
         Self {
+            mutating_policy: MutatingAdmissionPolicy::new(),
+            validating_policy: ValidatingAdmissionPolicy::new(),
             mutating_webhook: clients.clone().map(MutatingAdmissionWebhook::new),
             validating_webhook: clients.map(ValidatingAdmissionWebhook::new),
             built_in,
@@ -352,27 +373,35 @@ impl Chain {
                 left.push((&**plugin, fingerprint(object)));
             }
         }
+        let policies = Some(&self.mutating_policy).filter(|policies| mutates(*policies, review));
+        if let Some(policies) = policies {
+            policies.mutate(review, object).await?;
+        }
         let webhooks = self.mutating_webhook.as_ref().filter(|webhooks| webhooks.handles(review));
         if let Some(webhooks) = webhooks {
             webhooks.mutate(review, object).await?;
-            let have_changed = review.reinvocation.lock().has_changed();
-            if have_changed {
-                self.mutate_built_in(review, object).await?;
-            }
+        }
+        let by_policies = review.policy_reinvocation.lock().has_changed();
+        let by_webhooks = review.reinvocation.lock().has_changed();
+        if by_policies || by_webhooks {
+            self.mutate_built_in(review, object).await?;
         }
         for (plugin, as_left) in left {
             if fingerprint(object) != as_left {
                 plugin.mutate(review, object).await?;
             }
         }
-        let is_due = review.reinvocation.lock().is_due(object);
-        match webhooks.filter(|_| is_due) {
-            Some(webhooks) => {
-                review.reinvocation.lock().begin_second();
-                webhooks.mutate(review, object).await
-            }
-            None => Ok(()),
+        let are_due = review.policy_reinvocation.lock().is_due(object);
+        if let Some(policies) = policies.filter(|_| are_due) {
+            review.policy_reinvocation.lock().begin_second();
+            policies.mutate(review, object).await?;
         }
+        let are_due = review.reinvocation.lock().is_due(object);
+        if let Some(webhooks) = webhooks.filter(|_| are_due) {
+            review.reinvocation.lock().begin_second();
+            webhooks.mutate(review, object).await?;
+        }
+        Ok(())
     }
     async fn mutate_built_in(
         &self,
@@ -393,7 +422,8 @@ impl Chain {
         let built_in = self.built_in.iter().map(|plugin| &**plugin);
         let added = self.added.iter().map(|plugin| &**plugin);
         let webhooks = self.validating_webhook.iter().map(|plugin| plugin as &dyn Admission);
-        let plugins = built_in.chain(added).chain(webhooks);
+        let policies = std::iter::once(&self.validating_policy as &dyn Admission);
+        let plugins = built_in.chain(added).chain(policies).chain(webhooks);
         for plugin in plugins.filter(|p| p.handles(review)) {
             plugin.validate(review, object).await?;
         }

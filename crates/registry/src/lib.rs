@@ -62,6 +62,7 @@ pub mod table;
 mod testing;
 mod threads;
 mod token_review;
+mod type_check;
 mod uid;
 mod verb;
 pub mod watch;

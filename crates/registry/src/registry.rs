@@ -10,7 +10,7 @@ use crate::service_account::ServiceAccountTokens;
 use crate::shared::Inner;
 use crate::threads::Threads;
 use crate::webhook::WebhookClients;
-use crate::{bootstrap, cache, crd, foreign};
+use crate::{bootstrap, cache, crd, foreign, type_check};
 
 pub use crate::shared::{Registry, WeakRegistry};
 use rand::SeedableRng;
@@ -192,7 +192,7 @@ impl RegistryBuilder {
     }
 }
 /// The background work of a registry: start-up objects, the watch cache's feed, CRD controllers,
-/// compaction.
+/// type checks of admission policies, compaction.
 #[derive(Debug)]
 pub struct RegistryWorker {
     pub(crate) inner: Arc<Inner>,
@@ -222,9 +222,11 @@ impl RegistryWorker {
             }
             Ok(())
         };
+        let registry = Registry { inner: self.inner.clone() };
         let result = tokio::try_join!(
             inner.cache.run(&inner.store, inner.replayed_revisions, stop.clone()),
             definitions.run(stop.clone()),
+            type_check::run(&registry, stop.clone()),
             compact(inner, &stop),
             ready,
         );

@@ -30,6 +30,7 @@ mod generate;
 mod grant;
 mod metadata;
 mod ownership;
+mod param_access;
 mod patch;
 mod persist;
 mod retry;

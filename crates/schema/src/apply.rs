@@ -25,6 +25,7 @@
 //! request's version, which is exact as long as versions differ in name only.
 
 mod compare;
+mod configuration;
 mod conflict;
 mod element;
 mod fieldset;
@@ -45,6 +46,7 @@ mod value;
 mod wire;
 mod write;
 
+pub use configuration::merge_configuration;
 pub use fieldset::{FieldSet, Node};
 pub use last_applied::{KUBECTL, LAST_APPLIED_ANNOTATION};
 pub use managed::{ANCIENT_CHANGES, BEFORE_FIRST_APPLY, UPDATE_ENTRIES_MAX};

@@ -27,6 +27,7 @@ mod tests;
 
 pub(crate) use compile::{Compilation, compile};
 pub(crate) use declare::declare;
+pub use declare::object_type;
 pub(crate) use evaluate::evaluate;
 pub use setpoint_cel::eval::{EXPRESSION_COST_MAX, OBJECT_COST_MAX};
 

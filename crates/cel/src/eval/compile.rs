@@ -124,13 +124,13 @@ impl Compiler<'_> {
                 }
                 fold_constants(Node::Map(nodes))
             }
-            ExprKind::Struct { fields, .. } => {
+            ExprKind::Struct { name, fields } => {
                 let mut nodes = Vec::with_capacity(fields.len());
                 for field in fields {
                     let value = self.node(&field.value);
                     nodes.push((Arc::from(field.name.as_str()), value, field.optional));
                 }
-                Node::Struct(nodes)
+                Node::Struct(name.trim_start_matches('.').into(), nodes)
             }
             ExprKind::Comprehension(fold) => self.fold(fold),
         }

@@ -42,7 +42,8 @@ pub(super) enum Node {
         optional: Vec<bool>,
     },
     Map(Vec<Entry>),
-    Struct(Vec<(Arc<str>, Node, bool)>),
+    /// `Name{field: value}`; the last is whether the value is optional.
+    Struct(Arc<str>, Vec<(Arc<str>, Node, bool)>),
     Fold(Box<Fold>),
     /// `accumulator + [element]`, in place.
     Append {

@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use super::program::{Attr, Base, Call, Fold, Node, Program, Qualifier, QualifierKind};
 use super::{Context, Error, Variables, accepts, compile};
 use crate::budget;
-use crate::value::{Key, Str, Value};
+use crate::value::{Key, Map, Str, Value};
 
 /// A local variable.
 #[derive(Clone)]
@@ -116,7 +116,7 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                 self.context.charge(budget::MAP)?;
                 Ok(map.into())
             }
-            Node::Struct(fields) => {
+            Node::Struct(name, fields) => {
                 let mut map = IndexMap::with_capacity(fields.len());
                 for (name, value, optional) in fields {
                     let value = match (optional, self.eval(value)?) {
@@ -130,8 +130,9 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                     };
                     map.insert(Key::String(name.clone()), value);
                 }
+                self.context.allocate(map.len() * 2 * size_of::<Value<'_>>())?;
                 self.context.charge(budget::STRUCT)?;
-                Ok(map.into())
+                Ok(Value::Map(Map::of_struct(name.clone(), map)))
             }
             Node::Fold(fold) => self.fold(fold),
             Node::Append { accumulator, elements, constants } => {
@@ -260,7 +261,19 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
     fn attr(&mut self, attr: &'p Attr) -> Result<Value<'v>, Error> {
         let mut qualifiers = &attr.qualifiers[..];
         let value = match &attr.base {
-            Base::Global(name) => self.global(name)?,
+            Base::Global(name) => match self.computed_field(name, attr) {
+                Some(_) if attr.test && qualifiers.len() == 1 => {
+                    self.context.charge(1)?;
+                    return Ok(Value::Bool(true));
+                }
+                Some(value) => {
+                    self.context.charge(1)?;
+                    let is_optional = qualifiers.first().is_some_and(|first| first.optional);
+                    qualifiers = qualifiers.get(1..).unwrap_or_default();
+                    if is_optional { Value::some(value?) } else { value? }
+                }
+                None => self.global(name)?,
+            },
             Base::Names(names) => {
                 let found = names
                     .iter()
@@ -350,6 +363,14 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
             self.context.charge(1)?;
         }
         Ok(if optional { Value::some(value) } else { value })
+    }
+
+    /// The value of an attribute's first field, if the variables compute it.
+    fn computed_field(&self, name: &str, attr: &Attr) -> Option<Result<Value<'v>, Error>> {
+        match &attr.qualifiers.first()?.kind {
+            QualifierKind::Const(Value::String(field)) => self.variables.field(name, field),
+            _ => None,
+        }
     }
 
     fn global(&self, name: &str) -> Result<Value<'v>, Error> {

@@ -16,6 +16,7 @@ pub struct Map<'v>(Entries<'v>);
 #[derive(Clone, Debug)]
 enum Entries<'v> {
     Values(Arc<IndexMap<Key, Value<'v>>>),
+    Struct { name: Arc<str>, fields: Arc<IndexMap<Key, Value<'v>>> },
     Json { map: &'v serde_json::Map<String, Json>, decl: &'v DeclType },
 }
 
@@ -100,6 +101,19 @@ impl<'v> Map<'v> {
         Self(Entries::Values(Arc::new(entries)))
     }
 
+    /// The fields of `Name{…}`.
+    pub(crate) fn of_struct(name: Arc<str>, fields: IndexMap<Key, Value<'v>>) -> Self {
+        Self(Entries::Struct { name, fields: Arc::new(fields) })
+    }
+
+    /// The name of the struct that the map has the fields of; `None`: it is a map.
+    pub fn struct_name(&self) -> Option<&str> {
+        match &self.0 {
+            Entries::Struct { name, .. } => Some(name),
+            Entries::Values(_) | Entries::Json { .. } => None,
+        }
+    }
+
     pub(crate) fn json(map: &'v serde_json::Map<String, Json>, decl: &'v DeclType) -> Self {
         Self(Entries::Json { map, decl })
     }
@@ -107,7 +121,7 @@ impl<'v> Map<'v> {
     /// The number of entries.
     pub fn len(&self) -> usize {
         match &self.0 {
-            Entries::Values(entries) => entries.len(),
+            Entries::Values(entries) | Entries::Struct { fields: entries, .. } => entries.len(),
             Entries::Json { map, .. } => map.len(),
         }
     }
@@ -120,7 +134,9 @@ impl<'v> Map<'v> {
     /// The value of a key; `None` if there is no such key.
     pub fn get(&self, key: &Value<'_>) -> Option<Result<Value<'v>, Error>> {
         match (&self.0, key) {
-            (Entries::Values(entries), _) => entries.get(&Key::lookup(key)?).cloned().map(Ok),
+            (Entries::Values(entries) | Entries::Struct { fields: entries, .. }, _) => {
+                entries.get(&Key::lookup(key)?).cloned().map(Ok)
+            }
             (Entries::Json { map, decl }, Value::String(text)) => {
                 map.get(&**text).map(|tree| json::view(tree, decl))
             }
@@ -136,7 +152,9 @@ impl<'v> Map<'v> {
     /// All keys, in the order of the literal or the tree.
     pub fn keys(&self) -> Vec<Value<'v>> {
         match &self.0 {
-            Entries::Values(entries) => entries.keys().map(Key::value).collect(),
+            Entries::Values(entries) | Entries::Struct { fields: entries, .. } => {
+                entries.keys().map(Key::value).collect()
+            }
             Entries::Json { map, .. } => {
                 map.keys().map(|key| Value::String(Str::Borrowed(key))).collect()
             }

@@ -20,6 +20,7 @@ mod kubectl_crd;
 mod kubectl_kinds;
 mod kubectl_objects;
 mod kubectl_old;
+mod kubectl_policies;
 mod kubectl_verbs;
 mod managers;
 mod python;

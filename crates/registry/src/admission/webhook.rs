@@ -26,12 +26,11 @@
 //!   ([`crate::threads`]).
 mod condition;
 mod configuration;
-mod matching;
 mod mutating;
-mod request;
 mod response;
 mod validating;
 
+use super::followed::GROUP;
 use super::{Admission, Operation, Review};
 use crate::webhook::WebhookClients;
 use configuration::Configurations;
@@ -39,11 +38,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::ApiError;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The group whose objects are never sent to webhooks: a broken webhook could not be removed.
-const OWN_GROUP: &str = "admissionregistration.k8s.io";
 /// Maximum bytes of one audit annotation of a webhook; longer ones are cut.
 ///
 /// 10 KiB, as Kubernetes' limit for the annotations of policies.
@@ -75,8 +72,9 @@ impl Admission for MutatingAdmissionWebhook {
     fn name(&self) -> &str {
         "MutatingAdmissionWebhook"
     }
+    // A broken webhook could not be removed if it saw its own configuration.
     fn handles(&self, review: &Review<'_>) -> bool {
-        *review.resource.gvk.group != *OWN_GROUP && !self.0.hooks(review.inner).is_empty()
+        *review.resource.gvk.group != *GROUP && !self.0.hooks(review.inner).is_empty()
     }
     fn mutates(&self, _operation: Operation) -> bool {
         true
@@ -94,8 +92,9 @@ impl Admission for ValidatingAdmissionWebhook {
     fn name(&self) -> &str {
         "ValidatingAdmissionWebhook"
     }
+    // A broken webhook could not be removed if it saw its own configuration.
     fn handles(&self, review: &Review<'_>) -> bool {
-        *review.resource.gvk.group != *OWN_GROUP && !self.0.hooks(review.inner).is_empty()
+        *review.resource.gvk.group != *GROUP && !self.0.hooks(review.inner).is_empty()
     }
     fn validate<'a>(
         &'a self,
@@ -123,54 +122,6 @@ impl Failure {
                 ApiError::internal(format_args!("failed calling webhook {hook:?}: {text}"))
             }
             Self::Refused(error) => error,
-        }
-    }
-}
-
-/// Which mutating hooks of a request are called a second time.
-#[derive(Debug, Default)]
-pub(crate) struct Reinvocation {
-    /// It is the second round.
-    is_second: bool,
-    /// Hooks with the policy `IfNeeded` that were called, and not required since.
-    called: BTreeSet<String>,
-    /// Hooks whose object has changed since their call.
-    required: BTreeSet<String>,
-    /// The object after the last round, as a hash.
-    last: Option<u64>,
-    /// A hook has changed the object.
-    has_changed: bool,
-}
-impl Reinvocation {
-    /// Whether a hook of the first round has changed the object, or something has changed it since
-    /// that round.
-    pub(super) fn is_due(&self, object: &Value) -> bool {
-        self.last.is_some_and(|last| self.has_changed || super::fingerprint(object) != last)
-    }
-    /// Whether a hook has changed the object.
-    pub(super) fn has_changed(&self) -> bool {
-        self.has_changed
-    }
-    /// Starts the second round.
-    pub(super) fn begin_second(&mut self) {
-        self.is_second = true;
-    }
-    fn round(&self) -> u8 {
-        u8::from(self.is_second)
-    }
-    /// A round starts with this object.
-    fn begin(&mut self, object: &Value) {
-        if self.is_second && self.last.is_some_and(|last| super::fingerprint(object) != last) {
-            self.require();
-        }
-    }
-    /// The object has changed: hooks that were called before see it again.
-    fn require(&mut self) {
-        self.required.append(&mut self.called);
-    }
-    fn end(&mut self, object: &Value) {
-        if self.has_changed || !self.called.is_empty() {
-            self.last = Some(super::fingerprint(object));
         }
     }
 }

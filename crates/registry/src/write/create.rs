@@ -115,6 +115,7 @@ impl Write<'_> {
         if !errors.is_empty() {
             return Err(self.invalid(&stored, &errors));
         }
+        self.check_params(&stored, None).await?;
         for warning in (self.resource.kind.warnings)(&stored) {
             self.attributes.warn(warning);
         }
@@ -243,6 +244,7 @@ impl Write<'_> {
             dry_run: self.options.dry_run,
             preconditions: Preconditions::default(),
             reinvocation: Mutex::default(),
+            policy_reinvocation: Mutex::default(),
         }
     }
     /// Admission of an object that acts on another one: an Eviction, a Binding, the options of a

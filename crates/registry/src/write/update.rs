@@ -210,6 +210,7 @@ impl Write<'_> {
         if !errors.is_empty() {
             return Err(self.invalid(&new, &errors).into());
         }
+        self.check_params(&new, Some(&stored)).await?;
         if self.is_reviewed {
             self.inner.admission.validate(&review, Some(&new)).await?;
         }

@@ -1,6 +1,6 @@
 //! How expressions see a node.
 
-use crate::node::{self, Shape, View};
+use crate::node::{self, Shape, TypeSchema, View};
 use serde_json::Value;
 use setpoint_cel::decl::{DeclType, ListType, Property};
 
@@ -72,6 +72,70 @@ fn object(view: View<'_>, root: bool, name: &str) -> DeclType {
         properties.push(property("apiVersion", text(), is_required("apiVersion")));
         properties.push(property("kind", text(), is_required("kind")));
         properties.push(property("metadata", metadata, is_required("metadata")));
+    }
+    DeclType::object(name.to_owned(), properties)
+}
+
+/// How expressions of admission policies see a whole object of a type: all of `metadata`, and what
+/// is not declared as dynamic values. `kind` is the name of the type.
+pub fn object_type(schema: &TypeSchema, kind: &str) -> DeclType {
+    whole(schema.view(), true, kind, &mut Vec::new())
+}
+
+/// `around`: the named types that the node is part of. A type that is part of itself is dynamic
+/// there.
+fn whole<'s>(view: View<'s>, root: bool, name: &str, around: &mut Vec<&'s str>) -> DeclType {
+    let own = view.node().type_name.as_deref();
+    let dynamic = || DeclType::int_or_string(None);
+    if own.is_some_and(|own| around.contains(&own)) {
+        return dynamic();
+    }
+    around.extend(own);
+    let decl = match view.shape {
+        Shape::Array => match view.items() {
+            Some(items) => {
+                let items = whole(items, items.embedded_resource, &format!("{name}.@idx"), around);
+                DeclType::list(items, ListType::Atomic, None)
+            }
+            None => dynamic(),
+        },
+        Shape::Object => match view.additional {
+            Some(values) => {
+                DeclType::map(whole(view.at(values), false, &format!("{name}.@elem"), around), None)
+            }
+            None if view.node().properties.is_empty() || view.preserve_unknown => dynamic(),
+            None => whole_object(view, root, name, around),
+        },
+        _ => declare(view, false, name).unwrap_or_else(dynamic),
+    };
+    if own.is_some() {
+        around.pop();
+    }
+    decl
+}
+
+fn whole_object<'s>(view: View<'s>, root: bool, name: &str, around: &mut Vec<&'s str>) -> DeclType {
+    let property = |property: &str, decl| Property {
+        name: property.to_owned(),
+        decl: Some(decl),
+        required: false,
+        defaulted: false,
+    };
+    let of_resource = ["apiVersion", "kind", "metadata"];
+    let mut properties: Vec<Property> = Vec::new();
+    for (member, id) in &view.node().properties {
+        if !(root && of_resource.contains(&&**member)) {
+            let decl = whole(view.at(*id), false, &format!("{name}.{member}"), around);
+            properties.push(property(member, decl));
+        }
+    }
+    if root {
+        let text = || DeclType::text(None, None, std::iter::empty());
+        let metadata = crate::builtin::object_meta();
+        let metadata = whole(metadata.view(), false, &format!("{name}.metadata"), &mut Vec::new());
+        properties.push(property("apiVersion", text()));
+        properties.push(property("kind", text()));
+        properties.push(property("metadata", metadata));
     }
     DeclType::object(name.to_owned(), properties)
 }

@@ -199,14 +199,16 @@ impl User {
         body: &Value,
         is_wanted: impl Fn(&Answered) -> bool,
     ) -> Answered {
+        let mut last = String::new();
         for _ in 0..1000 {
             let answer = self.send(method, path, body).await;
             if is_wanted(&answer) {
                 return answer;
             }
+            last = answer.shown();
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        panic!("{method} {path} is never answered as wanted")
+        panic!("{method} {path} is never answered as wanted, last: {last}")
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod admission_policies;
 mod admission_webhooks;
 mod audit_log;
 mod bounds;
@@ -20,6 +21,7 @@ mod https;
 mod impersonation;
 mod in_process;
 mod mapper;
+mod mutating_policies;
 mod namespaces;
 mod origins;
 mod plane;

@@ -1,16 +1,11 @@
 //! Match conditions: whether a hook wants to see a request (spec: admission §4).
 use super::configuration::Hook;
-use super::request::Subject;
 use crate::admission::Review;
-use crate::attributes::{Attributes, Identity, Requested, ResourcePath};
-use crate::authorize::Decision;
-use crate::kind::admissionregistration::match_condition::REQUEST;
-use crate::subresource::Subresource;
-use crate::verb::Verb;
-use parking_lot::Mutex;
+use crate::admission::question::{Questions, ROUNDS_MAX};
+use crate::admission::subject::Subject;
+use crate::admission::variables::RequestVariables;
 use serde_json::Value;
-use setpoint_cel::eval::{self, Context, EXPRESSION_COST_MAX, Variables};
-use setpoint_cel::library::authorizer::{self, Authorizer};
+use setpoint_cel::eval::{self, Context, EXPRESSION_COST_MAX};
 use setpoint_cel::value::Value as Cel;
 use setpoint_object::ApiError;
 use std::borrow::Cow;
@@ -21,11 +16,6 @@ const COST_MAX: u64 = 2_500_000;
 /// What they may cost on the serving thread: about a millisecond. Costlier ones start over on
 /// another thread.
 const INLINE_COST_MAX: u64 = 20_000;
-/// How many times expressions may ask the authorizer something new, depending on earlier answers.
-///
-/// 32: each round evaluates the expressions again. Real conditions ask once or twice.
-const ROUNDS_MAX: usize = 32;
-
 /// What the conditions say.
 enum Verdict {
     /// All are true.
@@ -106,7 +96,8 @@ fn evaluate(
     questions: &Arc<Questions>,
     (one, all): (u64, u64),
 ) -> Verdict {
-    let variables = RequestVariables { request, object, old, questions };
+    let (namespace, params) = (&Value::Null, &Value::Null);
+    let variables = RequestVariables { request, object, old, namespace, params, questions };
     let mut errors = Vec::new();
     let mut left = all;
     for (expression, program) in hook.conditions.iter().zip(hook.programs()) {
@@ -129,123 +120,4 @@ fn evaluate(
         }
     }
     if errors.is_empty() { Verdict::Met } else { Verdict::Failed(errors) }
-}
-
-/// The variables of an expression.
-struct RequestVariables<'v> {
-    request: &'v Value,
-    object: &'v Value,
-    old: &'v Value,
-    questions: &'v Arc<Questions>,
-}
-impl<'v> Variables<'v> for RequestVariables<'v> {
-    fn get(&self, name: &str) -> Option<Result<Cel<'v>, eval::Error>> {
-        let questions = || self.questions.clone() as Arc<dyn Authorizer>;
-        Some(match name {
-            "object" => Ok(Cel::dynamic(self.object)),
-            "oldObject" => Ok(Cel::dynamic(self.old)),
-            "namespaceObject" => Ok(Cel::Null),
-            "request" => Cel::json(self.request, &REQUEST),
-            "authorizer" => Ok(authorizer::authorizer(questions())),
-            "authorizer.requestResource" => {
-                Ok(authorizer::resource(questions(), self.questions.resource.clone()))
-            }
-            _ => return None,
-        })
-    }
-}
-
-/// What expressions ask the authorizer. They cannot wait: a question without an answer yet is
-/// recorded, asked after the evaluation, and the evaluation repeated.
-#[derive(Debug)]
-struct Questions {
-    /// `authorizer.requestResource`.
-    resource: authorizer::Attributes,
-    state: Mutex<State>,
-}
-#[derive(Debug, Default)]
-struct State {
-    answered: Vec<(authorizer::Attributes, authorizer::Decision)>,
-    asked: Vec<authorizer::Attributes>,
-}
-impl Questions {
-    fn new(request: &Value) -> Self {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let resource = authorizer::Attributes {
-            group: text(&request["requestResource"]["group"]),
-            resource: text(&request["requestResource"]["resource"]),
-            subresource: text(&request["requestSubResource"]),
-            namespace: text(&request["namespace"]),
-            name: text(&request["name"]),
-            ..authorizer::Attributes::default()
-        };
-        Self { resource, state: Mutex::default() }
-    }
-    /// Asks the recorded questions; `false` if there are none.
-    async fn ask(&self, review: &Review<'_>) -> bool {
-        let asked = std::mem::take(&mut self.state.lock().asked);
-        if asked.is_empty() {
-            return false;
-        }
-        for question in asked {
-            let request = request_of(&question, review.attributes);
-            let answer = match review.inner.authorization.decide(&request).await {
-                Ok(Decision::Allow(reason)) => {
-                    authorizer::Decision { allowed: true, reason, error: None }
-                }
-                Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => {
-                    authorizer::Decision { allowed: false, reason, error: None }
-                }
-                Err(error) => authorizer::Decision {
-                    allowed: false,
-                    reason: String::new(),
-                    error: Some(error.to_string()),
-                },
-            };
-            self.state.lock().answered.push((question, answer));
-        }
-        true
-    }
-}
-impl Authorizer for Questions {
-    fn authorize(&self, question: &authorizer::Attributes) -> authorizer::Decision {
-        let mut state = self.state.lock();
-        if let Some((_, answer)) = state.answered.iter().find(|(asked, _)| asked == question) {
-            return answer.clone();
-        }
-        if !state.asked.contains(question) {
-            state.asked.push(question.clone());
-        }
-        authorizer::Decision::default()
-    }
-}
-/// The request that a question is about.
-fn request_of(question: &authorizer::Attributes, request: &Attributes) -> Attributes {
-    let identity = match &question.service_account {
-        None => request.identity.clone(),
-        Some((namespace, name)) => Identity::new(
-            &format!("system:serviceaccount:{namespace}:{name}"),
-            [
-                "system:serviceaccounts",
-                &format!("system:serviceaccounts:{namespace}"),
-                "system:authenticated",
-            ],
-        ),
-    };
-    let requested = match &question.path {
-        Some(path) => Requested::Path(path.clone()),
-        None => Requested::Unrouted(ResourcePath {
-            group: question.group.clone(),
-            version: "*".to_owned(),
-            resource: question.resource.clone(),
-            namespace: question.namespace.clone(),
-            name: question.name.clone(),
-            subresource: Subresource::of(&question.subresource),
-        }),
-    };
-    Attributes {
-        field_selector: question.field_selector.clone(),
-        label_selector: question.label_selector.clone(),
-        ..Attributes::new(identity, Verb::from(question.verb.as_str()), requested)
-    }
 }

@@ -1,15 +1,13 @@
 //! Mutating hooks: one after the other.
 use super::configuration::{Hook, Hooks};
-use super::matching::{self, Matched};
-use super::request::{self, Subject};
 use super::{Failure, condition, response};
 use crate::admission::Review;
-use crate::catalog::Resource;
-use crate::scale::{paths, put_at};
+use crate::admission::matching::Matched;
+use crate::admission::mutated::{decode_other, decode_own, managed_fields, restore_entries};
+use crate::admission::subject::{self, Subject};
 use serde_json::{Value, json};
-use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, GroupVersionKind};
-use setpoint_schema::{apply, builtin, decode, patch};
+use setpoint_object::ApiError;
+use setpoint_schema::patch;
 
 /// Prefix of the audit annotations that tell which hooks have changed the object.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
@@ -26,18 +24,13 @@ pub(super) async fn mutate(
     review: &Review<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
-    if !request::is_scale(review) {
+    if !subject::is_scale(review) {
         return round(&hooks, review, object).await;
     }
-    let mut scale = request::scale(review.resource, object);
-    let replicas = |scale: &Value| scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    let before = replicas(&scale);
+    let mut scale = subject::scale(review.resource, object);
+    let before = scale.clone();
     round(&hooks, review, &mut scale).await?;
-    let after = replicas(&scale);
-    if after != before {
-        put_at(object, &paths(review.resource)?.spec_replicas, after.into());
-    }
-    Ok(())
+    subject::put_scale(review.resource, object, &before, &scale)
 }
 
 /// The object in another version than the request's.
@@ -52,22 +45,17 @@ async fn round(hooks: &Hooks, review: &Review<'_>, object: &mut Value) -> Result
     // As it was before the first patch.
     let mut entries: Option<Value> = None;
     for (idx, hook) in hooks.iter().enumerate() {
-        {
-            let reinvocation = review.reinvocation.lock();
-            if reinvocation.is_second && !reinvocation.required.contains(&hook.uid) {
-                continue;
-            }
+        if !review.reinvocation.lock().calls(&hook.uid) {
+            continue;
         }
         let present = match &converted {
             Some(converted) => &converted.tree,
             None => &*object,
         };
         let present = Some(present).filter(|present| !present.is_null());
-        let Some(version) = matching::by_rules(hook, review) else { continue };
-        let name = request::name(review, present);
-        if !matching::by_selectors(hook, review, present, name).await? {
-            continue;
-        }
+        let name = subject::name(review, present);
+        let matched = hook.criteria.matches(review, present, name).await?;
+        let Some(version) = matched else { continue };
         let subject = Subject::new(review, &version, present).await?;
         if !condition::all_met(hook, review, &subject).await? {
             continue;
@@ -75,7 +63,7 @@ async fn round(hooks: &Hooks, review: &Review<'_>, object: &mut Value) -> Result
         let answer = call(hook, idx, review, &subject, &version).await;
         drop(subject);
         if answer.is_ok() && hook.is_reinvoked {
-            review.reinvocation.lock().called.insert(hook.uid.clone());
+            review.reinvocation.lock().has_called(hook.uid.clone());
         }
         let patched = match answer {
             Ok(patched) => patched,
@@ -85,7 +73,7 @@ async fn round(hooks: &Hooks, review: &Review<'_>, object: &mut Value) -> Result
                 let key = format!("failed-open.{MUTATION}/round_{round}_index_{idx}");
                 review.annotate(key, hook.name.as_str());
                 if hook.is_reinvoked {
-                    review.reinvocation.lock().called.insert(hook.uid.clone());
+                    review.reinvocation.lock().has_called(hook.uid.clone());
                 }
                 None
             }
@@ -108,7 +96,7 @@ async fn round(hooks: &Hooks, review: &Review<'_>, object: &mut Value) -> Result
         }
     }
     if let Some(Converted { tree, has_changed: true, .. }) = converted {
-        *object = request::in_version(review.inner, review.resource, &tree).await?.into_owned();
+        *object = subject::in_version(review.inner, review.resource, &tree).await?.into_owned();
     }
     if let Some(entries) = entries {
         restore_entries(review, object, entries);
@@ -155,9 +143,7 @@ async fn call(
         review.annotate(format!("{PATCH}/round_{round}_index_{idx}"), patch);
     }
     if has_changed {
-        let mut reinvocation = review.reinvocation.lock();
-        reinvocation.has_changed = true;
-        reinvocation.require();
+        review.reinvocation.lock().has_mutated();
     }
     Ok(Some(patched))
 }
@@ -189,49 +175,11 @@ fn patched(
         Matched::Request => review.resource,
         Matched::Equivalent(row) => row,
     };
-    match request::is_own_kind(review) {
+    // Unknown fields are dropped silently.
+    match subject::is_own_kind(review) {
         true => decode_own(row, &mut object)?,
         false => decode_other(&subject.kind, &mut object)?,
-    }
+    };
     let has_changed = object != **before;
     Ok((object, has_changed))
-}
-
-/// Converts a patched object to the type of its row, and fills in defaults. Unknown fields are
-/// dropped silently.
-fn decode_own(row: &Resource, object: &mut Value) -> Result<(), ApiError> {
-    let mut problems = Vec::new();
-    row.schema.conform(&row.gvk.kind, object, &mut problems).map_err(ApiError::internal)?;
-    row.schema.fill_defaults(object)?;
-    if let Some(members) = object.as_object_mut() {
-        (row.kind.default)(members, &row.gvk.version);
-    }
-    Ok(())
-}
-fn decode_other(kind: &GroupVersionKind, object: &mut Value) -> Result<(), ApiError> {
-    let mut problems = Vec::new();
-    match builtin::type_schema(&kind.group, &kind.version, &kind.kind) {
-        Some(schema) => {
-            decode::conform(&schema, &kind.kind, object, &mut problems).map_err(ApiError::internal)
-        }
-        None => Ok(()),
-    }
-}
-
-fn managed_fields(object: &Value) -> Value {
-    let entries = object.meta().and_then(|meta| meta.get("managedFields"));
-    entries.cloned().unwrap_or_default()
-}
-/// Puts the former entries back if hooks have made the present ones invalid.
-fn restore_entries(review: &Review<'_>, object: &mut Value, former: Value) {
-    let has_entries = object.meta().is_some_and(|meta| meta.contains_key("managedFields"));
-    if !has_entries || managed_fields(object) == former {
-        return;
-    }
-    if let Err(detail) = apply::check_entries(object) {
-        review.warn(format!(
-            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {detail}"
-        ));
-        object.set_meta("managedFields", former);
-    }
 }

@@ -1,8 +1,8 @@
 //! A hook's answer (spec: admission §4.1).
 use super::configuration::Hook;
-use super::request::Subject;
 use super::{Failure, note};
 use crate::admission::Review;
+use crate::admission::subject::Subject;
 use crate::webhook::{WebhookError, undecodable};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,9 +1,9 @@
 //! Validating hooks: all at once.
 use super::configuration::{Hook, Hooks};
-use super::matching::{self, Matched};
-use super::request::{self, Subject};
 use super::{Failure, condition, response};
 use crate::admission::Review;
+use crate::admission::matching::Matched;
+use crate::admission::subject::{self, Subject};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
@@ -25,14 +25,12 @@ pub(super) async fn validate(
     review: &Review<'_>,
     object: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let name = request::name(review, object);
+    let name = subject::name(review, object);
     let mut subjects: BTreeMap<String, Subject<'_>> = BTreeMap::new();
     let mut called: Vec<(&Arc<Hook>, String)> = Vec::new();
     for hook in hooks.iter() {
-        let Some(matched) = matching::by_rules(hook, review) else { continue };
-        if !matching::by_selectors(hook, review, object, name).await? {
-            continue;
-        }
+        let matched = hook.criteria.matches(review, object, name).await?;
+        let Some(matched) = matched else { continue };
         let version = match &matched {
             Matched::Request => String::new(),
             Matched::Equivalent(row) => row.group_version().to_string(),

@@ -1,4 +1,5 @@
 //! Admission policies and their bindings, validating and mutating.
+use super::{policy_binding, policy_spec};
 use crate::kind::{Fill, Kind, Members, StatusMeta};
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -8,10 +9,13 @@ use setpoint_object::time::Timestamp;
 pub(in crate::kind) static VALIDATING: Kind = Kind {
     unconditional_update: false,
     default,
+    validate: |object, _, errors| policy_spec::validating(object, errors),
+    // Expressions in CEL are compiled.
+    validates_slowly: true,
     cells: Some(validating),
     ..Kind::with_status(
         "admissionregistration.k8s.io",
-        "ValidatingAdmissionPolicy",
+        super::VALIDATING_POLICY,
         StatusMeta::Nothing,
         "{}",
     )
@@ -21,14 +25,17 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
 pub(in crate::kind) static MUTATING: Kind = Kind {
     unconditional_update: false,
     default,
+    validate: |object, _, errors| policy_spec::mutating(object, errors),
+    validates_slowly: true,
     cells: Some(mutating),
-    ..Kind::plain("admissionregistration.k8s.io", "MutatingAdmissionPolicy")
+    ..Kind::plain("admissionregistration.k8s.io", super::MUTATING_POLICY)
 };
 
 /// ValidatingAdmissionPolicyBinding.
 pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
     unconditional_update: false,
     default: default_binding,
+    validate: |object, _, errors| policy_binding::validating(object, errors),
     cells: Some(binding),
     ..Kind::plain("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding")
 };
@@ -37,6 +44,7 @@ pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
 pub(in crate::kind) static MUTATING_BINDING: Kind = Kind {
     unconditional_update: false,
     default: default_binding,
+    validate: |object, _, errors| policy_binding::mutating(object, errors),
     cells: Some(binding),
     ..Kind::plain("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding")
 };

@@ -1,9 +1,9 @@
-//! What a hook gets: `AdmissionReview` (spec: admission §4.1).
+//! What webhooks and policies see of a request: `AdmissionReview` (spec: admission §4.1).
 use super::matching::{self, Matched};
-use crate::admission::{Operation, Review};
+use super::{Operation, Review};
 use crate::catalog::Resource;
 use crate::convert;
-use crate::scale::{scale_of, scale_with};
+use crate::scale::{paths, put_at, scale_of, scale_with};
 use crate::shared::Inner;
 use crate::stored::tree;
 use crate::subresource::Subresource;
@@ -28,7 +28,7 @@ pub(super) fn name<'r>(review: &Review<'r>, object: Option<&'r Value>) -> &'r st
 }
 
 /// The kind of the objects in reviews of a request, in the version of a row.
-fn kind(review: &Review<'_>, row: &Resource) -> GroupVersionKind {
+pub(super) fn kind(review: &Review<'_>, row: &Resource) -> GroupVersionKind {
     let subresource = review.subresource.and_then(|subresource| row.subresource(subresource));
     subresource.map_or_else(|| row.gvk.clone(), |subresource| subresource.gvk.clone())
 }
@@ -76,6 +76,23 @@ async fn optional_in_version<'t>(
 /// The Scale of an object. A custom resource may lack the replicas that its definition names.
 pub(super) fn scale(row: &Resource, object: &Value) -> Value {
     scale_of(row, object).unwrap_or_else(|_| scale_with(object, 0))
+}
+/// Takes the replicas of a changed Scale to its object.
+///
+/// # Errors
+///
+/// The object has no Scale.
+pub(super) fn put_scale(
+    row: &Resource,
+    object: &mut Value,
+    before: &Value,
+    after: &Value,
+) -> Result<(), ApiError> {
+    let replicas = |scale: &Value| scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if replicas(after) != replicas(before) {
+        put_at(object, &paths(row)?.spec_replicas, replicas(after).into());
+    }
+    Ok(())
 }
 async fn optional_scale<'t>(
     review: &Review<'_>,

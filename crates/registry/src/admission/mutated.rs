@@ -1,0 +1,58 @@
+//! Objects that webhooks or policies have changed.
+use super::Review;
+use crate::catalog::Resource;
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, GroupVersionKind};
+use setpoint_schema::{apply, builtin, decode};
+
+/// Converts a patched object to the type of its row, and fills in defaults. Returns what was wrong:
+/// unknown fields, which are dropped.
+///
+/// # Errors
+///
+/// 500: it has not the type.
+pub(super) fn decode_own(row: &Resource, object: &mut Value) -> Result<Vec<String>, ApiError> {
+    let mut problems = Vec::new();
+    row.schema.conform(&row.gvk.kind, object, &mut problems).map_err(ApiError::internal)?;
+    row.schema.fill_defaults(object)?;
+    if let Some(members) = object.as_object_mut() {
+        (row.kind.default)(members, &row.gvk.version);
+    }
+    Ok(problems)
+}
+/// The same for an object of another kind: a Scale, an Eviction, options.
+///
+/// # Errors
+///
+/// As [`decode_own`].
+pub(super) fn decode_other(
+    kind: &GroupVersionKind,
+    object: &mut Value,
+) -> Result<Vec<String>, ApiError> {
+    let mut problems = Vec::new();
+    if let Some(schema) = builtin::type_schema(&kind.group, &kind.version, &kind.kind) {
+        let decoded = decode::conform(&schema, &kind.kind, object, &mut problems);
+        decoded.map_err(ApiError::internal)?;
+    }
+    Ok(problems)
+}
+
+/// The `managedFields` of an object.
+pub(super) fn managed_fields(object: &Value) -> Value {
+    let entries = object.meta().and_then(|meta| meta.get("managedFields"));
+    entries.cloned().unwrap_or_default()
+}
+/// Puts the former entries back if hooks or policies have made the present ones invalid.
+pub(super) fn restore_entries(review: &Review<'_>, object: &mut Value, former: Value) {
+    let has_entries = object.meta().is_some_and(|meta| meta.contains_key("managedFields"));
+    if !has_entries || managed_fields(object) == former {
+        return;
+    }
+    if let Err(detail) = apply::check_entries(object) {
+        review.warn(format!(
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {detail}"
+        ));
+        object.set_meta("managedFields", former);
+    }
+}

@@ -1,0 +1,263 @@
+//! Mutating policies: one after the other, each sees the patches before it.
+use super::input::{self, ASKS_TOO_OFTEN, Input};
+use super::programs::Programs;
+use super::stored::{Binding, Hook, Policies, Policy};
+use super::{evaluate, params, patch, refused};
+use crate::admission::matching::Matched;
+use crate::admission::mutated::{decode_other, decode_own, managed_fields, restore_entries};
+use crate::admission::{Review, subject};
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, Reason};
+use setpoint_schema::builtin;
+use std::sync::Arc;
+
+/// Evaluates the policies that a request concerns.
+///
+/// # Errors
+///
+/// A policy that fails closed has failed, or its patch has made another object than its type
+/// allows.
+pub(super) async fn mutate(
+    policies: &Policies,
+    review: &Review<'_>,
+    object: &mut Value,
+) -> Result<(), ApiError> {
+    if !subject::is_scale(review) {
+        return round(policies, review, object).await;
+    }
+    let mut scale = subject::scale(review.resource, object);
+    let before = scale.clone();
+    round(policies, review, &mut scale).await?;
+    subject::put_scale(review.resource, object, &before, &scale)
+}
+
+/// A failure that counts: its text, and its reason.
+type Failed = (String, Reason);
+
+async fn round(
+    policies: &Policies,
+    review: &Review<'_>,
+    object: &mut Value,
+) -> Result<(), ApiError> {
+    review.policy_reinvocation.lock().begin(object);
+    let mut failed: Vec<Failed> = Vec::new();
+    let mut namespace = None;
+    let mut entries = None;
+    for hook in policies.hooks(review.inner).iter() {
+        let name = subject::name(review, Some(object)).to_owned();
+        let matched = hook.policy.criteria.matches(review, Some(object), &name).await?;
+        let Some(matched) = matched else { continue };
+        if namespace.is_none() {
+            namespace = Some(input::namespace(review).await?);
+            entries = Some(managed_fields(object));
+        }
+        let namespace = namespace.clone().unwrap_or_default();
+        let mut of_hook = Vec::new();
+        let mutation = Mutating { policies, review, hook, matched, namespace };
+        mutation.mutate(object, &name, &mut of_hook).await?;
+        if !hook.policy.fails_open {
+            failed.append(&mut of_hook);
+        }
+    }
+    if let Some(entries) = entries {
+        restore_entries(review, object, entries);
+    }
+    review.policy_reinvocation.lock().end(object);
+    let Some((first, reason)) = failed.first() else { return Ok(()) };
+    let name = subject::name(review, Some(object));
+    let (first, reason) = (first.clone(), *reason);
+    let texts: Vec<String> = failed.into_iter().map(|(text, _)| text).collect();
+    let mut error = refused(review, name, &texts);
+    error.0.message = first;
+    error.0.reason = reason.as_str().to_owned();
+    Err(error)
+}
+
+/// The evaluation of one policy.
+struct Mutating<'m> {
+    policies: &'m Policies,
+    review: &'m Review<'m>,
+    hook: &'m Hook,
+    matched: Matched,
+    namespace: Arc<Value>,
+}
+impl Mutating<'_> {
+    async fn mutate(
+        &self,
+        object: &mut Value,
+        name: &str,
+        failed: &mut Vec<Failed>,
+    ) -> Result<(), ApiError> {
+        let (review, policy) = (self.review, &self.hook.policy);
+        let row = match params::row(review, policy) {
+            Ok(row) => row,
+            Err(text) => {
+                let text = format!("policy {:?} denied request: {text}", policy.name);
+                failed.push((text, Reason::Forbidden));
+                return Ok(());
+            }
+        };
+        for binding in &self.hook.bindings {
+            if !binding.matches(review, Some(object), name).await? {
+                continue;
+            }
+            let found = match params::of(binding, row.as_deref(), review, name).await {
+                Ok(found) => found,
+                Err(text) => {
+                    let text = format!("failed to configure binding: {text}");
+                    failed.push((denied(policy, binding, &text), Reason::Forbidden));
+                    continue;
+                }
+            };
+            for params in found {
+                let uid = format!(
+                    "{}/{}/{}/{}",
+                    policy.name,
+                    binding.name,
+                    params.namespace(),
+                    params.name()
+                );
+                if !review.policy_reinvocation.lock().calls(&uid) {
+                    continue;
+                }
+                let invoked = self.invoke(binding, params, object, failed).await?;
+                if invoked && policy.is_reinvoked {
+                    review.policy_reinvocation.lock().has_called(uid);
+                }
+            }
+        }
+        Ok(())
+    }
+    /// Evaluates a binding with one object of its params. `false`: its conditions are not met.
+    async fn invoke(
+        &self,
+        binding: &Binding,
+        params: Arc<Value>,
+        object: &mut Value,
+        failed: &mut Vec<Failed>,
+    ) -> Result<bool, ApiError> {
+        let (review, policy) = (self.review, &self.hook.policy);
+        let row = match &self.matched {
+            Matched::Request => review.resource,
+            Matched::Equivalent(row) => row,
+        };
+        let programs = self.policies.programs(policy, review).await?;
+        let mut fail = |text: &str| failed.push((denied(policy, binding, text), Reason::Invalid));
+        let mut current = match subject::is_own_kind(review) {
+            true => subject::in_version(review.inner, row, object).await?.into_owned(),
+            false => object.clone(),
+        };
+        let before = current.clone();
+        let (own, input) = (programs.clone(), self.input(&current).await?);
+        let (of_input, of_params) = (input.clone(), params.clone());
+        let conditions = move |place| evaluate::conditions(&own, &of_input, &of_params, place);
+        match input::run(review, &input.questions, conditions).await? {
+            Some(Ok(true)) => {}
+            Some(Ok(false)) => return Ok(false),
+            Some(Err(text)) => {
+                fail(&text);
+                return Ok(false);
+            }
+            None => {
+                fail(ASKS_TOO_OFTEN);
+                return Ok(false);
+            }
+        }
+        for idx in 0..programs.mutations.len() {
+            let made = self.patch(&programs, idx, &params, &current).await?;
+            let patched = match made {
+                Ok(made) => self.patched(&programs, idx, &current, made)?,
+                Err(text) => Err(text),
+            };
+            match patched {
+                Ok(Some(patched)) => current = patched,
+                Ok(None) => {}
+                Err(text) => fail(&text),
+            }
+        }
+        if current != before {
+            review.policy_reinvocation.lock().has_mutated();
+            *object = match subject::is_own_kind(review) {
+                true => {
+                    subject::in_version(review.inner, review.resource, &current).await?.into_owned()
+                }
+                false => current,
+            };
+        }
+        Ok(true)
+    }
+    async fn input(&self, object: &Value) -> Result<Arc<Input>, ApiError> {
+        let namespace = self.namespace.clone();
+        Input::new(self.review, &self.matched, Some(object), namespace).await.map(Arc::new)
+    }
+    /// The patch that a mutation makes, as JSON. The inner error is the text for the client.
+    async fn patch(
+        &self,
+        programs: &Arc<Programs>,
+        idx: usize,
+        params: &Arc<Value>,
+        object: &Value,
+    ) -> Result<Result<Value, String>, ApiError> {
+        let (own, params, input) = (programs.clone(), params.clone(), self.input(object).await?);
+        let of_input = input.clone();
+        let patch = move |place| match own.mutations.get(idx) {
+            Some(mutation) => evaluate::patch(&own, mutation, &of_input, &params, place),
+            None => Some(Err("there is no such mutation".to_owned())),
+        };
+        let made = input::run(self.review, &input.questions, patch).await?;
+        Ok(made.unwrap_or_else(|| Err(ASKS_TOO_OFTEN.to_owned())))
+    }
+    /// The object after a patch; `None`: it stays. The inner error is the text for the client.
+    ///
+    /// # Errors
+    ///
+    /// 500: the patched object has not its type.
+    fn patched(
+        &self,
+        programs: &Programs,
+        idx: usize,
+        object: &Value,
+        made: Value,
+    ) -> Result<Result<Option<Value>, String>, ApiError> {
+        let review = self.review;
+        let is_json_patch = programs.mutations.get(idx).is_some_and(|m| m.is_json_patch);
+        let row = match &self.matched {
+            Matched::Request => review.resource,
+            Matched::Equivalent(row) => row,
+        };
+        let is_own = subject::is_own_kind(review);
+        let kind = subject::kind(review, row);
+        let patched = if is_json_patch {
+            patch::carry_out(object, made)
+        } else {
+            let mut merged = object.clone();
+            let merge = match is_own {
+                true => patch::merge(&row.schema, row.custom, &mut merged, made),
+                false => match builtin::type_schema(&kind.group, &kind.version, &kind.kind) {
+                    Some(schema) => patch::merge(&schema, false, &mut merged, made),
+                    None => Err(format!("the kind {} has no schema", kind.kind)),
+                },
+            };
+            merge.map(|()| Some(merged))
+        };
+        let mut patched = match patched {
+            Ok(Some(patched)) => patched,
+            other => return Ok(other),
+        };
+        let problems = match is_own {
+            true => decode_own(row, &mut patched)?,
+            false => decode_other(&kind, &mut patched)?,
+        };
+        if is_json_patch && !(is_own && row.custom) && !problems.is_empty() {
+            return Err(ApiError::internal(format_args!(
+                "strict decoding error: {}",
+                problems.join(", ")
+            )));
+        }
+        Ok(Ok(Some(patched)))
+    }
+}
+fn denied(policy: &Policy, binding: &Binding, text: &str) -> String {
+    format!("policy '{}' with binding '{}' denied request: {text}", policy.name, binding.name)
+}

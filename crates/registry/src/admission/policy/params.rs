@@ -1,0 +1,74 @@
+//! The params of a binding.
+use super::stored::{Binding, Policy};
+use crate::admission::{Review, matching};
+use crate::catalog::Resource;
+use crate::request::Object;
+use crate::stored::tree;
+use serde_json::Value;
+use setpoint_object::{GroupVersionResource, Skim};
+use std::sync::Arc;
+
+/// The row of a policy's params; `None`: it has none.
+///
+/// # Errors
+///
+/// There is no such kind.
+pub(super) fn row(review: &Review<'_>, policy: &Policy) -> Result<Option<Arc<Resource>>, String> {
+    let Some((version, kind)) = &policy.param_kind else { return Ok(None) };
+    let catalog = review.inner.catalog.borrow();
+    let mut rows = catalog.group_version(&version.group, &version.version);
+    match rows.find(|row| *row.gvk.kind == **kind) {
+        Some(row) => Ok(Some(row.clone())),
+        None => Err(format!(
+            "failed to configure policy: failed to find resource referenced by paramKind: '{}/{}, Kind={kind}'",
+            version.group, version.version
+        )),
+    }
+}
+
+/// The objects with which a binding is evaluated. Null stands for none.
+///
+/// # Errors
+///
+/// The text of a failed binding.
+pub(super) async fn of(
+    binding: &Binding,
+    row: Option<&Resource>,
+    review: &Review<'_>,
+    name: &str,
+) -> Result<Vec<Arc<Value>>, String> {
+    let (Some(row), Some(reference)) = (row, &binding.params) else {
+        return Ok(vec![Arc::new(Value::Null)]);
+    };
+    let namespace = match (row.scope.is_namespaced(), &*reference.namespace) {
+        (true, "") => matching::namespace(review, name),
+        (_, namespace) => namespace,
+    };
+    if row.scope.is_namespaced() && namespace.is_empty() {
+        return Err("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources".to_owned());
+    }
+    if !row.scope.is_namespaced() && !namespace.is_empty() {
+        let text = "paramRef.namespace must not be provided for a cluster-scoped `paramKind`";
+        return Err(text.to_owned());
+    }
+    let gvk = &row.gvk;
+    let resource = GroupVersionResource::new(&*gvk.group, &*gvk.version, &*row.resource);
+    let objects = review.objects();
+    let found: Vec<Object> = if reference.name.is_empty() {
+        let selector = reference.selector.as_ref()?;
+        let all = objects.list(&resource, namespace).await.map_err(|error| error.to_string())?;
+        let matches = |object: &Object| {
+            Skim::of(&object.bytes).is_ok_and(|skim| selector.matches(|key| skim.label(key)))
+        };
+        all.into_iter().filter(matches).collect()
+    } else {
+        let found = objects.get(&resource, namespace, &reference.name).await;
+        found.map_err(|error| error.to_string())?.into_iter().collect()
+    };
+    if found.is_empty() && reference.must_exist {
+        let text = "no params found for policy binding with `Deny` parameterNotFoundAction";
+        return Err(text.to_owned());
+    }
+    let tree = |object: &Object| tree(&object.bytes).map(Arc::new).map_err(|e| e.to_string());
+    found.iter().map(tree).collect()
+}

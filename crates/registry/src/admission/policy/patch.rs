@@ -1,0 +1,176 @@
+//! Patches that expressions make: `Object{...}` and `[JSONPatch{...}]`.
+use serde_json::{Map, Value};
+use setpoint_cel::value::{Map as CelMap, Value as Cel};
+use setpoint_schema::apply;
+use setpoint_schema::node::TypeSchema;
+use setpoint_schema::patch::apply_operations;
+
+/// Maximum bytes of a patch as JSON: 3 MiB, the maximum of a request. Values of expressions may
+/// share their parts, and would grow without a limit when they are written out.
+const PATCH_BYTES_MAX: usize = 3 << 20;
+
+/// How deep a patch nests. Objects are not deeper.
+const DEPTH_MAX: usize = 100;
+
+/// The configuration that an expression has made.
+///
+/// # Errors
+///
+/// The text for the client: a struct is not at the place of its name; it is too large.
+pub(super) fn configuration(value: &Cel<'_>) -> Result<Value, String> {
+    Written::default().json(value, Some("Object"), DEPTH_MAX)
+}
+
+/// The operations that an expression has made.
+///
+/// # Errors
+///
+/// As [`configuration`].
+pub(super) fn operations(value: &Cel<'_>) -> Result<Value, String> {
+    let Cel::List(list) = value else {
+        return Err("type mismatch: JSONPatchType.expression should evaluate to array".to_owned());
+    };
+    let mut written = Written::default();
+    let mut operations = Vec::new();
+    for operation in list.iter() {
+        let Cel::Map(operation) = operation.map_err(|error| error.to_string())? else {
+            let text =
+                "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch";
+            return Err(text.to_owned());
+        };
+        let mut members = Map::new();
+        for member in ["op", "path", "from", "value"] {
+            match (member, operation.get_str(member)) {
+                ("op" | "path", None) => {
+                    members.insert(member.to_owned(), "".into());
+                }
+                (_, None) => {}
+                (_, Some(value)) => {
+                    let value = value.map_err(|error| error.to_string())?;
+                    let root = match &value {
+                        Cel::Map(map) => map.struct_name().map(str::to_owned),
+                        _ => None,
+                    };
+                    members.insert(
+                        member.to_owned(),
+                        written.json(&value, root.as_deref(), DEPTH_MAX)?,
+                    );
+                }
+            }
+        }
+        operations.push(Value::Object(members));
+    }
+    Ok(operations.into())
+}
+
+/// A patch that is written out.
+#[derive(Default)]
+struct Written {
+    bytes: usize,
+}
+impl Written {
+    fn add(&mut self, bytes: usize) -> Result<(), String> {
+        self.bytes += bytes;
+        match self.bytes > PATCH_BYTES_MAX {
+            true => Err(format!("the patch is larger than {PATCH_BYTES_MAX} bytes")),
+            false => Ok(()),
+        }
+    }
+    /// A value as JSON. `place`: the name that a struct has here.
+    fn json(
+        &mut self,
+        value: &Cel<'_>,
+        place: Option<&str>,
+        depth: usize,
+    ) -> Result<Value, String> {
+        self.add(2)?;
+        let depth = depth
+            .checked_sub(1)
+            .ok_or_else(|| format!("the patch nests deeper than {DEPTH_MAX}"))?;
+        match value {
+            Cel::List(list) => {
+                let mut items = Vec::new();
+                for item in list.iter() {
+                    let item = item.map_err(|error| error.to_string())?;
+                    items.push(self.json(&item, place, depth)?);
+                }
+                Ok(items.into())
+            }
+            Cel::Map(map) => self.members(map, place, depth),
+            Cel::Optional(Some(inner)) => self.json(inner, place, depth),
+            Cel::String(text) => {
+                self.add(text.len())?;
+                Ok(Value::String(text.to_string()))
+            }
+            other => {
+                let value = other.to_json().ok_or_else(unmarshalled)?;
+                self.add(value.to_string().len())?;
+                Ok(value)
+            }
+        }
+    }
+    fn members(
+        &mut self,
+        map: &CelMap<'_>,
+        place: Option<&str>,
+        depth: usize,
+    ) -> Result<Value, String> {
+        let own = map.struct_name();
+        if let (Some(own), Some(place)) = (own, place)
+            && own != place
+        {
+            return Err(format!(
+                "type mismatch: unexpected type name {own:?}, expected {place:?}, which matches field name path from root Object type"
+            ));
+        }
+        let mut members = Map::new();
+        for key in map.keys() {
+            let Cel::String(name) = &key else { return Err(unmarshalled()) };
+            self.add(name.len())?;
+            let member = map.get(&key).ok_or_else(unmarshalled)?;
+            let member = member.map_err(|error| error.to_string())?;
+            let below = match (own, place) {
+                (Some(_), Some(place)) => Some(format!("{place}.{}", &**name)),
+                (_, place) => place.map(str::to_owned),
+            };
+            members.insert(name.to_string(), self.json(&member, below.as_deref(), depth)?);
+        }
+        Ok(members.into())
+    }
+}
+fn unmarshalled() -> String {
+    "JSONPath valueExpression evaluated to a type that could not marshal to JSON".to_owned()
+}
+
+/// Merges a configuration into an object of a type.
+///
+/// # Errors
+///
+/// The text for the client.
+pub(super) fn merge(
+    schema: &TypeSchema,
+    is_custom: bool,
+    object: &mut Value,
+    mut configuration: Value,
+) -> Result<(), String> {
+    for member in ["apiVersion", "kind"] {
+        configuration[member] = object[member].clone();
+    }
+    apply::merge_configuration(schema, is_custom, object, &configuration)
+        .map_err(|error| format!("error applying patch: {error}"))
+}
+
+/// Carries out the operations of a patch. An object whose `test` fails stays as it is.
+///
+/// # Errors
+///
+/// The text for the client.
+pub(super) fn carry_out(object: &Value, operations: Value) -> Result<Option<Value>, String> {
+    let Value::Array(operations) = operations else { return Ok(None) };
+    let mut patched = object.clone();
+    match apply_operations(&mut patched, operations) {
+        Ok(()) => Ok(Some(patched)),
+        Err(error) if error.ends_with(": test failed") => Ok(None),
+        Err(error) => Err(format!("JSON Patch: {error}")),
+    }
+}

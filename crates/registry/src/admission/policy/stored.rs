@@ -1,0 +1,187 @@
+//! Policies and bindings as they are stored.
+use super::programs::{Cache, Programs};
+use crate::admission::Review;
+use crate::admission::followed::Followed;
+use crate::admission::matching::{Criteria, texts};
+use crate::shared::Inner;
+use parking_lot::Mutex;
+use serde_json::Value;
+use setpoint_object::label::Selector;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, GroupVersion};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The policies of one kind with their bindings.
+#[derive(Debug)]
+pub(super) struct Policies {
+    policies: Followed<Arc<Policy>>,
+    bindings: Followed<Arc<Binding>>,
+    joined: Mutex<Joined>,
+    cache: Cache,
+}
+#[derive(Debug)]
+struct Joined {
+    policies: Arc<[Arc<Policy>]>,
+    bindings: Arc<[Arc<Binding>]>,
+    hooks: Arc<[Hook]>,
+}
+/// A policy that has bindings.
+#[derive(Debug)]
+pub(super) struct Hook {
+    pub(super) policy: Arc<Policy>,
+    /// By name.
+    pub(super) bindings: Vec<Arc<Binding>>,
+}
+/// A policy.
+#[derive(Debug)]
+pub(super) struct Policy {
+    pub(super) name: String,
+    pub(super) spec: Value,
+    pub(super) criteria: Criteria,
+    /// `failurePolicy: Ignore`.
+    pub(super) fails_open: bool,
+    /// `reinvocationPolicy: IfNeeded`.
+    pub(super) is_reinvoked: bool,
+    /// Group, version and kind of the params.
+    pub(super) param_kind: Option<(GroupVersion, String)>,
+    /// The compiled expressions, while they are kept.
+    pub(super) programs: Mutex<Option<Arc<Programs>>>,
+}
+/// A binding.
+#[derive(Debug)]
+pub(super) struct Binding {
+    pub(super) name: String,
+    policy: String,
+    /// `None`: all that the policy wants.
+    criteria: Option<Criteria>,
+    pub(super) params: Option<ParamRef>,
+    pub(super) actions: Vec<String>,
+}
+/// `paramRef`.
+#[derive(Debug)]
+pub(super) struct ParamRef {
+    /// Empty: selected by labels.
+    pub(super) name: String,
+    /// Empty: the namespace of the request.
+    pub(super) namespace: String,
+    pub(super) selector: Result<Selector, String>,
+    /// `parameterNotFoundAction: Deny`.
+    pub(super) must_exist: bool,
+}
+
+impl Policies {
+    pub(super) fn new(policies: &str, bindings: &str) -> Self {
+        let joined = Joined { policies: Arc::new([]), bindings: Arc::new([]), hooks: Arc::new([]) };
+        Self {
+            policies: Followed::new(policies),
+            bindings: Followed::new(bindings),
+            joined: Mutex::new(joined),
+            cache: Cache::default(),
+        }
+    }
+    /// The present policies that have bindings, by name.
+    pub(super) fn hooks(&self, inner: &Inner) -> Arc<[Hook]> {
+        let policies = self.policies.all(inner, |policy| vec![Arc::new(Policy::new(policy))]);
+        let bindings = self.bindings.all(inner, |binding| vec![Arc::new(Binding::new(&binding))]);
+        {
+            let joined = self.joined.lock();
+            if Arc::ptr_eq(&joined.policies, &policies) && Arc::ptr_eq(&joined.bindings, &bindings)
+            {
+                return joined.hooks.clone();
+            }
+        }
+        let mut by_policy: HashMap<&str, Vec<Arc<Binding>>> = HashMap::new();
+        for binding in bindings.iter() {
+            by_policy.entry(&binding.policy).or_default().push(binding.clone());
+        }
+        let hook = |policy: &Arc<Policy>| {
+            let bindings = by_policy.remove(&*policy.name)?;
+            Some(Hook { policy: policy.clone(), bindings })
+        };
+        let hooks: Arc<[Hook]> = policies.iter().filter_map(hook).collect();
+        *self.joined.lock() = Joined { policies, bindings, hooks: hooks.clone() };
+        hooks
+    }
+    /// The compiled expressions of a policy.
+    ///
+    /// # Errors
+    ///
+    /// 500: the thread that compiles them has panicked.
+    pub(super) async fn programs(
+        &self,
+        policy: &Arc<Policy>,
+        review: &Review<'_>,
+    ) -> Result<Arc<Programs>, ApiError> {
+        let known = policy.programs.lock().clone();
+        if let Some(programs) = known {
+            return Ok(programs);
+        }
+        let compiled = policy.clone();
+        let compile = async move { Arc::new(Programs::new(&compiled.spec)) };
+        let programs = review.inner.threads.run(compile).await?;
+        self.cache.keep(policy, &programs);
+        Ok(programs)
+    }
+}
+
+impl Policy {
+    pub(super) fn new(mut object: Value) -> Self {
+        let spec = object["spec"].take();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let kind = &spec["paramKind"];
+        let version = GroupVersion::parse(kind["apiVersion"].as_str().unwrap_or_default());
+        Self {
+            name: object.name().to_owned(),
+            criteria: Criteria::of_policy(&spec["matchConstraints"]),
+            fails_open: spec["failurePolicy"] == "Ignore",
+            is_reinvoked: spec["reinvocationPolicy"] == "IfNeeded",
+            param_kind: version.map(|version| (version, text(&kind["kind"]))),
+            programs: Mutex::default(),
+            spec,
+        }
+    }
+}
+
+impl Binding {
+    fn new(object: &Value) -> Self {
+        let spec = &object["spec"];
+        let resources = Some(&spec["matchResources"]).filter(|resources| resources.is_object());
+        Self {
+            name: object.name().to_owned(),
+            policy: spec["policyName"].as_str().unwrap_or_default().to_owned(),
+            criteria: resources.map(Criteria::of_policy),
+            params: Some(&spec["paramRef"]).filter(|r| r.is_object()).map(ParamRef::new),
+            actions: texts(&spec["validationActions"]),
+        }
+    }
+    /// Whether the binding wants a request that its policy wants.
+    ///
+    /// # Errors
+    ///
+    /// As [`Criteria::matches`].
+    pub(super) async fn matches(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+        name: &str,
+    ) -> Result<bool, ApiError> {
+        match &self.criteria {
+            Some(criteria) => Ok(criteria.matches(review, object, name).await?.is_some()),
+            None => Ok(true),
+        }
+    }
+}
+
+impl ParamRef {
+    fn new(reference: &Value) -> Self {
+        let text = |name: &str| reference[name].as_str().unwrap_or_default().to_owned();
+        let selector = Selector::from_object(&reference["selector"]);
+        Self {
+            name: text("name"),
+            namespace: text("namespace"),
+            selector: selector.map(Option::unwrap_or_default).map_err(|e| e.to_string()),
+            must_exist: text("parameterNotFoundAction") == "Deny",
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Expressions in CEL about a request: match conditions of webhooks and policies, and the other
+//! expressions of policies (spec: admission §4, §5, §6).
+use setpoint_cel::check::{Checked, Env, check};
+use setpoint_cel::decl::{DeclType, ListType, Property};
+use setpoint_cel::eval::Program;
+use setpoint_cel::macros::Macros;
+use setpoint_cel::parse::parse;
+use setpoint_cel::types::Type;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// How expressions see the variable `request`: an AdmissionRequest without its objects.
+pub(crate) static REQUEST: LazyLock<DeclType> = LazyLock::new(request);
+
+/// How expressions see the variable `namespaceObject`.
+pub(crate) static NAMESPACE: LazyLock<DeclType> = LazyLock::new(namespace);
+
+/// How deep the types of variables nest. Types of lists of lists grow from variable to variable, and
+/// the checker descends into them. A deeper one is dynamic.
+const VARIABLE_DEPTH_MAX: usize = 32;
+
+/// The type that an expression must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Of a variable.
+    Anything,
+    /// Of a condition.
+    Bool,
+    /// Of a message. It cannot ask the authorizer.
+    Message,
+    /// Of an audit annotation.
+    TextOrNull,
+    /// `Object{...}`.
+    Configuration,
+    /// `[JSONPatch{...}]`.
+    Operations,
+}
+impl Wanted {
+    /// Whether a type is right.
+    ///
+    /// # Errors
+    ///
+    /// It is not: the detail of a field's error.
+    fn check(self, found: &Type) -> Result<(), String> {
+        let types = match self {
+            Self::Anything => return Ok(()),
+            Self::Bool => vec![Type::Bool],
+            Self::Message => vec![Type::String],
+            Self::TextOrNull => vec![Type::String, Type::Null],
+            Self::Configuration => vec![Type::apply_configuration("Object")],
+            Self::Operations => vec![Type::list(Type::json_patch())],
+        };
+        match (types.contains(found), &types[..]) {
+            (true, _) => Ok(()),
+            (false, [wanted]) => Err(format!("must evaluate to {wanted} but got {found}")),
+            (false, _) => {
+                Err(format!("must evaluate to one of [string null_type] but got {found}"))
+            }
+        }
+    }
+}
+
+/// What expressions may refer to.
+#[derive(Debug, Clone)]
+pub(crate) struct Environment {
+    /// The type of `object` and `oldObject`.
+    object: Type,
+    /// The type of `params`.
+    params: Option<Type>,
+    /// Patches may be written.
+    patches: bool,
+    /// The variables of the policy with their types.
+    variables: BTreeMap<String, Type>,
+}
+impl Environment {
+    /// Expressions about a request. `has_params`: the policy has a paramKind.
+    pub(crate) fn new(has_params: bool) -> Self {
+        Self {
+            object: Type::Dyn,
+            params: has_params.then_some(Type::Dyn),
+            patches: false,
+            variables: BTreeMap::new(),
+        }
+    }
+    /// The same for expressions that make patches.
+    pub(crate) fn with_patches(mut self) -> Self {
+        self.patches = true;
+        self
+    }
+    /// The same for objects of one type, and params of another.
+    pub(crate) fn with_types(mut self, object: Type, params: Option<Type>) -> Self {
+        self.object = object;
+        self.params = self.params.map(|dynamic| params.unwrap_or(dynamic));
+        self
+    }
+    /// Compiles a variable of the policy. Later expressions may refer to it, also if it fails.
+    ///
+    /// # Errors
+    ///
+    /// As [`Environment::compile`].
+    pub(crate) fn variable(&mut self, name: &str, expression: &str) -> Result<Program, String> {
+        let checked = self.check(expression, Wanted::Anything);
+        let ty = checked.as_ref().map_or(Type::Dyn, |checked| checked.result_type().clone());
+        let ty = if is_deeper(&ty, VARIABLE_DEPTH_MAX) { Type::Dyn } else { ty };
+        self.variables.insert(name.to_owned(), ty);
+        checked.map(|checked| Program::new(&checked))
+    }
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    ///
+    /// The detail of a field's error: it does not compile, or has another type.
+    pub(crate) fn compile(&self, expression: &str, wanted: Wanted) -> Result<Program, String> {
+        let checked = self.check(expression, wanted)?;
+        Ok(Program::new(&checked))
+    }
+    fn check(&self, expression: &str, wanted: Wanted) -> Result<Checked, String> {
+        let checked = self
+            .issues(expression, wanted)
+            .map_err(|text| format!("compilation failed: {text}"))?;
+        wanted.check(checked.result_type())?;
+        Ok(checked)
+    }
+    /// Checks the types of an expression, except for that of its value.
+    ///
+    /// # Errors
+    ///
+    /// The faults in cel-go's words.
+    pub(crate) fn issues(&self, expression: &str, wanted: Wanted) -> Result<Checked, String> {
+        let checked = parse(expression, &Macros::KUBERNETES);
+        checked.and_then(|ast| check(ast, &self.env(wanted))).map_err(|issues| issues.to_string())
+    }
+    fn env(&self, wanted: Wanted) -> Env {
+        let base = if self.patches { Env::patches() } else { Env::kubernetes() };
+        let mut env = base
+            .variable("object", self.object.clone())
+            .variable("oldObject", self.object.clone())
+            .variable("namespaceObject", NAMESPACE.ty.clone())
+            .variable("request", REQUEST.ty.clone());
+        if wanted != Wanted::Message {
+            env = env
+                .variable("authorizer", Type::AUTHORIZER)
+                .variable("authorizer.requestResource", Type::RESOURCE_CHECK);
+        }
+        if let Some(params) = &self.params {
+            env = env.variable("params", params.clone());
+        }
+        if !self.variables.is_empty() {
+            let variables = Type::object("kubernetes.variables", self.variables.clone());
+            env = env.variable("variables", variables);
+        }
+        env
+    }
+}
+
+/// Compiles a match condition of a webhook.
+///
+/// # Errors
+///
+/// As [`Environment::compile`].
+pub(crate) fn condition(expression: &str) -> Result<Program, String> {
+    Environment::new(false).compile(expression, Wanted::Bool)
+}
+
+/// Whether a type nests deeper than this.
+fn is_deeper(ty: &Type, depth: usize) -> bool {
+    let parts: &[&Type] = match ty {
+        Type::List(inner) | Type::Optional(inner) | Type::Type(Some(inner)) => &[inner],
+        Type::Map(key, value) => &[key, value],
+        _ => return false,
+    };
+    depth == 0 || parts.iter().any(|part| is_deeper(part, depth - 1))
+}
+
+fn text() -> DeclType {
+    DeclType::text(None, None, std::iter::empty())
+}
+fn time() -> DeclType {
+    DeclType::text(Some("date-time"), None, std::iter::empty())
+}
+fn object<const N: usize>(name: &str, fields: [(&str, DeclType); N]) -> DeclType {
+    let property = |(name, decl): (&str, DeclType)| Property {
+        name: name.to_owned(),
+        decl: Some(decl),
+        required: false,
+        defaulted: false,
+    };
+    DeclType::object(format!("kubernetes.{name}"), fields.into_iter().map(property))
+}
+
+fn namespace() -> DeclType {
+    let texts = || DeclType::list(text(), ListType::Atomic, None);
+    let map = || DeclType::map(text(), None);
+    let metadata = object(
+        "NamespaceMetadata",
+        [
+            ("name", text()),
+            ("generateName", text()),
+            ("namespace", text()),
+            ("labels", map()),
+            ("annotations", map()),
+            ("UID", text()),
+            ("creationTimestamp", time()),
+            ("deletionGracePeriodSeconds", DeclType::int()),
+            ("deletionTimestamp", time()),
+            ("generation", DeclType::int()),
+            ("resourceVersion", text()),
+            ("finalizers", texts()),
+        ],
+    );
+    let condition = object(
+        "NamespaceCondition",
+        [
+            ("status", text()),
+            ("type", text()),
+            ("lastTransitionTime", time()),
+            ("message", text()),
+            ("reason", text()),
+        ],
+    );
+    let conditions = DeclType::list(condition, ListType::Atomic, None);
+    let status = object("NamespaceStatus", [("conditions", conditions), ("phase", text())]);
+    let spec = object("NamespaceSpec", [("finalizers", texts())]);
+    object("Namespace", [("metadata", metadata), ("spec", spec), ("status", status)])
+}
+
+fn request() -> DeclType {
+    let kind = || {
+        let fields = ["group", "version", "kind"].map(|field| (field, text()));
+        object("GroupVersionKind", fields)
+    };
+    let resource = || {
+        let fields = ["group", "version", "resource"].map(|field| (field, text()));
+        object("GroupVersionResource", fields)
+    };
+    let texts = || DeclType::list(text(), ListType::Atomic, None);
+    let user = [
+        ("username", text()),
+        ("uid", text()),
+        ("groups", texts()),
+        ("extra", DeclType::map(texts(), None)),
+    ];
+    let fields = [
+        ("kind", kind()),
+        ("resource", resource()),
+        ("subResource", text()),
+        ("requestKind", kind()),
+        ("requestResource", resource()),
+        ("requestSubResource", text()),
+        ("name", text()),
+        ("namespace", text()),
+        ("operation", text()),
+        ("userInfo", object("UserInfo", user)),
+        ("dryRun", DeclType::bool()),
+        ("options", DeclType::int_or_string(None)),
+    ];
+    object("AdmissionRequest", fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_about_the_request_and_its_objects() {
+        for expression in [
+            "object.metadata.name.startsWith('a')",
+            "request.operation == 'CREATE' && 'system:nodes' in request.userInfo.groups",
+            "request.userInfo.extra['a.b/c'].exists(x, x == 'y') || request.dryRun",
+            "request.requestKind.kind == 'Pod' && request.options.fieldManager == 'x'",
+            "oldObject == null || authorizer.group('apps').resource('deployments').check('update').allowed()",
+            "authorizer.requestResource.check('custom').allowed()",
+        ] {
+            assert!(
+                condition(expression).is_ok(),
+                "{expression}: {:?}",
+                condition(expression).err()
+            );
+        }
+        assert_eq!(condition("1 + 1").unwrap_err(), "must evaluate to bool but got int");
+        let unknown = condition("request.foo == 1").unwrap_err();
+        assert!(unknown.contains("compilation failed: ERROR: <input>:1:8: undefined field 'foo'"));
+        assert!(condition("object.a ==").unwrap_err().contains("Syntax error"));
+    }
+
+    #[test]
+    fn policies_have_params_variables_and_patches() {
+        let plain = Environment::new(false);
+        let fault = |environment: &Environment, expression: &str, wanted: Wanted| {
+            environment.compile(expression, wanted).unwrap_err()
+        };
+        let unknown = fault(&plain, "params.x", Wanted::Bool);
+        assert!(unknown.contains("undeclared reference to 'params'"), "{unknown}");
+        let hidden = fault(&plain, "namespaceObject.metadata.managedFields == []", Wanted::Bool);
+        assert!(hidden.contains("undefined field 'managedFields'"), "{hidden}");
+        assert_eq!(
+            fault(&plain, "object.a", Wanted::Message),
+            "must evaluate to string but got dyn"
+        );
+        assert_eq!(
+            fault(&plain, "object.a", Wanted::TextOrNull),
+            "must evaluate to one of [string null_type] but got dyn"
+        );
+        for (expression, name) in [
+            ("authorizer.path('/').check('get').reason()", "authorizer"),
+            ("string(math.greatest(1, 2))", "math"),
+            ("cel.bind(a, 1, string(a))", "cel"),
+            ("string(base64.decode('YQ=='))", "base64"),
+            ("jsonpatch.escapeKey('a')", "jsonpatch"),
+        ] {
+            let fault = fault(&plain, expression, Wanted::Message);
+            let expected = format!("undeclared reference to '{name}");
+            assert!(fault.contains(&expected), "{expression}: {fault}");
+        }
+
+        let mut policy = Environment::new(true).with_patches();
+        assert!(policy.variable("size", "size(object.items)").is_ok());
+        assert!(policy.compile("variables.size > params.max", Wanted::Bool).is_ok());
+        assert!(
+            fault(&policy, "variables.other > 1", Wanted::Bool).contains("undefined field 'other'")
+        );
+        assert!(
+            fault(&policy, "variables.size == 'a'", Wanted::Bool).contains("no matching overload")
+        );
+        assert_eq!(
+            fault(&policy, "[]", Wanted::Operations),
+            "must evaluate to list(JSONPatch) but got list(dyn)"
+        );
+        assert_eq!(
+            fault(&policy, "'a'", Wanted::Configuration),
+            "must evaluate to Object but got string"
+        );
+        assert!(policy.compile("Object{spec: Object.spec{}}", Wanted::Configuration).is_ok());
+        assert_eq!(
+            fault(&policy, "Object.spec{}", Wanted::Configuration),
+            "must evaluate to Object but got Object.spec"
+        );
+    }
+}
