@@ -10,9 +10,9 @@
 //!
 //! The plugins of Kubernetes run first, in Kubernetes' order, then those of
 //! [`RegistryBuilder::admission`](crate::RegistryBuilder::admission), in the order in which they
-//! were added. The last plugins are `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`
-//! (`webhook`), if the registry can
-//! [call webhooks](crate::RegistryBuilder::webhooks).
+//! were added. Then come `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` (`webhook`), if
+//! the registry can [call webhooks](crate::RegistryBuilder::webhooks), and last `ResourceQuota`.
+//! [`AdmissionOptions`] says which of Kubernetes' plugins run; their rows are in `plugins`.
 //!
 //! *Reinvocation*: if a later plugin has changed the object, an earlier added plugin is called once
 //! more if it [requests it](Admission::reinvoked). If a webhook has changed the object, Kubernetes'
@@ -20,27 +20,56 @@
 //! that remain are left to the validating halves.
 //!
 //! A plugin reads other objects through [`Review::objects`], from the watch cache.
-mod classes;
-mod defaults;
-mod lifecycle;
+mod always;
+mod always_pull_images;
+mod certificate_approval;
+mod certificate_signing;
+mod certificate_subject_restriction;
+mod default_ingress_class;
+mod default_storage_class;
+mod default_toleration_seconds;
+mod deny_service_external_ips;
+mod event_rate_limit;
+mod extended_resource_toleration;
+mod limit_ranger;
+mod namespace_auto_provision;
+mod namespace_exists;
+mod namespace_lifecycle;
+mod node_restriction;
 mod objects;
+mod owner_references_permission_enforcement;
+mod persistent_volume_claim_resize;
+mod plugins;
+mod pod_node_selector;
+mod pod_security;
+mod pod_toleration_restriction;
 mod priority;
+mod resource_quota;
+mod runtime_class;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
+mod tolerations;
 mod webhook;
 
 pub use objects::{OBJECTS_MAX, Objects};
+pub use plugins::{AdmissionOptions, AdmissionOptionsError, AdmissionPlugins};
 
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Requested, ResourcePath};
+use crate::authorize::Decision;
 use crate::catalog::Resource;
 use crate::request::{DeleteOptions, FieldValidation, PropagationPolicy, WriteOptions};
 use crate::shared::Inner;
+use crate::stored::tree;
 use crate::subresource::Subresource;
+use crate::verb::Verb;
 use crate::webhook::WebhookClients;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+pub(crate) use resource_quota::Charges;
 use serde_json::{Value, json};
-use setpoint_object::{ApiError, GroupResource};
-use setpoint_store::Compare;
+use setpoint_object::{ApiError, GroupResource, GroupVersionResource};
+use setpoint_store::{Compare, Op};
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -80,6 +109,8 @@ pub struct Review<'a> {
     pub(crate) preconditions: Preconditions,
     /// What the mutating webhooks have done.
     pub(crate) reinvocation: Mutex<Reinvocation>,
+    /// What the write charges to quotas.
+    pub(crate) charges: Mutex<Charges>,
 }
 
 /// The options of a request.
@@ -209,13 +240,36 @@ impl<'a> Review<'a> {
     }
     /// The conditions that must hold at the commit.
     pub(crate) fn required(&self) -> Vec<Compare> {
-        self.preconditions.compares.lock().clone()
+        let mut compares = self.preconditions.compares.lock().clone();
+        compares.extend(self.charges.lock().compares());
+        compares
+    }
+    /// The changes of other objects that belong to the commit.
+    pub(crate) fn charged(&self) -> Vec<Op> {
+        self.charges.lock().ops()
     }
     /// Whether the write is to the main endpoint of this built-in resource.
     fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_none()
             && *self.resource.gvk.group == *group
             && *self.resource.resource == *resource
+    }
+    /// Whether the write is to a subresource of this built-in resource.
+    fn is_part(&self, group: &str, resource: &str, subresource: &str) -> bool {
+        self.subresource.is_some_and(|part| part.as_str() == subresource)
+            && *self.resource.gvk.group == *group
+            && *self.resource.resource == *resource
+    }
+    /// Asks the authorizers whether the user may do something else.
+    async fn decide(&self, verb: Verb, path: ResourcePath) -> Result<Decision, ApiError> {
+        let request = self.attributes.with(verb, Requested::Unrouted(path));
+        self.inner.authorization.decide(&request).await
+    }
+    /// The namespace of the object, if there is one.
+    async fn namespace_object(&self) -> Result<Option<Value>, ApiError> {
+        let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+        let found = self.objects().get(&namespaces, "", self.namespace).await?;
+        found.map(|namespace| tree(&namespace.bytes)).transpose()
     }
     fn group_resource(&self) -> GroupResource {
         self.resource.group_resource()
@@ -303,31 +357,32 @@ pub trait Admission: Debug + Send + Sync {
 /// The plugins in call order.
 #[derive(Debug)]
 pub(crate) struct Chain {
+    /// Kubernetes' own, before all others.
     built_in: Vec<Box<dyn Admission>>,
     added: Vec<Arc<dyn Admission>>,
     mutating_webhook: Option<MutatingAdmissionWebhook>,
     validating_webhook: Option<ValidatingAdmissionWebhook>,
+    /// Kubernetes' own, after all others.
+    last: Vec<Box<dyn Admission>>,
 }
 impl Chain {
-    /// The plugins of every registry, in Kubernetes' order, followed by `added` and by webhooks if
-    /// they can be called.
+    /// Kubernetes' plugins, in its order, with `added` and webhooks, if they can be called, between
+    /// them.
     pub(crate) fn new(
+        plugins: AdmissionPlugins,
         added: Vec<Arc<dyn Admission>>,
         clients: Option<Arc<dyn WebhookClients>>,
     ) -> Self {
+        let clients_of =
+            |name: &str| clients.clone().filter(|_| plugins.names().any(|n| n == name));
         Self {
-            mutating_webhook: clients.clone().map(MutatingAdmissionWebhook::new),
-            validating_webhook: clients.map(ValidatingAdmissionWebhook::new),
-            built_in: vec![
-                Box::new(lifecycle::NamespaceLifecycle),
-                Box::new(defaults::TaintNodesByCondition),
-                Box::new(priority::Priority),
-                Box::new(defaults::DefaultTolerationSeconds),
-                Box::new(classes::DefaultStorageClass),
-                Box::new(defaults::StorageObjectInUseProtection),
-                Box::new(classes::DefaultIngressClass),
-            ],
+            mutating_webhook: clients_of("MutatingAdmissionWebhook")
+                .map(MutatingAdmissionWebhook::new),
+            validating_webhook: clients_of("ValidatingAdmissionWebhook")
+                .map(ValidatingAdmissionWebhook::new),
+            built_in: plugins.first,
             added,
+            last: plugins.last,
         }
     }
     /// Runs the mutating halves.
@@ -386,18 +441,29 @@ impl Chain {
         let built_in = self.built_in.iter().map(|plugin| &**plugin);
         let added = self.added.iter().map(|plugin| &**plugin);
         let webhooks = self.validating_webhook.iter().map(|plugin| plugin as &dyn Admission);
-        let plugins = built_in.chain(added).chain(webhooks);
+        let last = self.last.iter().map(|plugin| &**plugin);
+        let plugins = built_in.chain(added).chain(webhooks).chain(last);
         for plugin in plugins.filter(|p| p.handles(review)) {
             plugin.validate(review, object).await?;
         }
         Ok(())
     }
     /// Repeats the decisions whose conditions did not hold at the commit: whether the namespace
-    /// still accepts new objects.
-    pub(crate) async fn decide_again(&self, review: &mut Review<'_>) -> Result<(), ApiError> {
+    /// still accepts new objects, and whether its quotas cover the object.
+    pub(crate) async fn decide_again(
+        &self,
+        review: &mut Review<'_>,
+        object: &Value,
+    ) -> Result<(), ApiError> {
         review.preconditions = Preconditions { have_failed: true, ..Preconditions::default() };
-        if lifecycle::NamespaceLifecycle.handles(review) {
-            lifecycle::check(review).await?;
+        let name = "NamespaceLifecycle";
+        let lifecycle = self.built_in.iter().find(|plugin| plugin.name() == name);
+        if lifecycle.is_some_and(|plugin| plugin.handles(review)) {
+            namespace_lifecycle::check(review).await?;
+        }
+        let quota = self.last.iter().find(|plugin| plugin.name() == "ResourceQuota");
+        if let Some(quota) = quota.filter(|plugin| plugin.handles(review)) {
+            quota.validate(review, Some(object)).await?;
         }
         Ok(())
     }

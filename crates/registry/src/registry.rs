@@ -1,5 +1,5 @@
 //! The registry: one write path, one read path, every resource.
-use crate::admission::{self, Admission};
+use crate::admission::{self, Admission, AdmissionPlugins};
 use crate::allocate::Allocator;
 use crate::authorize::{self, Authorizer};
 use crate::conversion::{ConversionProvider, WebhookConversions};
@@ -55,6 +55,7 @@ pub struct RegistryBuilder {
     webhooks: Option<Arc<dyn WebhookClients>>,
     authorizers: Vec<Arc<dyn Authorizer>>,
     admission: Vec<Arc<dyn Admission>>,
+    plugins: AdmissionPlugins,
 }
 impl RegistryBuilder {
     /// Adds a compiled-in kind. Definitions cannot replace it.
@@ -130,6 +131,12 @@ impl RegistryBuilder {
         self.admission.push(plugin);
         self
     }
+    /// Which of Kubernetes' own admission plugins run. Default: those that a kube-apiserver runs by
+    /// default.
+    pub fn admission_plugins(mut self, plugins: AdmissionPlugins) -> Self {
+        self.plugins = plugins;
+        self
+    }
     /// Returns the registry and the worker, which the caller runs. Nothing is served before the
     /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
@@ -162,7 +169,7 @@ impl RegistryBuilder {
             history: self.history,
             origins: Origins::default(),
             allocator: Allocator::default(),
-            admission: admission::Chain::new(self.admission, self.webhooks),
+            admission: admission::Chain::new(self.plugins, self.admission, self.webhooks),
             authorization: authorize::Chain::new(self.authorizers),
             converter,
             threads: Threads::new(self.seed.is_some()),
@@ -273,6 +280,7 @@ impl Registry {
             webhooks: None,
             authorizers: Vec::new(),
             admission: Vec::new(),
+            plugins: AdmissionPlugins::default(),
         }
     }
 }
