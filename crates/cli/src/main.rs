@@ -1,5 +1,6 @@
 //! The `setpoint` program.
 
+mod admission;
 mod data;
 mod demo;
 mod encryption;

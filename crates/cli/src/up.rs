@@ -1,5 +1,6 @@
 //! `setpoint up`: a control plane served on a socket.
 
+use crate::admission::AdmissionOptions;
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
 use crate::store_options::{StoreOptions, open_store};
@@ -28,6 +29,8 @@ pub(crate) struct Options {
     store: StoreOptions,
     #[command(flatten)]
     encryption: EncryptionOptions,
+    #[command(flatten)]
+    admission: AdmissionOptions,
     /// Port of the HTTPS listener; 0 picks a free one.
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     secure_port: u16,
@@ -171,6 +174,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
 
+    let plugins = options.admission.plugins()?;
     let clock = Clock::wall();
     let history = options.history.unwrap_or(setpoint::registry::HISTORY_PERIOD);
     let open = tokio::select! {
@@ -186,6 +190,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
         .history(history)
         .clock(clock)
+        .admission_plugins(plugins)
         .serve_metrics(&Metrics::new());
     if options.authorization_mode == AuthorizationMode::Rbac {
         plane = plane.rbac();

@@ -9,6 +9,7 @@ use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
     ClusterRoleAggregation, GarbageCollector, NamespaceController, ProtectionController,
+    QuotaController,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -72,8 +73,9 @@ async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64, aggregates
     let (client, clock) = (server.client(), server.registry().clock());
     let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
     let protection = ProtectionController::new(client.clone(), clock.clone()).seed(seed);
-    let feed = Feed(server.registry().object_changes());
-    let garbage = GarbageCollector::new(client.clone()).seed(seed).feed(feed);
+    let feed = || Feed(server.registry().object_changes());
+    let garbage = GarbageCollector::new(client.clone()).seed(seed).feed(feed());
+    let quotas = QuotaController::new(client.clone(), clock.clone()).seed(seed).feed(feed());
     let aggregation = async {
         match aggregates {
             true => {
@@ -83,15 +85,17 @@ async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64, aggregates
             false => Ok(()),
         }
     };
-    let (namespaces, protection, aggregation, ()) = tokio::join!(
+    let (namespaces, protection, quotas, aggregation, ()) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),
+        Box::pin(quotas.run(stop.clone())),
         aggregation,
         garbage.run(stop.clone())
     );
     for (controller, ended) in [
         ("namespace", namespaces),
         ("storage protection", protection),
+        ("resource quotas", quotas),
         ("aggregation of ClusterRoles", aggregation),
     ] {
         if let Err(error) = ended {

@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | [`NamespaceController`] | namespaces | deletes the content of a namespace that is being deleted, then removes its finalizer |
 //! | [`GarbageCollector`] | metadata of everything that can be deleted, or a feed of the server in the same process | deletes objects whose owners are gone; foreground and orphan deletion |
+//! | [`QuotaController`] | resource quotas, in process all objects | writes the limits and the usage of quotas into their status |
 //! | [`ProtectionController`] | metadata of claims, volumes and pods | removes the finalizer of a deleted claim or volume once nothing uses it |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
 //!
@@ -22,9 +23,11 @@ mod api;
 pub mod gc;
 pub mod namespace;
 pub mod protection;
+pub mod quota;
 
 pub use aggregation::ClusterRoleAggregation;
 pub use api::RequestError;
 pub use gc::GarbageCollector;
 pub use namespace::NamespaceController;
 pub use protection::ProtectionController;
+pub use quota::QuotaController;

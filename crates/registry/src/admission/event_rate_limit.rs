@@ -105,7 +105,7 @@ impl Admission for EventRateLimit {
                 LimitType::Server => String::new(),
                 LimitType::Namespace => review.namespace.to_owned(),
                 LimitType::User => review.attributes.identity.user.to_string(),
-                LimitType::SourceAndObject => limit.of.source_and_object(event),
+                LimitType::SourceAndObject => LimitType::source_and_object(event),
             };
             if !limit.take(&key, now) {
                 let of = limit.of.as_str();

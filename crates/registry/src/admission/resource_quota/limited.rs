@@ -41,6 +41,9 @@ impl Limited {
         };
         entries.iter().enumerate().map(entry).collect::<Result<_, _>>().map(Self)
     }
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
     fn of<'s>(&'s self, group: &'s str, resource: &'s str) -> impl Iterator<Item = &'s Entry> {
         self.0.iter().filter(move |entry| entry.group == group && entry.resource == resource)
     }

@@ -63,7 +63,7 @@ impl LimitType {
         }
     }
     /// The source and the object of an Event, as one text.
-    pub(crate) fn source_and_object(self, event: Option<&Value>) -> String {
+    pub(crate) fn source_and_object(event: Option<&Value>) -> String {
         let Some(event) = event else { return String::new() };
         let part = |of: &str, members: &[&str]| -> String {
             members.iter().map(|member| text(&event[of], member)).collect()
