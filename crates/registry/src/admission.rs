@@ -59,7 +59,7 @@ use crate::authorize::Decision;
 use crate::catalog::Resource;
 use crate::request::{DeleteOptions, FieldValidation, PropagationPolicy, WriteOptions};
 use crate::shared::Inner;
-use crate::stored::tree;
+use crate::stored::{store_error, tree};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use crate::webhook::WebhookClients;
@@ -265,8 +265,13 @@ impl<'a> Review<'a> {
         let request = self.attributes.with(verb, Requested::Unrouted(path));
         self.inner.authorization.decide(&request).await
     }
-    /// The namespace of the object, if there is one.
+    /// The namespace of the object, if there is one. Not older than the request: a level that was
+    /// set before is enforced.
     async fn namespace_object(&self) -> Result<Option<Value>, ApiError> {
+        if self.inner.cache.reached().is_filled {
+            let revision = self.inner.store.revision().await.map_err(store_error)?;
+            self.inner.cache.wait_fresh(revision.0).await?;
+        }
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
         let found = self.objects().get(&namespaces, "", self.namespace).await?;
         found.map(|namespace| tree(&namespace.bytes)).transpose()
