@@ -511,7 +511,13 @@ fn modules_point_down() {
 }
 
 /// Admission plugins that have the name of a kind. The modules of admission may name them.
-const PLUGINS: [&str; 3] = ["\"ResourceQuota\"", "\"RuntimeClass\"", "\"ServiceAccount\""];
+const PLUGINS: [&str; 5] = [
+    "\"MutatingAdmissionPolicy\"",
+    "\"ResourceQuota\"",
+    "\"RuntimeClass\"",
+    "\"ServiceAccount\"",
+    "\"ValidatingAdmissionPolicy\"",
+];
 
 /// All knowledge about a kind is in the kind's module: no other module of the registry names a
 /// kind.

@@ -1,5 +1,5 @@
-//! Resource quotas: `status.hard` is `spec.hard`, and `status.used` what the objects of the namespace
-//! use.
+//! Resource quotas: `status.hard` is `spec.hard`, and `status.used` is what the objects of the
+//! namespace use.
 //!
 //! # Theory
 //!
@@ -44,8 +44,8 @@ const NAME: &str = "resourcequota-controller";
 /// Time between two passes over a quota if nothing happens: five minutes, as
 /// kube-controller-manager's `--resource-quota-sync-period`.
 pub const RESYNC_PERIOD: Duration = Duration::from_secs(300);
-/// Pause before the second pass over new limits. Writers that have not seen the limits have ended by
-/// then.
+/// Pause before the second pass over new limits. Writers that have not seen the limits have ended
+/// by then.
 const SECOND_PASS: Duration = Duration::from_secs(2);
 /// How often a pass starts over if the quota changes while it lists.
 const ATTEMPTS_MAX: usize = 10;

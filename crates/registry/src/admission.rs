@@ -10,8 +10,8 @@
 //!
 //! The plugins of Kubernetes run first, in Kubernetes' order, then those of
 //! [`RegistryBuilder::admission`](crate::RegistryBuilder::admission), in the order in which they
-//! were added. Then come `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` (`webhook`), if
-//! the registry can [call webhooks](crate::RegistryBuilder::webhooks), and last `ResourceQuota`.
+//! were added. Then come `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` (`webhook`),
+//! if the registry can [call webhooks](crate::RegistryBuilder::webhooks), and last `ResourceQuota`.
 //! [`AdmissionOptions`] says which of Kubernetes' plugins run; their rows are in `plugins`.
 //!
 //! *Reinvocation*: if a later plugin has changed the object, an earlier added plugin is called once

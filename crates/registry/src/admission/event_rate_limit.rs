@@ -3,8 +3,8 @@
 //! # Theory
 //!
 //! Each limit has token buckets: one, or one per namespace, user, or source and object. A write
-//! takes a token from a bucket of every limit. Buckets beyond the limit's cache size are dropped, the
-//! longest unused first.
+//! takes a token from a bucket of every limit. Buckets beyond the limit's cache size are dropped,
+//! the longest unused first.
 use super::{Admission, Operation, Review};
 use crate::kind::core::event::LimitType;
 use futures::FutureExt;
@@ -115,7 +115,7 @@ impl Admission for EventRateLimit {
         let result = match &reached[..] {
             [] => Ok(()),
             [one] => Err(ApiError::too_many_requests(one, 1)),
-            several => Err(ApiError::too_many_requests(&format!("[{}]", several.join(", ")), 1)),
+            several => Err(ApiError::too_many_requests(format!("[{}]", several.join(", ")), 1)),
         };
         futures::future::ready(result).boxed()
     }

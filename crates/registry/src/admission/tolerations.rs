@@ -60,7 +60,7 @@ mod tests {
             let owned = |list: &[&Value]| list.iter().map(|t| (*t).clone()).collect::<Vec<_>>();
             merged(&owned(first), &owned(second))
         };
-        assert_eq!(all(&[&narrow], &[&wide]), [wide.clone()]);
+        assert_eq!(all(&[&narrow], &[&wide]), std::slice::from_ref(&wide));
         assert_eq!(all(&[&wide], &[&narrow, &other]), [wide.clone(), other.clone()]);
         assert_eq!(all(&[&other], &[&other]), [other]);
         let long = json!({"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60});

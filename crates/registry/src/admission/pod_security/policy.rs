@@ -91,9 +91,9 @@ impl Policy {
         };
         Ok(Self { enforce: one("enforce")?, audit: one("audit")?, warn: one("warn")? })
     }
-    /// The policy of a namespace, with these defaults, and the errors of its labels. A wrong level to
-    /// enforce is read as `restricted`, other wrong levels as `privileged`. A level that is enforced
-    /// is warned of too, unless a label says otherwise.
+    /// The policy of a namespace, with these defaults, and the errors of its labels. A wrong level
+    /// to enforce is read as `restricted`, other wrong levels as `privileged`. A level that is
+    /// enforced is warned of too, unless a label says otherwise.
     pub(super) fn of_namespace(&self, namespace: &Value) -> (Self, Vec<field::Error>) {
         let labels = &namespace["metadata"]["labels"];
         let (mut policy, mut errors) = (self.clone(), Vec::new());

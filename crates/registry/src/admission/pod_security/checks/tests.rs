@@ -149,7 +149,7 @@ fn cases() -> Vec<(&'static str, u32, Value, &'static str)> {
             windows(),
             r#"allowPrivilegeEscalation != false (container "a" must set securityContext.allowPrivilegeEscalation=false)"#,
         ),
-        ("capabilities_restricted", 36, contexts(&[all.clone()]), ""),
+        ("capabilities_restricted", 36, contexts(&[all]), ""),
         (
             "capabilities_restricted",
             36,
