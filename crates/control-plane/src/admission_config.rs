@@ -172,7 +172,6 @@ fn check_kind(
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 mod tests {
     use super::*;
     use std::error::Error as _;
