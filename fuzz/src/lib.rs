@@ -8,6 +8,7 @@
 //! the lints of this one.
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
+pub mod admission;
 pub mod cel;
 pub mod encryption;
 pub mod frames;

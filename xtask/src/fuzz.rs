@@ -32,6 +32,7 @@ impl Args {
 
 /// The targets: each is a program in `fuzz/libfuzzer` and a folder of `fuzz/corpus`.
 const TARGETS: &[&str] = &[
+    "admission",
     "cel",
     "encryption",
     "frames",

@@ -1,5 +1,6 @@
 //! The `setpoint` program.
 
+mod admission;
 mod audit;
 mod data;
 mod demo;

@@ -1,5 +1,6 @@
 //! `setpoint up`: a control plane served on a socket.
 
+use crate::admission::AdmissionOptions;
 use crate::audit::AuditOptions;
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
@@ -33,6 +34,8 @@ pub(crate) struct Options {
     store: StoreOptions,
     #[command(flatten)]
     encryption: EncryptionOptions,
+    #[command(flatten)]
+    admission: AdmissionOptions,
     /// Port of the HTTPS listener; 0 picks a free one.
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     secure_port: u16,
@@ -218,6 +221,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
 
+    let plugins = options.admission.plugins()?;
     let clock = Clock::wall();
     let history = options.history.unwrap_or(setpoint::registry::HISTORY_PERIOD);
     let open = tokio::select! {
@@ -233,6 +237,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
         .history(history)
         .clock(clock.clone())
+        .admission_plugins(plugins)
         .serve_metrics(&Metrics::new());
     plane = options.authorize(plane);
     let audit = options.audit.open(&clock)?;

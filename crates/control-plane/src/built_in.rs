@@ -9,7 +9,7 @@ use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
     ClusterRoleAggregation, GarbageCollector, NamespaceController, NamespaceDefaults,
-    ProtectionController, TokenCleaner, TokenSecrets,
+    ProtectionController, QuotaController, TokenCleaner, TokenSecrets,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -91,8 +91,9 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     let (client, clock) = (server.client(), server.registry().clock());
     let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
     let protection = ProtectionController::new(client.clone(), clock.clone()).seed(seed);
-    let feed = Feed(server.registry().object_changes());
-    let garbage = GarbageCollector::new(client.clone()).seed(seed).feed(feed);
+    let feed = || Feed(server.registry().object_changes());
+    let garbage = GarbageCollector::new(client.clone()).seed(seed).feed(feed());
+    let quotas = QuotaController::new(client.clone(), clock.clone()).seed(seed).feed(feed());
     let aggregation = async {
         match aggregates {
             true => {
@@ -126,9 +127,10 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             false => Ok(()),
         }
     };
-    let (namespaces, protection, aggregation, defaults, tokens, cleaner, ()) = tokio::join!(
+    let (namespaces, protection, quotas, aggregation, defaults, tokens, cleaner, ()) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),
+        Box::pin(quotas.run(stop.clone())),
         aggregation,
         defaults,
         tokens,
@@ -138,6 +140,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     for (controller, ended) in [
         ("namespace", namespaces),
         ("storage protection", protection),
+        ("resource quotas", quotas),
         ("aggregation of ClusterRoles", aggregation),
         ("defaults of namespaces", defaults),
         ("tokens in Secrets", tokens),

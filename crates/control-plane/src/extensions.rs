@@ -6,7 +6,7 @@ use crate::{ControlPlaneBuilder, RequestMetrics};
 use setpoint_apiserver::{
     Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics,
 };
-use setpoint_registry::{Admission, Authorizer, Rbac, RegistryBuilder};
+use setpoint_registry::{Admission, AdmissionPlugins, Authorizer, Rbac, RegistryBuilder};
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ pub(crate) struct Extensions {
     authorizers: Vec<Arc<dyn Authorizer>>,
     rbac: Option<Arc<Rbac>>,
     admission: Vec<Arc<dyn Admission>>,
+    plugins: Option<AdmissionPlugins>,
     audit: Vec<Arc<dyn AuditSink>>,
     metrics: Vec<Arc<dyn Metrics>>,
     routes: Vec<(String, Arc<dyn Handler>)>,
@@ -37,6 +38,9 @@ impl Extensions {
         }
         for plugin in self.admission.drain(..) {
             builder = builder.admission(plugin);
+        }
+        if let Some(plugins) = self.plugins.take() {
+            builder = builder.admission_plugins(plugins);
         }
         builder
     }
@@ -70,6 +74,7 @@ impl fmt::Debug for Extensions {
             .field("anonymous", &self.anonymous)
             .field("authorizers", &self.authorizers)
             .field("admission", &self.admission)
+            .field("plugins", &self.plugins)
             .field("audit", &self.audit)
             .field("metrics", &self.metrics)
             .field("routes", &self.routes.iter().map(|(prefix, _)| prefix).collect::<Vec<_>>())
@@ -122,6 +127,23 @@ impl ControlPlaneBuilder {
     /// none.
     pub fn admission(mut self, plugin: Arc<dyn Admission>) -> Self {
         self.extensions.admission.push(plugin);
+        self
+    }
+
+    /// Which of Kubernetes' own admission plugins run, and with which configurations
+    /// ([`AdmissionOptions`](setpoint_registry::AdmissionOptions)). Default: those that a
+    /// kube-apiserver runs by default.
+    ///
+    /// ```
+    /// use setpoint_registry::AdmissionOptions;
+    ///
+    /// let plugins = AdmissionOptions::default().enable("AlwaysPullImages").build()?;
+    /// let plane = setpoint_control_plane::ControlPlane::builder().admission_plugins(plugins).build();
+    /// # _ = plane;
+    /// # Ok::<(), setpoint_registry::AdmissionOptionsError>(())
+    /// ```
+    pub fn admission_plugins(mut self, plugins: AdmissionPlugins) -> Self {
+        self.extensions.plugins = Some(plugins);
         self
     }
 

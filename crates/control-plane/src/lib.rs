@@ -18,6 +18,7 @@
 //! In-process clients are [`ControlPlane::client`], which passes the same stages as HTTP, and
 //! [`ControlPlane::source`], which skips HTTP.
 
+pub mod admission_config;
 mod built_in;
 pub mod control_plane;
 mod extensions;
@@ -26,6 +27,7 @@ pub mod serve;
 pub mod source;
 mod webhooks;
 
+pub use admission_config::{AdmissionConfigError, AdmissionConfiguration};
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};

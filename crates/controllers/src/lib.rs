@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | [`NamespaceController`] | namespaces | deletes the content of a namespace that is being deleted, then removes its finalizer |
 //! | [`GarbageCollector`] | metadata of everything that can be deleted, or a feed of the server in the same process | deletes objects whose owners are gone; foreground and orphan deletion |
+//! | [`QuotaController`] | resource quotas, in process all objects | writes the limits and the usage of quotas into their status |
 //! | [`ProtectionController`] | metadata of claims, volumes and pods | removes the finalizer of a deleted claim or volume once nothing uses it |
 //! | [`NamespaceDefaults`] | namespaces, and the objects named below | keeps the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in every namespace |
 //! | [`TokenSecrets`] | Secrets with tokens, metadata of ServiceAccounts | fills the Secrets, and deletes them with their account |
@@ -26,6 +27,7 @@ pub mod defaults;
 pub mod gc;
 pub mod namespace;
 pub mod protection;
+pub mod quota;
 pub mod token_cleaner;
 pub mod token_secrets;
 
@@ -35,5 +37,6 @@ pub use defaults::NamespaceDefaults;
 pub use gc::GarbageCollector;
 pub use namespace::NamespaceController;
 pub use protection::ProtectionController;
+pub use quota::QuotaController;
 pub use token_cleaner::TokenCleaner;
 pub use token_secrets::TokenSecrets;

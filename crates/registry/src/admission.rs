@@ -10,9 +10,10 @@
 //!
 //! The plugins of Kubernetes run first, in Kubernetes' order, then those of
 //! [`RegistryBuilder::admission`](crate::RegistryBuilder::admission), in the order in which they
-//! were added. The last plugins are `MutatingAdmissionPolicy` and `ValidatingAdmissionPolicy`
-//! (`policy`), and `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` (`webhook`) if the
-//! registry can [call webhooks](crate::RegistryBuilder::webhooks).
+//! were added. Then come `MutatingAdmissionPolicy` and `ValidatingAdmissionPolicy` (`policy`),
+//! `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` (`webhook`) if the registry can
+//! [call webhooks](crate::RegistryBuilder::webhooks), and last `ResourceQuota`.
+//! [`AdmissionOptions`] says which of Kubernetes' plugins run; their rows are in `plugins`.
 //!
 //! *Reinvocation*: if a later plugin has changed the object, an earlier added plugin is called once
 //! more if it [requests it](Admission::reinvoked). If a policy or a webhook has changed the object,
@@ -20,28 +21,55 @@
 //! There is no third pass: conflicts that remain are left to the validating halves.
 //!
 //! A plugin reads other objects through [`Review::objects`], from the watch cache.
-mod classes;
-mod defaults;
+mod always;
+mod always_pull_images;
+mod certificate_approval;
+mod certificate_signing;
+mod certificate_subject_restriction;
+mod default_ingress_class;
+mod default_storage_class;
+mod default_toleration_seconds;
+mod deny_service_external_ips;
+mod event_rate_limit;
+mod extended_resource_toleration;
 mod followed;
-mod lifecycle;
+mod limit_ranger;
 mod matching;
 mod mutated;
+mod namespace_auto_provision;
+mod namespace_exists;
+mod namespace_lifecycle;
+mod node_restriction;
 mod objects;
+mod owner_references_permission_enforcement;
+mod persistent_volume_claim_resize;
+mod plugins;
+mod pod_node_selector;
+mod pod_security;
+mod pod_toleration_restriction;
 mod policy;
 mod priority;
 mod question;
 mod reinvocation;
+mod resource_quota;
+mod runtime_class;
 mod service_account;
+mod storage_object_in_use_protection;
 mod subject;
+mod taint_nodes_by_condition;
+mod tolerations;
 mod variables;
 mod webhook;
 
 pub use objects::{OBJECTS_MAX, Objects};
+pub use plugins::{AdmissionOptions, AdmissionOptionsError, AdmissionPlugins};
 
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Requested, ResourcePath};
+use crate::authorize::Decision;
 use crate::catalog::Resource;
 use crate::request::{DeleteOptions, FieldValidation, PropagationPolicy, WriteOptions};
 use crate::shared::Inner;
+use crate::stored::{store_error, tree};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use crate::webhook::WebhookClients;
@@ -50,9 +78,10 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use policy::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
 use reinvocation::Reinvocation;
+pub(crate) use resource_quota::Charges;
 use serde_json::{Value, json};
-use setpoint_object::{ApiError, GroupResource};
-use setpoint_store::Compare;
+use setpoint_object::{ApiError, GroupResource, GroupVersionResource};
+use setpoint_store::{Compare, Op};
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -94,6 +123,8 @@ pub struct Review<'a> {
     pub(crate) reinvocation: Mutex<Reinvocation>,
     /// What the mutating policies have done.
     pub(crate) policy_reinvocation: Mutex<Reinvocation>,
+    /// What the write charges to quotas.
+    pub(crate) charges: Mutex<Charges>,
 }
 
 /// The options of a request.
@@ -227,13 +258,41 @@ impl<'a> Review<'a> {
     }
     /// The conditions that must hold at the commit.
     pub(crate) fn required(&self) -> Vec<Compare> {
-        self.preconditions.compares.lock().clone()
+        let mut compares = self.preconditions.compares.lock().clone();
+        compares.extend(self.charges.lock().compares());
+        compares
+    }
+    /// The changes of other objects that belong to the commit.
+    pub(crate) fn charged(&self) -> Vec<Op> {
+        self.charges.lock().ops()
     }
     /// Whether the write is to the main endpoint of this built-in resource.
     fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_none()
             && *self.resource.gvk.group == *group
             && *self.resource.resource == *resource
+    }
+    /// Whether the write is to a subresource of this built-in resource.
+    fn is_part(&self, group: &str, resource: &str, subresource: &str) -> bool {
+        self.subresource.is_some_and(|part| part.as_str() == subresource)
+            && *self.resource.gvk.group == *group
+            && *self.resource.resource == *resource
+    }
+    /// Asks the authorizers whether the user may do something else.
+    async fn decide(&self, verb: Verb, path: ResourcePath) -> Result<Decision, ApiError> {
+        let request = self.attributes.with(verb, Requested::Unrouted(path));
+        self.inner.authorization.decide(&request).await
+    }
+    /// The namespace of the object, if there is one. Not older than the request: a level that was
+    /// set before is enforced.
+    async fn namespace_object(&self) -> Result<Option<Value>, ApiError> {
+        if self.inner.cache.reached().is_filled {
+            let revision = self.inner.store.revision().await.map_err(store_error)?;
+            self.inner.cache.wait_fresh(revision.0).await?;
+        }
+        let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+        let found = self.objects().get(&namespaces, "", self.namespace).await?;
+        found.map(|namespace| tree(&namespace.bytes)).transpose()
     }
     fn group_resource(&self) -> GroupResource {
         self.resource.group_resource()
@@ -321,41 +380,41 @@ pub trait Admission: Debug + Send + Sync {
 /// The plugins in call order.
 #[derive(Debug)]
 pub(crate) struct Chain {
+    /// Kubernetes' own, before all others.
     built_in: Vec<Box<dyn Admission>>,
     added: Vec<Arc<dyn Admission>>,
-    mutating_policy: MutatingAdmissionPolicy,
-    validating_policy: ValidatingAdmissionPolicy,
+    mutating_policy: Option<MutatingAdmissionPolicy>,
+    validating_policy: Option<ValidatingAdmissionPolicy>,
     mutating_webhook: Option<MutatingAdmissionWebhook>,
     validating_webhook: Option<ValidatingAdmissionWebhook>,
+    /// Kubernetes' own, after all others.
+    last: Vec<Box<dyn Admission>>,
 }
 impl Chain {
-    /// The plugins of every registry, in Kubernetes' order, followed by `added` and by webhooks if
-    /// they can be called. `has_accounts`: pods get service accounts.
+    /// Kubernetes' plugins, in its order, with `added`, policies and webhooks, if they can be
+    /// called, between them. `has_accounts`: pods get service accounts.
     pub(crate) fn new(
+        mut plugins: AdmissionPlugins,
         added: Vec<Arc<dyn Admission>>,
         clients: Option<Arc<dyn WebhookClients>>,
         has_accounts: bool,
     ) -> Self {
-        let mut built_in: Vec<Box<dyn Admission>> = vec![Box::new(lifecycle::NamespaceLifecycle)];
-        if has_accounts {
-            built_in.push(Box::new(service_account::ServiceAccount));
+        if !has_accounts {
+            plugins.first.retain(|plugin| plugin.name() != service_account::NAME);
         }
-        let others: [Box<dyn Admission>; 6] = [
-            Box::new(defaults::TaintNodesByCondition),
-            Box::new(priority::Priority),
-            Box::new(defaults::DefaultTolerationSeconds),
-            Box::new(classes::DefaultStorageClass),
-            Box::new(defaults::StorageObjectInUseProtection),
-            Box::new(classes::DefaultIngressClass),
-        ];
-        built_in.extend(others);
+        let runs = |name: &str| plugins.names().any(|known| known == name);
+        let clients_of = |name: &str| clients.clone().filter(|_| runs(name));
         Self {
-            mutating_policy: MutatingAdmissionPolicy::new(),
-            validating_policy: ValidatingAdmissionPolicy::new(),
-            mutating_webhook: clients.clone().map(MutatingAdmissionWebhook::new),
-            validating_webhook: clients.map(ValidatingAdmissionWebhook::new),
-            built_in,
+            mutating_policy: runs("MutatingAdmissionPolicy").then(MutatingAdmissionPolicy::new),
+            validating_policy: runs("ValidatingAdmissionPolicy")
+                .then(ValidatingAdmissionPolicy::new),
+            mutating_webhook: clients_of("MutatingAdmissionWebhook")
+                .map(MutatingAdmissionWebhook::new),
+            validating_webhook: clients_of("ValidatingAdmissionWebhook")
+                .map(ValidatingAdmissionWebhook::new),
+            built_in: plugins.first,
             added,
+            last: plugins.last,
         }
     }
     /// Runs the mutating halves.
@@ -373,7 +432,7 @@ impl Chain {
                 left.push((&**plugin, fingerprint(object)));
             }
         }
-        let policies = Some(&self.mutating_policy).filter(|policies| mutates(*policies, review));
+        let policies = self.mutating_policy.as_ref().filter(|policies| mutates(*policies, review));
         if let Some(policies) = policies {
             policies.mutate(review, object).await?;
         }
@@ -422,19 +481,30 @@ impl Chain {
         let built_in = self.built_in.iter().map(|plugin| &**plugin);
         let added = self.added.iter().map(|plugin| &**plugin);
         let webhooks = self.validating_webhook.iter().map(|plugin| plugin as &dyn Admission);
-        let policies = std::iter::once(&self.validating_policy as &dyn Admission);
-        let plugins = built_in.chain(added).chain(policies).chain(webhooks);
+        let policies = self.validating_policy.iter().map(|plugin| plugin as &dyn Admission);
+        let last = self.last.iter().map(|plugin| &**plugin);
+        let plugins = built_in.chain(added).chain(policies).chain(webhooks).chain(last);
         for plugin in plugins.filter(|p| p.handles(review)) {
             plugin.validate(review, object).await?;
         }
         Ok(())
     }
     /// Repeats the decisions whose conditions did not hold at the commit: whether the namespace
-    /// still accepts new objects.
-    pub(crate) async fn decide_again(&self, review: &mut Review<'_>) -> Result<(), ApiError> {
+    /// still accepts new objects, and whether its quotas cover the object.
+    pub(crate) async fn decide_again(
+        &self,
+        review: &mut Review<'_>,
+        object: &Value,
+    ) -> Result<(), ApiError> {
         review.preconditions = Preconditions { have_failed: true, ..Preconditions::default() };
-        if lifecycle::NamespaceLifecycle.handles(review) {
-            lifecycle::check(review).await?;
+        let name = "NamespaceLifecycle";
+        let lifecycle = self.built_in.iter().find(|plugin| plugin.name() == name);
+        if lifecycle.is_some_and(|plugin| plugin.handles(review)) {
+            namespace_lifecycle::check(review).await?;
+        }
+        let quota = self.last.iter().find(|plugin| plugin.name() == "ResourceQuota");
+        if let Some(quota) = quota.filter(|plugin| plugin.handles(review)) {
+            quota.validate(review, Some(object)).await?;
         }
         Ok(())
     }

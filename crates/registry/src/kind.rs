@@ -31,7 +31,7 @@ pub(crate) mod authentication;
 mod authorization;
 mod autoscaling;
 mod batch;
-mod certificates;
+pub(crate) mod certificates;
 pub(crate) mod check;
 mod compiled;
 mod coordination;

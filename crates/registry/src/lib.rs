@@ -69,7 +69,10 @@ pub mod watch;
 mod webhook;
 mod write;
 
-pub use admission::{Admission, OBJECTS_MAX, Objects, Operation, Review};
+pub use admission::{
+    Admission, AdmissionOptions, AdmissionOptionsError, AdmissionPlugins, OBJECTS_MAX, Objects,
+    Operation, Review,
+};
 pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Identity, Impersonator, MASTERS, Notes, Requested,
     ResourcePath, Target, WARNINGS_MAX,

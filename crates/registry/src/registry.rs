@@ -1,5 +1,5 @@
 //! The registry: one write path, one read path, every resource.
-use crate::admission::{self, Admission};
+use crate::admission::{self, Admission, AdmissionPlugins};
 use crate::allocate::Allocator;
 use crate::authorize::{self, Authorizer};
 use crate::conversion::{ConversionProvider, WebhookConversions};
@@ -58,6 +58,7 @@ pub struct RegistryBuilder {
     admission: Vec<Arc<dyn Admission>>,
     service_account_tokens: ServiceAccountTokens,
     service_accounts: bool,
+    plugins: AdmissionPlugins,
 }
 impl RegistryBuilder {
     /// Adds a compiled-in kind. Definitions cannot replace it.
@@ -146,6 +147,12 @@ impl RegistryBuilder {
         self.service_accounts = has_accounts;
         self
     }
+    /// Which of Kubernetes' own admission plugins run. Default: those that a kube-apiserver runs by
+    /// default.
+    pub fn admission_plugins(mut self, plugins: AdmissionPlugins) -> Self {
+        self.plugins = plugins;
+        self
+    }
     /// Returns the registry and the worker, which the caller runs. Nothing is served before the
     /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
@@ -178,7 +185,12 @@ impl RegistryBuilder {
             history: self.history,
             origins: Origins::default(),
             allocator: Allocator::default(),
-            admission: admission::Chain::new(self.admission, self.webhooks, self.service_accounts),
+            admission: admission::Chain::new(
+                self.plugins,
+                self.admission,
+                self.webhooks,
+                self.service_accounts,
+            ),
             authorization: authorize::Chain::new(self.authorizers),
             converter,
             threads: Threads::new(self.seed.is_some()),
@@ -298,6 +310,7 @@ impl Registry {
             admission: Vec::new(),
             service_account_tokens: ServiceAccountTokens::new(),
             service_accounts: false,
+            plugins: AdmissionPlugins::default(),
         }
     }
 }

@@ -119,8 +119,9 @@ mod webhook_metrics;
 pub use manager_webhooks::{ManagerWebhooks, ManagerWebhooksError, ServedWebhooks};
 #[cfg(feature = "server")]
 pub use setpoint_control_plane::{
-    ControlPlane, ControlPlaneBuilder, InProcessSource, REQUEST_SECONDS, RequestMetrics,
-    ServeError, ServeOptions, Serving, control_plane, serve, source, webhook_client,
+    AdmissionConfigError, AdmissionConfiguration, ControlPlane, ControlPlaneBuilder,
+    InProcessSource, REQUEST_SECONDS, RequestMetrics, ServeError, ServeOptions, Serving,
+    admission_config, control_plane, serve, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

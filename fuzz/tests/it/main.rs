@@ -37,6 +37,11 @@ fn replay(target: &str, n_mutants: usize, check: fn(&[u8])) {
 }
 
 #[test]
+fn admission_holds_for_the_corpus_and_its_mutants() {
+    replay("admission", 200, setpoint_fuzz::admission::check);
+}
+
+#[test]
 fn encryption_holds_for_the_corpus_and_its_mutants() {
     replay("encryption", 40, setpoint_fuzz::encryption::check);
 }

@@ -94,12 +94,21 @@ async fn settle_pod(review: &Review<'_>, pod: &mut Value) -> Result<(), ApiError
             "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
         )));
     }
+    if let Some(given) = spec.get("preemptionPolicy").and_then(Value::as_str)
+        && given != policy
+    {
+        return Err(review.forbidden(&format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
+        )));
+    }
     spec.insert("priority".into(), value.into());
-    spec.entry("preemptionPolicy").or_insert_with(|| json!(policy));
+    spec.insert("preemptionPolicy".into(), json!(policy));
     Ok(())
 }
+/// The class for pods without one. Two requests at once may have made two: the lower one counts.
 async fn global_default(review: &Review<'_>) -> Result<Option<Value>, ApiError> {
-    Ok(defaults(review).await?.into_iter().next())
+    let defaults = defaults(review).await?.into_iter();
+    Ok(defaults.min_by_key(|class| class["value"].as_i64().unwrap_or(0)))
 }
 async fn only_default(review: &Review<'_>, class: &Value) -> Result<(), ApiError> {
     let other = defaults(review).await?.into_iter().find(|other| other.name() != class.name());

@@ -37,12 +37,15 @@ const LOOKUPS_MAX: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
+/// The name of the plugin.
+pub(super) const NAME: &str = kind::core::ACCOUNT;
+
 #[derive(Debug)]
 pub(super) struct ServiceAccount;
 
 impl Admission for ServiceAccount {
     fn name(&self) -> &str {
-        kind::core::ACCOUNT
+        NAME
     }
     fn handles(&self, review: &Review<'_>) -> bool {
         review.operation == Operation::Create && review.is("", "pods")

@@ -1,2 +1,2 @@
 //! Kinds of `certificates.k8s.io`.
-pub(super) mod certificate_signing_request;
+pub(crate) mod certificate_signing_request;

@@ -2,9 +2,9 @@
 pub(super) mod component_status;
 pub(super) mod config_map;
 pub(super) mod endpoints;
-pub(super) mod event;
+pub(crate) mod event;
 pub(super) mod limit_range;
-pub(super) mod namespace;
+pub(crate) mod namespace;
 pub(super) mod node;
 pub(super) mod persistent_volume;
 pub(super) mod persistent_volume_claim;

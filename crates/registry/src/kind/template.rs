@@ -200,8 +200,8 @@ fn pod_resources(at: &At<'_, '_>) {
         return whole.forbidden("may not be set for a windows pod");
     }
     resources::of_pod(&whole);
-    let requests = requests_of_containers(at);
-    for (name, sum) in requests {
+    let requests = setpoint_quota::pod::of_containers(at.value, "requests");
+    for (name, sum) in &requests {
         let request = whole.entry("requests", name);
         if request.quantity().is_some_and(|request| sum.compare(&request).is_gt()) {
             request.invalid(format!(
@@ -226,52 +226,6 @@ fn pod_resources(at: &At<'_, '_>) {
         }
     }
 }
-/// What the containers request together, as the scheduler counts: the sum of those that run at the
-/// same time, or the largest that an init container needs.
-fn requests_of_containers<'v>(at: &At<'v, '_>) -> BTreeMap<&'v str, Quantity> {
-    let requests = |container: &'v Value| {
-        let map = container["resources"]["requests"].as_object();
-        map.into_iter().flatten().filter_map(|(name, amount)| {
-            Some((name.as_str(), Quantity::parse(amount.as_str()?).ok()?))
-        })
-    };
-    let add = |sums: &mut BTreeMap<&'v str, Quantity>, name, amount: Quantity| {
-        let sum = match sums.get(name) {
-            Some(sum) => sum + &amount,
-            None => amount,
-        };
-        sums.insert(name, sum);
-    };
-    let mut total = BTreeMap::new();
-    for container in at.list_of("containers") {
-        requests(container).for_each(|(name, amount)| add(&mut total, name, amount));
-    }
-    let mut sidecars: BTreeMap<&str, Quantity> = BTreeMap::new();
-    let mut largest: BTreeMap<&str, Quantity> = BTreeMap::new();
-    for container in at.list_of("initContainers") {
-        let keeps_running = is_sidecar(container);
-        for (name, amount) in requests(container) {
-            let now = match sidecars.get(name) {
-                Some(before) => before + &amount,
-                None => amount.clone(),
-            };
-            if largest.get(name).is_none_or(|most| now.compare(most).is_gt()) {
-                largest.insert(name, now);
-            }
-            if keeps_running {
-                add(&mut sidecars, name, amount.clone());
-                add(&mut total, name, amount);
-            }
-        }
-    }
-    for (name, amount) in largest {
-        if total.get(name).is_none_or(|sum| amount.compare(sum).is_gt()) {
-            total.insert(name, amount);
-        }
-    }
-    total
-}
-
 /// With host networking, a container's port is the host's port.
 fn host_network(at: &At<'_, '_>, is_pod: bool) {
     if !at.is("hostNetwork") {

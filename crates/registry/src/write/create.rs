@@ -145,6 +145,8 @@ impl Write<'_> {
         let claims = claims.map_err(store_error)?;
         for _ in 0..RACE_ATTEMPTS_MAX {
             let (encoded, required) = (encoded.clone(), review.required());
+            let mut claims = claims.clone();
+            claims.ops.extend(review.charged());
             let put = self.put_new(key.clone(), encoded, &mut stored, spare, &claims, &required);
             match put.await? {
                 (Created::Done(revision), bytes) => {
@@ -162,7 +164,9 @@ impl Write<'_> {
                     return Err(self.already_exists(stored.name(), &found.value));
                 }
                 (Created::Claimed, _) => return Ok(None),
-                (Created::Moved, _) => self.inner.admission.decide_again(review).await?,
+                (Created::Moved, _) => {
+                    self.inner.admission.decide_again(review, &stored).await?;
+                }
             }
         }
         Err(ApiError::stale(&self.resource.group_resource(), stored.name()))
@@ -245,6 +249,7 @@ impl Write<'_> {
             preconditions: Preconditions::default(),
             reinvocation: Mutex::default(),
             policy_reinvocation: Mutex::default(),
+            charges: Mutex::default(),
         }
     }
     /// Admission of an object that acts on another one: an Eviction, a Binding, the options of a

@@ -192,7 +192,9 @@ impl Write<'_> {
         }
         let options = Options::Write(self.options);
         let known = Some((old, found.modified));
-        let review = self.review(Operation::Update, &self.target.name, known, options);
+        let mut review = self.review(Operation::Update, &self.target.name, known, options);
+        // An earlier attempt has lost a race, perhaps with a change of a quota.
+        review.preconditions.have_failed = is_live;
         if self.is_reviewed {
             self.inner.admission.mutate(&review, &mut object).await?;
         }
@@ -234,7 +236,9 @@ impl Write<'_> {
             Some(reservation) => reservation.claims(&new, Some(&stored)).await,
             None => Ok(Claims::default()),
         };
-        let claims = claims.map_err(store_error)?;
+        let mut claims = claims.map_err(store_error)?;
+        claims.compares.extend(review.required());
+        claims.ops.extend(review.charged());
         match self
             .put(key.clone(), Some(found.modified), encoded, &mut new, !owned, &claims)
             .await

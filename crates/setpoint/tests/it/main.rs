@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod admission;
+mod admission_plugins;
 mod admission_policies;
 mod admission_webhooks;
 mod audit_log;
@@ -25,7 +27,9 @@ mod mutating_policies;
 mod namespaces;
 mod origins;
 mod plane;
+mod pod_security;
 mod protection;
+mod quotas;
 mod rbac;
 mod recordings;
 #[allow(dead_code, reason = "tests of the program use more of it")]

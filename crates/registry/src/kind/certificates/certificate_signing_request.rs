@@ -2,6 +2,8 @@
 //! endpoint.
 mod rules;
 
+pub(crate) use rules::organizations;
+
 use crate::kind::{
     Context, Kind, NameRule, Part, Selectable, StatusMeta, list, not_supported, text,
 };

@@ -1,6 +1,6 @@
 //! Events: one object, served by the core group and by `events.k8s.io` with different field names.
 use crate::kind::at::{At, check, same};
-use crate::kind::{Kind, Members, Selectable, not_supported};
+use crate::kind::{Kind, Members, Selectable, not_supported, text};
 use crate::table::{age, cell};
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -35,6 +35,44 @@ pub(in crate::kind) static EVENTS: Kind = Kind {
     rules: "the same, no fields of the older form, series; only a series changes",
     ..Kind::plain("events.k8s.io", "Event")
 };
+
+/// What a limit of the rate of Events is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LimitType {
+    /// All Events.
+    Server,
+    /// Those of one namespace.
+    Namespace,
+    /// Those of one user.
+    User,
+    /// Those of one source about one object.
+    SourceAndObject,
+}
+impl LimitType {
+    /// The type with a name in a configuration.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        let all = [Self::Server, Self::Namespace, Self::User, Self::SourceAndObject];
+        all.into_iter().find(|limit| limit.as_str() == name)
+    }
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Server => "Server",
+            Self::Namespace => "Namespace",
+            Self::User => "User",
+            Self::SourceAndObject => "SourceAndObject",
+        }
+    }
+    /// The source and the object of an Event, as one text.
+    pub(crate) fn source_and_object(event: Option<&Value>) -> String {
+        let Some(event) = event else { return String::new() };
+        let part = |of: &str, members: &[&str]| -> String {
+            members.iter().map(|member| text(&event[of], member)).collect()
+        };
+        let source = part("source", &["component", "host"]);
+        let object = part("involvedObject", &["kind", "namespace", "name", "uid", "apiVersion"]);
+        format!("{source}{object}")
+    }
+}
 
 const CORE_LABELS: [Selectable; 11] = [
     Selectable::new("involvedObject.kind"),

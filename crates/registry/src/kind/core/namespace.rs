@@ -79,6 +79,15 @@ fn prepare(_: &Context<'_>, namespace: &mut Value, old: Option<&Value>) {
     }
 }
 
+/// A namespace as the server itself creates it, without uid and time of creation.
+pub(crate) fn fresh(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": KIND.kind,
+        "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+    })
+}
+
 /// The first DELETE of a namespace: its contents are deleted before it.
 fn begin_termination(_: &Context<'_>, namespace: &mut Value) {
     if !namespace["status"].is_object() {

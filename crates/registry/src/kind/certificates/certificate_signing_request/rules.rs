@@ -165,6 +165,20 @@ fn status(at: &At<'_, '_>) {
     }
 }
 
+/// The organizations of the subject that a certificate is requested for; none if the request cannot
+/// be read.
+pub(crate) fn organizations(request: &Value) -> Vec<String> {
+    let encoded = text(&request["spec"], "request");
+    let Ok(bytes) = STANDARD.decode(encoded) else { return Vec::new() };
+    let Ok((_, block)) = x509_parser::pem::parse_x509_pem(&bytes) else { return Vec::new() };
+    let Ok((_, request)) = X509CertificationRequest::from_der(&block.contents) else {
+        return Vec::new();
+    };
+    let subject = &request.certification_request_info.subject;
+    let names = subject.iter_organization().filter_map(|name| name.as_str().ok());
+    names.map(str::to_owned).collect()
+}
+
 /// A request in PEM, signed with its own key.
 fn check_request(encoded: &str) -> Result<(), String> {
     const NOT_PEM: &str = "PEM block type must be CERTIFICATE REQUEST";

@@ -1,14 +1,14 @@
-//! Sets the default class of claims and ingresses without one, if there is a default class.
+//! DefaultStorageClass: sets the default class of claims without one.
 use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
-use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionResource, Skim};
 
-/// DefaultStorageClass. A claim with an empty class wants none.
+/// A claim with an empty class wants none.
 #[derive(Debug)]
 pub(super) struct DefaultStorageClass;
+
 impl Admission for DefaultStorageClass {
     fn name(&self) -> &str {
         "DefaultStorageClass"
@@ -28,7 +28,10 @@ impl Admission for DefaultStorageClass {
         let found = default_class(
             review,
             GroupVersionResource::new("storage.k8s.io", "v1", "storageclasses"),
-            "storageclass.kubernetes.io/is-default-class",
+            &[
+                "storageclass.kubernetes.io/is-default-class",
+                "storageclass.beta.kubernetes.io/is-default-class",
+            ],
         );
         async move {
             if !is_set && let Some(name) = found.await? {
@@ -39,49 +42,18 @@ impl Admission for DefaultStorageClass {
         .boxed()
     }
 }
-/// DefaultIngressClass. The old annotation counts as a class.
-#[derive(Debug)]
-pub(super) struct DefaultIngressClass;
-impl Admission for DefaultIngressClass {
-    fn name(&self) -> &str {
-        "DefaultIngressClass"
-    }
-    fn handles(&self, review: &Review<'_>) -> bool {
-        review.operation == Operation::Create && review.is("networking.k8s.io", "ingresses")
-    }
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'a>,
-        ingress: &'a mut Value,
-    ) -> BoxFuture<'a, Result<(), ApiError>> {
-        let is_set = ingress["spec"].get("ingressClassName").is_some()
-            || ingress.meta().is_some_and(|m| {
-                m.get("annotations").is_some_and(|a| a.get("kubernetes.io/ingress.class").is_some())
-            });
-        let found = default_class(
-            review,
-            GroupVersionResource::new("networking.k8s.io", "v1", "ingressclasses"),
-            "ingressclass.kubernetes.io/is-default-class",
-        );
-        async move {
-            if !is_set && let Some(name) = found.await? {
-                ingress["spec"]["ingressClassName"] = name.into();
-            }
-            Ok(())
-        }
-        .boxed()
-    }
-}
-/// The newest class with the annotation; of the same second, the first by name.
-async fn default_class(
+
+/// The newest class with one of the annotations; of the same second, the first by name.
+pub(super) async fn default_class(
     review: &Review<'_>,
     classes: GroupVersionResource,
-    annotation: &str,
+    annotations: &[&str],
 ) -> Result<Option<String>, ApiError> {
     let mut newest: Option<(String, String)> = None;
     for class in &review.objects().list(&classes, "").await? {
         let skim = Skim::of(&class.bytes).map_err(ApiError::internal)?;
-        if !skim.annotations.iter().any(|(key, value)| key == annotation && value == "true") {
+        let mut found = skim.annotations.iter();
+        if !found.any(|(key, value)| annotations.contains(&&**key) && value == "true") {
             continue;
         }
         if newest.as_ref().is_none_or(|(created, _)| created.as_str() < &*skim.creation_timestamp) {

@@ -1,0 +1,58 @@
+//! The admission options of `setpoint up`.
+
+use anyhow::Context as _;
+use clap::Args;
+use setpoint::AdmissionConfiguration;
+use setpoint::registry::{AdmissionOptions as Plugins, AdmissionPlugins};
+use std::path::PathBuf;
+
+/// The options, named as kube-apiserver's.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AdmissionOptions {
+    /// Admission plugins to run besides those that run by default, divided by commas.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    enable_admission_plugins: Vec<String>,
+    /// Admission plugins not to run although they run by default, divided by commas.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    disable_admission_plugins: Vec<String>,
+    /// Configurations of admission plugins: a file of kind AdmissionConfiguration.
+    #[arg(long, value_name = "FILE")]
+    admission_control_config_file: Option<PathBuf>,
+}
+
+impl AdmissionOptions {
+    /// Makes the plugins.
+    pub(crate) fn plugins(&self) -> anyhow::Result<AdmissionPlugins> {
+        let mut options = Plugins::default();
+        for name in self.enable_admission_plugins.iter().filter(|name| !name.is_empty()) {
+            options = options.enable(name);
+        }
+        for name in self.disable_admission_plugins.iter().filter(|name| !name.is_empty()) {
+            options = options.disable(name);
+        }
+        if let Some(path) = &self.admission_control_config_file {
+            let configuration = AdmissionConfiguration::load(path).with_context(|| {
+                format!("use --admission-control-config-file {}", path.display())
+            })?;
+            options = configuration.apply(options);
+        }
+        Ok(options.build()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_are_refused_and_empty_ones_ignored() {
+        let options = |enable: &str, disable: &str| AdmissionOptions {
+            enable_admission_plugins: enable.split(',').map(str::to_owned).collect(),
+            disable_admission_plugins: disable.split(',').map(str::to_owned).collect(),
+            admission_control_config_file: None,
+        };
+        assert!(options("AlwaysPullImages,NodeRestriction", "").plugins().is_ok());
+        let error = options("", "Foo").plugins().map(drop).unwrap_err();
+        assert_eq!(error.to_string(), r#"disable-admission-plugins plugin "Foo" is unknown"#);
+    }
+}

@@ -1,0 +1,336 @@
+//! Resource quotas: `status.hard` is `spec.hard`, and `status.used` is what the objects of the
+//! namespace use.
+//!
+//! # Theory
+//!
+//! ```text
+//! quota is new, or its limits have changed ──┐
+//! an object that it counts is gone, or ended ┼─▶ pass: read the quota, add up the objects, PUT status
+//! five minutes have passed ──────────────────┘
+//! ```
+//!
+//! The API server adds to the usage when objects are created, in the same commit. A pass reads the
+//! quota *before* it lists the objects, and writes the status only if the quota has not changed
+//! since. So no object that was created meanwhile is missing in what it writes. An object that was
+//! deleted meanwhile causes another pass.
+//!
+//! A pass costs a list of each counted resource of the namespace. Charges of the API server cause
+//! none.
+
+use crate::api::{Api, Discovered, RequestError, Resource, discover};
+use crate::gc::{ObjectEvent, ObjectFeed};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube_client::Client;
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use setpoint_informer::{Event, Object};
+use setpoint_object::quantity::Quantity;
+use setpoint_object::skim::scalar;
+use setpoint_object::time::Clock;
+use setpoint_object::{Skim, seed};
+use setpoint_quota::pod::quantities;
+use setpoint_quota::{Scopes, Term, Usage, add, is_relevant, usage};
+use setpoint_runtime::{
+    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
+};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// The controller's name in its user agent and in logs.
+const NAME: &str = "resourcequota-controller";
+/// Time between two passes over a quota if nothing happens: five minutes, as
+/// kube-controller-manager's `--resource-quota-sync-period`.
+pub const RESYNC_PERIOD: Duration = Duration::from_secs(300);
+/// Pause before the second pass over new limits. Writers that have not seen the limits have ended
+/// by then.
+const SECOND_PASS: Duration = Duration::from_secs(2);
+/// How often a pass starts over if the quota changes while it lists.
+const ATTEMPTS_MAX: usize = 10;
+/// Number of quotas that are processed at the same time: 5, as kube-controller-manager's
+/// `--concurrent-resource-quota-syncs`.
+const WORKERS: usize = 5;
+/// Keys that wait for the queue.
+const KEYS_MAX: usize = 1024;
+
+/// Fills the status of resource quotas. It does nothing until [`QuotaController::run`].
+#[must_use]
+pub struct QuotaController {
+    client: Client,
+    clock: Clock,
+    seed: u64,
+    feed: Option<Box<dyn ObjectFeed>>,
+}
+
+impl QuotaController {
+    /// Creates a controller that uses `client`. `clock` decides whether the grace period of a pod
+    /// is over.
+    pub fn new(client: Client, clock: Clock) -> Self {
+        Self { client, clock, seed: seed::from_entropy(), feed: None }
+    }
+
+    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Learns from `feed` which objects are gone. Default: usage is added up once per
+    /// [`RESYNC_PERIOD`] only.
+    pub fn feed(mut self, feed: impl ObjectFeed) -> Self {
+        self.feed = Some(Box::new(feed));
+        self
+    }
+
+    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
+    ///
+    /// # Errors
+    ///
+    /// If a part of it fails permanently.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
+        let mut manager =
+            Manager::builder(self.client.clone()).clock(self.clock.clone()).seed(self.seed).build();
+        let counted = Arc::new(Counted::default());
+        let quotas = Quotas {
+            api: Api::new(self.client, NAME),
+            clock: self.clock,
+            counted: counted.clone(),
+            discovered: Mutex::new(None),
+        };
+        let (sender, keys) = mpsc::channel(KEYS_MAX);
+        // A charge of the API server changes the usage only.
+        let has_new_limits = Predicate::new(|event: &Event<ResourceQuota>| match event {
+            Event::Updated { new, .. } => !has_limits(new),
+            _ => true,
+        });
+        let controller = Controller::builder(NAME)
+            .for_(Watch::<ResourceQuota>::new().filter(has_new_limits))
+            .channel(keys)
+            .concurrency(WORKERS)
+            .sync_timeout(None)
+            .build(quotas)?;
+        manager.add(controller)?;
+        let follow = async {
+            match self.feed {
+                Some(feed) => follow(feed, &counted, sender).await,
+                None => drop(sender),
+            }
+        };
+        let follow = async {
+            tokio::select! {
+                biased;
+                // Cancel safe: the program of the controller ends.
+                () = stop.cancelled() => {}
+                () = follow => {}
+            }
+        };
+        let (ended, ()) = tokio::join!(manager.run(stop.clone()), follow);
+        Ok(ended?)
+    }
+}
+
+/// Whether the status has the limits of the spec.
+fn has_limits(quota: &Object<ResourceQuota>) -> bool {
+    let json = quota.json().unwrap_or_default();
+    let Ok(quota) = serde_json::from_slice::<Value>(&json) else { return false };
+    same(&quantities(&quota["spec"]["hard"]), &quantities(&quota["status"]["hard"]))
+}
+fn same(a: &Usage, b: &Usage) -> bool {
+    a.len() == b.len()
+        && a.iter().all(|(name, amount)| b.get(name).is_some_and(|b| b.compare(amount).is_eq()))
+}
+
+/// What the known quotas count: kinds, by namespace and name of the quota.
+#[derive(Debug, Default)]
+struct Counted(Mutex<HashMap<String, BTreeMap<String, HashSet<String>>>>);
+
+impl Counted {
+    fn set(&self, namespace: &str, name: &str, kinds: HashSet<String>) {
+        let mut all = self.0.lock();
+        all.entry(namespace.to_owned()).or_default().insert(name.to_owned(), kinds);
+    }
+    fn remove(&self, namespace: &str, name: &str) {
+        let mut all = self.0.lock();
+        let Some(quotas) = all.get_mut(namespace) else { return };
+        quotas.remove(name);
+        if quotas.is_empty() {
+            all.remove(namespace);
+        }
+    }
+    fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+    /// The quotas of a namespace that count a kind.
+    fn of(&self, namespace: &str, kind: &str) -> Vec<String> {
+        let all = self.0.lock();
+        let quotas = all.get(namespace).into_iter().flatten();
+        quotas.filter(|(_, kinds)| kinds.contains(kind)).map(|(name, _)| name.clone()).collect()
+    }
+    fn all(&self) -> Vec<Request> {
+        let all = self.0.lock();
+        let one = |(namespace, quotas): (&String, &BTreeMap<String, HashSet<String>>)| {
+            let names: Vec<Request> =
+                quotas.keys().map(|name| Request::new(namespace.as_str(), name.as_str())).collect();
+            names
+        };
+        all.iter().flat_map(one).collect()
+    }
+}
+
+/// Sends the quotas that a change of an object may relieve, until the feed or the receiver ends.
+async fn follow(mut feed: Box<dyn ObjectFeed>, counted: &Counted, keys: mpsc::Sender<Request>) {
+    let mut is_listing = true;
+    while let Some(event) = feed.next().await {
+        let (bytes, is_deleted) = match event {
+            ObjectEvent::Restarted => {
+                is_listing = true;
+                continue;
+            }
+            ObjectEvent::Synced => {
+                is_listing = false;
+                // Deletions before it are not known one by one.
+                for key in counted.all() {
+                    if keys.send(key).await.is_err() {
+                        return;
+                    }
+                }
+                continue;
+            }
+            ObjectEvent::Put(bytes) => (bytes, false),
+            ObjectEvent::Deleted(bytes) => (bytes, true),
+        };
+        if is_listing || counted.is_empty() || !is_deleted && !has_ended(&bytes) {
+            continue;
+        }
+        let Ok(skim) = Skim::of(&bytes) else { continue };
+        for name in counted.of(&skim.namespace, &skim.kind) {
+            if keys.send(Request::new(&*skim.namespace, name.as_str())).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+/// Whether an object has the status of a pod that needs no resources any more.
+fn has_ended(object: &[u8]) -> bool {
+    matches!(scalar(object, &["status", "phase"]).as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// Reconciles one quota.
+struct Quotas {
+    api: Api,
+    clock: Clock,
+    counted: Arc<Counted>,
+    /// The resources of the server, until one is missing.
+    discovered: Mutex<Option<Arc<Discovered>>>,
+}
+
+impl Reconciler for Quotas {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
+        // Boxed, so that a worker that waits for work is small.
+        Ok(Box::pin(self.pass(&request.namespace, &request.name)).await?)
+    }
+}
+
+impl Quotas {
+    async fn pass(&self, namespace: &str, name: &str) -> Result<Action, RequestError> {
+        let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
+        for _ in 0..ATTEMPTS_MAX {
+            let mut quota = match self.api.get(&path).await {
+                Err(error) if error.is_not_found() => {
+                    self.counted.remove(namespace, name);
+                    return Ok(Action::await_change());
+                }
+                quota => quota?,
+            };
+            let hard = quantities(&quota["spec"]["hard"]);
+            let resources = self.resources(&hard).await?;
+            let kinds = resources.iter().map(|resource| resource.kind.clone()).collect();
+            // Before the list: a deletion after it causes another pass.
+            self.counted.set(namespace, name, kinds);
+            let used = self.add_up(namespace, &hard, &Term::all(&quota), &resources).await?;
+            let status = &quota["status"];
+            let has_limits = same(&hard, &quantities(&status["hard"]));
+            if has_limits && same(&used, &quantities(&status["used"])) {
+                return Ok(Action::requeue_after(RESYNC_PERIOD));
+            }
+            quota["status"] = json!({"hard": shown(&hard), "used": shown(&used)});
+            match self.api.put(&format!("{path}/status"), &quota).await {
+                Err(error) if error.is_conflict() => continue,
+                Err(error) if error.is_not_found() => {
+                    self.counted.remove(namespace, name);
+                    return Ok(Action::await_change());
+                }
+                written => _ = written?,
+            }
+            return Ok(Action::requeue_after(if has_limits { RESYNC_PERIOD } else { SECOND_PASS }));
+        }
+        Ok(Action::requeue_after(SECOND_PASS))
+    }
+
+    /// The resources that limits are about.
+    async fn resources(&self, hard: &Usage) -> Result<Vec<Resource>, RequestError> {
+        let find = |discovered: &Discovered| -> (Vec<Resource>, bool) {
+            let is_counted = |resource: &&Resource| {
+                resource.namespaced
+                    && resource.serves("list")
+                    && hard.keys().any(|n| is_relevant(n, &resource.group, &resource.resource))
+            };
+            let found: Vec<Resource> =
+                discovered.resources.iter().filter(is_counted).cloned().collect();
+            let is_known =
+                |name: &String| found.iter().any(|r| is_relevant(name, &r.group, &r.resource));
+            let is_complete = hard.keys().all(is_known);
+            (found, is_complete)
+        };
+        let known = self.discovered.lock().clone();
+        if let Some(known) = known
+            && let (found, true) = find(&known)
+        {
+            return Ok(found);
+        }
+        let discovered = Arc::new(Box::pin(discover(&self.api)).await?);
+        let (found, _) = find(&discovered);
+        *self.discovered.lock() = Some(discovered);
+        Ok(found)
+    }
+
+    /// What the objects of a namespace use of the limits.
+    async fn add_up(
+        &self,
+        namespace: &str,
+        hard: &Usage,
+        terms: &[Term],
+        resources: &[Resource],
+    ) -> Result<Usage, RequestError> {
+        let now = self.clock.now().0.as_secs();
+        let mut sum: Usage = hard.keys().map(|name| (name.clone(), Quantity::default())).collect();
+        for resource in resources {
+            let (group, plural) = (&*resource.group, &*resource.resource);
+            let collection = resource.collection(namespace);
+            let listed = self.api.list_pages(&collection, |object| {
+                let scopes = match group.is_empty() {
+                    true => Scopes::of(plural, &object),
+                    false => Scopes::default(),
+                };
+                if terms.iter().all(|term| scopes.is_in(term)) {
+                    let mut amounts = usage(group, plural, &object, now);
+                    amounts.retain(|name, _| hard.contains_key(name));
+                    add(&mut sum, &amounts);
+                }
+            });
+            match listed.await {
+                // Its definition was deleted.
+                Err(error) if error.is_not_found() => {}
+                listed => listed?,
+            }
+        }
+        Ok(sum)
+    }
+}
+fn shown(amounts: &Usage) -> Map<String, Value> {
+    amounts.iter().map(|(name, amount)| (name.clone(), amount.as_str().into())).collect()
+}

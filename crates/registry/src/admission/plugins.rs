@@ -1,0 +1,290 @@
+//! Kubernetes' own plugins: one row each, in call order, and which of them run.
+use super::*;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// When a plugin is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Before the plugins of the embedder.
+    First,
+    /// A plugin that runs what objects say: policies and webhooks. Made by the registry.
+    Others,
+    /// After webhooks.
+    Last,
+    /// Not available here.
+    Missing,
+}
+
+/// One plugin.
+struct Row {
+    name: &'static str,
+    is_default: bool,
+    stage: Stage,
+    /// Makes it from its configuration, which is null if there is none.
+    make: fn(&Value) -> Result<Box<dyn Admission>, String>,
+}
+
+/// A row with a plugin that has no configuration.
+macro_rules! plain {
+    ($name:literal, $is_default:literal, $stage:ident, $plugin:expr) => {
+        Row {
+            name: $name,
+            is_default: $is_default,
+            stage: Stage::$stage,
+            make: |_| Ok(Box::new($plugin)),
+        }
+    };
+}
+/// A row with a plugin that reads a configuration.
+macro_rules! configured {
+    ($name:literal, $is_default:literal, $stage:ident, $plugin:path) => {
+        Row {
+            name: $name,
+            is_default: $is_default,
+            stage: Stage::$stage,
+            make: |config| Ok(Box::new(<$plugin>::new(config)?)),
+        }
+    };
+}
+/// A row of a plugin that is made elsewhere, or not available.
+const fn row(name: &'static str, is_default: bool, stage: Stage) -> Row {
+    Row { name, is_default, stage, make: |_| Err(String::new()) }
+}
+
+/// All plugins that kube-apiserver knows, in its order. A plugin may have a mutating half, a
+/// validating half, or both.
+#[rustfmt::skip]
+const PLUGINS: &[Row] = &[
+    plain!("AlwaysAdmit", false, First, always::AlwaysAdmit),
+    plain!("NamespaceAutoProvision", false, First, namespace_auto_provision::NamespaceAutoProvision),
+    plain!("NamespaceLifecycle", true, First, namespace_lifecycle::NamespaceLifecycle),
+    plain!("NamespaceExists", false, First, namespace_exists::NamespaceExists),
+    row("LimitPodHardAntiAffinityTopology", false, Stage::Missing),
+    plain!("LimitRanger", true, First, limit_ranger::LimitRanger),
+    plain!("ServiceAccount", true, First, service_account::ServiceAccount),
+    plain!("NodeRestriction", false, First, node_restriction::NodeRestriction),
+    plain!("TaintNodesByCondition", true, First, taint_nodes_by_condition::TaintNodesByCondition),
+    plain!("AlwaysPullImages", false, First, always_pull_images::AlwaysPullImages),
+    row("ImagePolicyWebhook", false, Stage::Missing),
+    configured!("PodSecurity", true, First, pod_security::PodSecurity),
+    configured!("PodNodeSelector", false, First, pod_node_selector::PodNodeSelector),
+    plain!("Priority", true, First, priority::Priority),
+    plain!("DefaultTolerationSeconds", true, First, default_toleration_seconds::DefaultTolerationSeconds),
+    configured!("PodTolerationRestriction", false, First, pod_toleration_restriction::PodTolerationRestriction),
+    configured!("EventRateLimit", false, First, event_rate_limit::EventRateLimit),
+    plain!("ExtendedResourceToleration", false, First, extended_resource_toleration::ExtendedResourceToleration),
+    plain!("DefaultStorageClass", true, First, default_storage_class::DefaultStorageClass),
+    plain!("StorageObjectInUseProtection", true, First, storage_object_in_use_protection::StorageObjectInUseProtection),
+    plain!("OwnerReferencesPermissionEnforcement", false, First, owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement),
+    plain!("PersistentVolumeClaimResize", true, First, persistent_volume_claim_resize::PersistentVolumeClaimResize),
+    plain!("RuntimeClass", true, First, runtime_class::RuntimeClass),
+    plain!("CertificateApproval", true, First, certificate_approval::CertificateApproval),
+    plain!("CertificateSigning", true, First, certificate_signing::CertificateSigning),
+    row("ClusterTrustBundleAttest", true, Stage::Missing),
+    plain!("CertificateSubjectRestriction", true, First, certificate_subject_restriction::CertificateSubjectRestriction),
+    plain!("DefaultIngressClass", true, First, default_ingress_class::DefaultIngressClass),
+    plain!("DenyServiceExternalIPs", false, First, deny_service_external_ips::DenyServiceExternalIps),
+    row("PodTopologyLabels", true, Stage::Missing),
+    row("NodeDeclaredFeatureValidator", true, Stage::Missing),
+    row("JobValidation", true, Stage::Missing),
+    row("PodResizeValidator", true, Stage::Missing),
+    row("PodGroupProtection", true, Stage::Missing),
+    row("PodGroupWorkloadExists", true, Stage::Missing),
+    row("MutatingAdmissionPolicy", true, Stage::Others),
+    row("MutatingAdmissionWebhook", true, Stage::Others),
+    row("ValidatingAdmissionPolicy", true, Stage::Others),
+    row("ValidatingAdmissionWebhook", true, Stage::Others),
+    configured!("ResourceQuota", true, Last, resource_quota::ResourceQuota),
+    plain!("AlwaysDeny", false, Last, always::AlwaysDeny),
+];
+
+/// Why options of admission are refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdmissionOptionsError {
+    /// A name of `--enable-admission-plugins` or `--disable-admission-plugins` that Kubernetes does
+    /// not have.
+    #[error("{option} plugin {name:?} is unknown")]
+    Unknown {
+        /// The option, without dashes.
+        option: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A plugin of Kubernetes that this server does not have cannot be enabled.
+    #[error("enable-admission-plugins plugin {0:?} is not available in this server")]
+    Missing(String),
+    /// Plugins that are enabled and disabled.
+    #[error("{0:?} in enable-admission-plugins and disable-admission-plugins overlapped")]
+    Both(Vec<String>),
+    /// A configuration for a plugin that Kubernetes does not have.
+    #[error("a configuration is given for the unknown admission plugin {0:?}")]
+    Configured(String),
+    /// A configuration that a plugin refuses.
+    #[error("the configuration of the admission plugin {name}: {why}")]
+    Configuration {
+        /// The plugin.
+        name: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Which of Kubernetes' admission plugins run, and their configurations. Default: the plugins that a
+/// kube-apiserver runs by default.
+///
+/// ```
+/// use setpoint_registry::AdmissionOptions;
+///
+/// let plugins = AdmissionOptions::default().enable("AlwaysPullImages").disable("Priority").build()?;
+/// assert!(plugins.names().any(|name| name == "AlwaysPullImages"));
+/// let error = AdmissionOptions::default().enable("Nothing").build().unwrap_err();
+/// assert_eq!(error.to_string(), r#"enable-admission-plugins plugin "Nothing" is unknown"#);
+/// # Ok::<(), setpoint_registry::AdmissionOptionsError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct AdmissionOptions {
+    enabled: BTreeSet<String>,
+    disabled: BTreeSet<String>,
+    configurations: BTreeMap<String, Value>,
+}
+
+impl AdmissionOptions {
+    /// Runs a plugin that is off by default.
+    #[must_use]
+    pub fn enable(mut self, name: impl Into<String>) -> Self {
+        self.enabled.insert(name.into());
+        self
+    }
+    /// Does not run a plugin that is on by default.
+    #[must_use]
+    pub fn disable(mut self, name: impl Into<String>) -> Self {
+        self.disabled.insert(name.into());
+        self
+    }
+    /// The configuration of a plugin: an object such as `PodSecurityConfiguration`.
+    #[must_use]
+    pub fn configure(mut self, name: impl Into<String>, configuration: Value) -> Self {
+        self.configurations.insert(name.into(), configuration);
+        self
+    }
+    /// Makes the plugins.
+    ///
+    /// # Errors
+    ///
+    /// If a name is unknown, enabled and disabled, or not available here; if a plugin refuses its
+    /// configuration.
+    pub fn build(&self) -> Result<AdmissionPlugins, AdmissionOptionsError> {
+        let find = |name: &str| PLUGINS.iter().find(|row| row.name == name);
+        for (option, names) in [
+            ("enable-admission-plugins", &self.enabled),
+            ("disable-admission-plugins", &self.disabled),
+        ] {
+            if let Some(name) = names.iter().find(|name| find(name).is_none()) {
+                return Err(AdmissionOptionsError::Unknown { option, name: name.clone() });
+            }
+        }
+        let both: Vec<String> = self.enabled.intersection(&self.disabled).cloned().collect();
+        if !both.is_empty() {
+            return Err(AdmissionOptionsError::Both(both));
+        }
+        if let Some(name) = self.configurations.keys().find(|name| find(name).is_none()) {
+            return Err(AdmissionOptionsError::Configured(name.clone()));
+        }
+        let mut plugins =
+            AdmissionPlugins { first: Vec::new(), others: Vec::new(), last: Vec::new() };
+        for row in PLUGINS {
+            let is_enabled = self.enabled.contains(row.name);
+            if self.disabled.contains(row.name) || !row.is_default && !is_enabled {
+                continue;
+            }
+            let make = || {
+                let configuration = self.configurations.get(row.name).unwrap_or(&Value::Null);
+                (row.make)(configuration)
+                    .map_err(|why| AdmissionOptionsError::Configuration { name: row.name, why })
+            };
+            match row.stage {
+                Stage::First => plugins.first.push(make()?),
+                Stage::Others => plugins.others.push(row.name),
+                Stage::Last => plugins.last.push(make()?),
+                Stage::Missing if is_enabled => {
+                    return Err(AdmissionOptionsError::Missing(row.name.to_owned()));
+                }
+                Stage::Missing => {}
+            }
+        }
+        Ok(plugins)
+    }
+}
+
+/// Kubernetes' admission plugins, in call order. Made by [`AdmissionOptions::build`].
+#[derive(Debug)]
+pub struct AdmissionPlugins {
+    pub(super) first: Vec<Box<dyn Admission>>,
+    /// The names of policies and webhooks.
+    others: Vec<&'static str>,
+    pub(super) last: Vec<Box<dyn Admission>>,
+}
+
+impl AdmissionPlugins {
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let first = self.first.iter().map(|plugin| plugin.name());
+        let last = self.last.iter().map(|plugin| plugin.name());
+        first.chain(self.others.iter().copied()).chain(last)
+    }
+}
+
+impl Default for AdmissionPlugins {
+    /// The plugins that a kube-apiserver runs by default.
+    fn default() -> Self {
+        let none = Self { first: Vec::new(), others: Vec::new(), last: Vec::new() };
+        // Without options and configurations there is nothing to refuse.
+        AdmissionOptions::default().build().unwrap_or(none)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(options: AdmissionOptions) -> String {
+        match options.build() {
+            Ok(plugins) => plugins.names().collect::<Vec<_>>().join(" "),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn plugins_are_enabled_and_disabled_by_name() {
+        let options = AdmissionOptions::default;
+        let default = check(options());
+        assert!(default.contains("Priority") && !default.contains("AlwaysPullImages"));
+        let changed = check(options().enable("AlwaysPullImages").disable("Priority"));
+        assert!(!changed.contains("Priority") && changed.contains("AlwaysPullImages"));
+        for (options, error) in [
+            (options().enable("Foo"), r#"enable-admission-plugins plugin "Foo" is unknown"#),
+            (options().disable("Foo"), r#"disable-admission-plugins plugin "Foo" is unknown"#),
+            (
+                options().enable("Priority").disable("Priority"),
+                r#"["Priority"] in enable-admission-plugins and disable-admission-plugins overlapped"#,
+            ),
+            (
+                options().enable("ImagePolicyWebhook"),
+                r#"enable-admission-plugins plugin "ImagePolicyWebhook" is not available in this server"#,
+            ),
+        ] {
+            assert_eq!(check(options), error);
+        }
+    }
+
+    #[test]
+    fn rows_are_named_as_their_plugins() {
+        for row in PLUGINS {
+            if let Ok(plugin) = (row.make)(&Value::Null) {
+                assert_eq!(plugin.name(), row.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! PodSecurity: checks pods against the Pod Security Standards of their namespace (spec: admission
+//! §2.1).
+//!
+//! # Theory
+//!
+//! ```text
+//! labels of the namespace, defaults ──▶ Policy: enforce, audit, warn, each a level and a version
+//! pod, template of a workload ──▶ checks (a table) ──▶ 403, audit annotation, warning
+//! ```
+//!
+//! Workloads are never refused: their pods will be.
+mod checks;
+mod container_checks;
+mod policy;
+mod subject;
+
+use super::{Admission, Operation, Review};
+use crate::kind::{list, text};
+use crate::stored::tree;
+use checks::{Violation, violations};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use policy::{Exemptions, LevelVersion, Policy};
+use serde_json::Value;
+use setpoint_object::field::{self, quote};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, GroupVersionResource};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use subject::Subject;
+use tokio::time::Instant;
+
+/// Maximum number of existing pods that are checked when a namespace is tightened, and how long: as
+/// kube-apiserver's `defaultNamespaceMaxPodsToCheck` and `defaultNamespacePodCheckTimeout`.
+const PODS_MAX: usize = 3000;
+const PODS_PATIENCE: Duration = Duration::from_secs(1);
+/// Pods that are checked before other tasks run. A check takes some ten microseconds.
+const PODS_PER_POLL: usize = 32;
+
+/// The resources with pods, by group: name, and the path of the template; empty for pods.
+const SUBJECTS: [(&str, &str, &str); 9] = [
+    ("", "pods", ""),
+    ("", "replicationcontrollers", "/spec/template"),
+    ("", "podtemplates", "/template"),
+    ("apps", "replicasets", "/spec/template"),
+    ("apps", "deployments", "/spec/template"),
+    ("apps", "statefulsets", "/spec/template"),
+    ("apps", "daemonsets", "/spec/template"),
+    ("batch", "jobs", "/spec/template"),
+    ("batch", "cronjobs", "/spec/jobTemplate/spec/template"),
+];
+/// Subresources of pods that change nothing that is checked.
+const IGNORED: [&str; 8] =
+    ["attach", "binding", "eviction", "exec", "log", "portforward", "proxy", "status"];
+
+#[derive(Debug)]
+pub(super) struct PodSecurity {
+    defaults: Policy,
+    exempt: Exemptions,
+}
+
+impl PodSecurity {
+    /// With a PodSecurityConfiguration.
+    pub(super) fn new(config: &Value) -> Result<Self, String> {
+        Ok(Self {
+            defaults: Policy::of_config(&config["defaults"])?,
+            exempt: Exemptions::new(&config["exemptions"])?,
+        })
+    }
+}
+
+impl Admission for PodSecurity {
+    fn name(&self) -> &str {
+        "PodSecurity"
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        if !matches!(review.operation, Operation::Create | Operation::Update) {
+            return false;
+        }
+        match (path_of(review), review.subresource) {
+            (Some(""), Some(part)) => !IGNORED.contains(&part.as_str()),
+            (Some(_), part) => part.is_none(),
+            (None, _) => review.is("", "namespaces"),
+        }
+    }
+    fn validate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            match (object, path_of(review)) {
+                (None, _) => Ok(()),
+                (Some(namespace), None) => self.check_namespace(review, namespace).await,
+                (Some(object), Some(path)) => self.check_pod(review, object, path).await,
+            }
+        }
+        .boxed()
+    }
+}
+fn path_of(review: &Review<'_>) -> Option<&'static str> {
+    let row = review.resource;
+    let is_it = |(group, name, _): &&(&str, &str, &str)| {
+        *row.gvk.group == **group && *row.resource == **name
+    };
+    SUBJECTS.iter().find(is_it).map(|(_, _, path)| *path)
+}
+
+impl PodSecurity {
+    async fn check_pod(
+        &self,
+        review: &Review<'_>,
+        object: &Value,
+        path: &str,
+    ) -> Result<(), ApiError> {
+        let is_pod = path.is_empty();
+        let exempt = |why: &str| {
+            review.annotate("pod-security.kubernetes.io/exempt", why);
+            Ok(())
+        };
+        if self.exempt.namespaces.contains(review.namespace) {
+            return exempt("namespace");
+        }
+        if self.exempt.usernames.contains(&*review.attributes.identity.user) {
+            return exempt("user");
+        }
+        let Some(namespace) = review.namespace_object().await? else { return Ok(()) };
+        let (policy, errors) = self.defaults.of_namespace(&namespace);
+        let is_open = |level: &LevelVersion| level.is_privileged();
+        let is_unchecked = is_open(&policy.warn) && is_open(&policy.audit);
+        if errors.is_empty() && is_unchecked && (!is_pod || is_open(&policy.enforce)) {
+            if is_pod {
+                annotate_policy(review, &policy.enforce);
+            }
+            return Ok(());
+        }
+        let template = match is_pod {
+            true => Some(object),
+            false => object.pointer(path).filter(|template| template.is_object()),
+        };
+        let Some(template) = template else { return Ok(()) };
+        if is_pod
+            && let Some(old) = review.old
+            && !is_significant(object, old)
+        {
+            return Ok(());
+        }
+        if self.exempt.runtime_classes.contains(text(&template["spec"], "runtimeClassName")) {
+            return exempt("runtimeClass");
+        }
+        if !errors.is_empty() {
+            let first = errors.first().map(ToString::to_string).unwrap_or_default();
+            let why = format!("Failed to parse policy: {first}");
+            review.annotate("pod-security.kubernetes.io/error", why);
+        }
+        let subject = Subject::new(template);
+        let violates = |level: &LevelVersion| {
+            let found = violations(level, &subject);
+            (!found.is_empty()).then(|| {
+                format!("violate PodSecurity {}: {}", quote(&level.to_string()), details(&found))
+            })
+        };
+        if let Some(violates) = violates(&policy.audit) {
+            review.annotate(
+                "pod-security.kubernetes.io/audit-violations",
+                format!("would {violates}"),
+            );
+        }
+        if is_pod {
+            annotate_policy(review, &policy.enforce);
+            if let Some(violates) = violates(&policy.enforce) {
+                let violates = violates.replacen("violate", "violates", 1);
+                return Err(review.forbidden(&violates));
+            }
+        }
+        if let Some(violates) = violates(&policy.warn) {
+            review.warn(format!("would {violates}"));
+        }
+        Ok(())
+    }
+
+    async fn check_namespace(
+        &self,
+        review: &Review<'_>,
+        namespace: &Value,
+    ) -> Result<(), ApiError> {
+        let (new, errors) = self.defaults.of_namespace(namespace);
+        let Some(old) = review.old else {
+            return refuse(review, namespace, &errors);
+        };
+        let (before, old_errors) = self.defaults.of_namespace(old);
+        if errors != old_errors {
+            refuse(review, namespace, &errors)?;
+        }
+        let is_looser = new.enforce.version == before.enforce.version
+            && new.enforce.level <= before.enforce.level;
+        if new.enforce == before.enforce
+            || new.enforce.is_privileged()
+            || is_looser
+            || self.exempt.namespaces.contains(namespace.name())
+        {
+            return Ok(());
+        }
+        self.warn_of_pods(review, namespace.name(), &new.enforce).await;
+        Ok(())
+    }
+
+    /// Warns of existing pods that a namespace would refuse from now on.
+    async fn warn_of_pods(&self, review: &Review<'_>, namespace: &str, enforce: &LevelVersion) {
+        let pods = GroupVersionResource::new("", "v1", "pods");
+        let Ok(found) = review.objects().list(&pods, namespace).await else {
+            return review.warn("failed to list pods while checking new PodSecurity enforce level");
+        };
+        let end = Instant::now() + PODS_PATIENCE;
+        let mut n_checked = 0;
+        // By reasons: the first pod and the number of pods.
+        let mut by_reason: BTreeMap<String, (String, usize)> = BTreeMap::new();
+        for pod in found.iter().take(PODS_MAX) {
+            if n_checked % PODS_PER_POLL == PODS_PER_POLL - 1 {
+                tokio::task::yield_now().await;
+                if Instant::now() >= end {
+                    break;
+                }
+            }
+            n_checked += 1;
+            let Ok(pod) = tree(&pod.bytes) else { continue };
+            let class = text(&pod["spec"], "runtimeClassName");
+            if self.exempt.runtime_classes.contains(class) {
+                continue;
+            }
+            let found = violations(enforce, &Subject::new(&pod));
+            if !found.is_empty() {
+                let reasons: Vec<&str> = found.iter().map(|found| &*found.reason).collect();
+                let first = || (pod.name().to_owned(), 0);
+                by_reason.entry(reasons.join(", ")).or_insert_with(first).1 += 1;
+            }
+        }
+        if n_checked < found.len() {
+            review.warn(format!(
+                "new PodSecurity enforce level only checked against the first {n_checked} of {} existing pods",
+                found.len()
+            ));
+        }
+        if !by_reason.is_empty() {
+            let (namespace, enforce) = (quote(namespace), quote(&enforce.to_string()));
+            review.warn(format!("existing pods in namespace {namespace} violate the new PodSecurity enforce level {enforce}"));
+        }
+        let line = |(reasons, (first, n)): (String, (String, usize))| match n {
+            1 => format!("{first}: {reasons}"),
+            2 => format!("{first} (and 1 other pod): {reasons}"),
+            n => format!("{first} (and {} other pods): {reasons}", n - 1),
+        };
+        let mut lines: Vec<String> = by_reason.into_iter().map(line).collect();
+        lines.sort_unstable();
+        lines.into_iter().for_each(|line| review.warn(line));
+    }
+}
+fn annotate_policy(review: &Review<'_>, enforce: &LevelVersion) {
+    review.annotate("pod-security.kubernetes.io/enforce-policy", enforce.to_string());
+}
+fn refuse(review: &Review<'_>, namespace: &Value, errors: &[field::Error]) -> Result<(), ApiError> {
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::invalid(&review.resource.group_kind(), namespace.name(), errors)),
+    }
+}
+/// Violations as `reason (detail), …`.
+fn details(found: &[Violation]) -> String {
+    let one = |found: &Violation| match found.detail.is_empty() {
+        true => found.reason.clone(),
+        false => format!("{} ({})", found.reason, found.detail),
+    };
+    found.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether an update of a pod changes what is checked: its images, its containers, the old
+/// annotations for seccomp.
+fn is_significant(new: &Value, old: &Value) -> bool {
+    let annotation = |pod: &Value, key: &str| pod["metadata"]["annotations"].get(key).cloned();
+    let differs = |key: &str| annotation(new, key) != annotation(old, key);
+    if differs(subject::SECCOMP_POD) {
+        return true;
+    }
+    let changes = |new: &Value, old: &Value| {
+        new["image"] != old["image"]
+            || differs(&format!("{}{}", subject::SECCOMP_CONTAINER, text(new, "name")))
+    };
+    for member in ["containers", "initContainers"] {
+        let (new, old) = (list(&new["spec"], member), list(&old["spec"], member));
+        if new.len() != old.len() || new.iter().zip(old).any(|(new, old)| changes(new, old)) {
+            return true;
+        }
+    }
+    let old = list(&old["spec"], "ephemeralContainers");
+    list(&new["spec"], "ephemeralContainers").iter().any(|new| {
+        let same = old.iter().find(|old| old["name"] == new["name"]);
+        same.is_none_or(|old| changes(new, old))
+    })
+}

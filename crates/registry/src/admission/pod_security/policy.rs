@@ -1,0 +1,215 @@
+//! Levels, versions, and the policy of a namespace.
+use serde_json::Value;
+use setpoint_object::field;
+use std::collections::HashSet;
+use std::fmt;
+
+/// A level, from the most permissive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    Privileged,
+    Baseline,
+    Restricted,
+}
+impl Level {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "privileged" => Some(Self::Privileged),
+            "baseline" => Some(Self::Baseline),
+            "restricted" => Some(Self::Restricted),
+            _ => None,
+        }
+    }
+}
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Privileged => "privileged",
+            Self::Baseline => "baseline",
+            Self::Restricted => "restricted",
+        })
+    }
+}
+
+/// The minor version of a policy; `None`: the latest.
+type Version = Option<u32>;
+
+fn parse_version(text: &str) -> Option<Version> {
+    if text == "latest" {
+        return Some(None);
+    }
+    let minor = text.strip_prefix("v1.")?;
+    let is_number = minor.bytes().all(|b| b.is_ascii_digit());
+    let is_short = minor == "0" || !minor.starts_with('0');
+    (is_number && is_short).then(|| minor.parse().ok().map(Some)).flatten()
+}
+
+/// A level in a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LevelVersion {
+    pub(super) level: Level,
+    pub(super) version: Version,
+}
+impl LevelVersion {
+    const PRIVILEGED: Self = Self { level: Level::Privileged, version: None };
+    pub(super) fn is_privileged(&self) -> bool {
+        self.level == Level::Privileged
+    }
+}
+impl fmt::Display for LevelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            None => write!(f, "{}:latest", self.level),
+            Some(minor) => write!(f, "{}:v1.{minor}", self.level),
+        }
+    }
+}
+
+/// What a namespace refuses, records in the audit log, and warns of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Policy {
+    pub(super) enforce: LevelVersion,
+    pub(super) audit: LevelVersion,
+    pub(super) warn: LevelVersion,
+}
+impl Policy {
+    /// From `defaults` of a configuration.
+    pub(super) fn of_config(defaults: &Value) -> Result<Self, String> {
+        let one = |mode: &str| {
+            let mut found = LevelVersion::PRIVILEGED;
+            if let Some(text) = defaults[mode].as_str().filter(|text| !text.is_empty()) {
+                found.level = Level::parse(text).ok_or_else(|| {
+                    format!("defaults.{mode}: must be one of privileged, baseline, restricted")
+                })?;
+            }
+            let key = format!("{mode}-version");
+            if let Some(text) = defaults[key.as_str()].as_str().filter(|text| !text.is_empty()) {
+                found.version = parse_version(text)
+                    .ok_or_else(|| format!(r#"defaults.{key}: must be "latest" or "v1.x""#))?;
+            }
+            Ok::<_, String>(found)
+        };
+        Ok(Self { enforce: one("enforce")?, audit: one("audit")?, warn: one("warn")? })
+    }
+    /// The policy of a namespace, with these defaults, and the errors of its labels. A wrong level
+    /// to enforce is read as `restricted`, other wrong levels as `privileged`. A level that is
+    /// enforced is warned of too, unless a label says otherwise.
+    pub(super) fn of_namespace(&self, namespace: &Value) -> (Self, Vec<field::Error>) {
+        let labels = &namespace["metadata"]["labels"];
+        let (mut policy, mut errors) = (self.clone(), Vec::new());
+        let key = |mode: &str| format!("pod-security.kubernetes.io/{mode}");
+        let label = |key: &str| labels.get(key).and_then(Value::as_str);
+        let mut read = |mode: &str, into: &mut LevelVersion, fallback: Level| {
+            let mut wrong = |key: &str, text: &str, detail: &str| {
+                let path = field::Path::new("metadata.labels").key(key);
+                errors.push(field::Error::invalid(path, &text.into(), detail));
+            };
+            let (level, version) = (key(mode), key(&format!("{mode}-version")));
+            if let Some(text) = label(&level) {
+                into.level = Level::parse(text).unwrap_or_else(|| {
+                    wrong(&level, text, "must be one of privileged, baseline, restricted");
+                    fallback
+                });
+            }
+            if let Some(text) = label(&version) {
+                into.version = parse_version(text).unwrap_or_else(|| {
+                    wrong(&version, text, r#"must be "latest" or "v1.x""#);
+                    None
+                });
+            }
+        };
+        read("enforce", &mut policy.enforce, Level::Restricted);
+        read("audit", &mut policy.audit, Level::Privileged);
+        read("warn", &mut policy.warn, Level::Privileged);
+        let has = |mode: &str| label(&key(mode)).is_some();
+        if has("enforce") && !has("warn") && policy.enforce.level > policy.warn.level {
+            policy.warn.level = policy.enforce.level;
+            if !has("warn-version") {
+                policy.warn.version = policy.enforce.version;
+            }
+        }
+        (policy, errors)
+    }
+}
+
+/// What is not checked.
+#[derive(Debug)]
+pub(super) struct Exemptions {
+    pub(super) usernames: HashSet<String>,
+    pub(super) runtime_classes: HashSet<String>,
+    pub(super) namespaces: HashSet<String>,
+}
+impl Exemptions {
+    /// From `exemptions` of a configuration.
+    pub(super) fn new(exemptions: &Value) -> Result<Self, String> {
+        let set = |member: &str| match &exemptions[member] {
+            Value::Null => Ok(HashSet::new()),
+            Value::Array(list) => list
+                .iter()
+                .map(|item| item.as_str().filter(|text| !text.is_empty()).map(str::to_owned))
+                .collect::<Option<_>>()
+                .ok_or_else(|| format!("exemptions.{member}: must be names")),
+            _ => Err(format!("exemptions.{member}: must be a list")),
+        };
+        Ok(Self {
+            usernames: set("usernames")?,
+            runtime_classes: set("runtimeClasses")?,
+            namespaces: set("namespaces")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(labels: Value) -> String {
+        let labels: serde_json::Map<String, Value> = labels
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (format!("pod-security.kubernetes.io/{key}"), value.clone()))
+            .collect();
+        let defaults = Policy::of_config(&Value::Null).unwrap();
+        let (policy, errors) = defaults.of_namespace(&json!({"metadata": {"labels": labels}}));
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        format!("{} {} {} {}", policy.enforce, policy.audit, policy.warn, errors.join("; "))
+    }
+
+    #[test]
+    fn labels_are_a_policy() {
+        let open = "privileged:latest";
+        assert_eq!(check(json!({})), format!("{open} {open} {open} "));
+        assert_eq!(
+            check(json!({"enforce": "baseline", "enforce-version": "v1.25"})),
+            format!("baseline:v1.25 {open} baseline:v1.25 ")
+        );
+        assert_eq!(
+            check(json!({"enforce": "restricted", "warn": "baseline", "audit": "restricted"})),
+            "restricted:latest restricted:latest baseline:latest "
+        );
+        assert_eq!(
+            check(json!({"other": "x", "enforce-version": "v1.99"})),
+            format!("privileged:v1.99 {open} {open} ")
+        );
+        assert_eq!(
+            check(json!({"enforce": "strict", "warn-version": "v1.01"})),
+            format!(
+                "restricted:latest {open} restricted:latest metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"strict\": must be one of privileged, baseline, restricted; metadata.labels[pod-security.kubernetes.io/warn-version]: Invalid value: \"v1.01\": must be \"latest\" or \"v1.x\""
+            )
+        );
+    }
+
+    #[test]
+    fn configurations_are_checked() {
+        let config = json!({"enforce": "baseline", "enforce-version": "v1.30", "warn": ""});
+        let policy = Policy::of_config(&config).unwrap();
+        assert_eq!(policy.enforce.to_string(), "baseline:v1.30");
+        assert!(Policy::of_config(&json!({"warn": "x"})).is_err());
+        assert!(Policy::of_config(&json!({"warn-version": "1.30"})).is_err());
+        assert!(Exemptions::new(&json!({"usernames": ["a"], "namespaces": []})).is_ok());
+        assert!(Exemptions::new(&json!({"usernames": [""]})).is_err());
+        assert!(Exemptions::new(&json!({"namespaces": "a"})).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! PodTolerationRestriction: default and permitted tolerations of a namespace's pods.
+use super::tolerations::{covers, merged};
+use super::{Admission, Operation, Review};
+use crate::kind::{list, text};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use setpoint_object::ApiError;
+use setpoint_object::meta::ObjectExt;
+
+const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
+const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+
+/// Its configuration has `default` and `whitelist`, lists of tolerations for namespaces without
+/// annotations.
+#[derive(Debug)]
+pub(super) struct PodTolerationRestriction {
+    default: Vec<Value>,
+    allowed: Vec<Value>,
+}
+
+impl PodTolerationRestriction {
+    pub(super) fn new(config: &Value) -> Result<Self, String> {
+        let list = |member: &str| match config.get(member) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(list)) if list.iter().all(Value::is_object) => Ok(list.clone()),
+            Some(_) => Err(format!("{member} is not a list of tolerations")),
+        };
+        Ok(Self { default: list("default")?, allowed: list("whitelist")? })
+    }
+}
+
+impl Admission for PodTolerationRestriction {
+    fn name(&self) -> &str {
+        "PodTolerationRestriction"
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        matches!(review.operation, Operation::Create | Operation::Update) && review.is("", "pods")
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        pod: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            let mut added = Vec::new();
+            if review.operation == Operation::Create {
+                let own = annotated(review, DEFAULTS).await?;
+                added = own.unwrap_or_else(|| self.default.clone());
+            }
+            // Pods with guaranteed resources stay on nodes that run out of memory.
+            if text(&pod["status"], "qosClass") != "BestEffort" && has_requests(pod) {
+                added.push(json!({
+                    "key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule",
+                }));
+            }
+            if !added.is_empty() {
+                let merged = merged(list(&pod["spec"], "tolerations"), &added);
+                pod["spec"]["tolerations"] = merged.into();
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+    fn validate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        pod: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            let own = list(pod.map_or(&Value::Null, |pod| &pod["spec"]), "tolerations");
+            if own.is_empty() {
+                return Ok(());
+            }
+            let allowed = annotated(review, ALLOWED).await?;
+            let allowed = allowed.unwrap_or_else(|| self.allowed.clone());
+            let is_allowed = |toleration| allowed.iter().any(|wide| covers(wide, toleration));
+            if allowed.is_empty() || own.iter().all(is_allowed) {
+                return Ok(());
+            }
+            Err(review.forbidden(
+                "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist",
+            ))
+        }
+        .boxed()
+    }
+}
+
+fn has_requests(pod: &Value) -> bool {
+    let spec = &pod["spec"];
+    let (requests, limits) =
+        (setpoint_quota::pod::requests(spec), setpoint_quota::pod::limits(spec));
+    ["cpu", "memory"].into_iter().any(|name| {
+        [&requests, &limits].into_iter().any(|a| a.get(name).is_some_and(|a| !a.is_zero()))
+    })
+}
+
+/// The tolerations in an annotation of the namespace; `None` without the annotation.
+async fn annotated(review: &Review<'_>, key: &str) -> Result<Option<Vec<Value>>, ApiError> {
+    let namespace = review.namespace_object().await?;
+    let annotations = namespace.as_ref().and_then(|n| n.meta()?.get("annotations"));
+    let Some(text) = annotations.and_then(|annotations| annotations.get(key)?.as_str()) else {
+        return Ok(None);
+    };
+    match serde_json::from_str(text) {
+        Ok(Value::Array(list)) => Ok(Some(list)),
+        _ => Err(ApiError::internal(format_args!("unable to parse the annotation {key}"))),
+    }
+}

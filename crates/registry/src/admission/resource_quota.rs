@@ -1,0 +1,193 @@
+//! ResourceQuota: charges the quotas of a namespace for new and growing objects (spec: admission
+//! §3).
+//!
+//! # Theory
+//!
+//! ```text
+//! cached quotas ── none matches ──▶ allowed
+//!      │ one matches
+//!      ▼
+//! turn of the namespace ──▶ quotas in the store ──▶ check ──▶ one commit: the object, `status.used`
+//! ```
+//!
+//! - A quota is changed in the commit that stores the object, and only if it has not changed since
+//!   it was read. So what is stored is never more than what was charged, and a write that fails
+//!   charges nothing.
+//! - Of this server's writers, one at a time charges a namespace, in the order of their requests.
+//!   Writers of other servers meet at the commit: the later one decides again.
+//! - Limits are those of `status.hard`, which the quota controller fills. The controller also
+//!   subtracts what is deleted.
+mod demand;
+mod limited;
+
+use super::{Admission, Operation, Review};
+use crate::shared::Inner;
+use crate::stored::{store_error, tree};
+use demand::{Demand, Quota};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use limited::Limited;
+use serde_json::Value;
+use setpoint_object::{ApiError, Scope, encode, keys};
+use setpoint_store::{Compare, Op, RangeRequest};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Bound;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Number of queues of writers. Namespaces are divided among them by hash. 64: namespaces seldom
+/// wait for each other, and the queues take little memory.
+const TURNS: usize = 64;
+/// Maximum number of quotas of a namespace that are charged.
+const QUOTAS_MAX: usize = 1000;
+
+#[derive(Debug)]
+pub(super) struct ResourceQuota {
+    limited: Limited,
+    turns: Vec<Arc<Semaphore>>,
+}
+
+/// What a write charges, beside its own commit.
+#[derive(Debug, Default)]
+pub(crate) struct Charges {
+    /// The quotas, unchanged, and their new state.
+    quotas: Vec<(Compare, Op)>,
+    /// The turn of the namespace, until the write has ended.
+    turn: Option<OwnedSemaphorePermit>,
+}
+impl Charges {
+    pub(super) fn compares(&self) -> impl Iterator<Item = Compare> {
+        self.quotas.iter().map(|(compare, _)| compare.clone())
+    }
+    pub(super) fn ops(&self) -> Vec<Op> {
+        self.quotas.iter().map(|(_, op)| op.clone()).collect()
+    }
+}
+
+impl ResourceQuota {
+    /// With a ResourceQuotaConfiguration.
+    pub(super) fn new(config: &Value) -> Result<Self, String> {
+        let turns = (0..TURNS).map(|_| Arc::new(Semaphore::new(1))).collect();
+        Ok(Self { limited: Limited::new(config)?, turns })
+    }
+    fn turn(&self, namespace: &str) -> Arc<Semaphore> {
+        let mut hasher = DefaultHasher::new();
+        namespace.hash(&mut hasher);
+        let n = usize::try_from(hasher.finish() % TURNS as u64).unwrap_or(0);
+        self.turns[n].clone()
+    }
+    async fn check(&self, review: &Review<'_>, object: &Value) -> Result<(), ApiError> {
+        review.charges.lock().quotas.clear();
+        let is_behind = review.preconditions.have_failed;
+        let mut known = match is_behind || review.dry_run {
+            true => None,
+            false => Some(cached(review).await?),
+        };
+        // The usual case, and the cheapest.
+        if self.limited.is_empty() && known.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(());
+        }
+        let now = review.inner.clock.now().0.as_secs();
+        let row = review.resource;
+        let demand =
+            Demand::new(&row.gvk.group, &row.resource, object, review.old, now, &self.limited);
+        let refused = |why: String| review.forbidden(&why);
+        // Without a quota that matches, nothing has to be read from the store.
+        if let Some(known) = &mut known
+            && demand.is_free(known)
+            && demand.charge(known).is_ok()
+        {
+            return Ok(());
+        }
+        let has_turn = review.charges.lock().turn.is_some();
+        if !has_turn && !review.dry_run {
+            let turn = self.turn(review.namespace).acquire_owned().await;
+            review.charges.lock().turn = turn.ok();
+        }
+        let mut quotas = live(review.inner, review.namespace).await?;
+        let charged = demand.charge(&mut quotas).map_err(refused)?;
+        if review.dry_run {
+            return Ok(());
+        }
+        let mut charges = review.charges.lock();
+        for i in charged {
+            let quota = &quotas[i];
+            let compare = Compare::Modified(quota.key.clone(), quota.modified);
+            let op = Op::Put(quota.key.clone(), encode::to_bytes(&quota.charged()));
+            charges.quotas.push((compare, op));
+        }
+        if charges.quotas.is_empty() {
+            charges.turn = None;
+        }
+        Ok(())
+    }
+}
+
+impl Admission for ResourceQuota {
+    fn name(&self) -> &str {
+        "ResourceQuota"
+    }
+    /// Events are never charged. Of updates, those that may need more are.
+    fn handles(&self, review: &Review<'_>) -> bool {
+        if review.namespace.is_empty() || !review.resource.scope.is_namespaced() {
+            return false;
+        }
+        match review.operation {
+            Operation::Create => {
+                let is_stored = !review.resource.storage_version_hash.is_empty();
+                review.subresource.is_none() && is_stored && &*review.resource.resource != "events"
+            }
+            Operation::Update => {
+                review.is("", "services")
+                    || review.is("", "persistentvolumeclaims")
+                    || review.is_part("", "pods", "resize")
+            }
+            Operation::Delete | Operation::Connect => false,
+        }
+    }
+    fn validate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            match object {
+                Some(object) => self.check(review, object).await,
+                None => Ok(()),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// The keys of the quotas of a namespace.
+fn prefix(namespace: &str) -> bytes::Bytes {
+    let quotas = keys::built_in_prefix("", "resourcequotas");
+    keys::collection(&quotas, Scope::Namespaced, namespace)
+}
+/// The quotas in the watch cache, which may be behind the store.
+async fn cached(review: &Review<'_>) -> Result<Vec<Quota>, ApiError> {
+    let inner = review.inner;
+    if !inner.cache.reached().is_filled {
+        return live(inner, review.namespace).await;
+    }
+    let prefix = prefix(review.namespace);
+    let (index, _) = inner.cache.resource(&keys::built_in_prefix("", "resourcequotas")).snapshot();
+    let items = index.range(Bound::Included(&prefix[..]), Bound::Unbounded);
+    let items = items.take_while(|item| item.key.starts_with(&prefix)).take(QUOTAS_MAX);
+    items
+        .map(|item| {
+            let modified = setpoint_store::Revision(item.revision);
+            Ok(Quota::new(item.key.clone(), modified, tree(&item.value)?))
+        })
+        .collect()
+}
+/// The quotas in the store.
+async fn live(inner: &Inner, namespace: &str) -> Result<Vec<Quota>, ApiError> {
+    let request = RangeRequest { limit: QUOTAS_MAX, ..RangeRequest::prefix(prefix(namespace)) };
+    let entries = inner.store.range(request).await.map_err(store_error)?.value.entries;
+    let quota = |kv: setpoint_store::KeyValue| {
+        Ok(Quota::new(kv.key.clone(), kv.modified, tree(&kv.value)?))
+    };
+    entries.into_iter().map(quota).collect()
+}

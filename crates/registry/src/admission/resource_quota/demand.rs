@@ -1,0 +1,341 @@
+//! What one write needs, and the quotas that it is charged to. Pure: no store, no clock.
+use super::limited::Limited;
+use crate::kind::{list, text};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::quantity::Quantity;
+use setpoint_quota::pod::quantities;
+use setpoint_quota::{Scopes, Term, Usage, add, matching, subtract, usage};
+use setpoint_store::Revision;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The resources that each container of a pod must name if a quota limits them.
+const REQUIRED: [&str; 6] =
+    ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+
+/// A quota at a revision.
+#[derive(Debug)]
+pub(super) struct Quota {
+    pub(super) key: Bytes,
+    pub(super) modified: Revision,
+    tree: Value,
+    hard: Usage,
+    used: Usage,
+    terms: Vec<Term>,
+}
+
+impl Quota {
+    pub(super) fn new(key: Bytes, modified: Revision, tree: Value) -> Self {
+        let (hard, used) =
+            (quantities(&tree["status"]["hard"]), quantities(&tree["status"]["used"]));
+        let terms = Term::all(&tree);
+        Self { key, modified, tree, hard, used, terms }
+    }
+    /// The quota with its new usage.
+    pub(super) fn charged(&self) -> Value {
+        let mut tree = self.tree.clone();
+        let used = self.used.iter().map(|(name, amount)| (name.clone(), json!(amount.as_str())));
+        tree["status"]["used"] = Value::Object(used.collect());
+        tree
+    }
+}
+
+/// What a write needs.
+#[derive(Debug)]
+pub(super) struct Demand<'a> {
+    group: &'a str,
+    resource: &'a str,
+    object: &'a Value,
+    scopes: Scopes,
+    /// More, or less, than before. Without zeros.
+    delta: Usage,
+    /// Used resources with negative amounts.
+    negative: Vec<String>,
+    /// Resources and scopes that a quota must cover.
+    limited: BTreeSet<String>,
+    limited_scopes: Vec<Term>,
+}
+
+impl<'a> Demand<'a> {
+    /// Of an object that replaces `old`. `now` is in seconds since 1970.
+    pub(super) fn new(
+        group: &'a str,
+        resource: &'a str,
+        object: &'a Value,
+        old: Option<&Value>,
+        now: u64,
+        limited: &Limited,
+    ) -> Self {
+        let mut delta = usage(group, resource, object, now);
+        let scopes =
+            if group.is_empty() { Scopes::of(resource, object) } else { Scopes::default() };
+        let zero = Quantity::default();
+        let negative = delta.iter().filter(|(_, amount)| amount.compare(&zero).is_lt());
+        let negative = negative.map(|(name, _)| name.clone()).collect();
+        let limited_names = limited.names(group, resource, &delta);
+        if let Some(old) = old {
+            subtract(&mut delta, &usage(group, resource, old, now));
+        }
+        delta.retain(|_, amount| !amount.is_zero());
+        Self {
+            limited: limited_names,
+            limited_scopes: limited.scopes(group, resource, &scopes),
+            group,
+            resource,
+            object,
+            scopes,
+            delta,
+            negative,
+        }
+    }
+
+    fn restricted<'q>(&self, quota: &'q Quota) -> BTreeSet<&'q str> {
+        let is_in_scope = quota.terms.iter().all(|term| self.scopes.is_in(term));
+        match is_in_scope {
+            true => matching(quota.hard.keys().map(String::as_str), self.group, self.resource),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// Whether no quota has a say.
+    pub(super) fn is_free(&self, quotas: &[Quota]) -> bool {
+        quotas.iter().all(|quota| self.restricted(quota).is_empty())
+    }
+
+    /// Adds the demand to the usage of the quotas; returns the positions of the changed ones.
+    ///
+    /// # Errors
+    ///
+    /// Why the write is refused.
+    pub(super) fn charge(&self, quotas: &mut [Quota]) -> Result<Vec<usize>, String> {
+        let mut covered: BTreeSet<String> = BTreeSet::new();
+        let mut covered_scopes: Vec<&Term> = Vec::new();
+        let mut matched = Vec::new();
+        for (i, quota) in quotas.iter().enumerate() {
+            covered_scopes.extend(quota.terms.iter().filter(|term| self.scopes.is_in(term)));
+            let restricted = self.restricted(quota);
+            if restricted.is_empty() {
+                continue;
+            }
+            let name = quota.tree.name();
+            self.check_named(&restricted).map_err(|why| format!("failed quota: {name}: {why}"))?;
+            if !restricted.iter().all(|resource| quota.used.contains_key(*resource)) {
+                let resources: Vec<&str> = restricted.into_iter().collect();
+                return Err(format!(
+                    "status unknown for quota: {name}, resources: {}",
+                    resources.join(",")
+                ));
+            }
+            covered.extend(restricted.into_iter().map(str::to_owned));
+            matched.push(i);
+        }
+        if !self.negative.is_empty() {
+            let names = self.negative.join(",");
+            return Err(format!("quota usage is negative for resource(s): {names}"));
+        }
+        if self.delta.is_empty() {
+            return Ok(Vec::new());
+        }
+        let missing: Vec<&str> = self.limited.difference(&covered).map(String::as_str).collect();
+        if !missing.is_empty() {
+            return Err(format!("insufficient quota to consume: {}", missing.join(",")));
+        }
+        let missing: Vec<String> = self
+            .limited_scopes
+            .iter()
+            .filter(|term| !covered_scopes.contains(term))
+            .map(|term| format!("{{{} {} [{}]}}", term.scope, term.operator, term.values.join(" ")))
+            .collect();
+        if !missing.is_empty() {
+            return Err(format!(
+                "insufficient quota to match these scopes: [{}]",
+                missing.join(" ")
+            ));
+        }
+        let mut changed = Vec::new();
+        for i in matched {
+            let quota = &mut quotas[i];
+            let mut requested = self.delta.clone();
+            requested.retain(|name, _| quota.hard.contains_key(name));
+            if requested.is_empty() {
+                continue;
+            }
+            let mut used = quota.used.clone();
+            add(&mut used, &requested);
+            let zero = Quantity::default();
+            let exceeded: Vec<&String> = requested
+                .iter()
+                .filter(|(name, amount)| {
+                    amount.compare(&zero).is_gt() && used[*name].compare(&quota.hard[*name]).is_gt()
+                })
+                .map(|(name, _)| name)
+                .collect();
+            if !exceeded.is_empty() {
+                let shown = |amounts: &Usage| {
+                    let one =
+                        |name: &&String| format!("{name}={}", amounts.get(*name).unwrap_or(&zero));
+                    exceeded.iter().map(one).collect::<Vec<_>>().join(",")
+                };
+                return Err(format!(
+                    "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+                    quota.tree.name(),
+                    shown(&requested),
+                    shown(&quota.used),
+                    shown(&quota.hard)
+                ));
+            }
+            quota.used = used;
+            changed.push(i);
+        }
+        Ok(changed)
+    }
+
+    /// Each container of a pod must name the amounts that are limited, unless the whole pod does.
+    fn check_named(&self, restricted: &BTreeSet<&str>) -> Result<(), String> {
+        if !self.group.is_empty() || self.resource != "pods" {
+            return Ok(());
+        }
+        let spec = &self.object["spec"];
+        let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for limited in restricted.iter().filter(|name| REQUIRED.contains(*name)) {
+            let (member, name) = limited.split_once('.').unwrap_or(("requests", limited));
+            let has = |resources: &Value| resources[member].get(name).is_some();
+            if has(&spec["resources"]) {
+                continue;
+            }
+            let containers = ["containers", "initContainers"].into_iter();
+            for container in containers.flat_map(|member| list(spec, member)) {
+                if !has(&container["resources"]) {
+                    missing.entry(*limited).or_default().push(text(container, "name"));
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let line = |(resource, mut names): (&str, Vec<&str>)| {
+            names.sort_unstable();
+            format!("{resource} for: {}", names.join(","))
+        };
+        let lines: Vec<String> = missing.into_iter().map(line).collect();
+        Err(format!("must specify {}", lines.join("; ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quota(spec: Value, hard: Value, used: Value) -> Quota {
+        let tree = json!({
+            "metadata": {"name": "q"}, "spec": spec, "status": {"hard": hard, "used": used},
+        });
+        Quota::new(Bytes::new(), Revision(1), tree)
+    }
+    fn charge(
+        quotas: &mut [Quota],
+        resource: &str,
+        object: &Value,
+        old: Option<&Value>,
+        limited: Value,
+    ) -> String {
+        let limited = Limited::new(&json!({"limitedResources": limited})).unwrap();
+        match Demand::new("", resource, object, old, 0, &limited).charge(quotas) {
+            Ok(changed) => {
+                changed.iter().map(|i| quotas[*i].charged()["status"]["used"].to_string()).collect()
+            }
+            Err(why) => why,
+        }
+    }
+    fn pod(requests: Value) -> Value {
+        json!({"spec": {"containers": [{"name": "b", "resources": {"requests": requests}}, {"name": "a"}]}})
+    }
+
+    #[test]
+    fn usage_is_added_until_the_limit() {
+        let hard = json!({"secrets": "2", "count/secrets": "2", "pods": "5"});
+        let mut quotas =
+            [quota(json!({}), hard, json!({"secrets": "1", "count/secrets": "0", "pods": "0"}))];
+        let object = json!({});
+        assert_eq!(
+            charge(&mut quotas, "secrets", &object, None, Value::Null),
+            r#"{"count/secrets":"1","pods":"0","secrets":"2"}"#
+        );
+        assert_eq!(
+            charge(&mut quotas, "secrets", &object, None, Value::Null),
+            "exceeded quota: q, requested: secrets=1, used: secrets=2, limited: secrets=2"
+        );
+        assert_eq!(charge(&mut quotas, "configmaps", &object, None, Value::Null), "");
+    }
+
+    #[test]
+    fn containers_must_name_what_is_limited() {
+        let hard = json!({"limits.cpu": "1", "requests.memory": "1"});
+        let mut quotas = [quota(json!({}), hard.clone(), hard)];
+        assert_eq!(
+            charge(&mut quotas, "pods", &pod(json!({"memory": "1"})), None, Value::Null),
+            "failed quota: q: must specify limits.cpu for: a,b; requests.memory for: a"
+        );
+    }
+
+    #[test]
+    fn quota_without_usage_refuses_and_without_limits_allows() {
+        let mut quotas = [quota(json!({}), json!({"configmaps": "1"}), json!({}))];
+        let object = json!({});
+        assert_eq!(
+            charge(&mut quotas, "configmaps", &object, None, Value::Null),
+            "status unknown for quota: q, resources: configmaps"
+        );
+        let mut quotas = [quota(json!({"hard": {"configmaps": "0"}}), json!({}), json!({}))];
+        assert_eq!(charge(&mut quotas, "configmaps", &object, None, Value::Null), "");
+    }
+
+    #[test]
+    fn scopes_choose_the_quotas() {
+        let none = json!({"pods": "0"});
+        let best_effort = || json!({"status": {"qosClass": "BestEffort"}});
+        let mut quotas = [quota(json!({"scopes": ["BestEffort"]}), none.clone(), none.clone())];
+        let refused = "exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0";
+        assert_eq!(charge(&mut quotas, "pods", &best_effort(), None, Value::Null), refused);
+        let other = json!({"status": {"qosClass": "Burstable"}});
+        assert_eq!(charge(&mut quotas, "pods", &other, None, Value::Null), "");
+    }
+
+    #[test]
+    fn updates_are_charged_for_the_difference() {
+        let service = |kind: &str| json!({"spec": {"type": kind, "ports": [{}]}});
+        let hard = json!({"services.nodeports": "1", "services": "1"});
+        let mut quotas =
+            [quota(json!({}), hard, json!({"services.nodeports": "0", "services": "1"}))];
+        let (inner, node) = (service("ClusterIP"), service("NodePort"));
+        assert_eq!(
+            charge(&mut quotas, "services", &node, Some(&inner), Value::Null),
+            r#"{"services":"1","services.nodeports":"1"}"#
+        );
+        assert_eq!(
+            charge(&mut quotas, "services", &inner, Some(&node), Value::Null),
+            r#"{"services":"1","services.nodeports":"0"}"#
+        );
+        assert_eq!(charge(&mut quotas, "services", &inner, Some(&inner), Value::Null), "");
+    }
+
+    #[test]
+    fn limited_resources_need_a_quota() {
+        let limited = json!([{"resource": "pods", "matchContains": ["requests.example.com/gpu"]}]);
+        let object = pod(json!({"example.com/gpu": "1"}));
+        assert_eq!(
+            charge(&mut [], "pods", &object, None, limited.clone()),
+            "insufficient quota to consume: requests.example.com/gpu"
+        );
+        assert_eq!(charge(&mut [], "pods", &pod(json!({})), None, limited), "");
+        let scoped = json!([{"resource": "pods", "matchScopes": [
+            {"scopeName": "PriorityClass", "operator": "In", "values": ["high", "higher"]},
+        ]}]);
+        let object = json!({"spec": {"priorityClassName": "high"}});
+        assert_eq!(
+            charge(&mut [], "pods", &object, None, scoped),
+            "insufficient quota to match these scopes: [{PriorityClass In [high higher]}]"
+        );
+    }
+}

@@ -1,0 +1,38 @@
+//! StorageObjectInUseProtection: finalizers of claims and volumes.
+use super::{Admission, Operation, Review};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use setpoint_object::ApiError;
+use setpoint_object::meta::ObjectExt;
+
+/// Adds finalizers that keep claims and volumes while they are in use.
+#[derive(Debug)]
+pub(super) struct StorageObjectInUseProtection;
+impl Admission for StorageObjectInUseProtection {
+    fn name(&self) -> &str {
+        "StorageObjectInUseProtection"
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        review.operation == Operation::Create
+            && (review.is("", "persistentvolumeclaims") || review.is("", "persistentvolumes"))
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        let finalizer = if review.is("", "persistentvolumes") {
+            "kubernetes.io/pv-protection"
+        } else {
+            "kubernetes.io/pvc-protection"
+        };
+        if !object.finalizers().contains(&finalizer)
+            && let Some(list) =
+                object.meta_mut().entry("finalizers").or_insert_with(|| json!([])).as_array_mut()
+        {
+            list.push(finalizer.into());
+        }
+        futures::future::ready(Ok(())).boxed()
+    }
+}
