@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
-    ClusterRoleAggregation, GarbageCollector, NamespaceController, NamespaceDefaults,
+    ApiServices, ClusterRoleAggregation, GarbageCollector, NamespaceController, NamespaceDefaults,
     ProtectionController,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges};
@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) aggregates: bool,
     /// Namespaces get the ServiceAccount `default`.
     pub(crate) accounts: bool,
+    /// Group versions of custom resources get APIService objects.
+    pub(crate) api_services: bool,
     /// The CA in PEM that namespaces get; `None`: no listener has one.
     pub(crate) root_ca: Option<Arc<str>>,
 }
@@ -84,7 +86,7 @@ impl Controllers {
 }
 
 async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
-    let Settings { seed, aggregates, accounts, root_ca } = settings;
+    let Settings { seed, aggregates, accounts, api_services, root_ca } = settings;
     // One client for all of them, because each client has a queue and a task.
     let (client, clock) = (server.client(), server.registry().clock());
     let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
@@ -110,11 +112,21 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             false => Ok(()),
         }
     };
-    let (namespaces, protection, aggregation, defaults, ()) = tokio::join!(
+    let services = async {
+        match api_services {
+            true => {
+                let services = ApiServices::new(client.clone(), clock.clone()).seed(seed);
+                Box::pin(services.run(stop.clone())).await
+            }
+            false => Ok(()),
+        }
+    };
+    let (namespaces, protection, aggregation, defaults, services, ()) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),
         aggregation,
         defaults,
+        services,
         garbage.run(stop.clone())
     );
     for (controller, ended) in [
@@ -122,6 +134,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         ("storage protection", protection),
         ("aggregation of ClusterRoles", aggregation),
         ("defaults of namespaces", defaults),
+        ("APIServices", services),
     ] {
         if let Err(error) = ended {
             tracing::error!(%error, controller, "a built-in controller has failed");

@@ -44,6 +44,7 @@ pub struct ControlPlaneBuilder {
     address: Option<String>,
     controllers: bool,
     service_accounts: Option<bool>,
+    api_services: bool,
     replayed_revisions: Option<u64>,
     event_ttl: Duration,
     history: Duration,
@@ -114,6 +115,13 @@ impl ControlPlaneBuilder {
     /// create the accounts.
     pub fn service_accounts(mut self, has_accounts: bool) -> Self {
         self.service_accounts = Some(has_accounts);
+        self
+    }
+
+    /// Whether the built-in controllers keep an APIService object for each group version of custom
+    /// resources. Those of the built-in group versions always exist. Default: yes.
+    pub fn api_services(mut self, has_objects: bool) -> Self {
+        self.api_services = has_objects;
         self
     }
 
@@ -197,8 +205,13 @@ impl ControlPlaneBuilder {
         if let Some(address) = self.address {
             server = server.address(address);
         }
-        let settings =
-            Settings { seed, aggregates: rbac.is_some(), accounts: has_accounts, root_ca: None };
+        let settings = Settings {
+            seed,
+            aggregates: rbac.is_some(),
+            accounts: has_accounts,
+            api_services: self.api_services,
+            root_ca: None,
+        };
         let controllers = match (self.controllers, self.shared_as) {
             (false, _) => Controllers::None,
             (true, None) => Controllers::Always(settings),
@@ -234,6 +247,7 @@ impl ControlPlane {
             address: None,
             controllers: true,
             service_accounts: None,
+            api_services: true,
             replayed_revisions: None,
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,

@@ -12,6 +12,7 @@
 //! | [`GarbageCollector`] | metadata of everything that can be deleted, or a feed of the server in the same process | deletes objects whose owners are gone; foreground and orphan deletion |
 //! | [`ProtectionController`] | metadata of claims, volumes and pods | removes the finalizer of a deleted claim or volume once nothing uses it |
 //! | [`NamespaceDefaults`] | namespaces, and the objects named below | keeps the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in every namespace |
+//! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
 //!
 //! They write as `kube-controller-manager`, the name that tools expect in `managedFields`.
@@ -20,6 +21,7 @@
 
 pub mod aggregation;
 mod api;
+pub mod api_services;
 pub mod defaults;
 pub mod gc;
 pub mod namespace;
@@ -27,6 +29,7 @@ pub mod protection;
 
 pub use aggregation::ClusterRoleAggregation;
 pub use api::RequestError;
+pub use api_services::ApiServices;
 pub use defaults::NamespaceDefaults;
 pub use gc::GarbageCollector;
 pub use namespace::NamespaceController;
