@@ -34,6 +34,11 @@ pub(crate) struct Options {
     /// Address of the HTTPS listener.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "IP")]
     bind_address: IpAddr,
+    /// The address at which other machines reach the server: the endpoint of the Service
+    /// `kubernetes`. Default: the address of the HTTPS listener, or, if that is 0.0.0.0, the address
+    /// of this machine's default route.
+    #[arg(long, value_name = "IP")]
+    advertise_address: Option<IpAddr>,
     /// Port of a listener on 127.0.0.1 without TLS and without authentication; 0 picks a free one.
     /// Off by default.
     #[arg(long, value_name = "PORT")]
@@ -200,6 +205,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let address = SocketAddr::new(options.bind_address, options.secure_port);
     let data = open.disk().map(|(_, folder)| folder);
     let mut serve = options.certificates.apply(ServeOptions::new(address), data);
+    if let Some(address) = options.advertise_address {
+        serve = serve.advertise_address(address);
+    }
     if let Some(port) = options.insecure_port {
         serve = serve.insecure_port(port);
     }

@@ -6,12 +6,14 @@ use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
+use setpoint_controllers::ServerIdentity;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::kind::CompiledKind;
 use setpoint_registry::{EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker};
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -102,7 +104,8 @@ impl ControlPlaneBuilder {
 
     /// Whether the built-in controllers run: namespace deletion, garbage collection and others.
     /// Default: yes. Without them a deleted namespace is never removed, and neither are objects
-    /// whose owner is gone.
+    /// whose owner is gone; and the server does not publish its address in the endpoints of the
+    /// Service `kubernetes`, nor its CA in `extension-apiserver-authentication`.
     pub fn controllers(mut self, controllers: bool) -> Self {
         self.controllers = controllers;
         self
@@ -217,7 +220,7 @@ impl ControlPlaneBuilder {
             (true, None) => Controllers::Always(settings),
             (true, Some(identity)) => Controllers::Elected { identity, settings },
         };
-        ControlPlane { server: server.build(), worker, rbac, controllers }
+        ControlPlane { server: server.build(), worker, rbac, controllers, published: None }
     }
 }
 
@@ -229,6 +232,16 @@ pub struct ControlPlane {
     worker: RegistryWorker,
     rbac: Option<Arc<Rbac>>,
     controllers: Controllers,
+    published: Option<Published>,
+}
+
+/// What a listener publishes about itself.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// Where other machines reach it.
+    pub(crate) address: SocketAddr,
+    /// The CA of client certificates, in PEM.
+    pub(crate) client_ca: String,
 }
 
 impl ControlPlane {
@@ -279,9 +292,10 @@ impl ControlPlane {
         InProcessSource::all::<K>(&self.server)
     }
 
-    /// Publishes the CA (PEM) that clients verify the listener's certificate with.
-    pub(crate) fn set_root_ca(&mut self, pem: &str) {
-        self.controllers.set_root_ca(pem.into());
+    /// Publishes a listener, and the CA (PEM) that clients verify its certificate with.
+    pub(crate) fn publish(&mut self, root_ca: &str, published: Published) {
+        self.controllers.set_root_ca(root_ca.into());
+        self.published = (!matches!(self.controllers, Controllers::None)).then_some(published);
     }
 
     /// Becomes true once the control plane serves requests.
@@ -299,6 +313,7 @@ impl ControlPlane {
         // The registry stops last, because it serves the parts above it while they finish.
         let registry_stop = CancellationToken::new();
         let (server, worker, controllers) = (self.server, self.worker, self.controllers);
+        let published = self.published;
         parts.spawn({
             let registry_stop = registry_stop.clone();
             async move { worker.run(registry_stop).await }
@@ -317,7 +332,7 @@ impl ControlPlane {
         parts.spawn(async move {
             // Stops the registry however this part ends, so that joining it always returns.
             let _registry_stop = registry_stop.drop_guard();
-            controllers.run(&server, &stop).await;
+            tokio::join!(controllers.run(&server, &stop), identify(&server, &stop, published));
             stop.cancelled().await;
             server.drain();
             Ok(())
@@ -327,4 +342,20 @@ impl ControlPlane {
         }
         Ok(())
     }
+}
+
+/// Publishes a listener from when the server is ready until `stop`.
+async fn identify(server: &ApiServer, stop: &CancellationToken, published: Option<Published>) {
+    let Some(Published { address, client_ca }) = published else { return };
+    let mut ready = server.registry().ready();
+    tokio::select! {
+        biased;
+        // An error means that the registry has ended, which the registry reports itself.
+        served = ready.wait_for(|ready| *ready) => if served.is_err() { return },
+        () = stop.cancelled() => return,
+    }
+    drop(ready);
+    let clock = server.registry().clock().clone();
+    let identity = ServerIdentity::new(server.client(), clock, address);
+    Box::pin(identity.client_ca(Some(client_ca)).run(stop.clone())).await;
 }

@@ -25,7 +25,7 @@ mod tokens;
 pub use cert_dir::CertDirError;
 pub use tokens::TokenFileError;
 
-use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::control_plane::{ControlPlane, ControlPlaneError, Published};
 use certificates::{Certificates, Freshness};
 use kube_client::Client;
 use setpoint_apiserver::listen::{
@@ -35,7 +35,7 @@ use setpoint_apiserver::{Credentials, Identity};
 use setpoint_runtime::cancel_on_signal;
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -85,6 +85,7 @@ pub enum ServeError {
 #[must_use]
 pub struct ServeOptions {
     address: SocketAddr,
+    advertise_address: Option<IpAddr>,
     insecure_port: Option<u16>,
     kubeconfig: Option<PathBuf>,
     cert_dir: Option<PathBuf>,
@@ -100,6 +101,7 @@ impl ServeOptions {
     pub fn new(address: impl Into<SocketAddr>) -> Self {
         Self {
             address: address.into(),
+            advertise_address: None,
             insecure_port: None,
             kubeconfig: None,
             cert_dir: None,
@@ -109,6 +111,14 @@ impl ServeOptions {
             token_auth_file: None,
             credentials: Credentials::none(),
         }
+    }
+
+    /// The address at which other machines reach the server: the endpoint of the Service
+    /// `kubernetes`. A loopback address is not published there. Default: the address of the
+    /// listener, or, if it listens on all of them, the address of this machine's default route.
+    pub fn advertise_address(mut self, address: IpAddr) -> Self {
+        self.advertise_address = Some(address);
+        self
     }
 
     /// Also serves on this port of 127.0.0.1, without TLS and without authentication; 0 picks a
@@ -178,7 +188,7 @@ impl ControlPlane {
     /// If an address cannot be bound, or a file cannot be read, used or written.
     pub async fn serve(mut self, options: ServeOptions) -> Result<Serving, ServeError> {
         let server = self.server().clone();
-        let Certificates { pki, ca, tls, freshness } =
+        let Certificates { pki, ca, client_ca, tls, freshness } =
             Certificates::open(&options, server.registry().clock())?;
         let mut credentials = options.credentials.token(pki.admin_token(), Identity::admin());
         if let Some(path) = &options.token_auth_file {
@@ -195,7 +205,9 @@ impl ControlPlane {
             listeners.push(insecure);
         }
         let kubeconfig = kubeconfig::render(&url, &ca, &pki)?;
-        self.set_root_ca(&ca);
+        let ip = options.advertise_address.unwrap_or_else(|| reachable(options.address.ip()));
+        let address = SocketAddr::new(ip, port);
+        self.publish(&ca, Published { address, client_ca });
         let serving =
             Serving { plane: self, listeners, freshness, url, port, insecure_url, kubeconfig };
         if let Some(path) = &options.kubeconfig {
@@ -320,4 +332,24 @@ fn url(address: SocketAddr) -> String {
     } else {
         format!("https://{address}")
     }
+}
+
+/// The address at which other machines reach a listener: for one on all addresses, that of the
+/// default route.
+fn reachable(ip: IpAddr) -> IpAddr {
+    if !ip.is_unspecified() {
+        return ip;
+    }
+    // Connecting a datagram socket sends nothing: it only chooses the route to an address that is
+    // reserved for documentation.
+    let (local, remote): (IpAddr, IpAddr) = match ip {
+        IpAddr::V4(_) => (ip, Ipv4Addr::new(192, 0, 2, 1).into()),
+        IpAddr::V6(_) => (ip, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
+    };
+    let route = || {
+        let socket = UdpSocket::bind((local, 0))?;
+        socket.connect((remote, 9))?;
+        socket.local_addr()
+    };
+    route().map_or(ip, |found| found.ip())
 }

@@ -124,7 +124,7 @@ impl ServerIdentity {
     /// Creates or renews the Lease.
     async fn renew(&self) -> Result<(), RequestError> {
         let path = self.lease();
-        let now = self.clock.now().rfc3339_micros();
+        let now = self.clock.now().rfc3339_micro();
         let name = path.rsplit('/').next().unwrap_or_default();
         let spec = json!({
             "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now,
@@ -155,8 +155,8 @@ impl ServerIdentity {
         let path = format!("{LEASES}?labelSelector={label}%3D{value}");
         let leases = self.api.get(&path).await?;
         for lease in leases["items"].as_array().into_iter().flatten() {
-            let renewed = lease["spec"]["renewTime"].as_str().and_then(Timestamp::parse_rfc3339);
-            let age = renewed.map_or(Duration::MAX, |renewed| now.0.saturating_sub(renewed.0));
+            let renewed = lease["spec"]["renewTime"].as_str().and_then(Timestamp::parse);
+            let age = renewed.map_or(Duration::MAX, |renewed| now.since(renewed));
             let address = lease["metadata"]["annotations"][ADDRESS].as_str();
             let address = address.and_then(|text| text.parse::<SocketAddr>().ok());
             match address {

@@ -15,6 +15,8 @@
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
 //!
+//! [`ServerIdentity`] is no controller of objects: every server runs one, to publish its address.
+//!
 //! They write as `kube-controller-manager`, the name that tools expect in `managedFields`.
 //! Constructors do nothing; `run` returns a future that the caller owns. The crate knows nothing of
 //! the API server's internals.
@@ -24,6 +26,7 @@ mod api;
 pub mod api_services;
 pub mod defaults;
 pub mod gc;
+pub mod identity;
 pub mod namespace;
 pub mod protection;
 
@@ -32,5 +35,6 @@ pub use api::RequestError;
 pub use api_services::ApiServices;
 pub use defaults::NamespaceDefaults;
 pub use gc::GarbageCollector;
+pub use identity::ServerIdentity;
 pub use namespace::NamespaceController;
 pub use protection::ProtectionController;

@@ -33,6 +33,7 @@ mod serve;
 mod service_accounts;
 mod shared;
 mod sources;
+mod start_objects;
 mod storms;
 #[path = "../../../../docs/testing/copier.rs"]
 mod testing_page;
