@@ -171,10 +171,9 @@ impl Pass {
         let data = found.data.as_ref();
         let is_right = found.binary_data.is_none()
             && data.is_some_and(|data| {
-            data.len() == 1 && data.get(CA_KEY).is_some_and(|value| value == root_ca)
-        });
-        let description =
-            found.metadata.annotations.as_ref().and_then(|all| all.get(DESCRIPTION));
+                data.len() == 1 && data.get(CA_KEY).is_some_and(|value| value == root_ca)
+            });
+        let description = found.metadata.annotations.as_ref().and_then(|all| all.get(DESCRIPTION));
         if is_right && description.is_some_and(|text| text == DESCRIPTION_TEXT) {
             return Ok(());
         }

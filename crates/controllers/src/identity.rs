@@ -182,8 +182,7 @@ impl ServerIdentity {
         if service["spec"]["ports"][0]["targetPort"] == port {
             return Ok(());
         }
-        let ports =
-            json!([{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]);
+        let ports = json!([{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]);
         self.api.merge_patch(SERVICE, &json!({"spec": {"ports": ports}})).await.map(drop)
     }
 
@@ -333,8 +332,7 @@ mod tests {
 
     #[test]
     fn certificates_are_added_once_and_others_are_kept() {
-        let pem =
-            |n: u8| format!("-----BEGIN CERTIFICATE-----\n{n}\n-----END CERTIFICATE-----\n");
+        let pem = |n: u8| format!("-----BEGIN CERTIFICATE-----\n{n}\n-----END CERTIFICATE-----\n");
         let held = pem(1);
         assert_eq!(join(&held, &pem(1)), None);
         assert_eq!(join(&held, &format!("{}text\n{}", pem(1), pem(2))), Some(pem(1) + &pem(2)));

@@ -170,11 +170,7 @@ impl RegistryBuilder {
             history: self.history,
             origins: Origins::default(),
             allocator: Allocator::default(),
-            admission: admission::Chain::new(
-                self.admission,
-                self.webhooks,
-                self.service_accounts,
-            ),
+            admission: admission::Chain::new(self.admission, self.webhooks, self.service_accounts),
             authorization: authorize::Chain::new(self.authorizers),
             converter,
             threads: Threads::new(self.seed.is_some()),

@@ -108,9 +108,8 @@ pub(crate) async fn maintain(
             // Cancel safe: a sleep holds no state.
             () = tokio::time::sleep(PERIOD) => {}
         }
-        let lasting = objects().filter(|(key, _)| {
-            !ONLY_AT_START.iter().any(|start| key.starts_with(start))
-        });
+        let lasting =
+            objects().filter(|(key, _)| !ONLY_AT_START.iter().any(|start| key.starts_with(start)));
         if let Err(error) = create_missing(&registry.inner, lasting.collect()).await {
             tracing::warn!(%error, "create the objects of the control plane itself");
         }
@@ -154,8 +153,7 @@ async fn restore(
     let target = Target::new(row.clone(), "", wanted.name());
     let request = Attributes::loopback(Verb::Update, target);
     let body = Body { bytes: encode::to_bytes(&found), format: Format::Json };
-    let options =
-        WriteOptions { field_manager: PRODUCER.to_owned(), ..WriteOptions::default() };
+    let options = WriteOptions { field_manager: PRODUCER.to_owned(), ..WriteOptions::default() };
     match registry.update(&request, body, &options).await {
         // Another server was faster, or it is being changed: the next round looks again.
         Err(error) if matches!(error.reason(), Reason::Conflict | Reason::NotFound) => Ok(()),

@@ -21,11 +21,8 @@ use crate::table::cell;
 /// The name of accounts' kind, and of the admission plugin that gives pods theirs.
 pub(crate) const ACCOUNT: &str = "ServiceAccount";
 /// ServiceAccount: no rules of its own.
-pub(super) static SERVICE_ACCOUNT: Kind = Kind {
-    returns_deleted: true,
-    cells: Some(cell::name_and_age),
-    ..Kind::plain("", ACCOUNT)
-};
+pub(super) static SERVICE_ACCOUNT: Kind =
+    Kind { returns_deleted: true, cells: Some(cell::name_and_age), ..Kind::plain("", ACCOUNT) };
 
 /// Binding: not stored; it assigns a pod to a node.
 pub(super) static BINDING: Kind =

@@ -58,8 +58,11 @@ async fn each_namespace_keeps_its_default_account() {
 
 #[tokio::test]
 async fn each_namespace_keeps_the_ca_of_the_listener() {
-    let serving =
-        ControlPlane::builder().build().serve(ServeOptions::new(([127, 0, 0, 1], 0))).await.unwrap();
+    let serving = ControlPlane::builder()
+        .build()
+        .serve(ServeOptions::new(([127, 0, 0, 1], 0)))
+        .await
+        .unwrap();
     let person = Person { client: serving.client() };
     let stop = CancellationToken::new();
     let acting = async {

@@ -103,7 +103,8 @@ async fn the_service_kubernetes_has_the_addresses_of_the_servers_that_run() {
     let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let is_in = |n: usize| {
         move |map: &Option<Value>| {
-            let pem = map.as_ref().map(|m| m["data"]["client-ca-file"].as_str().unwrap().to_owned());
+            let pem =
+                map.as_ref().map(|m| m["data"]["client-ca-file"].as_str().unwrap().to_owned());
             pem.is_some_and(|pem| pem.matches("BEGIN CERTIFICATE").count() == n)
         }
     };

@@ -33,8 +33,7 @@ fn volume(volume: &Value) -> bool {
         volume.get(source).is_some_and(|source| is_set(source.get(member)))
     };
     let projected = volume.get("projected").and_then(|projected| projected.get("sources"));
-    VOLUMES.iter().any(named)
-        || list(projected).iter().any(|source| is_set(source.get("secret")))
+    VOLUMES.iter().any(named) || list(projected).iter().any(|source| is_set(source.get("secret")))
 }
 fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
