@@ -70,7 +70,7 @@ pub use backend::{
 pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
 pub use extra::Handler;
 pub use filter::authenticate::{Authentication, Authenticator, Credentials};
-pub use filter::fairness::{FlowControl, FlowFigures, LevelFigures};
+pub use filter::fairness::{Durations, FlowControl, FlowControlReader, FlowFigures, LevelFigures};
 pub use filter::in_flight::RequestLimits;
 pub use observe::{AuditEvent, AuditQueue, AuditSink, Metrics, Stage};
 pub use server::{ApiServer, ApiServerBuilder, Events};

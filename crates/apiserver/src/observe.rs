@@ -86,9 +86,6 @@ pub trait Metrics: Debug + Send + Sync {
     /// The head of the answer is ready, `latency` after the request arrived. The events of a watch
     /// follow.
     fn answered(&self, _request: &Attributes, _code: u16, _latency: Duration) {}
-    /// Priority and fairness lets a request run or refuses it, after it waited. Not called for
-    /// exempt levels.
-    fn waited(&self, _level: &str, _schema: &str, _is_executed: bool, _waited: Duration) {}
     /// A request ends, `elapsed` after it arrived: the answer is complete, the watch has ended, or
     /// the client disconnected. There is no code if it disconnected before the answer. Called once
     /// for each [`Metrics::begun`].

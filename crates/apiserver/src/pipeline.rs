@@ -355,13 +355,7 @@ impl Inner {
         match &self.fairness {
             Some(fairness) => {
                 let entered = fairness.enter(&self.registry, request, patience).await;
-                if let Some(Entered { schema, seat, waited }) = entered {
-                    if let Some(waited) = waited {
-                        for metrics in &self.observers.metrics {
-                            let level = schema.level_name();
-                            metrics.waited(level, schema.name(), seat.is_some(), waited);
-                        }
-                    }
+                if let Some(Entered { schema, seat }) = entered {
                     // Set once: this is the only place, and it is called once per request.
                     _ = classified.set(schema);
                     permit.1 = Some(seat.ok_or(Rejected::TooManyRequests)?);

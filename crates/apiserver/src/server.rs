@@ -6,7 +6,7 @@ use crate::body::Body;
 use crate::discovery::Aggregated;
 use crate::extra::{Extra, Handler};
 use crate::filter::authenticate::{Authenticator, Authenticators, Credentials};
-use crate::filter::fairness::{Fairness, FlowControl};
+use crate::filter::fairness::{Fairness, FlowControlReader};
 use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
 use crate::filter::{audit_id, panics};
@@ -239,9 +239,9 @@ impl ApiServer {
         Ok(Events::new(events?, self.inner.drain.clone(), observation))
     }
 
-    /// The figures of priority and fairness, for metrics; `None`: it is off.
-    pub fn flow_control(&self) -> Option<FlowControl> {
-        self.inner.fairness.as_ref().map(Fairness::figures)
+    /// A reader of the figures of priority and fairness, for metrics; `None`: it is off.
+    pub fn flow_control(&self) -> Option<FlowControlReader> {
+        self.inner.fairness.as_ref().map(FlowControlReader::new)
     }
 
     /// Ends large lists that their clients read too slowly. Never returns. Run by listeners.

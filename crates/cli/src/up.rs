@@ -4,7 +4,8 @@ use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
 use crate::store_options::{StoreOptions, open_store};
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
+use setpoint::apiserver::RequestLimits;
 use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
@@ -59,6 +60,8 @@ pub(crate) struct Options {
     history: Option<Duration>,
     #[command(flatten)]
     certificates: CertificateOptions,
+    #[command(flatten)]
+    limits: LimitOptions,
     /// Who may do what: `RBAC` follows roles and bindings, and creates those of a new cluster;
     /// `AlwaysAllow` lets every authenticated user do everything.
     #[arg(long, value_enum, default_value_t = AuthorizationMode::AlwaysAllow, value_name = "MODE")]
@@ -69,6 +72,22 @@ pub(crate) struct Options {
     /// Format of the logs on standard error.
     #[arg(long, value_enum, default_value_t = LogLines::Text)]
     log_format: LogLines,
+}
+
+/// How many requests run at the same time, named as kube-apiserver's options.
+#[derive(Debug, Args)]
+struct LimitOptions {
+    /// Whether FlowSchemas and PriorityLevelConfigurations decide which requests run and which wait.
+    /// Otherwise reads and writes have limits of their own.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    enable_priority_and_fairness: bool,
+    /// Maximum concurrent reads. With priority and fairness, the sum of both limits counts.
+    #[arg(long, default_value_t = 400, value_name = "N")]
+    max_requests_inflight: usize,
+    /// Maximum concurrent writes.
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    max_mutating_requests_inflight: usize,
 }
 
 /// The certificate and credential options, named as kube-apiserver's.
@@ -191,6 +210,12 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
         .history(history)
         .clock(clock)
+        .request_limits(
+            RequestLimits::default()
+                .reads(options.limits.max_requests_inflight)
+                .writes(options.limits.max_mutating_requests_inflight)
+                .fair(options.limits.enable_priority_and_fairness),
+        )
         .serve_metrics(&Metrics::new());
     if options.authorization_mode == AuthorizationMode::Rbac {
         plane = plane.rbac();

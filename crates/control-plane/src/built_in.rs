@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
-    ApiServices, ClusterRoleAggregation, GarbageCollector, NamespaceController, NamespaceDefaults,
+    ApiServices, ClusterRoleAggregation, FlowSchemas, GarbageCollector, NamespaceController, NamespaceDefaults,
     ProtectionController,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges};
@@ -121,12 +121,14 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             false => Ok(()),
         }
     };
-    let (namespaces, protection, aggregation, defaults, services, ()) = tokio::join!(
+    let schemas = FlowSchemas::new(client.clone(), clock.clone()).seed(seed);
+    let (namespaces, protection, aggregation, defaults, services, schemas, ()) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),
         aggregation,
         defaults,
         services,
+        schemas.run(stop.clone()),
         garbage.run(stop.clone())
     );
     for (controller, ended) in [
@@ -135,6 +137,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         ("aggregation of ClusterRoles", aggregation),
         ("defaults of namespaces", defaults),
         ("APIServices", services),
+        ("FlowSchemas", schemas),
     ] {
         if let Err(error) = ended {
             tracing::error!(%error, controller, "a built-in controller has failed");

@@ -204,6 +204,7 @@ impl ControlPlaneBuilder {
         // Not the registry's seed: two generators must not produce the same numbers.
         let of_server = seed.wrapping_add(1);
         let server = ApiServer::builder(registry).credentials(self.credentials).seed(of_server);
+        let flow_metrics = self.extensions.flow_metrics.take();
         let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
             server = server.address(address);
@@ -220,7 +221,11 @@ impl ControlPlaneBuilder {
             (true, None) => Controllers::Always(settings),
             (true, Some(identity)) => Controllers::Elected { identity, settings },
         };
-        ControlPlane { server: server.build(), worker, rbac, controllers, published: None }
+        let server = server.build();
+        if let (Some(metrics), Some(reader)) = (flow_metrics, server.flow_control()) {
+            metrics.follow(reader);
+        }
+        ControlPlane { server, worker, rbac, controllers, published: None }
     }
 }
 

@@ -1,9 +1,12 @@
 //! Extension points of a control plane: authentication, authorization, admission, audit, metrics,
 //! routes and backends.
 
+use crate::flow_metrics::FlowMetrics;
 use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
-use setpoint_apiserver::{ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics};
+use setpoint_apiserver::{
+    ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics, RequestLimits,
+};
 use setpoint_registry::{Admission, Authorizer, Rbac, RegistryBuilder};
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +22,8 @@ pub(crate) struct Extensions {
     metrics: Vec<Arc<dyn Metrics>>,
     routes: Vec<(String, Arc<dyn Handler>)>,
     backends: Vec<Backend>,
+    pub(crate) flow_metrics: Option<FlowMetrics>,
+    pub(crate) limits: RequestLimits,
 }
 
 impl Extensions {
@@ -55,7 +60,7 @@ impl Extensions {
         for backend in self.backends {
             builder = builder.backend(backend);
         }
-        builder
+        builder.limits(self.limits)
     }
 }
 
@@ -125,9 +130,18 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Counts requests as kube-apiserver does ([`RequestMetrics`]), and serves all metrics in
-    /// `metrics` at `/metrics`, which is authorized like any path. Default: neither.
-    pub fn serve_metrics(self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
+    /// How many requests run at the same time, and whether priority and fairness decides who does.
+    /// Default: as kube-apiserver.
+    pub fn request_limits(mut self, limits: RequestLimits) -> Self {
+        self.extensions.limits = limits;
+        self
+    }
+
+    /// Counts requests as kube-apiserver does ([`RequestMetrics`] and `apiserver_flowcontrol_*`),
+    /// and serves all metrics in `metrics` at `/metrics`, which is authorized like any path.
+    /// Default: neither.
+    pub fn serve_metrics(mut self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
+        self.extensions.flow_metrics = Some(FlowMetrics::register(metrics));
         let page = MetricsPage::new(metrics.clone());
         self.metrics(RequestMetrics::register(metrics)).route("/metrics", Arc::new(page))
     }

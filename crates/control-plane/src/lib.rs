@@ -21,6 +21,7 @@
 mod built_in;
 pub mod control_plane;
 mod extensions;
+mod flow_metrics;
 mod request_metrics;
 pub mod serve;
 pub mod source;

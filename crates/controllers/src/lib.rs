@@ -13,6 +13,7 @@
 //! | [`ProtectionController`] | metadata of claims, volumes and pods | removes the finalizer of a deleted claim or volume once nothing uses it |
 //! | [`NamespaceDefaults`] | namespaces, and the objects named below | keeps the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in every namespace |
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
+//! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
 //!
 //! [`ServerIdentity`] is no controller of objects: every server runs one, to publish its address.
@@ -25,6 +26,7 @@ pub mod aggregation;
 mod api;
 pub mod api_services;
 pub mod defaults;
+pub mod flow_schemas;
 pub mod gc;
 pub mod identity;
 pub mod namespace;
@@ -34,6 +36,7 @@ pub use aggregation::ClusterRoleAggregation;
 pub use api::RequestError;
 pub use api_services::ApiServices;
 pub use defaults::NamespaceDefaults;
+pub use flow_schemas::FlowSchemas;
 pub use gc::GarbageCollector;
 pub use identity::ServerIdentity;
 pub use namespace::NamespaceController;

@@ -28,7 +28,7 @@ mod stats;
 
 pub(crate) use config::Schema;
 pub(crate) use dump::Page;
-pub use stats::{FlowControl, FlowFigures, LevelFigures};
+pub use stats::{Durations, FlowControl, FlowFigures, LevelFigures};
 
 use config::Config;
 use http::{HeaderMap, HeaderName};
@@ -128,6 +128,22 @@ impl About {
     }
 }
 
+/// Reads the figures of a server's priority and fairness. Cheap to clone, and does not keep the
+/// server alive.
+#[derive(Debug, Clone)]
+pub struct FlowControlReader(Fairness);
+
+impl FlowControlReader {
+    pub(crate) fn new(fairness: &Fairness) -> Self {
+        Self(fairness.clone())
+    }
+
+    /// The figures now.
+    pub fn read(&self) -> FlowControl {
+        self.0.figures()
+    }
+}
+
 /// A request that runs. Dropping it ends the request and may let others run.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -135,6 +151,7 @@ pub(crate) struct Seat {
     schema: Arc<Schema>,
     /// `None`: its level is exempt.
     running: Option<Running>,
+    begun: Instant,
     is_over: bool,
 }
 
@@ -155,7 +172,7 @@ impl Seat {
         if std::mem::replace(&mut self.is_over, true) {
             return Vec::new();
         }
-        self.schema.stats.end(self.width());
+        self.schema.stats.end(self.width(), self.begun.elapsed());
         match self.running {
             Some(running) => {
                 let now = self.fairness.now();
@@ -173,21 +190,9 @@ pub(crate) struct Entered {
     pub(crate) schema: Arc<Schema>,
     /// Its seat; `None`: it is refused.
     pub(crate) seat: Option<Seat>,
-    /// How long it waited; `None`: its level is exempt.
-    pub(crate) waited: Option<Duration>,
 }
 
 impl Schema {
-    /// The name of its level.
-    pub(crate) fn level_name(&self) -> &str {
-        &self.level_name
-    }
-
-    /// Its name.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Adds the headers that name a request's schema and level.
     pub(crate) fn add_headers(&self, headers: &mut HeaderMap) {
         headers.insert(SCHEMA_UID, self.schema_uid.clone());
@@ -263,20 +268,16 @@ impl Fairness {
         let schema = config.classify(request)?.clone();
         let Some(level) = schema.level else {
             schema.stats.begin(1);
-            let seat = Seat {
-                fairness: self.clone(),
-                schema: schema.clone(),
-                running: None,
-                is_over: false,
-            };
-            return Some(Entered { schema, seat: Some(seat), waited: None });
+            let seat = self.seat(schema.clone(), None);
+            return Some(Entered { schema, seat: Some(seat) });
         };
         let width = width(registry, request, schema.nominal);
         let arrived = Instant::now();
         let (flow, now) = (schema.flow(request), self.now());
-        let refused = |reason: Reason, waited| {
+        let refused = |reason: Reason| {
             schema.stats.reject(reason);
-            Some(Entered { schema: schema.clone(), seat: None, waited: Some(waited) })
+            schema.stats.waited(false, Duration::ZERO);
+            Some(Entered { schema: schema.clone(), seat: None })
         };
         let (waiting, mut ready, dispatched) = {
             let mut state = self.0.state.lock();
@@ -285,12 +286,12 @@ impl Fairness {
                 Arrival::Runs(running) => {
                     drop(state);
                     schema.stats.begin(running.width);
-                    let seat = self.seat(schema.clone(), running);
-                    let waited = Some(Duration::ZERO);
-                    return Some(Entered { schema, seat: Some(seat), waited });
+                    let seat = self.seat(schema.clone(), Some(running));
+                    schema.stats.waited(true, Duration::ZERO);
+                    return Some(Entered { schema, seat: Some(seat) });
                 }
-                Arrival::QueueFull => return refused(Reason::QueueFull, Duration::ZERO),
-                Arrival::NoSeat => return refused(Reason::ConcurrencyLimit, Duration::ZERO),
+                Arrival::QueueFull => return refused(Reason::QueueFull),
+                Arrival::NoSeat => return refused(Reason::ConcurrencyLimit),
                 Arrival::Waits(waiting) => {
                     let (sender, ready) = oneshot::channel();
                     let about = About::of(request, &schema);
@@ -314,7 +315,8 @@ impl Fairness {
         };
         guard.is_over = true;
         drop(guard);
-        Some(Entered { seat, waited: Some(arrived.elapsed()), schema })
+        schema.stats.waited(seat.is_some(), arrived.elapsed());
+        Some(Entered { schema, seat })
     }
 
     /// The figures for metrics.
@@ -341,8 +343,9 @@ impl Fairness {
         self.0.epoch.elapsed()
     }
 
-    fn seat(&self, schema: Arc<Schema>, running: Running) -> Seat {
-        Seat { fairness: self.clone(), schema, running: Some(running), is_over: false }
+    fn seat(&self, schema: Arc<Schema>, running: Option<Running>) -> Seat {
+        let begun = Instant::now();
+        Seat { fairness: self.clone(), schema, running, begun, is_over: false }
     }
 
     /// Gives requests that were dispatched their seats, outside the lock.
@@ -359,7 +362,7 @@ impl Fairness {
             schema.stats.wait(-1);
             schema.stats.begin(running.width);
             // Nobody waits any more: end it here, because dropping it would recurse.
-            if let Err(mut seat) = ready.send(self.seat(schema, running)) {
+            if let Err(mut seat) = ready.send(self.seat(schema, Some(running))) {
                 dispatched.extend(seat.end());
             }
         }

@@ -14,6 +14,7 @@ mod extension;
 mod extension_backend;
 mod extension_backend_edges;
 mod extension_kind;
+mod flow_control;
 mod garbage;
 mod https;
 mod in_process;

@@ -205,7 +205,13 @@ impl Scheduler {
     /// A new request of a flow, which the hash identifies. `width`: its seats, at least one. Also
     /// returns the requests that run now: perhaps this one, if it comes before a wide request that
     /// was the next one.
-    pub(crate) fn arrive(&mut self, id: LevelId, flow: u64, width: u32, now: Duration) -> (Arrival, Vec<Dispatched>) {
+    pub(crate) fn arrive(
+        &mut self,
+        id: LevelId,
+        flow: u64,
+        width: u32,
+        now: Duration,
+    ) -> (Arrival, Vec<Dispatched>) {
         let width = self.levels[id].effective(width);
         let fits = self.fits(id, width, self.claimed());
         let (has_room, level) = (self.n_waiting < WAITING_MAX, &mut self.levels[id]);
