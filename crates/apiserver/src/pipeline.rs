@@ -236,7 +236,8 @@ impl Inner {
         let patience = deadline.map_or(WAIT_MAX, |deadline| {
             (deadline.saturating_duration_since(Instant::now()) / 4).min(WAIT_MAX)
         });
-        let permit = match self.begin(&attributes, patience, classified).await {
+        let objects_max = query.text("limit").parse().ok().filter(|n| *n > 0).unwrap_or(usize::MAX);
+        let permit = match self.begin(&attributes, patience, objects_max, classified).await {
             Ok(permit) => permit,
             Err(Rejected::TooManyRequests) => return TooManyRequests.respond(),
             Err(Rejected::Forbidden(error)) => return failed(&error),
@@ -349,12 +350,13 @@ impl Inner {
         &self,
         request: &Attributes,
         patience: Duration,
+        objects_max: usize,
         classified: &OnceLock<Arc<Schema>>,
     ) -> Result<Permit, Rejected> {
         let mut permit = Permit::default();
         match &self.fairness {
             Some(fairness) => {
-                let entered = fairness.enter(&self.registry, request, patience).await;
+                let entered = fairness.enter(&self.registry, request, patience, objects_max).await;
                 if let Some(Entered { schema, seat }) = entered {
                     // Set once: this is the only place, and it is called once per request.
                     _ = classified.set(schema);
@@ -378,7 +380,7 @@ impl Inner {
     ///
     /// As [`Inner::begin`].
     pub(crate) async fn begin_in_process(&self, request: &Attributes) -> Result<Permit, Rejected> {
-        self.begin(request, WAIT_MAX, &OnceLock::new()).await
+        self.begin(request, WAIT_MAX, usize::MAX, &OnceLock::new()).await
     }
 
     /// The catalog and the backends combined, made once for each pair of them.

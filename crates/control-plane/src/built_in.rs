@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
-    ApiServices, ClusterRoleAggregation, FlowSchemas, GarbageCollector, NamespaceController, NamespaceDefaults,
-    ProtectionController,
+    ApiServices, ClusterRoleAggregation, FlowSchemas, GarbageCollector, NamespaceController,
+    NamespaceDefaults, ProtectionController,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};

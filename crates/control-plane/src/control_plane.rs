@@ -247,6 +247,8 @@ pub(crate) struct Published {
     pub(crate) address: SocketAddr,
     /// The CA of client certificates, in PEM.
     pub(crate) client_ca: String,
+    /// Cancelled when the listener is about to stop.
+    pub(crate) leaves: CancellationToken,
 }
 
 impl ControlPlane {
@@ -351,7 +353,7 @@ impl ControlPlane {
 
 /// Publishes a listener from when the server is ready until `stop`.
 async fn identify(server: &ApiServer, stop: &CancellationToken, published: Option<Published>) {
-    let Some(Published { address, client_ca }) = published else { return };
+    let Some(Published { address, client_ca, leaves }) = published else { return };
     let mut ready = server.registry().ready();
     tokio::select! {
         biased;
@@ -362,5 +364,14 @@ async fn identify(server: &ApiServer, stop: &CancellationToken, published: Optio
     drop(ready);
     let clock = server.registry().clock().clone();
     let identity = ServerIdentity::new(server.client(), clock, address);
-    Box::pin(identity.client_ca(Some(client_ca)).run(stop.clone())).await;
+    let leaves = leaves.child_token();
+    let identity = Box::pin(identity.client_ca(Some(client_ca)).run(leaves.clone()));
+    let follow = async {
+        tokio::select! {
+            // Cancel safe: both only wait for a state.
+            () = stop.cancelled() => leaves.cancel(),
+            () = leaves.cancelled() => {}
+        }
+    };
+    tokio::join!(identity, follow);
 }

@@ -65,7 +65,7 @@ const FLOWS: [OfFlow; 3] = [
     ("current_executing_seats", "Seats of the requests that run", |flow| flow.seats),
 ];
 
-fn labels(flow: &FlowFigures) -> [(&'static str, &str); 2] {
+fn labels(flow: &FlowFigures) -> [(&str, &str); 2] {
     [("priority_level", &flow.priority_level), ("flow_schema", &flow.flow_schema)]
 }
 
@@ -81,7 +81,8 @@ fn flows(encoder: &mut DescriptorEncoder<'_>, figures: &FlowControl) -> fmt::Res
     let (name, help) = ("apiserver_flowcontrol_dispatched_requests", "Requests that began to run");
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for flow in &figures.flows {
-        let mut metric = family.encode_family(&labels(flow))?;
+        let labels = labels(flow);
+        let mut metric = family.encode_family(&labels)?;
         metric.encode_counter::<NoLabelSet, _, u64>(&flow.dispatched, None)?;
     }
     let (name, help) = ("apiserver_flowcontrol_rejected_requests", "Requests that were refused");
@@ -90,7 +91,8 @@ fn flows(encoder: &mut DescriptorEncoder<'_>, figures: &FlowControl) -> fmt::Res
         // Series begin with the first refusal, as kube-apiserver's do.
         for (reason, count) in flow.rejected.iter().filter(|(_, count)| *count > 0) {
             let [level, schema] = labels(flow);
-            let mut metric = family.encode_family(&[level, schema, ("reason", reason)])?;
+            let labels = [level, schema, ("reason", *reason)];
+            let mut metric = family.encode_family(&labels)?;
             metric.encode_counter::<NoLabelSet, _, u64>(count, None)?;
         }
     }
@@ -102,7 +104,8 @@ fn flows(encoder: &mut DescriptorEncoder<'_>, figures: &FlowControl) -> fmt::Res
             let n: u64 = waited.buckets.iter().map(|(_, count)| count).sum();
             if n > 0 {
                 let [level, schema] = labels(flow);
-                let mut metric = family.encode_family(&[level, schema, ("execute", executed)])?;
+                let labels = [level, schema, ("execute", executed)];
+                let mut metric = family.encode_family(&labels)?;
                 metric.encode_histogram::<NoLabelSet>(waited.seconds, n, &waited.buckets, None)?;
             }
         }
@@ -112,7 +115,8 @@ fn flows(encoder: &mut DescriptorEncoder<'_>, figures: &FlowControl) -> fmt::Res
     for flow in &figures.flows {
         let n: u64 = flow.executed.buckets.iter().map(|(_, count)| count).sum();
         if n > 0 {
-            let mut metric = family.encode_family(&labels(flow))?;
+            let labels = labels(flow);
+            let mut metric = family.encode_family(&labels)?;
             let Durations { seconds, buckets, .. } = &flow.executed;
             metric.encode_histogram::<NoLabelSet>(*seconds, n, buckets, None)?;
         }

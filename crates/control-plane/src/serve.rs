@@ -207,9 +207,18 @@ impl ControlPlane {
         let kubeconfig = kubeconfig::render(&url, &ca, &pki)?;
         let ip = options.advertise_address.unwrap_or_else(|| reachable(options.address.ip()));
         let address = SocketAddr::new(ip, port);
-        self.publish(&ca, Published { address, client_ca });
-        let serving =
-            Serving { plane: self, listeners, freshness, url, port, insecure_url, kubeconfig };
+        let leaves = CancellationToken::new();
+        self.publish(&ca, Published { address, client_ca, leaves: leaves.clone() });
+        let serving = Serving {
+            plane: self,
+            listeners,
+            freshness,
+            leaves,
+            url,
+            port,
+            insecure_url,
+            kubeconfig,
+        };
         if let Some(path) = &options.kubeconfig {
             serving.write_kubeconfig(path)?;
         }
@@ -223,6 +232,8 @@ pub struct Serving {
     plane: ControlPlane,
     listeners: Vec<Listener>,
     freshness: Freshness,
+    /// Ends what others are told about the listeners.
+    leaves: CancellationToken,
     url: String,
     port: u16,
     insecure_url: Option<String>,
@@ -297,6 +308,7 @@ impl Serving {
             // Cancel safe: a dropped `join_next` has taken no result.
             ended = planes.join_next() => ended,
         };
+        self.leaves.cancel();
         // Listeners stop first, so that requests in progress still get their responses.
         stop_listeners.cancel();
         while edge.join_next().await.is_some() {}

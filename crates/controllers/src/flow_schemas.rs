@@ -57,10 +57,15 @@ impl FlowSchemas {
             Manager::builder(self.client.clone()).clock(self.clock).seed(self.seed).build();
         let pass = Pass { api: Api::of_server(self.client, NAME) };
         let controller = Controller::builder(NAME)
-            .for_(Watch::<FlowSchema>::new().index(INDEX, |schema| level(schema).into_iter().collect()))
+            .for_(
+                Watch::<FlowSchema>::new()
+                    .index(INDEX, |schema| level(schema).into_iter().collect()),
+            )
             .watches(
                 Watch::<PriorityLevelConfiguration>::metadata(),
-                |event: &setpoint_informer::Event<PartialObjectMeta<PriorityLevelConfiguration>>| {
+                |event: &setpoint_informer::Event<
+                    PartialObjectMeta<PriorityLevelConfiguration>,
+                >| {
                     // The pass of a level's own key looks up its schemas: a name with a slash is
                     // none of a schema.
                     vec![Request::cluster(format!("{LEVEL}{}", event.key().name))]
@@ -76,9 +81,11 @@ impl FlowSchemas {
 /// The start of a key that stands for the schemas of a level.
 const LEVEL: &str = "level/";
 
-/// The level that a schema names.
+/// The level that a schema names. Read as JSON: whether members are optional differs between the
+/// versions of the types.
 fn level(schema: &FlowSchema) -> Option<String> {
-    Some(schema.spec.as_ref()?.priority_level_configuration.name.clone())
+    let spec = serde_json::to_value(&schema.spec).ok()?;
+    spec["priorityLevelConfiguration"]["name"].as_str().map(str::to_owned)
 }
 
 struct Pass {
@@ -122,16 +129,13 @@ impl Pass {
             Some(_) => ("False", "Found", "and it exists"),
             None => ("True", "NotFound", "but there is no such object"),
         };
-        let conditions = schema.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let mut held = conditions.into_iter().flatten();
-        let held = held.find(|condition| condition.type_.as_deref() == Some(CONDITION));
+        let held = serde_json::to_value(&schema.status)?;
+        let held = held["conditions"].as_array().into_iter().flatten();
+        let held = held.into_iter().find(|condition| condition["type"] == CONDITION).cloned();
         let message = format!(
             "This FlowSchema references the PriorityLevelConfiguration object named {level:?} {what}"
         );
-        if held.is_some_and(|held| {
-            held.status.as_deref() == Some(status)
-                && held.message.as_deref() == Some(message.as_str())
-        }) {
+        if held.is_some_and(|held| held["status"] == status && held["message"] == message) {
             return Ok(());
         }
         let applied = json!({

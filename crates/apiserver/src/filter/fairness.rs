@@ -15,7 +15,7 @@
 //! | a request | seats |
 //! |---|---|
 //! | of an exempt level; a stream to a node, a Service or a pod | none |
-//! | a list | one per hundred objects of the resource, at most ten and at most 15 % of the level |
+//! | a list | one per hundred objects of the resource or of its page, at most ten and at most 15 % of the level |
 //! | a watch | one until it is established |
 //! | any other | one until its answer is ready |
 //!
@@ -253,13 +253,14 @@ impl Fairness {
         new
     }
 
-    /// Waits for a seat, for at most `patience`. `None`: the request needs none and has no schema.
+    /// Waits for a seat, for at most `patience`. `objects_max`: the objects of a page. `None`: the request needs none and has no schema.
     /// Dropping the future stops waiting.
     pub(crate) async fn enter(
         &self,
         registry: &Registry,
         request: &Attributes,
         patience: Duration,
+        objects_max: usize,
     ) -> Option<Entered> {
         if request.is_long_running() && request.verb != Verb::Watch {
             return None;
@@ -271,7 +272,7 @@ impl Fairness {
             let seat = self.seat(schema.clone(), None);
             return Some(Entered { schema, seat: Some(seat) });
         };
-        let width = width(registry, request, schema.nominal);
+        let width = width(registry, request, schema.nominal, objects_max);
         let arrived = Instant::now();
         let (flow, now) = (schema.flow(request), self.now());
         let refused = |reason: Reason| {
@@ -455,13 +456,13 @@ fn position(
 }
 
 /// The seats of a request.
-fn width(registry: &Registry, request: &Attributes, nominal: u32) -> u32 {
+fn width(registry: &Registry, request: &Attributes, nominal: u32, objects_max: usize) -> u32 {
     let Requested::Resource(target) = &request.requested else { return 1 };
     if request.verb != Verb::List {
         return 1;
     }
     let most = WIDTH_MAX.min(nominal.saturating_mul(WIDTH_PERCENT_MAX).div_ceil(100)).max(1);
-    let n_max = most as usize * OBJECTS_PER_SEAT;
+    let n_max = objects_max.min(most as usize * OBJECTS_PER_SEAT);
     let n_objects = registry.count_objects(&target.resource, n_max);
     u32::try_from(n_objects.div_ceil(OBJECTS_PER_SEAT)).unwrap_or(most).clamp(1, most)
 }
