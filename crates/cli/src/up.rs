@@ -36,8 +36,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "IP")]
     bind_address: IpAddr,
     /// The address at which other machines reach the server: the endpoint of the Service
-    /// `kubernetes`. Default: the address of the HTTPS listener, or, if that is 0.0.0.0, the address
-    /// of this machine's default route.
+    /// `kubernetes`. Default: the address of the HTTPS listener, or, if that is 0.0.0.0, the
+    /// address of this machine's default route.
     #[arg(long, value_name = "IP")]
     advertise_address: Option<IpAddr>,
     /// Port of a listener on 127.0.0.1 without TLS and without authentication; 0 picks a free one.
@@ -77,8 +77,8 @@ pub(crate) struct Options {
 /// How many requests run at the same time, named as kube-apiserver's options.
 #[derive(Debug, Args)]
 struct LimitOptions {
-    /// Whether FlowSchemas and PriorityLevelConfigurations decide which requests run and which wait.
-    /// Otherwise reads and writes have limits of their own.
+    /// Whether FlowSchemas and PriorityLevelConfigurations decide which requests run and which
+    /// wait. Otherwise reads and writes have limits of their own.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     enable_priority_and_fairness: bool,

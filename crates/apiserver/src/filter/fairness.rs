@@ -253,8 +253,8 @@ impl Fairness {
         new
     }
 
-    /// Waits for a seat, for at most `patience`. `objects_max`: the objects of a page. `None`: the request needs none and has no schema.
-    /// Dropping the future stops waiting.
+    /// Waits for a seat, for at most `patience`. `objects_max`: the objects of a page. `None`: the
+    /// request needs none and has no schema. Dropping the future stops waiting.
     pub(crate) async fn enter(
         &self,
         registry: &Registry,

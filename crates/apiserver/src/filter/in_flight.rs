@@ -1,5 +1,5 @@
-//! Limits the number of concurrent requests, without priority and fairness. Long-running requests do not count. Nor does
-//! `system:masters`, which must get in when the server is overloaded.
+//! Limits the number of concurrent requests, without priority and fairness. Long-running requests
+//! do not count. Nor does `system:masters`, which must get in when the server is overloaded.
 
 use crate::body::Body;
 use crate::filter::fairness::Seat;
