@@ -3,6 +3,7 @@
 pub(crate) mod audit_id;
 pub(crate) mod authenticate;
 pub(crate) mod deadline;
+pub(crate) mod fairness;
 pub(crate) mod impersonate;
 pub(crate) mod in_flight;
 pub(crate) mod large;

@@ -73,6 +73,8 @@ pub use extra::Handler;
 pub use filter::authenticate::{
     Anonymous, Authentication, Authenticator, Credentials, TokenAudiences, bearer_token,
 };
+pub use filter::fairness::{Durations, FlowControl, FlowControlReader, FlowFigures, LevelFigures};
+pub use filter::in_flight::RequestLimits;
 pub use observe::{
     AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Metrics, Stage,
 };

@@ -9,7 +9,7 @@
 //! | authenticate | the transport, tokens, `Authenticator`s, anonymous, else 401 | the caller is trusted |
 //! | audit begins | calls `AuditSink`s and `Metrics` | the same |
 //! | impersonate | the user that the headers name, if the authorizers allow it, else 403 | the caller is trusted |
-//! | flow control | a permit for a request in flight, else 429 | the same |
+//! | flow control | a seat of priority and fairness, perhaps after a wait, else 429 | the same |
 //! | authorize | `Authorizer`s, else 403 | the same |
 //! | backend | a `Backend` answers for its group version, and the later stages are skipped; 503 while it is unavailable | 501 before the audit begins: backends are called over HTTP only |
 //! | refusals | 404 and 405, for authorized users only | the same, before the audit begins |
@@ -20,8 +20,9 @@ use crate::backend::{self, Backend, Found, Generation, Served};
 use crate::body::{Body, RequestBody};
 use crate::extra::Handler;
 use crate::filter::authenticate::{extra_space, keep_connection, strip_credentials};
+use crate::filter::fairness::{Entered, Page, Schema, WAIT_MAX};
 use crate::filter::impersonate::{self, Wanted};
-use crate::filter::in_flight::TooManyRequests;
+use crate::filter::in_flight::{Permit, TooManyRequests};
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
 use crate::observe::{AuditSource, Observation};
@@ -43,7 +44,7 @@ use setpoint_serve::PeerAddress;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use tokio::sync::OwnedSemaphorePermit;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The message of a server that has not started.
@@ -93,6 +94,8 @@ enum Destination {
     Extra(Arc<dyn Handler>),
     /// A group version of a backend, or a path below it.
     Backend(Arc<Backend>),
+    /// A page about flow control.
+    FlowControl(Page),
     /// No route.
     None(Miss),
 }
@@ -124,9 +127,12 @@ impl Inner {
         let deadline = time.map(|time| Instant::now() + time);
         let request =
             RoutedRequest { parts, query, style, catalog, backends, destination, deadline };
-        let begun = OnceLock::new();
-        let pass = pin!(self.pass(request, attributes, body, &begun));
-        let response = deadline::within(time, pass).await;
+        let (begun, classified) = (OnceLock::new(), OnceLock::new());
+        let pass = pin!(self.pass(request, attributes, body, &begun, &classified));
+        let mut response = deadline::within(time, pass).await;
+        if let Some(schema) = classified.get() {
+            Schema::add_headers(schema, response.headers_mut());
+        }
         if let Some(observation) = begun.get() {
             let code = response.status();
             let follows = is_long_running && (code == StatusCode::OK || code.is_informational());
@@ -198,9 +204,11 @@ impl Inner {
             }
             Ok(document) => (Destination::Document(document), as_path(), false),
             Err(miss) => {
-                let destination = match self.extra.find(path) {
-                    Some(handler) => Destination::Extra(handler),
-                    None => Destination::None(miss),
+                let page = self.fairness.as_ref().and_then(|_| Page::of(path));
+                let destination = match (self.extra.find(path), page) {
+                    (Some(handler), _) => Destination::Extra(handler),
+                    (None, Some(page)) => Destination::FlowControl(page),
+                    (None, None) => Destination::None(miss),
                 };
                 match route::unserved(path) {
                     Some(named) => (destination, Requested::Unrouted(named.path), named.watch),
@@ -217,6 +225,7 @@ impl Inner {
         mut attributes: Attributes,
         body: RequestBody,
         begun: &OnceLock<Arc<Observation>>,
+        classified: &OnceLock<Arc<Schema>>,
     ) -> Response<Body> {
         let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
             request;
@@ -246,7 +255,11 @@ impl Inner {
             }
             Err(error) => return failed(&error),
         };
-        let permit = match self.begin(&attributes).await {
+        let patience = deadline.map_or(WAIT_MAX, |deadline| {
+            (deadline.saturating_duration_since(Instant::now()) / 4).min(WAIT_MAX)
+        });
+        let objects_max = query.text("limit").parse().ok().filter(|n| *n > 0).unwrap_or(usize::MAX);
+        let permit = match self.begin(&attributes, patience, objects_max, classified).await {
             Ok(permit) => permit,
             Err(Rejected::TooManyRequests) => return TooManyRequests.respond(),
             Err(Rejected::Forbidden(error)) => return failed(&error),
@@ -279,6 +292,12 @@ impl Inner {
                     drain: &self.drain,
                 };
                 return forwarded.answer(body).await;
+            }
+            Destination::FlowControl(page) => {
+                let with_details = query.flag("includeRequestDetails") == Some(true);
+                let clock = self.registry.clock();
+                let dump = self.fairness.as_ref().map(|f| f.dump(page, clock, with_details));
+                return respond::plain(StatusCode::OK, dump.unwrap_or_default());
             }
             Destination::None(Miss::Page) => return respond::page_not_found(),
             Destination::None(Miss::Status(error)) => return failed(&error),
@@ -369,13 +388,38 @@ impl Inner {
     pub(crate) async fn begin(
         &self,
         request: &Attributes,
-    ) -> Result<Option<OwnedSemaphorePermit>, Rejected> {
-        let permit =
-            self.in_flight.enter(request).map_err(|TooManyRequests| Rejected::TooManyRequests)?;
+        patience: Duration,
+        objects_max: usize,
+        classified: &OnceLock<Arc<Schema>>,
+    ) -> Result<Permit, Rejected> {
+        let mut permit = Permit::default();
+        match &self.fairness {
+            Some(fairness) => {
+                let entered = fairness.enter(&self.registry, request, patience, objects_max).await;
+                if let Some(Entered { schema, seat }) = entered {
+                    // Set once: this is the only place, and it is called once per request.
+                    _ = classified.set(schema);
+                    permit.1 = Some(seat.ok_or(Rejected::TooManyRequests)?);
+                }
+            }
+            None => {
+                let entered = self.in_flight.enter(request);
+                permit.0 = entered.map_err(|TooManyRequests| Rejected::TooManyRequests)?;
+            }
+        }
         match self.registry.authorize(request).await {
             Ok(()) => Ok(permit),
             Err(error) => Err(Rejected::Forbidden(error)),
         }
+    }
+
+    /// [`Inner::begin`] for a request without an HTTP answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inner::begin`].
+    pub(crate) async fn begin_in_process(&self, request: &Attributes) -> Result<Permit, Rejected> {
+        self.begin(request, WAIT_MAX, usize::MAX, &OnceLock::new()).await
     }
 
     /// The catalog and the backends combined, made once for each pair of them.

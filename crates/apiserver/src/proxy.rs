@@ -3,6 +3,7 @@
 use crate::backend::Backend;
 use crate::body::{Body, BodyError, RequestBody};
 use crate::filter::authenticate;
+use crate::filter::in_flight::Permit;
 use crate::negotiate::{Endpoint, accept_header, negotiate};
 use crate::observe::Observation;
 use crate::respond::{self, Style};
@@ -16,7 +17,6 @@ use setpoint_serve::Conversation;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -27,8 +27,8 @@ pub(crate) struct Forwarded<'a> {
     pub(crate) style: Style,
     pub(crate) attributes: Arc<Attributes>,
     pub(crate) observation: Arc<Observation>,
-    /// Its permit of the in-flight limit.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// What it holds while it runs. A watch gives it back once it is established.
+    pub(crate) permit: Permit,
     /// Deadline of the complete answer; `None`: the request is long-running.
     pub(crate) deadline: Option<Instant>,
     pub(crate) drain: &'a CancellationToken,
@@ -61,6 +61,7 @@ impl Forwarded<'_> {
     /// Keeps the permit and the deadline until the answer is complete, however it is sent.
     fn follow(self, mut response: Response<Body>) -> Response<Body> {
         let Self { observation, permit, deadline, drain, .. } = self;
+        let permit = if deadline.is_some() { permit } else { Permit::default() };
         if let Some(conversation) = Conversation::take(&mut response) {
             let drained = drain.clone().cancelled_owned();
             response.extensions_mut().insert(Conversation::new(async move {
@@ -103,7 +104,7 @@ struct Streamed {
     body: Body,
     end: End,
     is_over: bool,
-    _held: (Arc<Observation>, Option<OwnedSemaphorePermit>),
+    _held: (Arc<Observation>, Permit),
 }
 
 impl Stream for Streamed {

@@ -6,7 +6,8 @@ use crate::body::Body;
 use crate::discovery::Aggregated;
 use crate::extra::{Extra, Handler};
 use crate::filter::authenticate::{Anonymous, Authenticator, Authenticators, Credentials};
-use crate::filter::in_flight::InFlight;
+use crate::filter::fairness::{Fairness, FlowControlReader};
+use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
 use crate::filter::{audit_id, panics};
 use crate::observe::AuditSource;
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) served: Mutex<Option<Arc<Served>>>,
     pub(crate) rng: Mutex<SmallRng>,
     pub(crate) in_flight: InFlight,
+    /// Priority and fairness; `None`: `in_flight` limits requests.
+    pub(crate) fairness: Option<Fairness>,
     pub(crate) large: LargeAnswers,
     pub(crate) aggregated: Aggregated,
     pub(crate) open_api: openapi::Documents,
@@ -73,6 +76,7 @@ pub struct ApiServerBuilder {
     backends: Vec<Backend>,
     address: Option<String>,
     seed: Option<u64>,
+    limits: RequestLimits,
 }
 
 impl ApiServerBuilder {
@@ -133,6 +137,12 @@ impl ApiServerBuilder {
         self
     }
 
+    /// How many requests run at the same time. Default: as kube-apiserver.
+    pub fn limits(mut self, limits: RequestLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// The seed of audit ids. Default: from the operating system.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -165,7 +175,8 @@ impl ApiServerBuilder {
                 backends: Backends::of(self.backends),
                 served: Mutex::default(),
                 rng: Mutex::new(SmallRng::seed_from_u64(seed)),
-                in_flight: InFlight::new(),
+                in_flight: InFlight::new(&self.limits),
+                fairness: self.limits.is_fair.then(|| Fairness::new(self.limits.seats())),
                 large: LargeAnswers::default(),
                 aggregated: Aggregated::default(),
                 open_api: openapi::Documents::default(),
@@ -190,6 +201,7 @@ impl ApiServer {
             backends: Vec::new(),
             address: None,
             seed: None,
+            limits: RequestLimits::default(),
         }
     }
 
@@ -227,7 +239,7 @@ impl ApiServer {
         let request = self.inner.enter_in_process(request).await?;
         let observation = self.inner.observers.begin(&request, AuditSource::default);
         let listed = async {
-            let _permit = self.inner.begin(&request).await?;
+            let _permit = self.inner.begin_in_process(&request).await?;
             let options = selected(&request, options)?;
             self.inner.registry.list(&request, &options).await
         }
@@ -249,13 +261,18 @@ impl ApiServer {
         let request = self.inner.enter_in_process(request).await?;
         let observation = self.inner.observers.begin(&request, AuditSource::default);
         let events = async {
-            let _permit = self.inner.begin(&request).await?;
+            let _permit = self.inner.begin_in_process(&request).await?;
             let options = selected(&request, options)?;
             self.inner.registry.watch(&request, &options).await
         }
         .await;
         observation.answered(code(&events), events.is_ok());
         Ok(Events::new(events?, self.inner.drain.clone(), observation))
+    }
+
+    /// A reader of the figures of priority and fairness, for metrics; `None`: it is off.
+    pub fn flow_control(&self) -> Option<FlowControlReader> {
+        self.inner.fairness.as_ref().map(FlowControlReader::new)
     }
 
     /// Ends large lists that their clients read too slowly. Never returns. Run by listeners.

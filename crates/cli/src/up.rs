@@ -7,8 +7,8 @@ use crate::encryption::{self, EncryptionOptions};
 use crate::service_accounts::ServiceAccountOptions;
 use crate::store_options::{StoreOptions, open_store};
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
-use setpoint::apiserver::Anonymous;
+use clap::{ArgAction, Args, ValueEnum};
+use setpoint::apiserver::{Anonymous, RequestLimits};
 use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
@@ -42,6 +42,11 @@ pub(crate) struct Options {
     /// Address of the HTTPS listener.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "IP")]
     bind_address: IpAddr,
+    /// The address at which other machines reach the server: the endpoint of the Service
+    /// `kubernetes`. Default: the address of the HTTPS listener, or, if that is 0.0.0.0, the
+    /// address of this machine's default route.
+    #[arg(long, value_name = "IP")]
+    advertise_address: Option<IpAddr>,
     /// Port of a listener on 127.0.0.1 without TLS and without authentication; 0 picks a free one.
     /// Off by default.
     #[arg(long, value_name = "PORT")]
@@ -62,6 +67,8 @@ pub(crate) struct Options {
     history: Option<Duration>,
     #[command(flatten)]
     certificates: CertificateOptions,
+    #[command(flatten)]
+    limits: LimitOptions,
     #[command(flatten)]
     service_accounts: ServiceAccountOptions,
     /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
@@ -91,6 +98,22 @@ pub(crate) struct Options {
     /// Format of the logs on standard error.
     #[arg(long, value_enum, default_value_t = LogLines::Text)]
     log_format: LogLines,
+}
+
+/// How many requests run at the same time, named as kube-apiserver's options.
+#[derive(Debug, Args)]
+struct LimitOptions {
+    /// Whether FlowSchemas and PriorityLevelConfigurations decide which requests run and which
+    /// wait. Otherwise reads and writes have limits of their own.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    enable_priority_and_fairness: bool,
+    /// Maximum concurrent reads. With priority and fairness, the sum of both limits counts.
+    #[arg(long, default_value_t = 400, value_name = "N")]
+    max_requests_inflight: usize,
+    /// Maximum concurrent writes.
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    max_mutating_requests_inflight: usize,
 }
 
 /// The certificate and credential options, named as kube-apiserver's.
@@ -238,6 +261,12 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .history(history)
         .clock(clock.clone())
         .admission_plugins(plugins)
+        .request_limits(
+            RequestLimits::default()
+                .reads(options.limits.max_requests_inflight)
+                .writes(options.limits.max_mutating_requests_inflight)
+                .fair(options.limits.enable_priority_and_fairness),
+        )
         .serve_metrics(&Metrics::new());
     plane = options.authorize(plane);
     let audit = options.audit.open(&clock)?;
@@ -258,6 +287,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let data = open.disk().map(|(_, folder)| folder);
     let serve = options.certificates.apply(ServeOptions::new(address), data);
     let mut serve = options.service_accounts.apply(serve);
+    if let Some(address) = options.advertise_address {
+        serve = serve.advertise_address(address);
+    }
     if let Some(port) = options.insecure_port {
         serve = serve.insecure_port(port);
     }

@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
-    ClusterRoleAggregation, GarbageCollector, NamespaceController, NamespaceDefaults,
-    ProtectionController, QuotaController, TokenCleaner, TokenSecrets,
+    ApiServices, ClusterRoleAggregation, FlowSchemas, GarbageCollector, NamespaceController,
+    NamespaceDefaults, ProtectionController, QuotaController, TokenCleaner, TokenSecrets,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -46,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) accounts: bool,
     /// Expired bootstrap tokens are deleted.
     pub(crate) bootstrap_tokens: bool,
+    /// Group versions of custom resources get APIService objects.
+    pub(crate) api_services: bool,
     /// The CA in PEM that namespaces get; `None`: no listener has one.
     pub(crate) root_ca: Option<Arc<str>>,
 }
@@ -86,7 +88,7 @@ impl Controllers {
 }
 
 async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
-    let Settings { seed, aggregates, accounts, bootstrap_tokens, root_ca } = settings;
+    let Settings { seed, aggregates, accounts, bootstrap_tokens, api_services, root_ca } = settings;
     // One client for all of them, because each client has a queue and a task.
     let (client, clock) = (server.client(), server.registry().clock());
     let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
@@ -127,7 +129,28 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             false => Ok(()),
         }
     };
-    let (namespaces, protection, quotas, aggregation, defaults, tokens, cleaner, ()) = tokio::join!(
+    let services = async {
+        match api_services {
+            true => {
+                let services = ApiServices::new(client.clone(), clock.clone()).seed(seed);
+                Box::pin(services.run(stop.clone())).await
+            }
+            false => Ok(()),
+        }
+    };
+    let schemas = FlowSchemas::new(client.clone(), clock.clone()).seed(seed);
+    let (
+        namespaces,
+        protection,
+        quotas,
+        aggregation,
+        defaults,
+        tokens,
+        cleaner,
+        services,
+        schemas,
+        (),
+    ) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),
         Box::pin(quotas.run(stop.clone())),
@@ -135,6 +158,8 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         defaults,
         tokens,
         cleaner,
+        services,
+        schemas.run(stop.clone()),
         garbage.run(stop.clone())
     );
     for (controller, ended) in [
@@ -145,6 +170,8 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         ("defaults of namespaces", defaults),
         ("tokens in Secrets", tokens),
         ("bootstrap tokens", cleaner),
+        ("APIServices", services),
+        ("FlowSchemas", schemas),
     ] {
         if let Err(error) = ended {
             tracing::error!(%error, controller, "a built-in controller has failed");

@@ -6,6 +6,7 @@ use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
+use setpoint_controllers::ServerIdentity;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::kind::CompiledKind;
@@ -14,6 +15,7 @@ use setpoint_registry::{
 };
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -46,6 +48,7 @@ pub struct ControlPlaneBuilder {
     address: Option<String>,
     controllers: bool,
     service_accounts: Option<bool>,
+    api_services: bool,
     replayed_revisions: Option<u64>,
     event_ttl: Duration,
     history: Duration,
@@ -105,7 +108,8 @@ impl ControlPlaneBuilder {
 
     /// Whether the built-in controllers run: namespace deletion, garbage collection and others.
     /// Default: yes. Without them a deleted namespace is never removed, and neither are objects
-    /// whose owner is gone.
+    /// whose owner is gone; and the server does not publish its address in the endpoints of the
+    /// Service `kubernetes`, nor its CA in `extension-apiserver-authentication`.
     pub fn controllers(mut self, controllers: bool) -> Self {
         self.controllers = controllers;
         self
@@ -118,6 +122,13 @@ impl ControlPlaneBuilder {
     /// create the accounts.
     pub fn service_accounts(mut self, has_accounts: bool) -> Self {
         self.service_accounts = Some(has_accounts);
+        self
+    }
+
+    /// Whether the built-in controllers keep an APIService object for each group version of custom
+    /// resources. Those of the built-in group versions always exist. Default: yes.
+    pub fn api_services(mut self, has_objects: bool) -> Self {
+        self.api_services = has_objects;
         self
     }
 
@@ -216,6 +227,7 @@ impl ControlPlaneBuilder {
             .credentials(self.credentials)
             .bootstrap_tokens(self.bootstrap_tokens)
             .seed(of_server);
+        let flow_metrics = self.extensions.flow_metrics.take();
         let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
             server = server.address(address);
@@ -225,6 +237,7 @@ impl ControlPlaneBuilder {
             aggregates: rbac.is_some(),
             accounts: has_accounts,
             bootstrap_tokens: self.bootstrap_tokens,
+            api_services: self.api_services,
             root_ca: None,
         };
         let controllers = match (self.controllers, self.shared_as) {
@@ -232,7 +245,11 @@ impl ControlPlaneBuilder {
             (true, None) => Controllers::Always(settings),
             (true, Some(identity)) => Controllers::Elected { identity, settings },
         };
-        ControlPlane { server: server.build(), worker, rbac, controllers }
+        let server = server.build();
+        if let (Some(metrics), Some(reader)) = (flow_metrics, server.flow_control()) {
+            metrics.follow(reader);
+        }
+        ControlPlane { server, worker, rbac, controllers, published: None }
     }
 }
 
@@ -244,6 +261,18 @@ pub struct ControlPlane {
     worker: RegistryWorker,
     rbac: Option<Arc<Rbac>>,
     controllers: Controllers,
+    published: Option<Published>,
+}
+
+/// What a listener publishes about itself.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// Where other machines reach it.
+    pub(crate) address: SocketAddr,
+    /// The CA of client certificates, in PEM.
+    pub(crate) client_ca: String,
+    /// Cancelled when the listener is about to stop.
+    pub(crate) leaves: CancellationToken,
 }
 
 impl ControlPlane {
@@ -262,6 +291,7 @@ impl ControlPlane {
             address: None,
             controllers: true,
             service_accounts: None,
+            api_services: true,
             replayed_revisions: None,
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,
@@ -295,9 +325,10 @@ impl ControlPlane {
         InProcessSource::all::<K>(&self.server)
     }
 
-    /// Publishes the CA (PEM) that clients verify the listener's certificate with.
-    pub(crate) fn set_root_ca(&mut self, pem: &str) {
-        self.controllers.set_root_ca(pem.into());
+    /// Publishes a listener, and the CA (PEM) that clients verify its certificate with.
+    pub(crate) fn publish(&mut self, root_ca: &str, published: Published) {
+        self.controllers.set_root_ca(root_ca.into());
+        self.published = (!matches!(self.controllers, Controllers::None)).then_some(published);
     }
 
     /// Becomes true once the control plane serves requests.
@@ -315,6 +346,7 @@ impl ControlPlane {
         // The registry stops last, because it serves the parts above it while they finish.
         let registry_stop = CancellationToken::new();
         let (server, worker, controllers) = (self.server, self.worker, self.controllers);
+        let published = self.published;
         parts.spawn({
             let registry_stop = registry_stop.clone();
             async move { worker.run(registry_stop).await }
@@ -333,7 +365,7 @@ impl ControlPlane {
         parts.spawn(async move {
             // Stops the registry however this part ends, so that joining it always returns.
             let _registry_stop = registry_stop.drop_guard();
-            controllers.run(&server, &stop).await;
+            tokio::join!(controllers.run(&server, &stop), identify(&server, &stop, published));
             stop.cancelled().await;
             server.drain();
             Ok(())
@@ -343,4 +375,29 @@ impl ControlPlane {
         }
         Ok(())
     }
+}
+
+/// Publishes a listener from when the server is ready until `stop`.
+async fn identify(server: &ApiServer, stop: &CancellationToken, published: Option<Published>) {
+    let Some(Published { address, client_ca, leaves }) = published else { return };
+    let mut ready = server.registry().ready();
+    tokio::select! {
+        biased;
+        // An error means that the registry has ended, which the registry reports itself.
+        served = ready.wait_for(|ready| *ready) => if served.is_err() { return },
+        () = stop.cancelled() => return,
+    }
+    drop(ready);
+    let clock = server.registry().clock().clone();
+    let identity = ServerIdentity::new(server.client(), clock, address);
+    let leaves = leaves.child_token();
+    let identity = Box::pin(identity.client_ca(Some(client_ca)).run(leaves.clone()));
+    let follow = async {
+        tokio::select! {
+            // Cancel safe: both only wait for a state.
+            () = stop.cancelled() => leaves.cancel(),
+            () = leaves.cancelled() => {}
+        }
+    };
+    tokio::join!(identity, follow);
 }

@@ -1,10 +1,11 @@
 //! Extension points of a control plane: authentication, authorization, admission, audit, metrics,
 //! routes and backends.
 
+use crate::flow_metrics::FlowMetrics;
 use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
 use setpoint_apiserver::{
-    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics,
+    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics, RequestLimits,
 };
 use setpoint_registry::{Admission, AdmissionPlugins, Authorizer, Rbac, RegistryBuilder};
 use std::fmt;
@@ -23,6 +24,8 @@ pub(crate) struct Extensions {
     metrics: Vec<Arc<dyn Metrics>>,
     routes: Vec<(String, Arc<dyn Handler>)>,
     backends: Vec<Backend>,
+    pub(crate) flow_metrics: Option<FlowMetrics>,
+    pub(crate) limits: RequestLimits,
 }
 
 impl Extensions {
@@ -63,7 +66,7 @@ impl Extensions {
         for backend in self.backends {
             builder = builder.backend(backend);
         }
-        builder
+        builder.limits(self.limits)
     }
 }
 
@@ -159,9 +162,18 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Counts requests as kube-apiserver does ([`RequestMetrics`]), and serves all metrics in
-    /// `metrics` at `/metrics`, which is authorized like any path. Default: neither.
-    pub fn serve_metrics(self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
+    /// How many requests run at the same time, and whether priority and fairness decides who does.
+    /// Default: as kube-apiserver.
+    pub fn request_limits(mut self, limits: RequestLimits) -> Self {
+        self.extensions.limits = limits;
+        self
+    }
+
+    /// Counts requests as kube-apiserver does ([`RequestMetrics`] and `apiserver_flowcontrol_*`),
+    /// and serves all metrics in `metrics` at `/metrics`, which is authorized like any path.
+    /// Default: neither.
+    pub fn serve_metrics(mut self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
+        self.extensions.flow_metrics = Some(FlowMetrics::register(metrics));
         let page = MetricsPage::new(metrics.clone());
         self.metrics(RequestMetrics::register(metrics)).route("/metrics", Arc::new(page))
     }

@@ -22,6 +22,7 @@ pub mod admission_config;
 mod built_in;
 pub mod control_plane;
 mod extensions;
+mod flow_metrics;
 mod request_metrics;
 pub mod serve;
 pub mod source;

@@ -28,7 +28,7 @@ pub use cert_dir::CertDirError;
 pub use signing::SigningKeyError;
 pub use tokens::TokenFileError;
 
-use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::control_plane::{ControlPlane, ControlPlaneError, Published};
 use certificates::{Certificates, Freshness};
 use kube_client::Client;
 use setpoint_apiserver::listen::{
@@ -38,7 +38,7 @@ use setpoint_apiserver::{Credentials, Identity};
 use setpoint_runtime::cancel_on_signal;
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -91,6 +91,7 @@ pub enum ServeError {
 #[must_use]
 pub struct ServeOptions {
     address: SocketAddr,
+    advertise_address: Option<IpAddr>,
     insecure_port: Option<u16>,
     kubeconfig: Option<PathBuf>,
     cert_dir: Option<PathBuf>,
@@ -108,6 +109,7 @@ impl ServeOptions {
     pub fn new(address: impl Into<SocketAddr>) -> Self {
         Self {
             address: address.into(),
+            advertise_address: None,
             insecure_port: None,
             kubeconfig: None,
             cert_dir: None,
@@ -119,6 +121,14 @@ impl ServeOptions {
             verification_key_files: Vec::new(),
             credentials: Credentials::none(),
         }
+    }
+
+    /// The address at which other machines reach the server: the endpoint of the Service
+    /// `kubernetes`. A loopback address is not published there. Default: the address of the
+    /// listener, or, if it listens on all of them, the address of this machine's default route.
+    pub fn advertise_address(mut self, address: IpAddr) -> Self {
+        self.advertise_address = Some(address);
+        self
     }
 
     /// Also serves on this port of 127.0.0.1, without TLS and without authentication; 0 picks a
@@ -204,7 +214,7 @@ impl ControlPlane {
     /// If an address cannot be bound, or a file cannot be read, used or written.
     pub async fn serve(mut self, options: ServeOptions) -> Result<Serving, ServeError> {
         let server = self.server().clone();
-        let Certificates { pki, ca, tls, freshness } =
+        let Certificates { pki, ca, client_ca, tls, freshness } =
             Certificates::open(&options, server.registry().clock())?;
         signing::open(&options, server.registry().service_account_tokens())?;
         let mut credentials = options.credentials.token(pki.admin_token(), Identity::admin());
@@ -222,9 +232,20 @@ impl ControlPlane {
             listeners.push(insecure);
         }
         let kubeconfig = kubeconfig::render(&url, &ca, &pki)?;
-        self.set_root_ca(&ca);
-        let serving =
-            Serving { plane: self, listeners, freshness, url, port, insecure_url, kubeconfig };
+        let ip = options.advertise_address.unwrap_or_else(|| reachable(options.address.ip()));
+        let address = SocketAddr::new(ip, port);
+        let leaves = CancellationToken::new();
+        self.publish(&ca, Published { address, client_ca, leaves: leaves.clone() });
+        let serving = Serving {
+            plane: self,
+            listeners,
+            freshness,
+            leaves,
+            url,
+            port,
+            insecure_url,
+            kubeconfig,
+        };
         if let Some(path) = &options.kubeconfig {
             serving.write_kubeconfig(path)?;
         }
@@ -238,6 +259,8 @@ pub struct Serving {
     plane: ControlPlane,
     listeners: Vec<Listener>,
     freshness: Freshness,
+    /// Ends what others are told about the listeners.
+    leaves: CancellationToken,
     url: String,
     port: u16,
     insecure_url: Option<String>,
@@ -312,6 +335,7 @@ impl Serving {
             // Cancel safe: a dropped `join_next` has taken no result.
             ended = planes.join_next() => ended,
         };
+        self.leaves.cancel();
         // Listeners stop first, so that requests in progress still get their responses.
         stop_listeners.cancel();
         while edge.join_next().await.is_some() {}
@@ -347,4 +371,24 @@ fn url(address: SocketAddr) -> String {
     } else {
         format!("https://{address}")
     }
+}
+
+/// The address at which other machines reach a listener: for one on all addresses, that of the
+/// default route.
+fn reachable(ip: IpAddr) -> IpAddr {
+    if !ip.is_unspecified() {
+        return ip;
+    }
+    // Connecting a datagram socket sends nothing: it only chooses the route to an address that is
+    // reserved for documentation.
+    let (local, remote): (IpAddr, IpAddr) = match ip {
+        IpAddr::V4(_) => (ip, Ipv4Addr::new(192, 0, 2, 1).into()),
+        IpAddr::V6(_) => (ip, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
+    };
+    let route = || {
+        let socket = UdpSocket::bind((local, 0))?;
+        socket.connect((remote, 9))?;
+        socket.local_addr()
+    };
+    route().map_or(ip, |found| found.ip())
 }

@@ -64,6 +64,12 @@ impl Api {
         }
     }
 
+    /// A client that writes as the server itself.
+    pub(crate) fn of_server(client: Client, part: &str) -> Self {
+        let version = env!("CARGO_PKG_VERSION");
+        Self { client, user_agent: format!("kube-apiserver/v{version} setpoint/{part}") }
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }

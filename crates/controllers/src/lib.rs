@@ -15,7 +15,11 @@
 //! | [`NamespaceDefaults`] | namespaces, and the objects named below | keeps the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in every namespace |
 //! | [`TokenSecrets`] | Secrets with tokens, metadata of ServiceAccounts | fills the Secrets, and deletes them with their account |
 //! | [`TokenCleaner`] | bootstrap tokens | deletes expired ones |
+//! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
+//! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
+//!
+//! [`ServerIdentity`] is no controller of objects: every server runs one, to publish its address.
 //!
 //! They write as `kube-controller-manager`, the name that tools expect in `managedFields`.
 //! Constructors do nothing; `run` returns a future that the caller owns. The crate knows nothing of
@@ -23,8 +27,11 @@
 
 pub mod aggregation;
 mod api;
+pub mod api_services;
 pub mod defaults;
+pub mod flow_schemas;
 pub mod gc;
+pub mod identity;
 pub mod namespace;
 pub mod protection;
 pub mod quota;
@@ -33,8 +40,11 @@ pub mod token_secrets;
 
 pub use aggregation::ClusterRoleAggregation;
 pub use api::RequestError;
+pub use api_services::ApiServices;
 pub use defaults::NamespaceDefaults;
+pub use flow_schemas::FlowSchemas;
 pub use gc::GarbageCollector;
+pub use identity::ServerIdentity;
 pub use namespace::NamespaceController;
 pub use protection::ProtectionController;
 pub use quota::QuotaController;

@@ -218,6 +218,7 @@ impl RegistryWorker {
     /// Dropping the future stops everything at once. No acknowledged write is lost.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ApiError> {
         let inner = &*self.inner;
+        let registry = Registry { inner: self.inner.clone() };
         let started = tokio::select! {
             biased;
             // Cancel safe: completed steps stay, and the next start checks them again.
@@ -240,6 +241,7 @@ impl RegistryWorker {
             definitions.run(stop.clone()),
             type_check::run(&registry, stop.clone()),
             compact(inner, &stop),
+            bootstrap::objects::maintain(&registry, &stop),
             ready,
         );
         inner.set_ready(false);

@@ -6,7 +6,7 @@ use crate::admission::{self, Objects};
 use crate::allocate::Allocator;
 use crate::attributes::Attributes;
 use crate::authorize;
-use crate::cache;
+use crate::cache::{self, StoredObject};
 use crate::catalog::{Catalog, Resource};
 use crate::conversion::{ConversionProvider, Converter};
 use crate::fifo_watch::FifoWatch;
@@ -18,6 +18,7 @@ use crate::token_review::TokenReviewer;
 use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, Origin};
 use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
+use std::ops::Bound;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -169,6 +170,27 @@ impl Registry {
     /// blocks nobody.
     pub fn object_changes(&self) -> cache::ObjectChanges {
         self.inner.cache.object_changes()
+    }
+    /// The revision of the newest change of a resource's objects, for readers that hold something
+    /// made from them. `None`: the watch cache is being filled.
+    pub fn newest_change(&self, storage_prefix: &str) -> Option<u64> {
+        let is_filled = self.inner.cache.reached().is_filled;
+        is_filled.then(|| self.inner.cache.resource(storage_prefix).newest())
+    }
+    /// The objects of a resource as they are stored, by key, and the revision of their newest
+    /// change.
+    pub fn stored_objects(&self, storage_prefix: &str) -> (Vec<StoredObject>, u64) {
+        let (index, newest) = self.inner.cache.resource(storage_prefix).snapshot();
+        let items = index.range(Bound::Unbounded, Bound::Unbounded);
+        let object = |item: &Arc<cache::Item>| {
+            StoredObject::new(item.key.clone(), item.revision, item.value.clone())
+        };
+        (items.map(object).collect(), newest)
+    }
+    /// The number of a resource's objects in all namespaces, at most `n_max`.
+    pub fn count_objects(&self, resource: &Resource, n_max: usize) -> usize {
+        let (index, _) = self.inner.cache.resource(&resource.storage_prefix).snapshot();
+        index.count(n_max)
     }
     /// Authorizes a request
     /// ([`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer)).

@@ -122,7 +122,8 @@ impl TestEnvBuilder {
     /// Changes other settings of the control plane: admission plugins, authorizers, compiled-in
     /// kinds, without its built-in controllers. The environment sets store and seed. Unlike other
     /// control planes, it starts without
-    /// [service accounts](ControlPlaneBuilder::service_accounts), as envtest does.
+    /// [service accounts](ControlPlaneBuilder::service_accounts), as envtest does, and without
+    /// [APIService objects](ControlPlaneBuilder::api_services) of the definitions.
     pub fn control_plane(
         mut self,
         change: impl FnOnce(ControlPlaneBuilder) -> ControlPlaneBuilder,
@@ -230,8 +231,8 @@ impl TestEnv {
     /// A builder for an environment.
     pub fn builder() -> TestEnvBuilder {
         TestEnvBuilder {
-            // Pods need no service accounts, as in envtest.
-            plane: ControlPlane::builder().service_accounts(false),
+            // Pods need no service accounts, as in envtest. Timelines show the test's objects only.
+            plane: ControlPlane::builder().service_accounts(false).api_services(false),
             store: Arc::new(MemoryStore::default()),
             seed: None,
             definitions: Vec::new(),

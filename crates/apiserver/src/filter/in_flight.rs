@@ -1,7 +1,8 @@
-//! Limits the number of concurrent requests. Long-running requests do not count. Nor does
-//! `system:masters`, which must get in when the server is overloaded.
+//! Limits the number of concurrent requests, without priority and fairness. Long-running requests
+//! do not count. Nor does `system:masters`, which must get in when the server is overloaded.
 
 use crate::body::Body;
+use crate::filter::fairness::Seat;
 use crate::respond;
 use http::{HeaderValue, Response, StatusCode, header};
 use setpoint_object::ApiError;
@@ -9,10 +10,59 @@ use setpoint_registry::{Attributes, MASTERS};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum concurrent reads, as on the reference server.
-const READS_MAX: usize = 400;
-/// Maximum concurrent writes, as on the reference server.
-const WRITES_MAX: usize = 200;
+/// How many requests run at the same time.
+///
+/// With priority and fairness, the sum of both numbers is divided by the FlowSchemas and
+/// PriorityLevelConfigurations, and requests wait in queues. Without it, reads and writes have
+/// limits of their own, and further requests are refused. Either way, `system:masters` has no
+/// limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct RequestLimits {
+    pub(crate) reads: usize,
+    pub(crate) writes: usize,
+    pub(crate) is_fair: bool,
+}
+
+/// 400 reads and 200 writes, with priority and fairness: as kube-apiserver.
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self { reads: 400, writes: 200, is_fair: true }
+    }
+}
+
+impl RequestLimits {
+    /// Maximum concurrent reads: `--max-requests-inflight`. Default: 400.
+    pub fn reads(mut self, n: usize) -> Self {
+        self.reads = n;
+        self
+    }
+
+    /// Maximum concurrent writes: `--max-mutating-requests-inflight`. Default: 200.
+    pub fn writes(mut self, n: usize) -> Self {
+        self.writes = n;
+        self
+    }
+
+    /// Whether priority and fairness decides who runs: `--enable-priority-and-fairness`. Default:
+    /// yes.
+    pub fn fair(mut self, is_fair: bool) -> Self {
+        self.is_fair = is_fair;
+        self
+    }
+
+    /// The seats of priority and fairness.
+    pub(crate) fn seats(&self) -> u32 {
+        u32::try_from(self.reads.saturating_add(self.writes)).unwrap_or(SEATS_MAX).min(SEATS_MAX)
+    }
+}
+
+/// Maximum seats: a million requests at once.
+const SEATS_MAX: u32 = 1_000_000;
+
+/// What a request holds while it runs: a permit of these limits, or a seat of priority and
+/// fairness.
+pub(crate) type Permit = (Option<OwnedSemaphorePermit>, Option<Seat>);
 
 /// The limits.
 #[derive(Debug)]
@@ -23,9 +73,9 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     /// Without any requests.
-    pub(crate) fn new() -> Self {
-        let semaphore = |n| Arc::new(Semaphore::new(n));
-        Self { reads: semaphore(READS_MAX), writes: semaphore(WRITES_MAX) }
+    pub(crate) fn new(limits: &RequestLimits) -> Self {
+        let semaphore = |n: usize| Arc::new(Semaphore::new(n.min(Semaphore::MAX_PERMITS)));
+        Self { reads: semaphore(limits.reads), writes: semaphore(limits.writes) }
     }
 
     /// Takes a permit; `None`: the request needs none.
@@ -74,13 +124,13 @@ mod tests {
 
     #[test]
     fn requests_beyond_the_limit_are_refused_except_of_masters() {
-        let limits = InFlight::new();
+        let limits = InFlight::new(&RequestLimits::default());
         let request = |identity: Identity, verb| {
             Attributes::new(identity, verb, Requested::Path("/x".to_owned()))
         };
         let bob = |verb| request(Identity::new("bob", []), verb);
         let held: Vec<_> =
-            (0..WRITES_MAX).map(|_| limits.enter(&bob(Verb::Delete)).unwrap().unwrap()).collect();
+            (0..200).map(|_| limits.enter(&bob(Verb::Delete)).unwrap().unwrap()).collect();
         let refused = limits.enter(&bob(Verb::Patch)).unwrap_err().respond();
         assert_eq!(
             (refused.status().as_u16(), &refused.headers()["retry-after"]),

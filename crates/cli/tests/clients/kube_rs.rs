@@ -222,6 +222,10 @@ async fn pages_metadata_and_selectors() {
     let server = Server::start();
     let client = client(&server).await;
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    // A controller makes it.
+    while api.get_opt("kube-root-ca.crt").await.unwrap().is_none() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
     for i in 0..7 {
         let cm: ConfigMap = serde_json::from_value(json!({"metadata": {"name": format!("p{i}"), "labels": {"odd": (i % 2).to_string()}}, "data": {"a": "b"}})).unwrap();
         api.create(&PostParams::default(), &cm).await.unwrap();
@@ -237,8 +241,8 @@ async fn pages_metadata_and_selectors() {
             None => break,
         }
     }
-    assert_eq!(names, ["p0", "p1", "p2", "p3", "p4", "p5", "p6"]);
-    assert_eq!(remaining, [Some(4), Some(1), None]);
+    assert_eq!(names, ["kube-root-ca.crt", "p0", "p1", "p2", "p3", "p4", "p5", "p6"]);
+    assert_eq!(remaining, [Some(5), Some(2), None]);
     let odd = api.list_metadata(&ListParams::default().labels("odd=1")).await.unwrap();
     assert_eq!(odd.items.len(), 3);
     let all: Api<ConfigMap> = Api::all(client);

@@ -20,6 +20,8 @@ pub(super) struct Certificates {
     pub(super) pki: Pki,
     /// The CA of the listener's certificate, in PEM.
     pub(super) ca: String,
+    /// The CAs of client certificates, in PEM.
+    pub(super) client_ca: String,
     pub(super) tls: Tls,
     pub(super) freshness: Freshness,
 }
@@ -61,10 +63,13 @@ impl Certificates {
             }
         };
         let mut tls = Tls::new(current).client_ca([pki.ca_certificate().clone()]);
+        let mut client_ca = pki.ca_pem().to_owned();
         if let Some(path) = &options.client_ca_file {
-            tls = tls.client_ca(read_chain(&read_file(path)?)?);
+            let pem = read_file(path)?;
+            tls = tls.client_ca(read_chain(&pem)?);
+            client_ca.push_str(&String::from_utf8_lossy(&pem));
         }
-        Ok(Self { pki, ca, tls, freshness })
+        Ok(Self { pki, ca, client_ca, tls, freshness })
     }
 }
 

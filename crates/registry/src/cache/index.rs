@@ -58,6 +58,17 @@ impl Index {
     pub(crate) fn is_empty(&self) -> bool {
         self.root.is_empty()
     }
+    /// The number of items, at most `n_max`. Looks at a leaf for each 16 of them.
+    pub(crate) fn count(&self, n_max: usize) -> usize {
+        let mut n = 0;
+        for leaf in self.root.iter().flat_map(|branch| branch.iter()) {
+            n += leaf.len();
+            if n >= n_max {
+                return n_max;
+            }
+        }
+        n
+    }
     /// Inserts an item and returns the previous item under its key.
     pub(super) fn insert(&mut self, item: Arc<Item>) -> Option<Arc<Item>> {
         let root = Arc::make_mut(&mut self.root);

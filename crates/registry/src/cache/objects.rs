@@ -39,6 +39,10 @@ pub struct StoredObject {
     pub value: Bytes,
 }
 impl StoredObject {
+    /// An object as it is stored at `revision`.
+    pub fn new(key: Bytes, revision: u64, value: Bytes) -> Self {
+        Self { key, revision, value }
+    }
     /// Its metadata.
     ///
     /// # Errors

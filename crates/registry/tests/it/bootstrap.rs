@@ -1,7 +1,9 @@
 //! The objects of a fresh control plane.
 use crate::server::Server;
 use serde_json::{Value, json};
+use setpoint_registry::WriteOptions;
 use setpoint_store::{Op, RangeRequest, Store, Txn};
+use std::time::Duration;
 
 /// As kube-apiserver sends them: collection and object.
 fn sent() -> [(&'static str, Value); 7] {
@@ -39,6 +41,59 @@ fn sent() -> [(&'static str, Value); 7] {
         ),
     ]
 }
+/// The collection of objects that [`sent`] does not have, by their key.
+fn collection(key: &str) -> Option<&'static str> {
+    let (_, path) = [
+        ("/registry/flowschemas/", "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"),
+        (
+            "/registry/prioritylevelconfigurations/",
+            "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
+        ),
+        (
+            "/registry/apiregistration.k8s.io/apiservices/",
+            "/apis/apiregistration.k8s.io/v1/apiservices",
+        ),
+        ("/registry/servicecidrs/", "/apis/networking.k8s.io/v1/servicecidrs"),
+    ]
+    .into_iter()
+    .find(|(start, _)| key.starts_with(start))?;
+    Some(path)
+}
+/// Creates a stored object again, and writes its status as the same manager did.
+async fn send(server: &Server, collection: &str, stored: &Value) {
+    let mut object = stored.clone();
+    let (status, meta) = (object["status"].take(), object["metadata"].as_object_mut().unwrap());
+    object_members(meta);
+    let managers = stored["metadata"]["managedFields"].as_array().unwrap();
+    let of = |subresource: &Value| {
+        let entry = managers.iter().find(|entry| entry["subresource"] == *subresource)?;
+        Some((entry["manager"].as_str().unwrap(), entry["operation"].as_str().unwrap()))
+    };
+    let (manager, _) = of(&Value::Null).unwrap();
+    let options = WriteOptions { field_manager: manager.to_owned(), ..WriteOptions::default() };
+    let mut made = server.create_with(collection, object, &options).await.unwrap();
+    let path = format!("{collection}/{}/status", stored["metadata"]["name"].as_str().unwrap());
+    match of(&json!("status")) {
+        Some((manager, "Apply")) => {
+            let status = json!({
+                "apiVersion": stored["apiVersion"], "kind": stored["kind"],
+                "metadata": {"name": stored["metadata"]["name"]}, "status": status,
+            });
+            server.apply(&path, manager, status).await.unwrap();
+        }
+        Some(_) => {
+            made["status"] = status;
+            server.update(&path, made).await.unwrap();
+        }
+        None => {}
+    }
+}
+/// Removes the members of the metadata that the server sets.
+fn object_members(meta: &mut serde_json::Map<String, Value>) {
+    for name in ["creationTimestamp", "generation", "managedFields"] {
+        meta.remove(name);
+    }
+}
 async fn everything(server: &Server) -> Vec<(String, Value)> {
     let range = server.store.range(RangeRequest::prefix("/registry/")).await.unwrap();
     let reduced = |bytes: &[u8]| {
@@ -62,6 +117,11 @@ async fn start_up_objects_equal_those_of_the_write_path() {
     let ops = stored.iter().map(|(key, _)| Op::Delete(key.clone().into())).collect();
     server.store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
     server.user_agent = "kube-apiserver/v1.36".to_owned();
+    for (key, object) in &stored {
+        if let Some(collection) = collection(key) {
+            send(&server, collection, object).await;
+        }
+    }
     for (path, object) in sent() {
         let mut object = object;
         if object["spec"]["clusterIP"].is_string() {
@@ -74,4 +134,37 @@ async fn start_up_objects_equal_those_of_the_write_path() {
     let made = serde_json::to_string(&everything(&server).await).unwrap();
     let made = made.replace("10.0.0.2", "10.0.0.1");
     assert_eq!(made, serde_json::to_string(&stored).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn flow_control_objects_and_namespaces_come_back_unless_users_take_them_over() {
+    let server = Server::start().await;
+    let schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+    let levels = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
+    let precedence = |n: i64| json!({"spec": {"matchingPrecedence": n}});
+    let taken = json!({
+        "metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
+        "spec": {"matchingPrecedence": 901},
+    });
+    let path = |name: &str| format!("{schemas}/{name}");
+    server.patch(&path("kube-scheduler"), precedence(850)).await.unwrap();
+    server.patch(&path("kube-system-service-accounts"), taken).await.unwrap();
+    server.patch(&path("catch-all"), precedence(5000)).await.unwrap();
+    let shares = json!({"spec": {"exempt": {"nominalConcurrencyShares": 7}}});
+    server.patch(&format!("{levels}/exempt"), shares).await.unwrap();
+    server.delete(&path("probes")).await.unwrap();
+    server.delete("/apis/apiregistration.k8s.io/v1/apiservices/v1.batch").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let now = async |name: &str| {
+        server.get(&path(name)).await.unwrap()["spec"]["matchingPrecedence"].clone()
+    };
+    assert_eq!(now("kube-scheduler").await, 800);
+    assert_eq!(now("kube-system-service-accounts").await, 901);
+    assert_eq!(now("catch-all").await, 10_000);
+    assert_eq!(now("probes").await, 2);
+    let exempt = server.get(&format!("{levels}/exempt")).await.unwrap();
+    assert_eq!(exempt["spec"]["exempt"]["nominalConcurrencyShares"], 7);
+    let batch = server.get("/apis/apiregistration.k8s.io/v1/apiservices/v1.batch").await;
+    assert_eq!(batch.unwrap_err().code(), 404);
+    server.stop().await;
 }

@@ -18,6 +18,7 @@ mod extension;
 mod extension_backend;
 mod extension_backend_edges;
 mod extension_kind;
+mod flow_control;
 mod garbage;
 mod https;
 mod impersonation;
@@ -42,6 +43,7 @@ mod service_account_tokens;
 mod service_accounts;
 mod shared;
 mod sources;
+mod start_objects;
 mod storms;
 #[path = "../../../../docs/testing/copier.rs"]
 mod testing_page;

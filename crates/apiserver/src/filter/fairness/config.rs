@@ -1,0 +1,412 @@
+//! FlowSchemas and PriorityLevelConfigurations, compiled.
+
+use super::scheduler::{LevelId, Limits, Response};
+use super::stats::Stats;
+use http::HeaderValue;
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_registry::{Attributes, Identity, StoredObject, Subresource};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// The level and the schema of `system:masters`, which always exist.
+pub(super) const EXEMPT: &str = "exempt";
+/// The level and the schema of requests that no other schema matches, which always exist.
+pub(super) const CATCH_ALL: &str = "catch-all";
+/// The shares of [`CATCH_ALL`], if its object does not exist.
+const CATCH_ALL_SHARES: u64 = 5;
+/// Maximum requests that wait in one queue, whatever the level says. Ten thousand: far more than
+/// can be served within the time that a request waits.
+const QUEUE_LENGTH_MAX: u64 = 10_000;
+
+/// The schemas in the order in which they are tried, and the levels.
+#[derive(Debug)]
+pub(super) struct Config {
+    /// The revisions of the newest changes of schemas and levels; `None`: nothing is known yet.
+    pub(super) at: Option<(u64, u64)>,
+    pub(super) schemas: Vec<Arc<Schema>>,
+    pub(super) levels: Vec<Level>,
+}
+
+/// A level.
+#[derive(Debug, Clone)]
+pub(super) struct Level {
+    pub(super) name: Arc<str>,
+    pub(super) uid: HeaderValue,
+    /// The position in the scheduler; `None`: requests run at once.
+    pub(super) id: Option<LevelId>,
+    pub(super) limits: Limits,
+}
+
+/// A schema whose level exists.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    pub(super) name: Arc<str>,
+    precedence: i64,
+    pub(super) level_name: Arc<str>,
+    /// The position of the level in the scheduler; `None`: requests run at once.
+    pub(super) level: Option<LevelId>,
+    /// The nominal seats of the level.
+    pub(super) nominal: u32,
+    /// The values of the headers.
+    pub(super) schema_uid: HeaderValue,
+    pub(super) level_uid: HeaderValue,
+    distinguisher: Distinguisher,
+    rules: Vec<Rule>,
+    pub(super) stats: Arc<Stats>,
+}
+
+/// What distinguishes the flows of a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Distinguisher {
+    /// All requests are one flow.
+    None,
+    User,
+    Namespace,
+}
+
+#[derive(Debug)]
+struct Rule {
+    subjects: Vec<Subject>,
+    resources: Vec<ResourceRule>,
+    paths: Vec<PathRule>,
+}
+
+#[derive(Debug)]
+enum Subject {
+    User(String),
+    Group(String),
+    /// The start of the user name of an account, and its name.
+    Account(String, String),
+}
+
+#[derive(Debug)]
+struct ResourceRule {
+    verbs: Vec<String>,
+    groups: Vec<String>,
+    resources: Vec<String>,
+    namespaces: Vec<String>,
+    is_cluster: bool,
+}
+
+#[derive(Debug)]
+struct PathRule {
+    verbs: Vec<String>,
+    paths: Vec<String>,
+}
+
+impl Config {
+    /// Compiles the objects. `position` gives each level with seats its position in the scheduler,
+    /// `stats` each schema its figures.
+    pub(super) fn compile(
+        at: Option<(u64, u64)>,
+        schemas: &[StoredObject],
+        levels: &[StoredObject],
+        seats: u32,
+        mut position: impl FnMut(&Arc<str>) -> LevelId,
+        mut stats: impl FnMut(&Arc<str>, &Arc<str>) -> Arc<Stats>,
+    ) -> Self {
+        let mut levels: Vec<(Value, u64)> = trees(levels).map(|level| (level, 0)).collect();
+        for (name, spec) in [
+            (EXEMPT, serde_json::json!({"type": "Exempt"})),
+            (
+                CATCH_ALL,
+                serde_json::json!({"type": "Limited", "limited": {
+                    "nominalConcurrencyShares": CATCH_ALL_SHARES, "limitResponse": {"type": "Reject"},
+                }}),
+            ),
+        ] {
+            if !levels.iter().any(|(level, _)| level.name() == name) {
+                levels.push((serde_json::json!({"metadata": {"name": name}, "spec": spec}), 0));
+            }
+        }
+        for (level, shares) in &mut levels {
+            *shares = settings(level)["nominalConcurrencyShares"].as_u64().unwrap_or_default();
+        }
+        let all: Vec<u64> = levels.iter().map(|(_, shares)| *shares).collect();
+        let nominal = divide(seats, &all);
+        let levels: Vec<Level> = levels
+            .iter()
+            .zip(nominal)
+            .map(|((level, _), nominal)| {
+                let name: Arc<str> = level.name().into();
+                let is_exempt = level["spec"]["type"] == "Exempt";
+                Level {
+                    id: (!is_exempt).then(|| position(&name)),
+                    limits: limits(settings(level), nominal, seats),
+                    uid: header(level),
+                    name,
+                }
+            })
+            .collect();
+        let mut compiled: Vec<Arc<Schema>> = trees(schemas)
+            .chain([EXEMPT, CATCH_ALL].map(mandatory))
+            .filter_map(|schema| Schema::compile(&schema, &levels, &mut stats).map(Arc::new))
+            .collect();
+        compiled.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
+        // The objects of the mandatory ones come first: the sort is stable.
+        compiled.dedup_by(|a, b| a.name == b.name);
+        Self { at, schemas: compiled, levels }
+    }
+
+    /// The schema of a request: the first that matches, or else [`CATCH_ALL`].
+    pub(super) fn classify(&self, request: &Attributes) -> Option<&Arc<Schema>> {
+        let found = self.schemas.iter().find(|schema| schema.matches(request));
+        found.or_else(|| self.schemas.iter().find(|schema| *schema.name == *CATCH_ALL))
+    }
+}
+
+impl Schema {
+    /// `None`: its level does not exist.
+    fn compile(
+        schema: &Value,
+        levels: &[Level],
+        stats: &mut impl FnMut(&Arc<str>, &Arc<str>) -> Arc<Stats>,
+    ) -> Option<Self> {
+        let spec = &schema["spec"];
+        let level = spec["priorityLevelConfiguration"]["name"].as_str()?;
+        let level = levels.iter().find(|known| *known.name == *level)?;
+        let name: Arc<str> = schema.name().into();
+        Some(Self {
+            stats: stats(&name, &level.name),
+            precedence: spec["matchingPrecedence"].as_i64().unwrap_or(i64::MAX),
+            level_name: level.name.clone(),
+            level: level.id,
+            nominal: level.limits.nominal,
+            schema_uid: header(schema),
+            level_uid: level.uid.clone(),
+            distinguisher: match spec["distinguisherMethod"]["type"].as_str() {
+                Some("ByUser") => Distinguisher::User,
+                Some("ByNamespace") => Distinguisher::Namespace,
+                _ => Distinguisher::None,
+            },
+            rules: list(&spec["rules"]).iter().map(Rule::compile).collect(),
+            name,
+        })
+    }
+
+    fn matches(&self, request: &Attributes) -> bool {
+        self.rules.iter().any(|rule| rule.matches(request))
+    }
+
+    /// What distinguishes the request's flow from others of the schema.
+    pub(super) fn distinguisher<'a>(&self, request: &'a Attributes) -> &'a str {
+        match self.distinguisher {
+            Distinguisher::None => "",
+            Distinguisher::User => &request.identity.user,
+            Distinguisher::Namespace => request.scope(),
+        }
+    }
+
+    /// The hash of the request's flow: the same for the same flow, also after a restart.
+    pub(super) fn flow(&self, request: &Attributes) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&*self.name, self.distinguisher(request)).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+impl Rule {
+    fn compile(rule: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let subject = |subject: &Value| match subject["kind"].as_str()? {
+            "User" => Some(Subject::User(text(&subject["user"]["name"]))),
+            "Group" => Some(Subject::Group(text(&subject["group"]["name"]))),
+            _ => {
+                let account = subject.get("serviceAccount")?;
+                let namespace = text(&account["namespace"]);
+                let start = format!("system:serviceaccount:{namespace}:");
+                Some(Subject::Account(start, text(&account["name"])))
+            }
+        };
+        let resource = |rule: &Value| ResourceRule {
+            verbs: texts(&rule["verbs"]),
+            groups: texts(&rule["apiGroups"]),
+            resources: texts(&rule["resources"]),
+            namespaces: texts(&rule["namespaces"]),
+            is_cluster: rule["clusterScope"] == true,
+        };
+        let path = |rule: &Value| PathRule {
+            verbs: texts(&rule["verbs"]),
+            paths: texts(&rule["nonResourceURLs"]),
+        };
+        Self {
+            subjects: list(&rule["subjects"]).iter().filter_map(subject).collect(),
+            resources: list(&rule["resourceRules"]).iter().map(resource).collect(),
+            paths: list(&rule["nonResourceRules"]).iter().map(path).collect(),
+        }
+    }
+
+    fn matches(&self, request: &Attributes) -> bool {
+        let is_about = || match request.is_resource() {
+            true => self.resources.iter().any(|rule| rule.matches(request)),
+            false => self.paths.iter().any(|rule| rule.matches(request)),
+        };
+        self.subjects.iter().any(|subject| subject.matches(&request.identity)) && is_about()
+    }
+}
+
+impl Subject {
+    fn matches(&self, identity: &Identity) -> bool {
+        match self {
+            Self::User(name) => name == "*" || *identity.user == **name,
+            Self::Group(name) => name == "*" || identity.is_in(name),
+            Self::Account(start, name) => {
+                identity.user.strip_prefix(&**start).is_some_and(|own| name == "*" || own == name)
+            }
+        }
+    }
+}
+
+impl ResourceRule {
+    fn matches(&self, request: &Attributes) -> bool {
+        has(&self.verbs, request.verb.as_str())
+            && has(&self.groups, request.group())
+            && self.has_resource(request)
+            && match request.scope() {
+                "" => self.is_cluster,
+                namespace => has(&self.namespaces, namespace),
+            }
+    }
+
+    /// A subresource has a name of its own: `pods/status`.
+    fn has_resource(&self, request: &Attributes) -> bool {
+        let subresource = request.subresource().map(Subresource::as_str);
+        self.resources.iter().any(|wanted| {
+            let own = wanted.strip_prefix(request.resource());
+            wanted == "*"
+                || match (own, subresource) {
+                    (Some(""), None) => true,
+                    (Some(rest), Some(sub)) => rest.strip_prefix('/') == Some(sub),
+                    _ => false,
+                }
+        })
+    }
+}
+
+impl PathRule {
+    fn matches(&self, request: &Attributes) -> bool {
+        let path = request.path();
+        has(&self.verbs, request.verb.as_str())
+            && self.paths.iter().any(|wanted| match wanted.strip_suffix('*') {
+                Some(start) => path.starts_with(start),
+                None => wanted == path,
+            })
+    }
+}
+
+/// Whether a list has a word, or the word for all.
+fn has(words: &[String], wanted: &str) -> bool {
+    words.iter().any(|word| word == "*" || word == wanted)
+}
+
+fn trees(objects: &[StoredObject]) -> impl Iterator<Item = Value> {
+    objects.iter().filter_map(|object| match serde_json::from_slice(&object.value) {
+        Ok(tree) => Some(tree),
+        Err(error) => {
+            tracing::warn!(%error, "a flow control object cannot be read");
+            None
+        }
+    })
+}
+
+/// The schema that takes everything to the level of the same name, for when its object is missing.
+fn mandatory(name: &str) -> Value {
+    let group = |name: &str| serde_json::json!({"kind": "Group", "group": {"name": name}});
+    let (precedence, subjects) = match name {
+        EXEMPT => (1, vec![group(setpoint_registry::MASTERS)]),
+        _ => (10_000, vec![group("system:unauthenticated"), group("system:authenticated")]),
+    };
+    serde_json::json!({
+        "metadata": {"name": name},
+        "spec": {
+            "matchingPrecedence": precedence,
+            "priorityLevelConfiguration": {"name": name},
+            "distinguisherMethod": {"type": "ByUser"},
+            "rules": [{
+                "subjects": subjects,
+                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"],
+                    "namespaces": ["*"], "clusterScope": true}],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            }],
+        },
+    })
+}
+
+/// A level's settings, whichever type it has.
+fn settings(level: &Value) -> &Value {
+    let spec = &level["spec"];
+    if spec["type"] == "Exempt" { &spec["exempt"] } else { &spec["limited"] }
+}
+
+/// The limits of a level that has `nominal` of all `seats`.
+fn limits(settings: &Value, nominal: u32, seats: u32) -> Limits {
+    // At most so many of the nominal seats; half a seat is rounded up, as in kube-apiserver.
+    let part = |percent: u64| {
+        let seats = (u64::from(nominal) * percent + 50) / 100;
+        u32::try_from(seats).unwrap_or(u32::MAX)
+    };
+    let lendable = part(settings["lendablePercent"].as_u64().unwrap_or_default().min(100));
+    let max = match settings["borrowingLimitPercent"].as_u64() {
+        Some(percent) => nominal.saturating_add(part(percent.min(u64::from(u32::MAX)))),
+        None => u32::MAX,
+    };
+    let response = &settings["limitResponse"];
+    let queuing = |member: &str| response["queuing"][member].as_u64().unwrap_or(1).max(1);
+    let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    Limits {
+        nominal,
+        min: nominal.saturating_sub(lendable),
+        max: max.min(seats.max(nominal)),
+        response: match response["type"].as_str() {
+            Some("Queue") => Response::Queue {
+                queues: small(queuing("queues")),
+                hand: small(queuing("handSize")),
+                length: queuing("queueLengthLimit").min(QUEUE_LENGTH_MAX) as usize,
+            },
+            _ => Response::Reject,
+        },
+    }
+}
+
+/// Divides seats by shares. Their sum is `seats`, except that every share has at least one seat.
+fn divide(seats: u32, shares: &[u64]) -> Vec<u32> {
+    let sum: u128 = shares.iter().map(|share| u128::from(*share)).sum::<u128>().max(1);
+    let exact = |share: u64| (u128::from(share) * u128::from(seats), sum);
+    let mut parts: Vec<u32> = shares
+        .iter()
+        .map(|share| {
+            let (product, sum) = exact(*share);
+            u32::try_from(product / sum).unwrap_or(u32::MAX)
+        })
+        .collect();
+    // What is left goes to the largest remainders.
+    let mut order: Vec<usize> = (0..shares.len()).filter(|n| shares[*n] > 0).collect();
+    order.sort_by_key(|n| {
+        let (product, sum) = exact(shares[*n]);
+        (std::cmp::Reverse(product % sum), *n)
+    });
+    let given: u32 = parts.iter().sum();
+    for n in order.iter().take(seats.saturating_sub(given) as usize) {
+        parts[*n] += 1;
+    }
+    for n in order {
+        parts[n] = parts[n].max(1);
+    }
+    parts
+}
+
+fn header(object: &Value) -> HeaderValue {
+    HeaderValue::from_str(object.uid()).unwrap_or(HeaderValue::from_static(""))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    list(value).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! APIService objects of custom resources: one for each group version that definitions serve.
+//!
+//! # Theory
+//!
+//! | the group version | its APIService | what happens |
+//! |---|---|---|
+//! | served by a definition | is missing | is created, with the label `kube-aggregator.kubernetes.io/automanaged: "true"` |
+//! | served by a definition | has the label, and another spec | gets its spec back |
+//! | not served | has the label | is deleted |
+//! | any | has no label, or another value | is left alone |
+//! | any | has no `spec.service` | gets the condition `Available` |
+//!
+//! The server creates the objects of its own group versions itself, with the value `onstart`. The
+//! rules are those of kube-aggregator's controllers `crdregistration`, `autoregister` and
+//! `local_available`.
+
+use crate::api::{Api, RequestError};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
+    APIService, APIServiceCondition,
+};
+use kube_client::Client;
+use serde_json::{Value, json};
+use setpoint_informer::Object;
+use setpoint_object::time::Clock;
+use setpoint_object::{Prune, seed};
+use setpoint_runtime::cache::ByType;
+use setpoint_runtime::{
+    Action, BoxError, CacheOptions, Context, Controller, Manager, Reconciler, Request, Watch,
+};
+use tokio_util::sync::CancellationToken;
+
+/// The controller's name in its user agent and in logs.
+const NAME: &str = "api-service-registration-controller";
+const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+/// The label of objects that a server manages, and its value for definitions.
+const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+const ALWAYS: &str = "true";
+/// The priorities of custom resources, as kube-aggregator: after all built-in groups.
+const GROUP_PRIORITY: i32 = 1000;
+const VERSION_PRIORITY: i32 = 100;
+/// The index of definitions by the names of their APIServices.
+const INDEX: &str = "api-services";
+
+/// Keeps the APIService objects of custom resources. Does nothing until [`ApiServices::run`].
+#[must_use]
+pub struct ApiServices {
+    client: Client,
+    clock: Clock,
+    seed: u64,
+}
+
+impl ApiServices {
+    /// Creates a controller that uses `client` and dates its conditions by `clock`.
+    pub fn new(client: Client, clock: Clock) -> Self {
+        Self { client, clock, seed: seed::from_entropy() }
+    }
+
+    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
+    ///
+    /// # Errors
+    ///
+    /// If it fails permanently.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
+        // Most bytes of a definition are its schemas.
+        let mut definitions = ByType::default();
+        definitions.config.prune = Some(Prune::parse([
+            "metadata.managedFields",
+            "metadata.annotations",
+            "spec.versions[*].schema",
+            "status",
+        ])?);
+        let cache = CacheOptions::new().of::<CustomResourceDefinition>(&(), definitions)?;
+        let mut manager = Manager::builder(self.client.clone())
+            .clock(self.clock)
+            .seed(self.seed)
+            .cache(cache)
+            .build();
+        let pass = Pass { api: Api::new(self.client, NAME) };
+        let controller = Controller::builder(NAME)
+            .for_(Watch::<APIService>::new())
+            .maps(
+                Watch::<CustomResourceDefinition>::new().index(INDEX, names),
+                |definition: &Object<CustomResourceDefinition>| {
+                    let names = definition.get().map(|definition| names(&definition));
+                    names.into_iter().flatten().map(Request::cluster).collect()
+                },
+            )
+            .sync_timeout(None)
+            .build(pass)?;
+        manager.add(controller)?;
+        Ok(manager.run(stop).await?)
+    }
+}
+
+/// The names of the APIServices of a definition's served versions.
+fn names(definition: &CustomResourceDefinition) -> Vec<String> {
+    let group = &definition.spec.group;
+    let served = definition.spec.versions.iter().filter(|version| version.served);
+    served.map(|version| format!("{}.{group}", version.name)).collect()
+}
+
+struct Pass {
+    api: Api,
+}
+
+impl Reconciler for Pass {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
+        // Boxed, so that a worker that waits for work is small.
+        Box::pin(self.pass(&request, &context)).await
+    }
+}
+
+impl Pass {
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client();
+        let definitions = client.api::<CustomResourceDefinition>();
+        let serving = definitions.select().index(INDEX, &*request.name).limit(1).objects()?;
+        let found = client.api::<APIService>().get(request)?;
+        let path = format!("{SERVICES}/{}", request.name);
+        let Some(found) = found else {
+            if !serving.is_empty() {
+                ignore_race(self.api.post(SERVICES, &service(&request.name)).await)?;
+            }
+            return Ok(Action::await_change());
+        };
+        let label = found.metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED));
+        if label.is_some_and(|value| value == ALWAYS) {
+            let uid = found.metadata.uid.as_deref().unwrap_or_default();
+            if serving.is_empty() {
+                let options = json!({"preconditions": {"uid": uid}});
+                ignore_race(self.api.delete(&path, &options).await)?;
+                return Ok(Action::await_change());
+            }
+            let mut wanted = service(&request.name);
+            if serde_json::to_value(&found.spec)? != wanted["spec"] {
+                let version = found.metadata.resource_version.as_deref();
+                wanted["metadata"]["uid"] = uid.into();
+                wanted["metadata"]["resourceVersion"] = version.unwrap_or_default().into();
+                ignore_race(self.api.put(&path, &wanted).await)?;
+            }
+        }
+        let is_local = found.spec.as_ref().is_some_and(|spec| spec.service.is_none());
+        let conditions = found.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let is_available = |list: &[_]| {
+            list.iter().any(|c: &APIServiceCondition| c.type_ == "Available" && c.status == "True")
+        };
+        if is_local && !conditions.is_some_and(is_available) {
+            let now = context.clock().now().rfc3339();
+            let condition = json!({
+                "type": "Available", "status": "True", "lastTransitionTime": now,
+                "reason": "Local", "message": "Local APIServices are always available",
+            });
+            let patch = json!({
+                "metadata": {"uid": found.metadata.uid}, "status": {"conditions": [condition]},
+            });
+            ignore_race(self.api.merge_patch(&format!("{path}/status"), &patch).await)?;
+        }
+        Ok(Action::await_change())
+    }
+}
+
+/// The APIService of a group version by its name, `<version>.<group>`.
+fn service(name: &str) -> Value {
+    let (version, group) = name.split_once('.').unwrap_or((name, ""));
+    json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": name, "labels": {MANAGED: ALWAYS}},
+        "spec": {
+            "group": group, "version": version,
+            "groupPriorityMinimum": GROUP_PRIORITY, "versionPriority": VERSION_PRIORITY,
+        },
+    })
+}
+
+/// Ignores the answers of a race: another writer was faster. An event follows.
+fn ignore_race(answer: Result<Value, RequestError>) -> Result<(), RequestError> {
+    match answer {
+        Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
+        answer => answer.map(drop),
+    }
+}

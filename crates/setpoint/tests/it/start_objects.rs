@@ -1,0 +1,129 @@
+//! What a fresh server has, and what it keeps.
+
+use crate::plane::{NETWORKS_CRD, Person, with_person};
+use serde_json::{Value, json};
+use setpoint::store::MemoryStore;
+use setpoint::{ControlPlane, ServeOptions};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints/kubernetes";
+const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+
+#[tokio::test(start_paused = true)]
+async fn each_served_group_version_has_an_api_service() {
+    with_person(async |person| {
+        let groups = person.get("/apis").await.unwrap();
+        let versions = groups["groups"].as_array().unwrap().iter().flat_map(|group| {
+            let versions = group["versions"].as_array().unwrap().iter();
+            versions.map(|version| {
+                format!("{}.{}", version["version"].as_str().unwrap(), group["name"].as_str().unwrap())
+            })
+        });
+        for name in versions.chain(["v1.".to_owned()]) {
+            if name.ends_with("apiregistration.k8s.io") {
+                continue;
+            }
+            let service = person.get(&format!("{SERVICES}/{name}")).await.expect(&name);
+            assert_eq!(service["status"]["conditions"][0]["reason"], "Local", "{name}");
+        }
+        // Definitions get theirs, and lose them.
+        person.define_networks().await;
+        let path = format!("{SERVICES}/v1.samplecrd.k8s.io");
+        let is_available = |service: &Option<Value>| {
+            service.as_ref().is_some_and(|s| s["status"]["conditions"][0]["status"] == "True")
+        };
+        let made = person.until(&path, "it is available", is_available).await.unwrap();
+        let label = "kube-aggregator.kubernetes.io/automanaged";
+        assert_eq!(made["metadata"]["labels"][label], "true");
+        assert_eq!(
+            made["spec"],
+            json!({"group": "samplecrd.k8s.io", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 100})
+        );
+        person.patch(&path, &json!({"spec": {"versionPriority": 7}})).await;
+        let is_restored = |s: &Option<Value>| s.as_ref().unwrap()["spec"] == made["spec"];
+        person.until(&path, "it is restored", is_restored).await;
+        person.delete(&path, "Background").await;
+        person.until(&path, "it exists again", is_available).await;
+        person.delete(NETWORKS_CRD, "Background").await;
+        person.gone(&path).await;
+    })
+    .await;
+}
+
+/// A served control plane, and a client of it.
+struct Served {
+    person: Person,
+    port: u16,
+    stop: CancellationToken,
+    running: JoinSet<()>,
+}
+
+impl Served {
+    async fn start(store: &MemoryStore, name: &str, ip: Ipv4Addr) -> Self {
+        let plane = ControlPlane::builder().store(Arc::new(store.clone())).shared_as(name).build();
+        let options = ServeOptions::new(([127, 0, 0, 1], 0)).advertise_address(ip.into());
+        let serving = plane.serve(options).await.unwrap();
+        let (person, port) = (Person { client: serving.client() }, serving.port());
+        let (stop, mut running) = (CancellationToken::new(), JoinSet::new());
+        let until = stop.clone();
+        running.spawn(async move { serving.run(until).await.unwrap() });
+        Self { person, port, stop, running }
+    }
+
+    async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.running.join_next().await {
+            ended.unwrap();
+        }
+    }
+}
+
+/// The addresses of the Service `kubernetes`.
+fn addresses(endpoints: &Option<Value>) -> Vec<String> {
+    let addresses = endpoints.as_ref().map(|e| e["subsets"][0]["addresses"].clone());
+    let addresses = addresses.as_ref().and_then(Value::as_array).into_iter().flatten();
+    addresses.map(|address| address["ip"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn the_service_kubernetes_has_the_addresses_of_the_servers_that_run() {
+    let store = MemoryStore::default();
+    let a = Served::start(&store, "a", Ipv4Addr::new(10, 9, 0, 1)).await;
+    a.person.until(ENDPOINTS, "it has a", |e| addresses(e) == ["10.9.0.1"]).await;
+    let slice = a.person.until(SLICE, "it exists", Option::is_some).await.unwrap();
+    assert_eq!(slice["endpoints"][0]["addresses"], json!(["10.9.0.1"]));
+    assert_eq!(slice["endpoints"][0]["conditions"]["ready"], true);
+    assert_eq!(slice["ports"][0]["port"], a.port);
+    let service = a.person.get("/api/v1/namespaces/default/services/kubernetes").await.unwrap();
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], a.port);
+    let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    let is_in = |n: usize| {
+        move |map: &Option<Value>| {
+            let pem =
+                map.as_ref().map(|m| m["data"]["client-ca-file"].as_str().unwrap().to_owned());
+            pem.is_some_and(|pem| pem.matches("BEGIN CERTIFICATE").count() == n)
+        }
+    };
+    let made = a.person.until(map, "it has the CA", is_in(1)).await.unwrap();
+    assert_eq!(made["data"].as_object().unwrap().len(), 1);
+
+    let b = Served::start(&store, "b", Ipv4Addr::new(10, 9, 0, 2)).await;
+    let both = ["10.9.0.1", "10.9.0.2"];
+    b.person.until(ENDPOINTS, "it has both", |e| addresses(e) == both).await;
+    b.person.until(map, "it has both CAs", is_in(2)).await;
+    // A graceful stop removes the address at once.
+    a.stop().await;
+    assert_eq!(addresses(&b.person.get(ENDPOINTS).await), ["10.9.0.2"]);
+    b.stop().await;
+    // A loopback address is of no use to others.
+    let c = Served::start(&store, "c", Ipv4Addr::LOCALHOST).await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let lease = format!("{leases}/apiserver-127.0.0.1-{}", c.port);
+    c.person.until(&lease, "it exists", Option::is_some).await;
+    assert!(addresses(&c.person.get(ENDPOINTS).await).is_empty());
+    c.stop().await;
+}
