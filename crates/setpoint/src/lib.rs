@@ -120,7 +120,7 @@ pub use manager_webhooks::{ManagerWebhooks, ManagerWebhooksError, ServedWebhooks
 #[cfg(feature = "server")]
 pub use setpoint_control_plane::{
     ControlPlane, ControlPlaneBuilder, InProcessSource, REQUEST_SECONDS, RequestMetrics,
-    ServeError, ServeOptions, Serving, control_plane, serve, source, webhook_client,
+    ServeError, ServeOptions, Serving, control_plane, remote, serve, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

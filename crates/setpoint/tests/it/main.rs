@@ -27,6 +27,7 @@ mod protection;
 mod rbac;
 mod recordings;
 #[allow(dead_code, reason = "tests of the program use more of it")]
+mod remote;
 mod replay;
 mod request_metrics;
 mod rules;
