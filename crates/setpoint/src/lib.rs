@@ -116,7 +116,10 @@ mod manager_webhooks;
 mod webhook_metrics;
 
 #[cfg(all(feature = "runtime", feature = "webhook"))]
-pub use manager_webhooks::{ManagerWebhooks, ManagerWebhooksError, ServedWebhooks};
+pub use manager_webhooks::{
+    ManagerWebhooks, ManagerWebhooksError, ServedWebhooks, WebhookCertificates,
+    WebhookCertificatesError,
+};
 #[cfg(feature = "server")]
 pub use setpoint_control_plane::{
     ControlPlane, ControlPlaneBuilder, InProcessSource, REQUEST_SECONDS, RequestMetrics,

@@ -41,5 +41,6 @@ mod testing_page;
 mod typed_apply;
 mod umbrella;
 mod walk;
+mod webhook_certificates;
 mod webhook_configurations;
 mod webhooks;
