@@ -13,6 +13,7 @@
 //! | authorization, admission, further routes | [`ControlPlaneBuilder`]'s extension points |
 //! | built-in controllers | one set per control plane, over its watch cache; if several servers share a store, only on the leader |
 //! | calls to webhooks | `setpoint_webhook_client`; services are looked up among the objects, or by [`ControlPlaneBuilder::service_resolver`] |
+//! | other servers that know users | [`remote`] |
 //! | sockets, certificates, kubeconfig | [`serve`], through [`ControlPlane::serve`] |
 //!
 //! In-process clients are [`ControlPlane::client`], which passes the same stages as HTTP, and
@@ -23,6 +24,7 @@ mod built_in;
 pub mod control_plane;
 mod extensions;
 mod flow_metrics;
+pub mod remote;
 mod request_metrics;
 pub mod serve;
 pub mod source;

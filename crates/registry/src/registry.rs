@@ -218,7 +218,6 @@ impl RegistryWorker {
     /// Dropping the future stops everything at once. No acknowledged write is lost.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ApiError> {
         let inner = &*self.inner;
-        let registry = Registry { inner: self.inner.clone() };
         let started = tokio::select! {
             biased;
             // Cancel safe: completed steps stay, and the next start checks them again.

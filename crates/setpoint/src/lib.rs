@@ -116,12 +116,15 @@ mod manager_webhooks;
 mod webhook_metrics;
 
 #[cfg(all(feature = "runtime", feature = "webhook"))]
-pub use manager_webhooks::{ManagerWebhooks, ManagerWebhooksError, ServedWebhooks};
+pub use manager_webhooks::{
+    ManagerWebhooks, ManagerWebhooksError, ServedWebhooks, WebhookCertificates,
+    WebhookCertificatesError,
+};
 #[cfg(feature = "server")]
 pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, ControlPlane, ControlPlaneBuilder,
     InProcessSource, REQUEST_SECONDS, RequestMetrics, ServeError, ServeOptions, Serving,
-    admission_config, control_plane, serve, source, webhook_client,
+    admission_config, control_plane, remote, serve, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

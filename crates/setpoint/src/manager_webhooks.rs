@@ -1,7 +1,14 @@
 //! A manager that serves webhooks.
 
+mod certificates;
+
+pub use certificates::{
+    PROPAGATION, VALIDITY, WebhookCertificates, WebhookCertificatesError,
+};
+
+use certificates::Keeper;
 use setpoint_runtime::{
-    Manager, Runnable,
+    BuildError, Manager, Runnable,
     endpoint::{Check, HealthError},
     manager::AddError,
 };
@@ -37,6 +44,12 @@ pub enum ManagerWebhooksError {
     /// The manager has a member of this name.
     #[error("add the webhooks to the manager")]
     Add(#[from] AddError),
+    /// The certificates cannot be read, made or written.
+    #[error(transparent)]
+    Certificates(#[from] WebhookCertificatesError),
+    /// The controller of the certificates cannot be built.
+    #[error("build the controller of the certificates")]
+    Build(#[from] BuildError),
 }
 
 /// What a manager serves.
@@ -99,6 +112,21 @@ pub trait ManagerWebhooks {
         webhooks: WebhooksBuilder,
         server: impl FnOnce(WebhookServerBuilder) -> WebhookServerBuilder + Send,
     ) -> impl Future<Output = Result<ServedWebhooks, ManagerWebhooksError>> + Send;
+
+    /// [`webhooks_with`](Self::webhooks_with), with certificates that the program issues, renews
+    /// and writes into the configurations that API servers read. Call it before the manager runs:
+    /// it reads or makes the Secret at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`webhooks`](Self::webhooks), or the API server refuses what [`WebhookCertificates`]
+    /// needs.
+    fn webhooks_with_certificates(
+        &mut self,
+        webhooks: WebhooksBuilder,
+        certificates: WebhookCertificates,
+        server: impl FnOnce(WebhookServerBuilder) -> WebhookServerBuilder + Send,
+    ) -> impl Future<Output = Result<ServedWebhooks, ManagerWebhooksError>> + Send;
 }
 
 impl ManagerWebhooks for Manager {
@@ -129,5 +157,21 @@ impl ManagerWebhooks for Manager {
         let member = Runnable::webhooks(|stop| async { Ok(server.run(stop).await?) });
         self.add_runnable(NAME, member)?;
         Ok(ServedWebhooks { address, webhooks })
+    }
+
+    async fn webhooks_with_certificates(
+        &mut self,
+        webhooks: WebhooksBuilder,
+        certificates: WebhookCertificates,
+        server: impl FnOnce(WebhookServerBuilder) -> WebhookServerBuilder + Send,
+    ) -> Result<ServedWebhooks, ManagerWebhooksError> {
+        let (client, clock) = (self.client().kube().clone(), self.clock().clone());
+        let keeper = Keeper::start(client, clock, certificates).await?;
+        let current = keeper.current();
+        let controller = keeper.controller()?;
+        let served =
+            self.webhooks_with(webhooks, |builder| server(builder.certificate_of(current))).await?;
+        self.add(controller)?;
+        Ok(served)
     }
 }

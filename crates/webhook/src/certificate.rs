@@ -10,6 +10,9 @@
 //! The watcher compares the content of the files, not times or names;
 //! [`setpoint_serve::certificate`] explains why.
 
+mod issue;
+
+pub use issue::{IssueError, Issued};
 pub use setpoint_serve::certificate::{
     CHAIN_MAX, Certificate, CertificateError, CertificateFiles, CurrentCertificate, FILE_BYTES_MAX,
     POLL_INTERVAL,

@@ -34,6 +34,7 @@ mod quotas;
 mod rbac;
 mod recordings;
 #[allow(dead_code, reason = "tests of the program use more of it")]
+mod remote;
 mod replay;
 mod request_metrics;
 mod rules;
@@ -50,5 +51,6 @@ mod testing_page;
 mod typed_apply;
 mod umbrella;
 mod walk;
+mod webhook_certificates;
 mod webhook_configurations;
 mod webhooks;

@@ -1,0 +1,178 @@
+//! Authorization by a webhook: `SubjectAccessReview` (spec: auth §2.5).
+
+use super::cache::Answers;
+use super::{Remote, RemoteError};
+use futures::future::{BoxFuture, FutureExt as _};
+use serde_json::{Value, json};
+use setpoint_object::ApiError;
+use setpoint_object::field_selector::FieldSelector;
+use setpoint_object::label::{Operator, Selector};
+use setpoint_registry::{Attributes, Authorizer, Decision, Subresource};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long decisions count, and what happens without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccessWebhookOptions {
+    /// How long an allowed request stays allowed. Default: 5 min; zero: it is asked each time.
+    pub authorized_ttl: Duration,
+    /// How long any other decision counts. Default: 30 s; zero: it is asked each time.
+    pub unauthorized_ttl: Duration,
+    /// Whether requests are refused while the webhook does not answer. Default: false, the next
+    /// authorizer decides.
+    pub fails_closed: bool,
+}
+
+impl Default for AccessWebhookOptions {
+    fn default() -> Self {
+        Self {
+            authorized_ttl: Duration::from_secs(300),
+            unauthorized_ttl: Duration::from_secs(30),
+            fails_closed: false,
+        }
+    }
+}
+
+/// An authorizer that posts a `SubjectAccessReview` (`authorization.k8s.io/v1`) to another server.
+///
+/// | its status | decision |
+/// |---|---|
+/// | `allowed: true` | allow |
+/// | `denied: true` | deny: no further authorizer is asked |
+/// | neither | no opinion |
+/// | no answer after three attempts | no opinion, or deny with `fails_closed` |
+#[derive(Debug)]
+pub struct AccessWebhook {
+    remote: Remote,
+    options: AccessWebhookOptions,
+    answers: Answers<Decision>,
+}
+
+impl AccessWebhook {
+    /// An authorizer that asks the server of a kubeconfig's current context. Call it within a tokio
+    /// runtime. Connects later.
+    ///
+    /// # Errors
+    ///
+    /// The kubeconfig cannot be used.
+    pub async fn open(
+        kubeconfig: impl AsRef<Path>,
+        options: AccessWebhookOptions,
+    ) -> Result<Self, RemoteError> {
+        let remote = Remote::open(kubeconfig.as_ref()).await?;
+        Ok(Self { remote, options, answers: Answers::new() })
+    }
+
+    async fn decide(&self, request: &Attributes) -> Result<Decision, ApiError> {
+        let spec = spec(request);
+        let question = spec.to_string().into_bytes();
+        if let Some(decision) = self.answers.get(&question) {
+            return Ok(decision);
+        }
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": spec,
+        });
+        let answer = match self.remote.review(&review).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::warn!(%error, "ask the authorization webhook");
+                return match self.options.fails_closed {
+                    true => Ok(Decision::Deny(error)),
+                    false => Err(ApiError::internal(error)),
+                };
+            }
+        };
+        let status = &answer["status"];
+        let reason = status["reason"].as_str().unwrap_or_default().to_owned();
+        let (decision, ttl) = match (status["allowed"] == true, status["denied"] == true) {
+            (true, false) => (Decision::Allow(reason), self.options.authorized_ttl),
+            (false, true) => (Decision::Deny(reason), self.options.unauthorized_ttl),
+            (false, false) => (Decision::NoOpinion(reason), self.options.unauthorized_ttl),
+            (true, true) => {
+                let error = "webhook subject access review returned both allow and deny response";
+                return Err(ApiError::internal(error));
+            }
+        };
+        self.answers.keep(&question, decision.clone(), ttl);
+        Ok(decision)
+    }
+}
+
+impl Authorizer for AccessWebhook {
+    fn authorize<'a>(
+        &'a self,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        self.decide(request).boxed()
+    }
+}
+
+/// The review's `spec`.
+fn spec(request: &Attributes) -> Value {
+    let identity = &request.identity;
+    let mut spec = json!({"user": *identity.user});
+    if !identity.uid.is_empty() {
+        spec["uid"] = (*identity.uid).into();
+    }
+    if !identity.groups.is_empty() {
+        spec["groups"] = identity.groups.iter().map(|group| &**group).collect();
+    }
+    if !identity.extra.is_empty() {
+        spec["extra"] = json!(*identity.extra);
+    }
+    let verb = request.verb.as_str();
+    if !request.is_resource() {
+        spec["nonResourceAttributes"] = json!({"path": request.path(), "verb": verb});
+        return spec;
+    }
+    let mut resource = json!({"verb": verb});
+    for (member, text) in [
+        ("namespace", request.scope()),
+        ("group", request.group()),
+        ("version", request.version()),
+        ("resource", request.resource()),
+        ("subresource", request.subresource().map_or("", Subresource::as_str)),
+        ("name", request.name()),
+    ] {
+        if !text.is_empty() {
+            resource[member] = text.into();
+        }
+    }
+    let requirements = |requirements: Vec<Value>| json!({"requirements": requirements});
+    if let Ok(selector) = FieldSelector::parse(&request.field_selector)
+        && !selector.is_everything()
+    {
+        let terms = selector.terms().iter().map(|term| {
+            let operator = if term.negated { "NotIn" } else { "In" };
+            json!({"key": &*term.path, "operator": operator, "values": [&*term.value]})
+        });
+        resource["fieldSelector"] = requirements(terms.collect());
+    }
+    if let Ok(selector) = Selector::parse(&request.label_selector)
+        && !selector.is_everything()
+    {
+        let terms = selector.requirements().iter().filter_map(|term| {
+            let operator = match term.operator {
+                Operator::Exists => "Exists",
+                Operator::DoesNotExist => "DoesNotExist",
+                Operator::In | Operator::Equals => "In",
+                Operator::NotIn | Operator::NotEquals => "NotIn",
+                // A review has no such operator. Leaving a term out asks for more.
+                Operator::GreaterThan | Operator::LessThan => return None,
+            };
+            let mut shown = json!({"key": term.key, "operator": operator});
+            if !term.values.is_empty() {
+                shown["values"] = json!(term.values);
+            }
+            Some(shown)
+        });
+        let terms: Vec<Value> = terms.collect();
+        if !terms.is_empty() {
+            resource["labelSelector"] = requirements(terms);
+        }
+    }
+    spec["resourceAttributes"] = resource;
+    spec
+}
