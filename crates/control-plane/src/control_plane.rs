@@ -186,8 +186,8 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Whether the bootstrap tokens in Secrets of `kube-system` authenticate new nodes. The built-in
-    /// controllers then delete expired ones. Default: no.
+    /// Whether the bootstrap tokens in Secrets of `kube-system` authenticate new nodes. The
+    /// built-in controllers then delete expired ones. Default: no.
     pub fn bootstrap_tokens(mut self, are_accepted: bool) -> Self {
         self.bootstrap_tokens = are_accepted;
         self

@@ -205,8 +205,8 @@ impl Registry {
     pub fn service_account_tokens(&self) -> &ServiceAccountTokens {
         &self.inner.service_account_tokens
     }
-    /// Sets what authenticates the tokens of TokenReviews: the API server does. Without it, or if it
-    /// was dropped, no token is known.
+    /// Sets what authenticates the tokens of TokenReviews: the API server does. Without it, or if
+    /// it was dropped, no token is known.
     pub fn set_token_reviewer(&self, reviewer: Weak<dyn TokenReviewer>) {
         *self.inner.token_reviewer.lock() = Some(reviewer);
     }

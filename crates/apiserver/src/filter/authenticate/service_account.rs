@@ -1,8 +1,8 @@
 //! Tokens of service accounts: those of TokenRequests, which expire and may be bound to an object,
 //! and those in Secrets.
 //!
-//! A signature is checked once per token and remembered for a few seconds. The objects are looked up
-//! in the watch cache for every request, so that a token ends as soon as its objects do.
+//! A signature is checked once per token and remembered for a few seconds. The objects are looked
+//! up in the watch cache for every request, so that a token ends as soon as its objects do.
 
 mod claims;
 mod verified;
