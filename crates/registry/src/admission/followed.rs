@@ -1,4 +1,4 @@
-//! Stored objects that configure admission, read from the watch cache and compiled once per version.
+//! Stored objects that configure admission, from the watch cache, compiled once per version.
 use crate::shared::Inner;
 use crate::stored::tree;
 use bytes::Bytes;

@@ -15,7 +15,7 @@ pub(crate) static REQUEST: LazyLock<DeclType> = LazyLock::new(request);
 /// How expressions see the variable `namespaceObject`.
 pub(crate) static NAMESPACE: LazyLock<DeclType> = LazyLock::new(namespace);
 
-/// How deep the types of variables nest. Types of lists of lists grow from variable to variable, and
+/// How deep the types of variables nest. Types of lists of lists grow with each variable, and
 /// the checker descends into them. A deeper one is dynamic.
 const VARIABLE_DEPTH_MAX: usize = 32;
 
