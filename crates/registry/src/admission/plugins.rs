@@ -131,8 +131,8 @@ pub enum AdmissionOptionsError {
     },
 }
 
-/// Which of Kubernetes' admission plugins run, and their configurations. Default: the plugins that a
-/// kube-apiserver runs by default.
+/// Which of Kubernetes' admission plugins run, and their configurations. Default: the plugins that
+/// a kube-apiserver runs by default.
 ///
 /// ```
 /// use setpoint_registry::AdmissionOptions;
