@@ -8,6 +8,7 @@ mod encryption;
 mod service_accounts;
 mod store_options;
 mod up;
+mod users;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -6,22 +6,21 @@ use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
 use crate::service_accounts::ServiceAccountOptions;
 use crate::store_options::{StoreOptions, open_store};
+use crate::users::UserOptions;
 use anyhow::Context as _;
 use clap::{ArgAction, Args, ValueEnum};
+use setpoint::apiserver::RequestLimits;
 use setpoint::apiserver::listen::CertificateFiles;
-use setpoint::apiserver::{Anonymous, RequestLimits};
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
-use setpoint::registry::{AllowAuthenticated, AlwaysDeny};
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::webhook_client::Identity as WebhookIdentity;
-use setpoint::{ControlPlane, ControlPlaneBuilder, ServeOptions};
+use setpoint::{ControlPlane, ServeOptions};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -74,22 +73,8 @@ pub(crate) struct Options {
     /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
     #[arg(long)]
     enable_bootstrap_token_auth: bool,
-    /// Who may do what, in the order of the modes. `RBAC`: what roles and bindings allow; those of
-    /// a new cluster are created. `AlwaysAllow`: every authenticated user may do everything.
-    /// `AlwaysDeny`: only members of `system:masters` may do anything.
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "RBAC",
-        value_name = "MODE[,MODE...]"
-    )]
-    authorization_mode: Vec<AuthorizationMode>,
-    /// Whether requests without credentials are answered as those of `system:anonymous`, who may
-    /// read health and version unless a role allows more. Otherwise they are answered with 401.
-    /// Default: true, unless `AlwaysAllow` is a mode; then only health endpoints are.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    anonymous_auth: Option<bool>,
+    #[command(flatten)]
+    users: UserOptions,
     #[command(flatten)]
     audit: AuditOptions,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.
@@ -183,40 +168,6 @@ impl CertificateOptions {
     }
 }
 
-/// Authorization, by kube-apiserver's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum AuthorizationMode {
-    /// Roles and bindings.
-    #[value(name = "RBAC")]
-    Rbac,
-    /// Everything is allowed to authenticated users.
-    #[value(name = "AlwaysAllow")]
-    AlwaysAllow,
-    /// Nothing is allowed.
-    #[value(name = "AlwaysDeny")]
-    AlwaysDeny,
-}
-
-impl Options {
-    /// Adds the authorizers.
-    fn authorize(&self, mut plane: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        for mode in &self.authorization_mode {
-            plane = match mode {
-                AuthorizationMode::Rbac => plane.rbac(),
-                AuthorizationMode::AlwaysAllow => plane.authorizer(Arc::new(AllowAuthenticated)),
-                AuthorizationMode::AlwaysDeny => plane.authorizer(Arc::new(AlwaysDeny)),
-            };
-        }
-        let allows_all = self.authorization_mode.contains(&AuthorizationMode::AlwaysAllow);
-        plane.anonymous(match self.anonymous_auth {
-            Some(true) => Anonymous::Everywhere,
-            Some(false) => Anonymous::Nowhere,
-            None if allows_all => Anonymous::Health,
-            None => Anonymous::Everywhere,
-        })
-    }
-}
-
 /// Log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogLines {
@@ -268,7 +219,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
                 .fair(options.limits.enable_priority_and_fairness),
         )
         .serve_metrics(&Metrics::new());
-    plane = options.authorize(plane);
+    plane = options.users.apply(plane).await?;
     let audit = options.audit.open(&clock)?;
     if let Some((sink, _)) = &audit {
         plane = plane.audit(sink.clone());

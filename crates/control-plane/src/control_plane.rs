@@ -331,9 +331,13 @@ impl ControlPlane {
         self.published = (!matches!(self.controllers, Controllers::None)).then_some(published);
     }
 
-    /// Becomes true once the control plane serves requests.
+    /// Becomes true once the control plane serves requests; with [RBAC](ControlPlaneBuilder::rbac),
+    /// once it has the roles of the start.
     pub fn ready(&self) -> watch::Receiver<bool> {
-        self.server.registry().ready()
+        match &self.rbac {
+            Some(rbac) => rbac.filled(),
+            None => self.server.registry().ready(),
+        }
     }
 
     /// Runs until `stop`, then ends watches gracefully. Dropping it stops everything at once.
@@ -358,7 +362,7 @@ impl ControlPlane {
                     biased;
                     () = registry_stop.cancelled() => Ok(()),
                     // Cancel safe: an object of the start that is missing is created next time.
-                    ended = rbac.run(&registry) => ended,
+                    () = rbac.run(&registry) => Ok(()),
                 }
             });
         }

@@ -18,7 +18,7 @@ use crate::stored::tree;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use futures::future::{BoxFuture, FutureExt as _};
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures::stream::{self, StreamExt as _};
 use parking_lot::RwLock;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -26,6 +26,7 @@ use setpoint_object::{ApiError, Reason, encode};
 use setpoint_rbac::{Index, Request, Rule, Subject, rules_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// The group of roles and bindings.
@@ -35,6 +36,8 @@ const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAP: &str = include_str!("rbac/bootstrap.json");
 /// How many objects are created at the same time.
 const AT_ONCE: usize = 32;
+/// How long roles that cannot be created are left.
+const RETRY: Duration = Duration::from_secs(10);
 /// How often an object that others write at the same time is tried.
 const ATTEMPTS_MAX: usize = 8;
 
@@ -109,15 +112,34 @@ impl Rbac {
         })
     }
 
-    /// Creates missing roles and bindings, then follows all of them until the registry stops.
-    ///
-    /// # Errors
-    ///
-    /// A role or binding cannot be created. Dropping the future leaves the index as it is.
-    pub async fn run(&self, registry: &Registry) -> Result<(), ApiError> {
+    /// Becomes true once the roles of the start have been created and every role and binding has
+    /// been read. Until then, requests wait.
+    pub fn filled(&self) -> watch::Receiver<bool> {
+        self.is_filled.subscribe()
+    }
+
+    /// Creates missing roles and bindings, then follows all of them until the registry stops. If
+    /// some cannot be created, because the store is full or an object is damaged, the others count,
+    /// and they are tried again every ten seconds. Dropping the future leaves the index as it is.
+    pub async fn run(&self, registry: &Registry) {
         registry.wait_ready().await;
+        let mut failed = ensure(registry).await.err();
+        // The index begins with what was created.
+        if let Ok(revision) = registry.inner.store.revision().await {
+            registry.inner.cache.wait_until(revision.0).await;
+        }
+        let retry = async {
+            while let Some(error) = failed {
+                tracing::error!(%error, "create the roles and bindings of the start");
+                tokio::time::sleep(RETRY).await;
+                failed = ensure(registry).await.err();
+            }
+        };
+        tokio::join!(retry, self.follow(registry));
+    }
+
+    async fn follow(&self, registry: &Registry) {
         let rows = Rows::of(registry);
-        ensure(registry).await?;
         let mut changes = registry.object_changes();
         let mut filling = None;
         while let Some(change) = changes.next().await {
@@ -146,7 +168,6 @@ impl Rbac {
                 }
             }
         }
-        Ok(())
     }
 
     /// Changes the index that is being filled, or else the one that decides.
@@ -214,6 +235,7 @@ impl Row {
 async fn ensure(registry: &Registry) -> Result<(), ApiError> {
     let objects: BTreeMap<String, Vec<Value>> = serde_json::from_str(BOOTSTRAP)
         .map_err(|error| ApiError::internal(format!("read the bootstrap roles: {error}")))?;
+    let mut first = None;
     for resource in ["clusterroles", "roles", "clusterrolebindings", "rolebindings"] {
         let catalog = registry.catalog();
         let row = catalog.get(GROUP, "v1", resource).ok_or_else(ApiError::no_route)?;
@@ -222,9 +244,12 @@ async fn ensure(registry: &Registry) -> Result<(), ApiError> {
         for wanted in objects.get(resource).into_iter().flatten() {
             ensured.push(ensure_one(registry, row, wanted).boxed());
         }
-        stream::iter(ensured).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        let ended: Vec<_> = stream::iter(ensured).buffer_unordered(AT_ONCE).collect().await;
+        for error in ended.into_iter().filter_map(Result::err) {
+            first.get_or_insert(error);
+        }
     }
-    Ok(())
+    first.map_or(Ok(()), Err)
 }
 
 async fn ensure_one(

@@ -2,9 +2,7 @@
 
 mod certificates;
 
-pub use certificates::{
-    PROPAGATION, VALIDITY, WebhookCertificates, WebhookCertificatesError,
-};
+pub use certificates::{WebhookCertificates, WebhookCertificatesError};
 
 use certificates::Keeper;
 use setpoint_runtime::{

@@ -22,7 +22,7 @@ use setpoint::prelude::*;
 use setpoint::runtime::{Api, Client};
 use setpoint::webhook::server::WebhookServerBuilder;
 use setpoint::webhook::{Call, Refusal, Webhooks};
-use setpoint::{ManagerWebhooks as _, ServedWebhooks, WebhookCertificates};
+use setpoint::{ServedWebhooks, WebhookCertificates};
 use std::net::SocketAddr;
 
 /// Namespace of the program and its ConfigMap.
@@ -113,7 +113,7 @@ pub async fn manager(
     let mutate = move |pod: Pod, _call: Call| {
         let configs: Api<ConfigMap> = client.api();
         async move {
-            let key = Request::namespaced(NAMESPACE, CONFIG);
+            let key = Request::new(NAMESPACE, CONFIG);
             let config = configs.get(&key).map_err(|error| Refusal::denied(error.to_string()))?;
             inject(pod, config.as_deref())
         }

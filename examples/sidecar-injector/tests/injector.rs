@@ -41,7 +41,8 @@ volumes:
 #[test]
 fn a_pod_gets_containers_and_volumes_once() -> Result<(), BoxError> {
     let config = config(PROXY);
-    let once = inject(pod("a", Value::Null), Some(&config)).map_err(|e| e.to_string())?;
+    let once =
+        inject(pod("a", Value::Null), Some(&config)).map_err(|e| e.status().message.clone())?;
     assert_eq!(containers(&once), ["app", "proxy"]);
     let annotations = once.metadata.annotations.clone().ok_or("annotations")?;
     let status: Value = serde_json::from_str(&annotations[STATUS])?;
@@ -49,7 +50,7 @@ fn a_pod_gets_containers_and_volumes_once() -> Result<(), BoxError> {
         status,
         json!({"containers": ["proxy"], "initContainers": [], "volumes": ["certs"], "config": "7"})
     );
-    let twice = inject(once.clone(), Some(&config)).map_err(|e| e.to_string())?;
+    let twice = inject(once.clone(), Some(&config)).map_err(|e| e.status().message.clone())?;
     assert_eq!(twice, once);
     Ok(())
 }
@@ -58,13 +59,13 @@ fn a_pod_gets_containers_and_volumes_once() -> Result<(), BoxError> {
 fn a_pod_may_refuse_and_may_have_its_own_proxy() -> Result<(), BoxError> {
     let config = config(PROXY);
     let refused = inject(pod("a", json!({INJECT: "false"})), Some(&config));
-    assert_eq!(containers(&refused.map_err(|e| e.to_string())?), ["app"]);
+    assert_eq!(containers(&refused.map_err(|e| e.status().message.clone())?), ["app"]);
     let mut own = pod("a", Value::Null);
     let spec = own.spec.as_mut().ok_or("a spec")?;
     spec.containers.push(serde_json::from_value(
         json!({"name": "proxy", "image": "mine", "env": [{"name": "B", "value": "b"}]}),
     )?);
-    let merged = inject(own, Some(&config)).map_err(|e| e.to_string())?;
+    let merged = inject(own, Some(&config)).map_err(|e| e.status().message.clone())?;
     let proxy = &merged.spec.as_ref().ok_or("a spec")?.containers[1];
     assert_eq!(proxy.image.as_deref(), Some("proxy:1"));
     let names = |env: &[k8s_openapi::api::core::v1::EnvVar]| {
@@ -80,7 +81,8 @@ fn without_a_good_config_the_pod_is_refused() {
         (None, "there is no ConfigMap sidecar-injector/sidecars"),
         (Some(config("containers: 7")), "inject.yaml of sidecars"),
     ] {
-        let error = inject(pod("a", Value::Null), config.as_ref()).map_err(|e| e.to_string());
+        let error =
+            inject(pod("a", Value::Null), config.as_ref()).map_err(|e| e.status().message.clone());
         let error = error.err().unwrap_or_default();
         assert!(error.contains(why), "{error}");
     }

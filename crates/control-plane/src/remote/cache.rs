@@ -88,7 +88,10 @@ mod tests {
         answers.keep(b"b", 2, 3 * second);
         answers.keep(b"none", 3, Duration::ZERO);
         answers.keep(&[b'x'; QUESTION_BYTES_MAX + 1], 4, second);
-        assert_eq!((answers.get(b"a"), answers.get(b"b"), answers.get(b"none")), (Some(1), Some(2), None));
+        assert_eq!(
+            (answers.get(b"a"), answers.get(b"b"), answers.get(b"none")),
+            (Some(1), Some(2), None)
+        );
         assert_eq!(answers.get(&[b'x'; QUESTION_BYTES_MAX + 1]), None);
         // Asked again in between: the new end counts.
         answers.keep(b"a", 5, 2 * second);

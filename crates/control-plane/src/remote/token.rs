@@ -87,8 +87,7 @@ fn identity(status: &Value) -> Option<Identity> {
         list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
     };
     let extra = user["extra"].as_object().into_iter().flatten();
-    let extra: BTreeMap<_, _> =
-        extra.map(|(key, values)| (key.clone(), texts(values))).collect();
+    let extra: BTreeMap<_, _> = extra.map(|(key, values)| (key.clone(), texts(values))).collect();
     let groups = texts(&user["groups"]);
     Some(Identity {
         uid: user["uid"].as_str().unwrap_or_default().into(),

@@ -7,7 +7,7 @@
 //! | renewal | after two thirds of the validity, or for other names, by whichever replica sees it first |
 //! | bundle | the new CA and the one before, so that servers accept the certificates of all replicas meanwhile |
 //! | configurations | every webhook's `caBundle`; written again if somebody removes it |
-//! | use | [`PROPAGATION`] after the bundle was written, because API servers follow with a delay |
+//! | use | [`WebhookCertificates::PROPAGATION`] after the bundle was written, because API servers follow with a delay |
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,11 +17,11 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Client;
+use kube_core::metadata::PartialObjectMeta;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::time::{Clock, Timestamp};
-use kube_core::metadata::PartialObjectMeta;
-use parking_lot::Mutex;
 use setpoint_runtime::{Action, BoxError, BuildError, Controller, Request as Key, Watch};
 use setpoint_webhook::certificate::{
     Certificate, CertificateError, CurrentCertificate, IssueError, Issued,
@@ -29,10 +29,6 @@ use setpoint_webhook::certificate::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an issued certificate is valid, unless [`WebhookCertificates::validity`] says otherwise.
-pub const VALIDITY: Duration = Duration::from_secs(90 * 24 * 60 * 60);
-/// How long API servers may take to follow a changed CA bundle.
-pub const PROPAGATION: Duration = Duration::from_secs(10);
 /// How often the Secret is read.
 const PERIOD: Duration = Duration::from_secs(60);
 /// How often a replica may lose to another one that writes the Secret, too.
@@ -91,6 +87,12 @@ pub struct WebhookCertificates {
 }
 
 impl WebhookCertificates {
+    /// How long an issued certificate is valid, unless [`validity`](Self::validity) says otherwise:
+    /// 90 days.
+    pub const VALIDITY: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+    /// How long API servers may take to follow a changed CA bundle: 10 s.
+    pub const PROPAGATION: Duration = Duration::from_secs(10);
+
     /// Certificates kept in this Secret, which is made if it is missing.
     pub fn new(namespace: impl Into<String>, secret: impl Into<String>) -> Self {
         Self {
@@ -100,7 +102,7 @@ impl WebhookCertificates {
             mutating: Vec::new(),
             validating: Vec::new(),
             definitions: Vec::new(),
-            validity: VALIDITY,
+            validity: Self::VALIDITY,
         }
     }
 
@@ -135,7 +137,7 @@ impl WebhookCertificates {
     }
 
     /// How long a certificate is valid; it is renewed after two thirds of that. Default:
-    /// [`VALIDITY`].
+    /// [`VALIDITY`](Self::VALIDITY).
     pub fn validity(mut self, validity: Duration) -> Self {
         self.validity = validity;
         self
@@ -237,7 +239,7 @@ impl Keeper {
         self.inject(&stored.bundle).await?;
         if stored.certificate != self.served.lock().certificate {
             // Servers accept the former one meanwhile: its CA is in the bundle.
-            tokio::time::sleep(PROPAGATION).await;
+            tokio::time::sleep(WebhookCertificates::PROPAGATION).await;
             self.current.set(certificate);
             *self.served.lock() = stored;
         }

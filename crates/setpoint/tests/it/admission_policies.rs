@@ -59,6 +59,9 @@ async fn dry(user: &User, data: Value) -> Answered {
     user.send("POST", &format!("{MAPS}?dryRun=All"), &map("a", data)).await
 }
 
+/// Changes an object.
+type Change<'a> = &'a dyn Fn(&mut Value);
+
 #[tokio::test]
 async fn failures_are_denied_with_their_message_reason_and_code() {
     with_user(plane(), async |user, _| {
@@ -355,7 +358,7 @@ async fn policies_and_bindings_are_checked_when_they_are_written() {
         }
         let path = format!("{GROUP}/validatingadmissionpolicybindings?dryRun=All");
         let reference = || json!({"name": "x", "parameterNotFoundAction": "Deny"});
-        let cases: [(&dyn Fn(&mut Value), &str); 6] = [
+        let cases: [(Change<'_>, &str); 6] = [
             (&|s| s["policyName"] = "".into(), "spec.policyName: Required value"),
             (&|s| s["validationActions"] = json!([]), "spec.validationActions: Required value"),
             (&|s| s["validationActions"] = json!(["Deny", "Warn"]), "spec.validationActions: Invalid value: [\"Deny\",\"Warn\"]: must not contain both Deny and Warn"),

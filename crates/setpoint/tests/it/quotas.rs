@@ -227,7 +227,8 @@ proptest! {
             limit(&admin, "q", json!({"hard": {"configmaps": limit_of_maps.to_string()}})).await;
             storm(&admin, limit_of_maps, &writers).await;
             let n = admin.get(MAPS).await["items"].as_array().map_or(0, Vec::len);
-            until(&admin, "q", |status| status["used"]["configmaps"] == n.to_string()).await;
+            let used = n.to_string();
+            until(&admin, "q", |status| status["used"]["configmaps"] == used).await;
         }));
     }
 }

@@ -15,6 +15,7 @@ use setpoint::remote::{AccessWebhook, AccessWebhookOptions, TokenWebhook};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -22,13 +23,8 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 struct Reviewer {
     seen: Arc<Mutex<Vec<(String, Value)>>>,
     folder: tempfile::TempDir,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Reviewer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    /// Ends with the reviewer.
+    _tasks: JoinSet<()>,
 }
 
 impl Reviewer {
@@ -46,7 +42,9 @@ impl Reviewer {
         std::fs::write(folder.path().join("config"), kubeconfig.to_string()).unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let kept = seen.clone();
-        let task = tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
             loop {
                 let (stream, _) = socket.accept().await.unwrap();
                 let kept = kept.clone();
@@ -66,13 +64,13 @@ impl Reviewer {
                         Ok::<_, hyper::Error>(response)
                     }
                 });
-                tokio::spawn(
+                connections.spawn(
                     hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service),
                 );
             }
         });
-        Self { seen, folder, task }
+        Self { seen, folder, _tasks: tasks }
     }
 
     fn kubeconfig(&self) -> PathBuf {

@@ -9,7 +9,7 @@ use setpoint::object::time::{Clock, Timestamp};
 use setpoint::prelude::*;
 use setpoint::webhook::server::Listen;
 use setpoint::webhook::{Call, Refusal, Webhooks};
-use setpoint::{ControlPlane, ManagerWebhooks as _, WebhookCertificates};
+use setpoint::{ControlPlane, WebhookCertificates};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 

@@ -11,6 +11,9 @@ fn good(uid: &str) -> Value {
     })
 }
 
+/// Changes an object.
+type Change<'a> = &'a dyn Fn(&mut Value);
+
 #[tokio::test(start_paused = true)]
 async fn claims_must_be_right() {
     with_tokens(ServiceAccountTokens::new(), async |world| {
@@ -26,7 +29,7 @@ async fn claims_must_be_right() {
         assert!(world.whoami(&signed(&|c| c["nbf"] = (now + 50).into())).await.is_ok());
         assert!(world.whoami(&signed(&|c| c["exp"] = (now - 50).into())).await.is_ok());
         let not_yet = (now + 90).into();
-        let changes: [(&dyn Fn(&mut Value), &str); 9] = [
+        let changes: [(Change<'_>, &str); 9] = [
             (&|c| c["exp"] = (now - 90).into(), "service account token has expired"),
             (&|c| c["nbf"] = Value::clone(&not_yet), "service account token is not valid yet"),
             (&|c| c["iat"] = Value::clone(&not_yet), "service account token is issued in the future"),
