@@ -1,14 +1,13 @@
 //! `cargo xtask test`: runs all tests.
 //!
 //! First it installs the parts that real-client tests need. Then cargo tests the whole workspace
-//! with the feature that adds those tests. Last, the simulations run on rules that are broken on
-//! purpose. `--unit` skips the first and last step and needs only a toolchain.
+//! with the feature that adds those tests. `--unit` skips the first step and needs only a
+//! toolchain.
 //!
 //! Property tests start from a fixed seed, so that the same code always passes or fails. `--seed`
 //! sets another one, to search for failures.
 
 use crate::cargo::cargo;
-use crate::mutations;
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail};
 use std::process::Command;
@@ -39,8 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.env("SETPOINT_TEST_ETCDCTL", &parts.etcdctl);
     }
     pass(cargo)?;
-    pass(traces())?;
-    mutations::run()
+    pass(traces())
 }
 
 /// Tests the feature that no other crate enables: passes as OpenTelemetry spans.

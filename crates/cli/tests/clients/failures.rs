@@ -102,7 +102,9 @@ fn damaged_file_is_reported_with_advice_and_left_unchanged() {
     // redb's magic number.
     bytes[0] ^= 0xff;
     damaged(&bytes, &["it is not a store", restore]);
-    damaged(&whole[..whole.len() / 2], &["store.redb", "is damaged", restore]);
+    // Some objects can be read, so there is more advice.
+    let half = &whole[..whole.len() / 2];
+    damaged(half, &["store.redb", "is damaged", "`setpoint store restore`"]);
     damaged(&whole[..1000], &["store.redb", "is damaged", restore]);
     fs::write(file(data.path()), &whole).unwrap();
     let server = start(data.path());
@@ -131,7 +133,7 @@ fn damaged_record_is_found_by_every_reader() {
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("is damaged"), "{text}");
-    assert!(lost.starts_with("lost: /registry/configmaps/default/made-"), "{lost}");
+    assert!(lost.contains("lost: /registry/configmaps/default/made-"), "{lost}");
     // Read at start; nothing is served that was not written.
     let mut program = Command::new(SETPOINT);
     program.args(["up", "--secure-port", "0", "--kubeconfig"]);

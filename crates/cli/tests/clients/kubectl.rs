@@ -355,6 +355,6 @@ fn plain_endpoint_serves_kubectl_without_credentials() {
     assert_eq!(plain("create configmap cm --from-literal=a=1"), "configmap/cm created\n");
     assert_eq!(plain("get cm cm -o jsonpath={.data.a}"), "1");
     // Both endpoints belong to one server.
-    assert_eq!(kubectl.ok("get cm -o name"), "configmap/cm\n");
+    assert_eq!(kubectl.ok("get cm cm -o name"), "configmap/cm\n");
     assert_eq!(plain("delete cm cm"), "configmap \"cm\" deleted from default namespace\n");
 }

@@ -151,7 +151,8 @@ fn children_of_a_custom_owner_are_deleted_by_each_cascade() {
                 kubectl.ok("wait --for=delete cm/child net/child --timeout=30s");
             }
             "foreground" => {
-                assert_eq!(kubectl.ok("get cm,net -o name"), "");
+                assert_eq!(kubectl.ok("get net -o name"), "");
+                assert!(kubectl.fails("get cm child").contains("NotFound"));
             }
             _ => {
                 let owners =

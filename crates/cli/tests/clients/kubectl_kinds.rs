@@ -406,7 +406,7 @@ fn pod() {
             plural: "pods",
             kind: "Pod",
             namespaced: true,
-            manifest: "apiVersion: v1\nkind: Pod\nmetadata: {name: x, labels: {color: red}}\nspec: {containers: [{name: c, image: 'OLD'}]}\n",
+            manifest: "apiVersion: v1\nkind: Pod\nmetadata: {name: x, labels: {color: red}}\nspec: {automountServiceAccountToken: false, serviceAccount: default, serviceAccountName: default, containers: [{name: c, image: 'OLD'}]}\n",
             old: "i:1",
             new: "i:2",
             jsonpath: ".spec.containers[0].image",

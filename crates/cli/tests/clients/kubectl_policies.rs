@@ -72,8 +72,8 @@ fn a_policy_denies_and_warns() {
             "error: failed to create deployment: deployments.apps \"a\" is forbidden: {text}\n"
         )
     );
-    assert!(kubectl.ok("create deployment a --image=a --replicas=2").contains("created"));
-    let scaled = kubectl.fails("patch deployment a -p {\"spec\":{\"replicas\":4}}");
+    assert!(kubectl.ok("create deployment b --image=a --replicas=2").contains("created"));
+    let scaled = kubectl.fails("patch deployment b -p {\"spec\":{\"replicas\":4}}");
     assert!(scaled.contains(text), "{scaled}");
 
     server.file("warn.yaml", &REPLICAS.replace("ACTION", "Warn"));

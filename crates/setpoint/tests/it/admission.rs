@@ -86,7 +86,8 @@ impl Asker {
 
 /// Runs a control plane with admission options while `test` asks it as an administrator.
 pub(crate) async fn with_admission(options: AdmissionOptions, test: impl AsyncFnOnce(Asker)) {
-    let builder = ControlPlane::builder().simulated(0);
+    // The pods of these tests have no accounts.
+    let builder = ControlPlane::builder().simulated(0).service_accounts(false);
     with_plane(builder.admission_plugins(options.build().unwrap()), test).await;
 }
 /// As [`with_admission`], with any control plane.

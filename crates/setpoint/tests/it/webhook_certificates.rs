@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const CONFIGURATION: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/colors";
 const SECRET: &str = "/api/v1/namespaces/default/secrets/certificate";
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const MINUTE: Duration = Duration::from_secs(60);
 
 async fn color(mut map: ConfigMap, _call: Call) -> Result<ConfigMap, Refusal> {
     map.data.get_or_insert_default().insert("color".into(), "blue".into());
@@ -72,7 +72,7 @@ async fn bundles_are_written_kept_and_renewed() {
                 .service("colors")
                 .mutating("colors")
                 .validating("absent")
-                .validity(90 * DAY);
+                .validity(90 * MINUTE);
             let webhooks = Webhooks::builder().mutate(color);
             let disabled = |server: setpoint::webhook::server::WebhookServerBuilder| {
                 server.listen(Listen::Disabled)
@@ -101,13 +101,13 @@ async fn bundles_are_written_kept_and_renewed() {
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(bundle(&person).await, first);
 
-            tokio::time::sleep(59 * DAY).await;
+            tokio::time::sleep(58 * MINUTE).await;
             assert_eq!(bundle(&person).await, first);
-            tokio::time::sleep(2 * DAY).await;
+            tokio::time::sleep(4 * MINUTE).await;
             let second = bundle(&person).await;
             assert_eq!(n_certificates(&second), 2);
             assert!(second.ends_with(&first), "the CA before is still accepted");
-            tokio::time::sleep(60 * DAY).await;
+            tokio::time::sleep(60 * MINUTE).await;
             let third = bundle(&person).await;
             assert_eq!(n_certificates(&third), 2);
             assert!(!third.contains(&first), "the oldest CA is gone");
