@@ -281,5 +281,5 @@ async fn streams_need_a_node_agent() {
     assert_eq!(refused(missing), r#"404 pods "q" not found"#);
     let token = "/api/v1/namespaces/default/serviceaccounts/x/token";
     let token = server.create(token, json!({})).await;
-    assert_eq!(refused(token), "404 the server could not find the requested resource");
+    assert_eq!(refused(token), r#"404 serviceaccounts "x" not found"#);
 }
