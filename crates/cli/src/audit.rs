@@ -14,8 +14,8 @@ pub(crate) struct AuditOptions {
     /// The policy (`audit.k8s.io/v1`) that says which requests are recorded and how much of them.
     #[arg(long, value_name = "FILE", requires = "audit_log_path")]
     audit_policy_file: Option<PathBuf>,
-    /// The file of the audit log, one line of JSON for each event; `-` is standard output. Without a
-    /// policy, nothing is recorded.
+    /// The file of the audit log, one line of JSON for each event; `-` is standard output. Without
+    /// a policy, nothing is recorded.
     #[arg(long, value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
     /// The size in MiB from which the file is rotated.

@@ -9,8 +9,9 @@
 //! | what was done | annotation `sidecar-injector.example.dev/status` |
 //!
 //! The part is merged as a strategic merge patch merges: containers and volumes by name, their
-//! environment by name, their mounts by path. So a second call, after another webhook has changed the
-//! pod, adds nothing twice. The ConfigMap is read from a cache: a change counts from the next pod on.
+//! environment by name, their mounts by path. So a second call, after another webhook has changed
+//! the pod, adds nothing twice. The ConfigMap is read from a cache: a change counts from the next
+//! pod on.
 
 use k8s_openapi::DeepMerge as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -44,8 +45,7 @@ pub const PATH: &str = "/mutate--v1-pod";
 ///
 /// # Errors
 ///
-/// There is no ConfigMap, or its text is no part of a pod. The webhook's failure policy decides what
-/// that means for the pod.
+/// There is no ConfigMap, or its text is no part of a pod. The pod is then refused.
 pub fn inject(mut pod: Pod, config: Option<&ConfigMap>) -> Result<Pod, Refusal> {
     let annotations = pod.metadata.annotations.get_or_insert_default();
     if annotations.get(INJECT).is_some_and(|wanted| wanted == "false") {

@@ -7,7 +7,7 @@ use setpoint::kube_client::api::{Patch, PatchParams, PostParams};
 use setpoint::kube_client::{Api, Client};
 use setpoint::prelude::*;
 use sidecar_injector::{INJECT, NAMESPACE, Place, STATUS, inject, install, manager};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -99,6 +99,28 @@ async fn create(client: &Client, namespace: &str, name: &str) -> Pod {
     }
 }
 
+/// Runs the injector on this machine while `act` uses the server.
+async fn with_injector(
+    client: &Client,
+    act: impl AsyncFnOnce() -> Result<(), BoxError>,
+) -> Result<(), BoxError> {
+    // A free port: the configuration names it before the injector listens.
+    let address = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?.local_addr()?;
+    install(client, address).await?;
+    let builder = Manager::builder(client.clone()).namespaces([NAMESPACE])?;
+    let (manager, _) =
+        manager(builder, Place::Host("127.0.0.1"), |server| server.listen(address)).await?;
+    let stop = CancellationToken::new();
+    let acting = async {
+        let acted = act().await;
+        stop.cancel();
+        acted
+    };
+    let (ran, acted) = tokio::join!(manager.run(stop.clone()), acting);
+    ran?;
+    acted
+}
+
 #[tokio::test]
 async fn a_server_injects_into_labelled_namespaces() -> Result<(), BoxError> {
     let plane = ControlPlane::builder().build();
@@ -106,13 +128,7 @@ async fn a_server_injects_into_labelled_namespaces() -> Result<(), BoxError> {
     let stop = CancellationToken::new();
     let running = plane.run(stop.clone());
     let acting = async {
-        let builder = Manager::builder(client.clone()).namespaces([NAMESPACE])?;
-        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (manager, served) =
-            manager(builder, Place::Host("127.0.0.1"), |server| server.listen(loopback)).await?;
-        install(&client, served.address.ok_or("an address")?).await?;
-        let running = manager.run(stop.child_token());
-        let acting = async {
+        let acted = with_injector(&client, async || {
             let namespaces = Api::<Namespace>::all(client.clone());
             let shop =
                 json!({"metadata": {"name": "shop", "labels": {"sidecar-injection": "enabled"}}});
@@ -129,11 +145,10 @@ async fn a_server_injects_into_labelled_namespaces() -> Result<(), BoxError> {
                     break;
                 }
             }
-            stop.cancel();
-            Ok::<_, BoxError>(())
-        };
-        let (ran, acted) = tokio::join!(running, acting);
-        ran?;
+            Ok(())
+        })
+        .await;
+        stop.cancel();
         acted
     };
     let (ran, acted) = tokio::join!(running, acting);

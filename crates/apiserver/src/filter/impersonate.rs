@@ -1,7 +1,8 @@
 //! Impersonation: a user who may, acts as another one for a request (spec: auth §1.5).
 //!
 //! The headers name the other user: `Impersonate-User`, `Impersonate-Group` (repeated),
-//! `Impersonate-Uid` and `Impersonate-Extra-<key>`. Authorizers decide, one question for each value.
+//! `Impersonate-Uid` and `Impersonate-Extra-<key>`. Authorizers decide, one question for each
+//! value.
 //!
 //! | mode | for | questions |
 //! |---|---|---|
