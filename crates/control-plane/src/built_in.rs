@@ -4,14 +4,15 @@
 //! harm, because their writes carry preconditions and are idempotent, but half of the writes would
 //! be conflicts.
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt as _, join_all};
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
     ApiServices, ClusterRoleAggregation, FlowSchemas, GarbageCollector, NamespaceController,
-    NamespaceDefaults, ProtectionController, QuotaController, TokenCleaner, TokenSecrets,
+    NamespaceDefaults, ProtectionController, QuotaController, Setup, TokenCleaner, TokenSecrets,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges};
+use setpoint_runtime::BoxError;
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -68,14 +69,9 @@ impl Controllers {
         if matches!(self, Self::None) {
             return;
         }
-        let mut ready = server.registry().ready();
-        tokio::select! {
-            biased;
-            // An error means that the registry has ended, which the registry reports itself.
-            served = ready.wait_for(|ready| *ready) => if served.is_err() { return },
-            () = stop.cancelled() => return,
+        if !is_served(server, stop).await {
+            return;
         }
-        drop(ready);
         match self {
             Self::None => {}
             // Boxed, so that a control plane holds space only for what it runs.
@@ -87,96 +83,57 @@ impl Controllers {
     }
 }
 
+/// Waits until the server is ready; false if it stops before.
+pub(crate) async fn is_served(server: &ApiServer, stop: &CancellationToken) -> bool {
+    let mut ready = server.registry().ready();
+    tokio::select! {
+        biased;
+        // An error means that the registry has ended, which the registry reports itself.
+        served = ready.wait_for(|ready| *ready) => served.is_ok(),
+        () = stop.cancelled() => false,
+    }
+}
+
 async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     let Settings { seed, aggregates, accounts, bootstrap_tokens, api_services, root_ca } = settings;
     // One client for all of them, because each client has a queue and a task.
-    let (client, clock) = (server.client(), server.registry().clock());
-    let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
-    let protection = ProtectionController::new(client.clone(), clock.clone()).seed(seed);
+    let client = server.client();
+    let setup = Setup::new(client.clone(), server.registry().clock().clone()).seed(seed);
+    let setup = || setup.clone();
     let feed = || Feed(server.registry().object_changes());
-    let garbage = GarbageCollector::new(client.clone()).seed(seed).feed(feed());
-    let quotas = QuotaController::new(client.clone(), clock.clone()).seed(seed).feed(feed());
-    let aggregation = async {
-        match aggregates {
-            true => {
-                let roles = client.clone();
-                let aggregation = ClusterRoleAggregation::new(roles, clock.clone()).seed(seed);
-                Box::pin(aggregation.run(stop.clone())).await
-            }
-            false => Ok(()),
-        }
-    };
-    let defaults = async {
-        match accounts {
-            true => {
-                let defaults = NamespaceDefaults::new(client.clone(), clock.clone());
-                Box::pin(defaults.root_ca(root_ca.clone()).seed(seed).run(stop.clone())).await
-            }
-            false => Ok(()),
-        }
-    };
-    let tokens = async {
-        let keys = server.registry().service_account_tokens().key_ring();
-        let tokens = TokenSecrets::new(client.clone(), clock.clone(), keys).seed(seed);
-        Box::pin(tokens.root_ca(root_ca.clone()).run(stop.clone())).await
-    };
-    let cleaner = async {
-        match bootstrap_tokens {
-            true => {
-                let cleaner = TokenCleaner::new(client.clone(), clock.clone()).seed(seed);
-                Box::pin(cleaner.run(stop.clone())).await
-            }
-            false => Ok(()),
-        }
-    };
-    let services = async {
-        match api_services {
-            true => {
-                let services = ApiServices::new(client.clone(), clock.clone()).seed(seed);
-                Box::pin(services.run(stop.clone())).await
-            }
-            false => Ok(()),
-        }
-    };
-    let schemas = FlowSchemas::new(client.clone(), clock.clone()).seed(seed);
-    let (
-        namespaces,
-        protection,
-        quotas,
-        aggregation,
-        defaults,
-        tokens,
-        cleaner,
-        services,
-        schemas,
-        (),
-    ) = tokio::join!(
-        namespaces.run(stop.clone()),
-        protection.run(stop.clone()),
-        Box::pin(quotas.run(stop.clone())),
-        aggregation,
-        defaults,
-        tokens,
-        cleaner,
-        services,
-        schemas.run(stop.clone()),
-        garbage.run(stop.clone())
-    );
-    for (controller, ended) in [
-        ("namespace", namespaces),
-        ("storage protection", protection),
-        ("resource quotas", quotas),
-        ("aggregation of ClusterRoles", aggregation),
-        ("defaults of namespaces", defaults),
-        ("tokens in Secrets", tokens),
-        ("bootstrap tokens", cleaner),
-        ("APIServices", services),
-        ("FlowSchemas", schemas),
-    ] {
-        if let Err(error) = ended {
+    let garbage = GarbageCollector::new(client).seed(seed).feed(feed());
+    // Boxed, so that a control plane holds space only for what it runs.
+    let mut running: Vec<(&str, BoxFuture<'_, Result<(), BoxError>>)> = vec![
+        ("namespace", NamespaceController::new(setup()).run(stop.clone()).boxed()),
+        ("storage protection", ProtectionController::new(setup()).run(stop.clone()).boxed()),
+        ("resource quotas", QuotaController::new(setup()).feed(feed()).run(stop.clone()).boxed()),
+        ("FlowSchemas", FlowSchemas::new(setup()).run(stop.clone()).boxed()),
+    ];
+    if aggregates {
+        let aggregation = ClusterRoleAggregation::new(setup());
+        running.push(("aggregation of ClusterRoles", aggregation.run(stop.clone()).boxed()));
+    }
+    if accounts {
+        let defaults = NamespaceDefaults::new(setup()).root_ca(root_ca.clone());
+        running.push(("defaults of namespaces", defaults.run(stop.clone()).boxed()));
+    }
+    if bootstrap_tokens {
+        let cleaner = TokenCleaner::new(setup());
+        running.push(("bootstrap tokens", cleaner.run(stop.clone()).boxed()));
+    }
+    if api_services {
+        let services = ApiServices::new(setup());
+        running.push(("APIServices", services.run(stop.clone()).boxed()));
+    }
+    let keys = server.registry().service_account_tokens().key_ring();
+    let tokens = TokenSecrets::new(setup(), keys).root_ca(root_ca);
+    running.push(("tokens in Secrets", tokens.run(stop.clone()).boxed()));
+    let running = running.into_iter().map(async |(controller, running)| {
+        if let Err(error) = running.await {
             tracing::error!(%error, controller, "a built-in controller has failed");
         }
-    }
+    });
+    tokio::join!(join_all(running), garbage.run(stop.clone()));
 }
 
 /// The registry's object changes, as the garbage collector's feed.

@@ -1,6 +1,6 @@
 //! The control plane that the program, the demo and tests share.
 
-use crate::built_in::{Controllers, Settings};
+use crate::built_in::{Controllers, Settings, is_served};
 use crate::extensions::Extensions;
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
@@ -384,14 +384,9 @@ impl ControlPlane {
 /// Publishes a listener from when the server is ready until `stop`.
 async fn identify(server: &ApiServer, stop: &CancellationToken, published: Option<Published>) {
     let Some(Published { address, client_ca, leaves }) = published else { return };
-    let mut ready = server.registry().ready();
-    tokio::select! {
-        biased;
-        // An error means that the registry has ended, which the registry reports itself.
-        served = ready.wait_for(|ready| *ready) => if served.is_err() { return },
-        () = stop.cancelled() => return,
+    if !is_served(server, stop).await {
+        return;
     }
-    drop(ready);
     let clock = server.registry().clock().clone();
     let identity = ServerIdentity::new(server.client(), clock, address);
     let leaves = leaves.child_token();

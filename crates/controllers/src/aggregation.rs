@@ -10,17 +10,15 @@
 //! name.
 
 use crate::api::{Api, RequestError};
+use crate::setup::Setup;
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube_client::Client;
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::seed;
-use setpoint_object::time::Clock;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Reconciler, Request, Watch,
 };
 use std::collections::{BTreeMap, HashSet};
 use tokio_util::sync::CancellationToken;
@@ -32,21 +30,13 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 /// Keeps aggregated ClusterRoles. It does nothing until [`ClusterRoleAggregation::run`].
 #[must_use]
 pub struct ClusterRoleAggregation {
-    client: Client,
-    clock: Clock,
-    seed: u64,
+    setup: Setup,
 }
 
 impl ClusterRoleAggregation {
-    /// Creates a controller that uses `client`.
-    pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, seed: seed::from_entropy() }
-    }
-
-    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    /// Creates a controller that starts from `setup`.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup }
     }
 
     /// Runs until `stop`, then lets a running pass finish. Dropping it stops everything at once.
@@ -56,8 +46,8 @@ impl ClusterRoleAggregation {
     /// If it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut manager =
-            Manager::builder(self.client.clone()).clock(self.clock).seed(self.seed).build();
-        let roles = Roles { api: Api::new(self.client, MANAGER) };
+            self.setup.manager().build();
+        let roles = Roles { api: self.setup.api(MANAGER) };
         let controller = Controller::builder(MANAGER)
             // All roles have one key: a pass lists and compares all of them.
             .watches(

@@ -15,18 +15,17 @@
 //! `local_available`.
 
 use crate::api::{Api, RequestError};
+use crate::setup::Setup;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
     APIService, APIServiceCondition,
 };
-use kube_client::Client;
 use serde_json::{Value, json};
 use setpoint_informer::Object;
-use setpoint_object::time::Clock;
-use setpoint_object::{Prune, seed};
+use setpoint_object::Prune;
 use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Context, Controller, Manager, Reconciler, Request, Watch,
+    Action, BoxError, CacheOptions, Context, Controller, Reconciler, Request, Watch,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -45,21 +44,13 @@ const INDEX: &str = "api-services";
 /// Keeps the APIService objects of custom resources. Does nothing until [`ApiServices::run`].
 #[must_use]
 pub struct ApiServices {
-    client: Client,
-    clock: Clock,
-    seed: u64,
+    setup: Setup,
 }
 
 impl ApiServices {
-    /// Creates a controller that uses `client` and dates its conditions by `clock`.
-    pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, seed: seed::from_entropy() }
-    }
-
-    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    /// Creates a controller that starts from `setup`.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup }
     }
 
     /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
@@ -77,12 +68,10 @@ impl ApiServices {
             "status",
         ])?);
         let cache = CacheOptions::new().of::<CustomResourceDefinition>(&(), definitions)?;
-        let mut manager = Manager::builder(self.client.clone())
-            .clock(self.clock)
-            .seed(self.seed)
+        let mut manager = self.setup.manager()
             .cache(cache)
             .build();
-        let pass = Pass { api: Api::new(self.client, NAME) };
+        let pass = Pass { api: self.setup.api(NAME) };
         let controller = Controller::builder(NAME)
             .for_(Watch::<APIService>::new())
             .maps(

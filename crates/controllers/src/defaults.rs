@@ -12,16 +12,15 @@
 //! `root-ca-cert-publisher`.
 
 use crate::api::{Api, RequestError};
+use crate::setup::Setup;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
-use kube_client::Client;
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
-use setpoint_object::time::Clock;
-use setpoint_object::{ApiError, seed};
+use setpoint_object::ApiError;
 use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Context, Controller, Manager, Reconciler, Request, Watch,
+    Action, BoxError, CacheOptions, Context, Controller, Reconciler, Request, Watch,
 };
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -44,22 +43,14 @@ const WORKERS: usize = 5;
 /// Creates and restores what every namespace has. Does nothing until [`NamespaceDefaults::run`].
 #[must_use]
 pub struct NamespaceDefaults {
-    client: Client,
-    clock: Clock,
-    seed: u64,
+    setup: Setup,
     root_ca: Option<Arc<str>>,
 }
 
 impl NamespaceDefaults {
-    /// Creates a controller that uses `client`.
-    pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, seed: seed::from_entropy(), root_ca: None }
-    }
-
-    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    /// Creates a controller that starts from `setup`.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup, root_ca: None }
     }
 
     /// The certificates (PEM) that clients inside the cluster verify the server with. Default:
@@ -83,9 +74,7 @@ impl NamespaceDefaults {
         let cache = CacheOptions::new()
             .of::<ServiceAccount>(&(), named(ACCOUNT))?
             .of::<ConfigMap>(&(), named(ROOT_CA))?;
-        let mut manager = Manager::builder(self.client.clone())
-            .clock(self.clock)
-            .seed(self.seed)
+        let mut manager = self.setup.manager()
             .cache(cache)
             .build();
         let mut controller = Controller::builder(NAME)
@@ -100,8 +89,8 @@ impl NamespaceDefaults {
                 .watches(Watch::<ConfigMap>::new(), |event: &Event<ConfigMap>| of_namespace(event));
         }
         let pass = Pass {
-            accounts: Api::new(self.client.clone(), ACCOUNTS),
-            publisher: Api::new(self.client, PUBLISHER),
+            accounts: self.setup.api(ACCOUNTS),
+            publisher: self.setup.api(PUBLISHER),
             root_ca: self.root_ca,
         };
         manager.add(controller.sync_timeout(None).build(pass)?)?;

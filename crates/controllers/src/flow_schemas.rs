@@ -8,14 +8,12 @@
 //! by the objects.
 
 use crate::api::Api;
+use crate::setup::Setup;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
-use kube_client::Client;
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::json;
-use setpoint_object::seed;
-use setpoint_object::time::Clock;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Reconciler, Request, Watch,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -30,21 +28,13 @@ const INDEX: &str = "level";
 /// Keeps the condition. Does nothing until [`FlowSchemas::run`].
 #[must_use]
 pub struct FlowSchemas {
-    client: Client,
-    clock: Clock,
-    seed: u64,
+    setup: Setup,
 }
 
 impl FlowSchemas {
-    /// Creates a controller that uses `client` and dates its conditions by `clock`.
-    pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, seed: seed::from_entropy() }
-    }
-
-    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    /// Creates a controller that starts from `setup`.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup }
     }
 
     /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
@@ -54,8 +44,8 @@ impl FlowSchemas {
     /// If it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut manager =
-            Manager::builder(self.client.clone()).clock(self.clock).seed(self.seed).build();
-        let pass = Pass { api: Api::of_server(self.client, NAME) };
+            self.setup.manager().build();
+        let pass = Pass { api: self.setup.api_of_server(NAME) };
         let controller = Controller::builder(NAME)
             .for_(
                 Watch::<FlowSchema>::new()

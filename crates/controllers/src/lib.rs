@@ -22,7 +22,7 @@
 //! [`ServerIdentity`] is no controller of objects: every server runs one, to publish its address.
 //!
 //! They write as `kube-controller-manager`, the name that tools expect in `managedFields`.
-//! Constructors do nothing; `run` returns a future that the caller owns. The crate knows nothing of
+//! They start from one [`Setup`]. Constructors do nothing; `run` returns a future that the caller owns. The crate knows nothing of
 //! the API server's internals.
 
 pub mod aggregation;
@@ -35,6 +35,7 @@ pub mod identity;
 pub mod namespace;
 pub mod protection;
 pub mod quota;
+mod setup;
 pub mod token_cleaner;
 pub mod token_secrets;
 
@@ -48,5 +49,6 @@ pub use identity::ServerIdentity;
 pub use namespace::NamespaceController;
 pub use protection::ProtectionController;
 pub use quota::QuotaController;
+pub use setup::Setup;
 pub use token_cleaner::TokenCleaner;
 pub use token_secrets::TokenSecrets;

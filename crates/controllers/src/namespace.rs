@@ -24,16 +24,14 @@ mod condition;
 mod content;
 
 use crate::api::{Api, RequestError, discover};
+use crate::setup::Setup;
 use condition::Findings;
 use k8s_openapi::api::core::v1::Namespace;
-use kube_client::Client;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::seed;
-use setpoint_object::time::Clock;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Predicate, RateLimits, Reconciler, Request,
+    Action, BoxError, Context, Controller, Predicate, RateLimits, Reconciler, Request,
     Watch,
 };
 use std::time::Duration;
@@ -66,21 +64,14 @@ enum PassError {
 /// The namespace controller. Does nothing until [`NamespaceController::run`].
 #[must_use]
 pub struct NamespaceController {
+    setup: Setup,
     api: Api,
-    clock: Clock,
-    seed: u64,
 }
 
 impl NamespaceController {
-    /// Creates a controller that uses `client` and dates its conditions by `clock`.
-    pub fn new(client: Client, clock: Clock) -> Self {
-        Self { api: Api::new(client, NAME), clock, seed: seed::from_entropy() }
-    }
-
-    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    /// Creates a controller that starts from `setup`.
+    pub fn new(setup: Setup) -> Self {
+        Self { api: setup.api(NAME), setup }
     }
 
     /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
@@ -98,9 +89,7 @@ impl NamespaceController {
             Event::Updated { old, new } => is_deleting(new) && !is_deleting(old),
             event => event.object().is_some_and(is_deleting),
         });
-        let mut manager = Manager::builder(self.api.client().clone())
-            .clock(self.clock.clone())
-            .seed(self.seed)
+        let mut manager = self.setup.manager()
             .build();
         let controller = Controller::builder(NAME)
             .for_(Watch::<Namespace>::new().filter(deletion_begins))
@@ -146,7 +135,7 @@ impl NamespaceController {
     /// Writes the five conditions; returns the updated namespace.
     async fn write_conditions(&self, path: &str, findings: &Findings) -> Result<Value, PassError> {
         let mut namespace = self.api.get(path).await?;
-        let now = self.clock.now().rfc3339();
+        let now = self.setup.clock().now().rfc3339();
         if condition::set_all(&mut namespace, findings, &now) {
             // A PUT, so that a concurrent write causes a conflict and the pass is repeated.
             namespace = self.api.put(&format!("{path}/status"), &namespace).await?;

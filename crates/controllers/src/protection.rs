@@ -17,17 +17,16 @@
 //! `pvc-protection-controller` and `pv-protection-controller`.
 
 use crate::api::{Api, RequestError};
+use crate::setup::Setup;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube_client::{Client, Resource};
+use kube_client::Resource;
 use kube_core::metadata::PartialObjectMeta;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::seed;
-use setpoint_object::time::Clock;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Predicate, Reconciler, Request, Watch,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,21 +40,13 @@ const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 /// Both protection controllers. They do nothing until [`ProtectionController::run`].
 #[must_use]
 pub struct ProtectionController {
-    client: Client,
-    clock: Clock,
-    seed: u64,
+    setup: Setup,
 }
 
 impl ProtectionController {
-    /// Creates controllers that use `client`.
-    pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, seed: seed::from_entropy() }
-    }
-
-    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    /// Creates controllers that start from `setup`.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup }
     }
 
     /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
@@ -65,10 +56,10 @@ impl ProtectionController {
     /// If a part of it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut manager =
-            Manager::builder(self.client.clone()).clock(self.clock).seed(self.seed).build();
+            self.setup.manager().build();
         let waiting = Arc::new(Waiting::default());
         let claims = Claims {
-            api: Api::new(self.client.clone(), "pvc-protection-controller"),
+            api: self.setup.api("pvc-protection-controller"),
             waiting: waiting.clone(),
         };
         let pods = waiting.clone();
@@ -91,7 +82,7 @@ impl ProtectionController {
             .sync_timeout(None)
             .build(claims)?;
         manager.add(claims)?;
-        let volumes = Volumes { api: Api::new(self.client, "pv-protection-controller") };
+        let volumes = Volumes { api: self.setup.api("pv-protection-controller") };
         let volumes = Controller::builder("pv-protection-controller")
             .for_(Watch::<PersistentVolume>::metadata().filter(being_deleted(VOLUME_FINALIZER)))
             .sync_timeout(None)

@@ -19,19 +19,19 @@
 
 use crate::api::{Api, Discovered, RequestError, Resource, discover};
 use crate::gc::{ObjectEvent, ObjectFeed};
+use crate::setup::Setup;
 use k8s_openapi::api::core::v1::ResourceQuota;
-use kube_client::Client;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::quantity::Quantity;
 use setpoint_object::skim::scalar;
 use setpoint_object::time::Clock;
-use setpoint_object::{Skim, seed};
+use setpoint_object::Skim;
 use setpoint_quota::pod::quantities;
 use setpoint_quota::{Scopes, Term, Usage, add, is_relevant, usage};
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Predicate, Reconciler, Request, Watch,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -58,23 +58,15 @@ const KEYS_MAX: usize = 1024;
 /// Fills the status of resource quotas. It does nothing until [`QuotaController::run`].
 #[must_use]
 pub struct QuotaController {
-    client: Client,
-    clock: Clock,
-    seed: u64,
+    setup: Setup,
     feed: Option<Box<dyn ObjectFeed>>,
 }
 
 impl QuotaController {
-    /// Creates a controller that uses `client`. `clock` decides whether the grace period of a pod
-    /// is over.
-    pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, seed: seed::from_entropy(), feed: None }
-    }
-
-    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    /// Creates a controller that starts from `setup`. Its clock decides whether the grace
+    /// period of a pod is over.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup, feed: None }
     }
 
     /// Learns from `feed` which objects are gone. Default: usage is added up once per
@@ -91,11 +83,11 @@ impl QuotaController {
     /// If a part of it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut manager =
-            Manager::builder(self.client.clone()).clock(self.clock.clone()).seed(self.seed).build();
+            self.setup.manager().build();
         let counted = Arc::new(Counted::default());
         let quotas = Quotas {
-            api: Api::new(self.client, NAME),
-            clock: self.clock,
+            api: self.setup.api(NAME),
+            clock: self.setup.clock().clone(),
             counted: counted.clone(),
             discovered: Mutex::new(None),
         };

@@ -4,17 +4,16 @@
 //! passed, and a token without one does not expire.
 
 use crate::api::Api;
+use crate::setup::Setup;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
-use kube_client::Client;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::seed;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Context, Controller, Manager, Reconciler, Request, Watch,
+    Action, BoxError, CacheOptions, Context, Controller, Reconciler, Request, Watch,
 };
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -28,21 +27,13 @@ const TYPE: &str = "bootstrap.kubernetes.io/token";
 /// Deletes expired bootstrap tokens. Does nothing until [`TokenCleaner::run`].
 #[must_use]
 pub struct TokenCleaner {
-    client: Client,
-    clock: Clock,
-    seed: u64,
+    setup: Setup,
 }
 
 impl TokenCleaner {
-    /// Creates a controller that uses `client`.
-    pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, seed: seed::from_entropy() }
-    }
-
-    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    /// Creates a controller that starts from `setup`.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup }
     }
 
     /// Runs until `stop`, then lets a running pass finish. Dropping it stops everything at once.
@@ -53,12 +44,10 @@ impl TokenCleaner {
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut of_type = ByType::default();
         of_type.config.fields = Some(format!("type={TYPE},metadata.namespace={NAMESPACE}"));
-        let mut manager = Manager::builder(self.client.clone())
-            .clock(self.clock.clone())
-            .seed(self.seed)
+        let mut manager = self.setup.manager()
             .cache(CacheOptions::new().of::<Secret>(&(), of_type)?)
             .build();
-        let pass = Pass { api: Api::new(self.client, NAME), clock: self.clock };
+        let pass = Pass { api: self.setup.api(NAME), clock: self.setup.clock().clone() };
         let controller = Controller::builder(NAME)
             .for_(Watch::<Secret>::metadata())
             .sync_timeout(None)

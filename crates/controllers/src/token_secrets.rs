@@ -15,20 +15,18 @@
 //! their Secret. The rules are those of kube-controller-manager's `tokens-controller`.
 
 use crate::api::Api;
+use crate::setup::Setup;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube_client::Client;
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::{Map, Value, json};
 use setpoint_informer::Event;
 use setpoint_jwt::KeyRing;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::seed;
-use setpoint_object::time::Clock;
 use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Context, Controller, Manager, Reconciler, Request, Watch,
+    Action, BoxError, CacheOptions, Context, Controller, Reconciler, Request, Watch,
 };
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -49,23 +47,15 @@ const WORKERS: usize = 5;
 /// [`TokenSecrets::run`].
 #[must_use]
 pub struct TokenSecrets {
-    client: Client,
-    clock: Clock,
+    setup: Setup,
     keys: KeyRing,
-    seed: u64,
     root_ca: Option<Arc<str>>,
 }
 
 impl TokenSecrets {
-    /// Creates a controller that uses `client` and signs with `keys`.
-    pub fn new(client: Client, clock: Clock, keys: KeyRing) -> Self {
-        Self { client, clock, keys, seed: seed::from_entropy(), root_ca: None }
-    }
-
-    /// The seed for all randomness, for simulations. Default: the operating system's randomness.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    /// Creates a controller that starts from `setup` and signs with `keys`.
+    pub fn new(setup: Setup, keys: KeyRing) -> Self {
+        Self { setup, keys, root_ca: None }
     }
 
     /// The certificates (PEM) that clients inside the cluster verify the server with, for `ca.crt`.
@@ -83,13 +73,11 @@ impl TokenSecrets {
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut of_type = ByType::default();
         of_type.config.fields = Some(format!("type={TYPE}"));
-        let mut manager = Manager::builder(self.client.clone())
-            .clock(self.clock)
-            .seed(self.seed)
+        let mut manager = self.setup.manager()
             .cache(CacheOptions::new().of::<Secret>(&(), of_type)?)
             .build();
         let pass =
-            Pass { api: Api::new(self.client, NAME), keys: self.keys, root_ca: self.root_ca };
+            Pass { api: self.setup.api(NAME), keys: self.keys, root_ca: self.root_ca };
         let controller = Controller::builder(NAME)
             .concurrency(WORKERS)
             .for_(Watch::<Secret>::metadata())

@@ -5,7 +5,7 @@ use kube_client::client::Body;
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint_controllers::gc::FIRST_LISTS_MAX;
-use setpoint_controllers::{GarbageCollector, NamespaceController};
+use setpoint_controllers::{GarbageCollector, NamespaceController, Setup};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -421,7 +421,7 @@ async fn namespace_with_changing_errors_is_retried_with_back_off() {
         }
     });
     let client = kube_client::Client::new(service, "default");
-    let namespaces = NamespaceController::new(client, clock).seed(0);
+    let namespaces = NamespaceController::new(Setup::new(client, clock).seed(0));
     let namespaces = namespaces.run(CancellationToken::new());
     running.spawn(async { namespaces.await.unwrap() });
     person.namespace("doomed").await;

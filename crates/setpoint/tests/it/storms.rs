@@ -9,7 +9,7 @@ use setpoint::object::time::{Clock, Timestamp};
 use setpoint::store::fault::{self, FaultStore};
 use setpoint::store::{MemoryStore, RangeRequest, Store};
 use setpoint::testenv::wire::{Crash, Faults, Wire};
-use setpoint_controllers::{GarbageCollector, NamespaceController};
+use setpoint_controllers::{GarbageCollector, NamespaceController, Setup};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ async fn lives(wire: Wire) {
     loop {
         let never = CancellationToken::new();
         let mut life = JoinSet::new();
-        let namespaces = NamespaceController::new(wire.client(), clock.clone()).seed(0);
+        let namespaces = NamespaceController::new(Setup::new(wire.client(), clock.clone()).seed(0));
         life.spawn(namespaces.run(never.clone()));
         let garbage = GarbageCollector::new(wire.client()).seed(1).run(never.clone());
         life.spawn(async move {

@@ -6,7 +6,7 @@ use kube_client::api::{DeleteParams, PostParams};
 use kube_client::{Api, ResourceExt as _};
 use serde_json::json;
 use setpoint_control_plane::ControlPlaneBuilder;
-use setpoint_controllers::{GarbageCollector, NamespaceController};
+use setpoint_controllers::{GarbageCollector, NamespaceController, Setup};
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Life, Plans, Scenario, TestEnv, exists, gone};
@@ -25,8 +25,8 @@ impl Scenario for Deletions {
 
     async fn live(&self, life: Life, _world: ()) -> Result<(), BoxError> {
         let (client, stop) = (life.client.clone(), life.stop.clone());
-        let namespaces = NamespaceController::new(client.clone(), life.clock.clone());
-        let namespaces = namespaces.seed(life.seed);
+        let setup = Setup::new(client.clone(), life.clock.clone()).seed(life.seed);
+        let namespaces = NamespaceController::new(setup);
         let garbage = GarbageCollector::new(client).seed(life.seed).run(stop.clone());
         let (ended, ()) = tokio::join!(namespaces.run(stop), garbage);
         ended
