@@ -9,6 +9,7 @@
 //! fields that this program does not know are kept. They read what they have written ([`fresh`]),
 //! instead of counting expectations. Events go to the core API, in the reference's words.
 
+pub mod deployment;
 mod fresh;
 mod pod;
 mod pod_control;
@@ -17,6 +18,7 @@ mod view;
 
 use crate::selection::{Selection, names};
 use crate::setup::Setup;
+use deployment::DeploymentController;
 use replica_set::{ReplicaSetController, ReplicationControllerController};
 use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{BoxError, Manager};
@@ -30,6 +32,7 @@ type Add = fn(Setup, &mut Manager) -> Result<(), BoxError>;
 
 /// The workload controllers, by kube-controller-manager's names.
 const ROWS: &[(&str, Add)] = &[
+    (names::DEPLOYMENT, |setup, manager| DeploymentController::new(setup).add_to(manager)),
     (names::REPLICA_SET, |setup, manager| ReplicaSetController::new(setup).add_to(manager)),
     (names::REPLICATION_CONTROLLER, |setup, manager| {
         ReplicationControllerController::new(setup).add_to(manager)

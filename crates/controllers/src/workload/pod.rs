@@ -2,6 +2,7 @@
 
 use super::view::view;
 use k8s_openapi::api::core::v1 as core;
+use kube_core::Resource;
 use serde::Deserialize;
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
@@ -163,8 +164,15 @@ pub(crate) fn next_available<'a>(
 
 /// The function of the index [`BY_CONTROLLER`].
 pub(crate) fn by_controller(pod: &Pod) -> Vec<String> {
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    vec![controller_of(pod).map_or_else(|| orphan_key(namespace), |owner| owner.uid.clone())]
+    vec![controller_key(pod)]
+}
+
+/// The value of an index by controller: the controller's uid, or [`orphan_key`].
+pub(crate) fn controller_key<K: Resource>(object: &K) -> String {
+    match controller_of(object) {
+        Some(controller) => controller.uid.clone(),
+        None => orphan_key(object.meta().namespace.as_deref().unwrap_or_default()),
+    }
 }
 
 /// The value of the index for pods of a namespace without a controller. The value for pods with a

@@ -1,0 +1,6 @@
+//! The workload controllers pass the scenario checks: never more pods than the surge permits, never
+//! fewer available ones than permitted, and always the same end.
+
+mod cluster;
+mod deployment;
+mod replica_set;
