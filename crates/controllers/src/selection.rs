@@ -8,6 +8,7 @@ pub(crate) mod names {
     pub(crate) const DEPLOYMENT: &str = "deployment-controller";
     pub(crate) const REPLICA_SET: &str = "replicaset-controller";
     pub(crate) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
+    pub(crate) const STATEFUL_SET: &str = "statefulset-controller";
 }
 
 /// A controller of kube-controller-manager 1.36.
@@ -104,7 +105,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("service-lb-controller", &["service"], Missing),
     row("serviceaccount-controller", &["serviceaccount"], BuiltIn),
     row("serviceaccount-token-controller", &["serviceaccount-token"], BuiltIn),
-    row("statefulset-controller", &["statefulset"], Missing),
+    row(names::STATEFUL_SET, &["statefulset"], Workload),
     row("storage-version-migrator-controller", &["svm"], Missing),
     row("storageversion-garbage-collector-controller", &["storage-version-gc"], Missing),
     row("taint-eviction-controller", &[], Missing),

@@ -11,15 +11,18 @@
 
 pub mod deployment;
 mod fresh;
+mod history;
 mod pod;
 mod pod_control;
 pub mod replica_set;
+pub mod stateful_set;
 mod view;
 
 use crate::selection::{Selection, names};
 use crate::setup::Setup;
 use deployment::DeploymentController;
 use replica_set::{ReplicaSetController, ReplicationControllerController};
+use stateful_set::StatefulSetController;
 use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{BoxError, Manager};
 use tokio_util::sync::CancellationToken;
@@ -37,6 +40,7 @@ const ROWS: &[(&str, Add)] = &[
     (names::REPLICATION_CONTROLLER, |setup, manager| {
         ReplicationControllerController::new(setup).add_to(manager)
     }),
+    (names::STATEFUL_SET, |setup, manager| StatefulSetController::new(setup).add_to(manager)),
 ];
 
 /// The workload controllers of a selection, on one manager. They do nothing until

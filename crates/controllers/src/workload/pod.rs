@@ -75,6 +75,12 @@ impl Pod {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
+    /// The value of a label; empty if it is absent.
+    pub(crate) fn label(&self, key: &str) -> &str {
+        let labels = self.metadata.labels.as_ref();
+        labels.and_then(|labels| labels.get(key)).map_or("", String::as_str)
+    }
+
     /// Whether it is being deleted.
     pub(crate) fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
