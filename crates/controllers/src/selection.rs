@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 /// kube-controller-manager's names of the controllers that this crate has.
 pub(crate) mod names {
+    pub(crate) const DAEMON_SET: &str = "daemonset-controller";
     pub(crate) const DEPLOYMENT: &str = "deployment-controller";
     pub(crate) const REPLICA_SET: &str = "replicaset-controller";
     pub(crate) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
@@ -64,7 +65,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"], Missing),
     row("clusterrole-aggregation-controller", &["clusterrole-aggregation"], BuiltIn),
     row("cronjob-controller", &["cronjob"], Missing),
-    row("daemonset-controller", &["daemonset"], Missing),
+    row(names::DAEMON_SET, &["daemonset"], Workload),
     row(names::DEPLOYMENT, &["deployment"], Workload),
     row("device-taint-eviction-controller", &[], Missing),
     row("disruption-controller", &["disruption"], Missing),

@@ -9,6 +9,7 @@
 //! fields that this program does not know are kept. They read what they have written ([`fresh`]),
 //! instead of counting expectations. Events go to the core API, in the reference's words.
 
+pub mod daemon_set;
 pub mod deployment;
 mod fresh;
 mod history;
@@ -20,11 +21,12 @@ mod view;
 
 use crate::selection::{Selection, names};
 use crate::setup::Setup;
+use daemon_set::DaemonSetController;
 use deployment::DeploymentController;
 use replica_set::{ReplicaSetController, ReplicationControllerController};
-use stateful_set::StatefulSetController;
 use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{BoxError, Manager};
+use stateful_set::StatefulSetController;
 use tokio_util::sync::CancellationToken;
 
 /// The field manager of all writes.
@@ -35,6 +37,7 @@ type Add = fn(Setup, &mut Manager) -> Result<(), BoxError>;
 
 /// The workload controllers, by kube-controller-manager's names.
 const ROWS: &[(&str, Add)] = &[
+    (names::DAEMON_SET, |setup, manager| DaemonSetController::new(setup).add_to(manager)),
     (names::DEPLOYMENT, |setup, manager| DeploymentController::new(setup).add_to(manager)),
     (names::REPLICA_SET, |setup, manager| ReplicaSetController::new(setup).add_to(manager)),
     (names::REPLICATION_CONTROLLER, |setup, manager| {

@@ -81,8 +81,7 @@ impl<'a, O: Cacheable<DynamicType = ()>> History<'a, O> {
         n_collisions: i32,
     ) -> Result<Self, BoxError> {
         let namespace = owner.meta().namespace.as_deref().unwrap_or_default();
-        let lister =
-            super::fresh::lister::<ControllerRevision>(context, client, namespace).await?;
+        let lister = super::fresh::lister::<ControllerRevision>(context, client, namespace).await?;
         let uid = owner.meta().uid.as_deref().unwrap_or_default();
         let mut revisions = lister.by_index(BY_CONTROLLER, uid)?;
         let mut orphans = lister.by_index(BY_CONTROLLER, &orphan_key(namespace))?;
@@ -97,7 +96,10 @@ impl<'a, O: Cacheable<DynamicType = ()>> History<'a, O> {
     }
 
     /// The revision of a template, which becomes the newest: an existing one, or a new one.
-    pub(crate) async fn update(&mut self, template: &Value) -> Result<ControllerRevision, BoxError> {
+    pub(crate) async fn update(
+        &mut self,
+        template: &Value,
+    ) -> Result<ControllerRevision, BoxError> {
         let wanted = comparable(template);
         let next = self.revisions.last().map_or(0, |last| last.revision) + 1;
         let existing =

@@ -29,6 +29,8 @@ view! {
 pub(crate) struct PodSpec {
     /// Empty before the pod is scheduled.
     pub(crate) node_name: String,
+    /// The affinity, as JSON.
+    pub(crate) affinity: serde_json::Value,
 }
 
 /// `status` of a pod.

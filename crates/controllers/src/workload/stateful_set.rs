@@ -204,7 +204,8 @@ async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> 
     let mut history =
         History::read(context, &client, &*set, &selector, HASH_LABEL, n_collisions).await?;
     let update = history.update(&set.spec.template).await?;
-    let current = history.revisions.iter().find(|found| found.name() == set.status.current_revision);
+    let current =
+        history.revisions.iter().find(|found| found.name() == set.status.current_revision);
     let current = current.cloned().unwrap_or_else(|| update.clone());
 
     let mut sync = Sync::new(context, &client, &set, &pods, &current, &update);

@@ -4,3 +4,4 @@
 mod cluster;
 mod deployment;
 mod replica_set;
+mod stateful_set;

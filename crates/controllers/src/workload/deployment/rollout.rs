@@ -267,10 +267,8 @@ impl<'a> Rollout<'a> {
         self.patch_set(&set, patch).await?;
         if before != size {
             let direction = if before < size { "up" } else { "down" };
-            let note = format!(
-                "Scaled {direction} replica set {} from {before} to {size}",
-                set.name()
-            );
+            let note =
+                format!("Scaled {direction} replica set {} from {before} to {size}", set.name());
             self.context.recorder().normal(&self.reference, "ScalingReplicaSet", note);
         }
         Ok(before != size)
@@ -315,7 +313,8 @@ impl<'a> Rollout<'a> {
             });
             self.patch_set(&new, patch).await?;
         }
-        let revision = self.new_set().and_then(|set| set.metadata.annotations.as_ref()?.get(REVISION));
+        let revision =
+            self.new_set().and_then(|set| set.metadata.annotations.as_ref()?.get(REVISION));
         self.revision = revision.cloned();
         if self.deployment.deadline().is_some() && self.status.condition(PROGRESSING).is_none() {
             let note = format!("Found new replica set {:?}", new.name());
@@ -358,10 +357,13 @@ impl<'a> Rollout<'a> {
         let created = self.client.api_with::<DynamicObject>(resource).create(&set).await;
         let created: ReplicaSet = match created {
             Ok(created) => serde_json::from_value(serde_json::to_value(created)?)?,
-            Err(error) if error.is_already_exists() => return self.use_existing(&name, error).await,
+            Err(error) if error.is_already_exists() => {
+                return self.use_existing(&name, error).await;
+            }
             Err(error) if is_namespace_terminating(&error) => return Err(error.into()),
             Err(error) => {
-                let note = format!("Failed to create new replica set {name:?}: {}", message(&error));
+                let note =
+                    format!("Failed to create new replica set {name:?}: {}", message(&error));
                 let reason = "ReplicaSetCreateError";
                 if deployment.deadline().is_some() {
                     self.status.set(condition(self.now, PROGRESSING, "False", reason, &*note));
@@ -410,9 +412,8 @@ impl<'a> Rollout<'a> {
     async fn clean_up(&mut self) -> Result<(), BoxError> {
         let Some(limit) = self.deployment.spec.revision_history_limit else { return Ok(()) };
         let limit = usize::try_from(limit).unwrap_or_default();
-        let is_alive = |set: &&ReplicaSet| {
-            !self.is_new(set) && set.metadata.deletion_timestamp.is_none()
-        };
+        let is_alive =
+            |set: &&ReplicaSet| !self.is_new(set) && set.metadata.deletion_timestamp.is_none();
         let mut old: Vec<&ReplicaSet> = self.sets.iter().filter(is_alive).collect();
         old.sort_by_key(|set| number(set, REVISION).unwrap_or(0));
         let n = old.len().saturating_sub(limit);

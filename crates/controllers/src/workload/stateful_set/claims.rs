@@ -25,7 +25,8 @@ pub(super) fn body(set: &StatefulSet, template: &Value, pod: &str) -> DynamicObj
     let mut claim = DynamicObject::new(&name(template, pod), &resource).within(set.namespace());
     let texts = |value: &Value| -> BTreeMap<String, String> {
         let members = value.as_object().into_iter().flatten();
-        let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+        let text =
+            |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
         members.filter_map(text).collect()
     };
     let mut labels = texts(&template["metadata"]["labels"]);

@@ -324,7 +324,8 @@ impl<'a> Sync<'a> {
             let recorder = self.context.recorder();
             match api.create(&claims::body(self.set, template, pod)).await {
                 Ok(_) => {
-                    let note = format!("Create Claim {name} Pod {pod} in StatefulSet {set} success");
+                    let note =
+                        format!("Create Claim {name} Pod {pod} in StatefulSet {set} success");
                     recorder.normal(&self.reference, "SuccessfulCreate", note);
                 }
                 Err(error) if error.is_already_exists() => {}
@@ -387,7 +388,9 @@ impl<'a> Sync<'a> {
         let set = self.set.name();
         let (kind, reason, end) = match failure {
             None => (EventType::Normal, format!("Successful{verb}"), "successful".to_owned()),
-            Some(cause) => (EventType::Warning, format!("Failed{verb}"), format!("failed error: {cause}")),
+            Some(cause) => {
+                (EventType::Warning, format!("Failed{verb}"), format!("failed error: {cause}"))
+            }
         };
         let note = format!("{verb} Pod {pod} in StatefulSet {set} {end}");
         self.context.recorder().event(&self.reference, kind, &reason, note);

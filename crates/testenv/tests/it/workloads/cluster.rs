@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use setpoint_controllers::{Selection, Setup, WorkloadControllers};
 use setpoint_runtime::BoxError;
 use setpoint_store::Revision;
-use setpoint_testenv::{Life, TestEnv};
+use setpoint_testenv::{Life, Plan, Plans, TestEnv};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,32 @@ pub(crate) struct Rule {
     pub(crate) active_max: usize,
     /// Fewest pods that are ready and not being deleted.
     pub(crate) available_min: usize,
+}
+
+/// The plans of a scenario: storms, or with the environment variable `SEEDS` a crash at every write
+/// and that many storms.
+///
+/// The store does not fail: if it fails between the two writes of a pod's final deletion, the
+/// server never removes the pod.
+pub(crate) fn plans(n_storms: u64) -> Plans {
+    let n = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    let plans = Plans::new();
+    let plans = if n.is_some() { plans.crashes() } else { plans };
+    (0..n.unwrap_or(n_storms)).fold(plans, |plans, seed| {
+        let mut plan = Plan::storm(seed);
+        plan.store_chance = 0.0;
+        plans.plan(plan)
+    })
+}
+
+/// Waits until no pod is being deleted, so that all plays end alike.
+pub(crate) async fn settled(env: &TestEnv) {
+    env.eventually("no pod is being deleted", async || {
+        let pods = ask(env, "GET", PODS, &Value::Null).await?;
+        let is_going = |pod: &Value| !text(pod, "deletionTimestamp").is_empty();
+        (!pods["items"].as_array()?.iter().any(is_going)).then_some(())
+    })
+    .await;
 }
 
 /// No rule.
@@ -122,7 +148,8 @@ async fn step(env: &TestEnv, pod: &Value) {
         ask(env, "DELETE", &path, &options).await;
     } else if pod["spec"]["nodeName"].is_null() {
         let affinity = &pod["spec"]["affinity"]["nodeAffinity"];
-        let terms = &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+        let terms =
+            &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
         let node = terms[0]["matchFields"][0]["values"][0].as_str().unwrap_or("n0");
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
@@ -154,9 +181,10 @@ fn is_active(pod: &Value) -> bool {
 fn is_available(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     is_active(pod)
-        && conditions.into_iter().flatten().any(|condition| {
-            condition["type"] == "Ready" && condition["status"] == "True"
-        })
+        && conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// Checks the rule at every change of a pod.
