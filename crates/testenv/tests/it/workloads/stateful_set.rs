@@ -120,9 +120,9 @@ impl Numbered {
         numbers.sort_unstable();
         assert_eq!(numbers, [2, 3]);
 
-        // Claims of deleted pods go with them if the policy says so.
+        // Claims go with the set if the policy says so, also those of pods that are gone.
         rules.set(3, 1);
-        let policy = json!({"whenDeleted": "Retain", "whenScaled": "Delete"});
+        let policy = json!({"whenDeleted": "Delete", "whenScaled": "Retain"});
         let patch =
             json!({"spec": {"replicas": 1, "persistentVolumeClaimRetentionPolicy": policy}});
         ask(env, "PATCH", DB, &patch).await;
@@ -130,7 +130,7 @@ impl Numbered {
         settled(env).await;
         let claim = ask(env, "GET", &format!("{CLAIMS}/data-db-3"), &Value::Null).await.unwrap();
         let owner = &claim["metadata"]["ownerReferences"][0];
-        assert_eq!((&owner["kind"], &owner["name"]), (&json!("Pod"), &json!("db-3")));
+        assert_eq!((&owner["kind"], &owner["name"]), (&json!("StatefulSet"), &json!("db")));
     }
 }
 
