@@ -2,6 +2,7 @@
 //! fewer available ones than permitted, and always the same end.
 
 mod cluster;
+mod daemon_set;
 mod deployment;
 mod replica_set;
 mod stateful_set;

@@ -183,15 +183,24 @@ impl Rollout<'_> {
             None => format!("Deployment {:?}", self.deployment.name()),
         };
         let current = before.condition(PROGRESSING).cloned();
+        let complete = format!("{subject} has successfully progressed.");
+        // Scaling is no rollout. The message says of which ReplicaSet the last rollout was, because
+        // `Recreate` may leave no pods between two rollouts.
         let was_complete = self.status.replicas == self.status.updated_replicas
-            && current.as_ref().is_some_and(|current| current.reason == COMPLETE);
+            && current.as_ref().is_some_and(|current| {
+                current.reason == COMPLETE && current.message == complete
+            });
         match self.deployment.deadline() {
             None => self.status.remove(PROGRESSING),
             Some(_) if was_complete => {}
             Some(deadline) => {
                 if self.status.is_complete(&self.deployment) {
-                    let message = format!("{subject} has successfully progressed.");
-                    self.status.set(condition(self.now, PROGRESSING, "True", COMPLETE, message));
+                    let mut progress =
+                        condition(self.now, PROGRESSING, "True", COMPLETE, complete);
+                    if let Some(current) = current.filter(|current| current.status == "True") {
+                        progress.last_transition_time = current.last_transition_time;
+                    }
+                    self.status.replace(progress);
                 } else if self.status.has_progressed(before) {
                     let message = format!("{subject} is progressing.");
                     let reason = "ReplicaSetUpdated";
