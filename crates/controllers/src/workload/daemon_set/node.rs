@@ -76,7 +76,11 @@ pub(super) fn fit(node: &Node, spec: &Value) -> Fit {
     let untolerated = |effect: &str| {
         node.spec.taints.iter().any(|taint| {
             taint.effect == effect
-                && !spec["tolerations"].as_array().into_iter().flatten().any(|t| tolerates(t, taint))
+                && !spec["tolerations"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .any(|t| tolerates(t, taint))
         })
     };
     match (untolerated("NoExecute"), untolerated("NoSchedule")) {
@@ -165,10 +169,11 @@ pub(super) fn node_of(pod: &Pod) -> &str {
         return &pod.spec.node_name;
     }
     let terms = &pod.spec.affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"];
-    let fields = terms.as_array().into_iter().flatten().filter_map(|term| term["matchFields"].as_array());
-    let mut named = fields.flatten().filter(|field| {
-        field["key"] == "metadata.name" && field["operator"] == "In"
-    });
+    let fields =
+        terms.as_array().into_iter().flatten().filter_map(|term| term["matchFields"].as_array());
+    let mut named = fields
+        .flatten()
+        .filter(|field| field["key"] == "metadata.name" && field["operator"] == "In");
     named.next().and_then(|field| field["values"][0].as_str()).unwrap_or_default()
 }
 
@@ -203,11 +208,15 @@ mod tests {
     fn selectors_and_affinity_choose_nodes() {
         let node = node(&json!({"zone": "a", "cores": "8"}), &json!([]));
         let affine = |terms: Value| {
-            fit(&node, &json!({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}))
+            fit(
+                &node,
+                &json!({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}),
+            )
         };
         assert_eq!(fit(&node, &json!({"nodeSelector": {"zone": "a"}})), Fit::Run);
         assert_eq!(fit(&node, &json!({"nodeSelector": {"zone": "b"}})), Fit::Away);
-        let more = json!([{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["4"]}]}]);
+        let more =
+            json!([{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["4"]}]}]);
         assert_eq!(affine(more), Fit::Run);
         assert_eq!(affine(json!([{}])), Fit::Away);
         let other = json!({"key": "metadata.name", "operator": "NotIn", "values": ["n"]});

@@ -106,7 +106,10 @@ impl<'a> Sync<'a> {
     }
 
     /// Brings the nodes closer to what is wanted. Returns when to look again.
-    pub(super) async fn run(&self, backoffs: &Mutex<Backoffs>) -> Result<Option<Duration>, BoxError> {
+    pub(super) async fn run(
+        &self,
+        backoffs: &Mutex<Backoffs>,
+    ) -> Result<Option<Duration>, BoxError> {
         let mut plan = Plan::default();
         for (node, fit) in &self.nodes {
             self.plan_node(node, *fit, &mut plan, &mut backoffs.lock());
@@ -255,8 +258,9 @@ fn record_finished(recorder: &EventRecorder, set: &ObjectReference, pod: &Pod, n
     let name = pod.name();
     match pod.status.phase == "Failed" {
         true => {
-            let note =
-                format!("Found failed daemon pod {namespace}/{name} on node {node}, will try to kill it");
+            let note = format!(
+                "Found failed daemon pod {namespace}/{name} on node {node}, will try to kill it"
+            );
             recorder.warning(set, "FailedDaemonPod", note);
         }
         false => {

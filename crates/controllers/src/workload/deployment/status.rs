@@ -187,16 +187,15 @@ impl Rollout<'_> {
         // Scaling is no rollout. The message says of which ReplicaSet the last rollout was, because
         // `Recreate` may leave no pods between two rollouts.
         let was_complete = self.status.replicas == self.status.updated_replicas
-            && current.as_ref().is_some_and(|current| {
-                current.reason == COMPLETE && current.message == complete
-            });
+            && current
+                .as_ref()
+                .is_some_and(|current| current.reason == COMPLETE && current.message == complete);
         match self.deployment.deadline() {
             None => self.status.remove(PROGRESSING),
             Some(_) if was_complete => {}
             Some(deadline) => {
                 if self.status.is_complete(&self.deployment) {
-                    let mut progress =
-                        condition(self.now, PROGRESSING, "True", COMPLETE, complete);
+                    let mut progress = condition(self.now, PROGRESSING, "True", COMPLETE, complete);
                     if let Some(current) = current.filter(|current| current.status == "True") {
                         progress.last_transition_time = current.last_transition_time;
                     }

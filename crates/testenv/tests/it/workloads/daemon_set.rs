@@ -56,15 +56,15 @@ impl OnNodes {
             ask(env, "POST", NODES, &node).await;
         }
         let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
-            "metadata": {"name": "agent"},
-            "spec": {
-                "selector": {"matchLabels": {"app": "agent"}},
-                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": self.rolling},
-                "template": {
-                    "metadata": {"labels": {"app": "agent"}},
-                    "spec": {"containers": [{"name": "c", "image": "v1"}]},
-                },
-            }});
+        "metadata": {"name": "agent"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "agent"}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": self.rolling},
+            "template": {
+                "metadata": {"labels": {"app": "agent"}},
+                "spec": {"containers": [{"name": "c", "image": "v1"}]},
+            },
+        }});
         rules.set(3, 0);
         ask(env, "POST", SETS, &set).await;
         until(env, AGENT, "three nodes have a pod", is_ready(3)).await;
