@@ -30,7 +30,7 @@ pub struct KnownController {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerGroup {
-    /// A part of every control plane, for example namespace deletion: it also runs in embedded ones.
+    /// A part of every control plane, for example namespace deletion. Embedded ones run it too.
     BuiltIn,
     /// Creates objects that make other objects live, for example pods: runs if it is asked for.
     Workload,

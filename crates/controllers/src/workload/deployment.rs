@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //!
-//! A Deployment has one ReplicaSet per template that it had; the *new* one has its present template.
-//! One pass over a Deployment does one step of these, then writes the status:
+//! A Deployment has one ReplicaSet per template that it had; the *new* one has its present
+//! template. One pass over a Deployment does one step of these, then writes the status:
 //!
 //! | situation | step |
 //! |---|---|
@@ -18,8 +18,8 @@
 //! changes the hash.
 //!
 //! Every write of a ReplicaSet's size has the version that the decision was based on, and a pass
-//! reads its own writes ([`super::fresh`]); so no step is done twice. Unlike in the reference, a pod
-//! counts against the surge until its ReplicaSet has deleted it.
+//! reads its own writes ([`super::fresh`]); so no step is done twice. Unlike in the reference, a
+//! pod counts against the surge until its ReplicaSet has deleted it.
 
 mod numbers;
 mod revision;

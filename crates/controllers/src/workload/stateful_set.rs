@@ -8,7 +8,8 @@
 //! 1. Finds the revision of the template in the [history](super::history), or adds it.
 //! 2. Goes through the wanted ordinals: deletes finished pods, creates missing ones (claims first).
 //!    With `OrderedReady` it stops at the first pod that is not available.
-//! 3. Deletes pods beyond the wanted ordinals, the highest first; with `OrderedReady` one at a time.
+//! 3. Deletes pods beyond the wanted ordinals, the highest first; with `OrderedReady` one at a
+//!    time.
 //! 4. For `RollingUpdate`, deletes pods of older revisions from the highest ordinal down to
 //!    `partition`, while at most `maxUnavailable` are unavailable.
 //! 5. Writes the status and shortens the history.
