@@ -18,7 +18,7 @@
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
-//! | [`workload`] | workloads, pods | creates, replaces and deletes the pods of ReplicaSets and ReplicationControllers |
+//! | [`workload`] | workloads, pods | creates, replaces and deletes the pods of Deployments, ReplicaSets, ReplicationControllers, StatefulSets and DaemonSets |
 //!
 //! A [`Selection`] chooses among them by kube-controller-manager's names.
 //!

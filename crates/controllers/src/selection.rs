@@ -5,8 +5,11 @@ use std::str::FromStr;
 
 /// kube-controller-manager's names of the controllers that this crate has.
 pub(crate) mod names {
+    pub(crate) const DAEMON_SET: &str = "daemonset-controller";
+    pub(crate) const DEPLOYMENT: &str = "deployment-controller";
     pub(crate) const REPLICA_SET: &str = "replicaset-controller";
     pub(crate) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
+    pub(crate) const STATEFUL_SET: &str = "statefulset-controller";
 }
 
 /// A controller of kube-controller-manager 1.36.
@@ -27,7 +30,7 @@ pub struct KnownController {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerGroup {
-    /// A part of every control plane, for example namespace deletion: it also runs in embedded ones.
+    /// A part of every control plane, for example namespace deletion. Embedded ones run it too.
     BuiltIn,
     /// Creates objects that make other objects live, for example pods: runs if it is asked for.
     Workload,
@@ -62,8 +65,8 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"], Missing),
     row("clusterrole-aggregation-controller", &["clusterrole-aggregation"], BuiltIn),
     row("cronjob-controller", &["cronjob"], Missing),
-    row("daemonset-controller", &["daemonset"], Missing),
-    row("deployment-controller", &["deployment"], Missing),
+    row(names::DAEMON_SET, &["daemonset"], Workload),
+    row(names::DEPLOYMENT, &["deployment"], Workload),
     row("device-taint-eviction-controller", &[], Missing),
     row("disruption-controller", &["disruption"], Missing),
     row("endpoints-controller", &["endpoint"], Missing),
@@ -103,7 +106,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("service-lb-controller", &["service"], Missing),
     row("serviceaccount-controller", &["serviceaccount"], BuiltIn),
     row("serviceaccount-token-controller", &["serviceaccount-token"], BuiltIn),
-    row("statefulset-controller", &["statefulset"], Missing),
+    row(names::STATEFUL_SET, &["statefulset"], Workload),
     row("storage-version-migrator-controller", &["svm"], Missing),
     row("storageversion-garbage-collector-controller", &["storage-version-gc"], Missing),
     row("taint-eviction-controller", &[], Missing),

@@ -9,17 +9,24 @@
 //! fields that this program does not know are kept. They read what they have written ([`fresh`]),
 //! instead of counting expectations. Events go to the core API, in the reference's words.
 
+pub mod daemon_set;
+pub mod deployment;
 mod fresh;
+mod history;
 mod pod;
 mod pod_control;
 pub mod replica_set;
+pub mod stateful_set;
 mod view;
 
 use crate::selection::{Selection, names};
 use crate::setup::Setup;
+use daemon_set::DaemonSetController;
+use deployment::DeploymentController;
 use replica_set::{ReplicaSetController, ReplicationControllerController};
 use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{BoxError, Manager};
+use stateful_set::StatefulSetController;
 use tokio_util::sync::CancellationToken;
 
 /// The field manager of all writes.
@@ -30,10 +37,13 @@ type Add = fn(Setup, &mut Manager) -> Result<(), BoxError>;
 
 /// The workload controllers, by kube-controller-manager's names.
 const ROWS: &[(&str, Add)] = &[
+    (names::DAEMON_SET, |setup, manager| DaemonSetController::new(setup).add_to(manager)),
+    (names::DEPLOYMENT, |setup, manager| DeploymentController::new(setup).add_to(manager)),
     (names::REPLICA_SET, |setup, manager| ReplicaSetController::new(setup).add_to(manager)),
     (names::REPLICATION_CONTROLLER, |setup, manager| {
         ReplicationControllerController::new(setup).add_to(manager)
     }),
+    (names::STATEFUL_SET, |setup, manager| StatefulSetController::new(setup).add_to(manager)),
 ];
 
 /// The workload controllers of a selection, on one manager. They do nothing until

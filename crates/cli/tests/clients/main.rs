@@ -21,6 +21,7 @@ mod kubectl_kinds;
 mod kubectl_objects;
 mod kubectl_old;
 mod kubectl_policies;
+mod kubectl_rollout;
 mod kubectl_verbs;
 mod managers;
 mod python;

@@ -6,3 +6,4 @@ mod built_in;
 mod copier;
 mod env;
 mod scenario;
+mod workloads;
