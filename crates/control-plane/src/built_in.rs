@@ -9,7 +9,8 @@ use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
     ApiServices, ClusterRoleAggregation, FlowSchemas, GarbageCollector, NamespaceController,
-    NamespaceDefaults, ProtectionController, QuotaController, Setup, TokenCleaner, TokenSecrets,
+    NamespaceDefaults, ProtectionController, QuotaController, Selection, Setup, TokenCleaner,
+    TokenSecrets, WorkloadControllers,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges};
 use setpoint_runtime::BoxError;
@@ -39,6 +40,8 @@ pub(crate) enum Controllers {
 /// What the controllers do.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
+    /// Which of those with a name in kube-controller-manager run.
+    pub(crate) selection: Selection,
     /// Seed of their randomness, and of the candidate's delays.
     pub(crate) seed: u64,
     /// ClusterRoles are aggregated.
@@ -95,29 +98,43 @@ pub(crate) async fn is_served(server: &ApiServer, stop: &CancellationToken) -> b
 }
 
 async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
-    let Settings { seed, aggregates, accounts, bootstrap_tokens, api_services, root_ca } = settings;
+    let Settings { selection, seed, aggregates, accounts, bootstrap_tokens, api_services, root_ca } =
+        settings;
+    let is_on = |name| selection.is_enabled(name);
     // One client for all of them, because each client has a queue and a task.
     let client = server.client();
     let setup = Setup::new(client.clone(), server.registry().clock().clone()).seed(seed);
     let setup = || setup.clone();
     let feed = || Feed(server.registry().object_changes());
-    let garbage = GarbageCollector::new(client).seed(seed).feed(feed());
     // Boxed, so that a control plane holds space only for what it runs.
-    let mut running: Vec<(&str, BoxFuture<'_, Result<(), BoxError>>)> = vec![
-        ("namespace", NamespaceController::new(setup()).run(stop.clone()).boxed()),
-        ("storage protection", ProtectionController::new(setup()).run(stop.clone()).boxed()),
-        ("resource quotas", QuotaController::new(setup()).feed(feed()).run(stop.clone()).boxed()),
-        ("FlowSchemas", FlowSchemas::new(setup()).run(stop.clone()).boxed()),
-    ];
-    if aggregates {
+    let mut running: Vec<(&str, BoxFuture<'_, Result<(), BoxError>>)> =
+        vec![("FlowSchemas", FlowSchemas::new(setup()).run(stop.clone()).boxed())];
+    if is_on("namespace-controller") {
+        let namespaces = NamespaceController::new(setup());
+        running.push(("namespace", namespaces.run(stop.clone()).boxed()));
+    }
+    if is_on("persistentvolumeclaim-protection-controller")
+        || is_on("persistentvolume-protection-controller")
+    {
+        let protection = ProtectionController::new(setup());
+        running.push(("storage protection", protection.run(stop.clone()).boxed()));
+    }
+    if is_on("resourcequota-controller") {
+        let quotas = QuotaController::new(setup()).feed(feed());
+        running.push(("resource quotas", quotas.run(stop.clone()).boxed()));
+    }
+    if aggregates && is_on("clusterrole-aggregation-controller") {
         let aggregation = ClusterRoleAggregation::new(setup());
         running.push(("aggregation of ClusterRoles", aggregation.run(stop.clone()).boxed()));
     }
-    if accounts {
+    if accounts
+        && (is_on("serviceaccount-controller") || is_on("root-ca-certificate-publisher-controller"))
+    {
         let defaults = NamespaceDefaults::new(setup()).root_ca(root_ca.clone());
         running.push(("defaults of namespaces", defaults.run(stop.clone()).boxed()));
     }
-    if bootstrap_tokens {
+    let cleans_tokens = bootstrap_tokens && !selection.is_disabled("token-cleaner-controller");
+    if cleans_tokens || is_on("token-cleaner-controller") {
         let cleaner = TokenCleaner::new(setup());
         running.push(("bootstrap tokens", cleaner.run(stop.clone()).boxed()));
     }
@@ -125,15 +142,27 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         let services = ApiServices::new(setup());
         running.push(("APIServices", services.run(stop.clone()).boxed()));
     }
-    let keys = server.registry().service_account_tokens().key_ring();
-    let tokens = TokenSecrets::new(setup(), keys).root_ca(root_ca);
-    running.push(("tokens in Secrets", tokens.run(stop.clone()).boxed()));
+    if is_on("serviceaccount-token-controller") {
+        let keys = server.registry().service_account_tokens().key_ring();
+        let tokens = TokenSecrets::new(setup(), keys).root_ca(root_ca);
+        running.push(("tokens in Secrets", tokens.run(stop.clone()).boxed()));
+    }
+    let collects_garbage = is_on("garbage-collector-controller");
+    let workloads = WorkloadControllers::new(setup(), selection);
+    if !workloads.is_empty() {
+        running.push(("workload controllers", workloads.run(stop.clone()).boxed()));
+    }
     let running = running.into_iter().map(async |(controller, running)| {
         if let Err(error) = running.await {
             tracing::error!(%error, controller, "a built-in controller has failed");
         }
     });
-    tokio::join!(join_all(running), garbage.run(stop.clone()));
+    let garbage = async {
+        if collects_garbage {
+            GarbageCollector::new(client).seed(seed).feed(feed()).run(stop.clone()).await;
+        }
+    };
+    tokio::join!(join_all(running), garbage);
 }
 
 /// The registry's object changes, as the garbage collector's feed.
