@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
 mod built_in;
+mod cluster;
 mod copier;
 mod env;
+mod jobs;
 mod scenario;
