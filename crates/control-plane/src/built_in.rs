@@ -4,7 +4,7 @@
 //! harm, because their writes carry preconditions and are idempotent, but half of the writes would
 //! be conflicts.
 
-use futures::future::{BoxFuture, FutureExt as _, join_all};
+use futures::future::{BoxFuture, FutureExt as _, join_all, select_all};
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
@@ -12,14 +12,20 @@ use setpoint_controllers::{
     NamespaceDefaults, ProtectionController, QuotaController, Selection, Setup, TokenCleaner,
     TokenSecrets, WorkloadControllers,
 };
-use setpoint_registry::{ObjectChange, ObjectChanges};
-use setpoint_runtime::BoxError;
+use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
+use setpoint_runtime::{BoxError, Manager};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// The Lease that elects the server that runs them.
 const LEASE: (&str, &str) = ("kube-system", "setpoint-controllers");
+
+/// The resources whose first object starts a controller, as prefixes of keys.
+const CLAIMS: &str = "/registry/persistentvolumeclaims/";
+const VOLUMES: &str = "/registry/persistentvolumes/";
+const QUOTAS: &str = "/registry/resourcequotas/";
+const SECRETS: &str = "/registry/secrets/";
 
 /// When the controllers run.
 #[derive(Debug)]
@@ -106,49 +112,63 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     let setup = Setup::new(client.clone(), server.registry().clock().clone()).seed(seed);
     let setup = || setup.clone();
     let feed = || Feed(server.registry().object_changes());
+    let protects = is_on("persistentvolumeclaim-protection-controller")
+        || is_on("persistentvolume-protection-controller");
+    let has_defaults = accounts
+        && (is_on("serviceaccount-controller")
+            || is_on("root-ca-certificate-publisher-controller"));
+    let cleans_tokens = is_on("token-cleaner-controller")
+        || bootstrap_tokens && !selection.is_disabled("token-cleaner-controller");
+    let add = |setup: &Setup, manager: &mut Manager| {
+        FlowSchemas::new(setup.clone()).add_to(manager)?;
+        if is_on("namespace-controller") {
+            NamespaceController::new(setup.clone()).add_to(manager)?;
+        }
+        if aggregates && is_on("clusterrole-aggregation-controller") {
+            ClusterRoleAggregation::new(setup.clone()).add_to(manager)?;
+        }
+        if has_defaults {
+            NamespaceDefaults::new(setup.clone()).root_ca(root_ca.clone()).add_to(manager)?;
+        }
+        if api_services {
+            ApiServices::new(setup.clone()).add_to(manager)?;
+        }
+        Ok(())
+    };
     // Boxed, so that a control plane holds space only for what it runs.
     let mut running: Vec<(&str, BoxFuture<'_, Result<(), BoxError>>)> =
-        vec![("FlowSchemas", FlowSchemas::new(setup()).run(stop.clone()).boxed())];
-    if is_on("namespace-controller") {
-        let namespaces = NamespaceController::new(setup());
-        running.push(("namespace", namespaces.run(stop.clone()).boxed()));
-    }
-    if is_on("persistentvolumeclaim-protection-controller")
-        || is_on("persistentvolume-protection-controller")
-    {
-        let protection = ProtectionController::new(setup());
-        running.push(("storage protection", protection.run(stop.clone()).boxed()));
+        vec![("controllers of every control plane", setup().run(stop.clone(), add).boxed())];
+    let registry = server.registry();
+    if protects {
+        let protection = once(registry, stop, [CLAIMS, VOLUMES], || {
+            let add = |setup: &Setup, manager: &mut Manager| {
+                ProtectionController::new(setup.clone()).add_to(manager)
+            };
+            setup().run(stop.clone(), add).boxed()
+        });
+        running.push(("storage protection", protection.boxed()));
     }
     if is_on("resourcequota-controller") {
-        let quotas = QuotaController::new(setup()).feed(feed());
-        running.push(("resource quotas", quotas.run(stop.clone()).boxed()));
+        let quotas = once(registry, stop, [QUOTAS], || {
+            QuotaController::new(setup()).feed(feed()).run(stop.clone()).boxed()
+        });
+        running.push(("resource quotas", quotas.boxed()));
     }
-    if aggregates && is_on("clusterrole-aggregation-controller") {
-        let aggregation = ClusterRoleAggregation::new(setup());
-        running.push(("aggregation of ClusterRoles", aggregation.run(stop.clone()).boxed()));
-    }
-    if accounts
-        && (is_on("serviceaccount-controller") || is_on("root-ca-certificate-publisher-controller"))
-    {
-        let defaults = NamespaceDefaults::new(setup()).root_ca(root_ca.clone());
-        running.push(("defaults of namespaces", defaults.run(stop.clone()).boxed()));
-    }
-    let cleans_tokens = bootstrap_tokens && !selection.is_disabled("token-cleaner-controller");
-    if cleans_tokens || is_on("token-cleaner-controller") {
-        let cleaner = TokenCleaner::new(setup());
-        running.push(("bootstrap tokens", cleaner.run(stop.clone()).boxed()));
-    }
-    if api_services {
-        let services = ApiServices::new(setup());
-        running.push(("APIServices", services.run(stop.clone()).boxed()));
+    if cleans_tokens {
+        let cleaner = once(registry, stop, [SECRETS], || {
+            TokenCleaner::new(setup()).run(stop.clone()).boxed()
+        });
+        running.push(("bootstrap tokens", cleaner.boxed()));
     }
     if is_on("serviceaccount-token-controller") {
-        let keys = server.registry().service_account_tokens().key_ring();
-        let tokens = TokenSecrets::new(setup(), keys).root_ca(root_ca);
-        running.push(("tokens in Secrets", tokens.run(stop.clone()).boxed()));
+        let tokens = once(registry, stop, [SECRETS], || {
+            let keys = registry.service_account_tokens().key_ring();
+            TokenSecrets::new(setup(), keys).root_ca(root_ca.clone()).run(stop.clone()).boxed()
+        });
+        running.push(("tokens in Secrets", tokens.boxed()));
     }
     let collects_garbage = is_on("garbage-collector-controller");
-    let workloads = WorkloadControllers::new(setup(), selection);
+    let workloads = WorkloadControllers::new(setup(), selection.clone());
     if !workloads.is_empty() {
         running.push(("workload controllers", workloads.run(stop.clone()).boxed()));
     }
@@ -163,6 +183,24 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         }
     };
     tokio::join!(join_all(running), garbage);
+}
+
+/// Runs a controller from when one of the resources has an object, unless `stop` is sooner: most
+/// control planes of tests have none of them.
+async fn once<'a, const N: usize>(
+    registry: &Registry,
+    stop: &CancellationToken,
+    resources: [&str; N],
+    run: impl FnOnce() -> BoxFuture<'a, Result<(), BoxError>>,
+) -> Result<(), BoxError> {
+    let first = select_all(resources.map(|prefix| registry.any_object(prefix).boxed()));
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => return Ok(()),
+        // Cancel safe: it only waits for a state.
+        _ = first => {}
+    }
+    run().await
 }
 
 /// The registry's object changes, as the garbage collector's feed.

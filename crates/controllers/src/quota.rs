@@ -82,7 +82,7 @@ impl QuotaController {
     ///
     /// If a part of it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let mut manager = self.setup.manager().build();
+        let mut manager = self.setup.bare_manager().build();
         let counted = Arc::new(Counted::default());
         let quotas = Quotas {
             api: self.setup.api(NAME),

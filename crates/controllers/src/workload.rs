@@ -102,7 +102,7 @@ impl WorkloadControllers {
             stop.cancelled().await;
             return Ok(());
         }
-        let builder = self.setup.manager().events(EventApi::Core).field_manager(COMPONENT);
+        let builder = self.setup.bare_manager().events(EventApi::Core).field_manager(COMPONENT);
         let mut manager = builder.build();
         self.add_to(&mut manager)?;
         Ok(manager.run(stop).await?)
