@@ -1,4 +1,4 @@
-//! Workload controllers: they create, replace and delete pods.
+//! Workload controllers: they create, replace and delete pods, and keep what depends on pods.
 //!
 //! # Theory
 //!

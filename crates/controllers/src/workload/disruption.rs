@@ -211,7 +211,6 @@ impl Budgets {
             return Ok(Action::await_change());
         };
         let now = context.clock().now();
-        let generation = budget.metadata.generation;
         let (status, recheck) = match self.status(context, &client, &budget, now).await {
             Ok(found) => found,
             Err(error) => {
@@ -234,7 +233,7 @@ impl Budgets {
         };
         let patch =
             difference(&serde_json::to_value(&budget.status)?, &serde_json::to_value(&status)?);
-        if !patch.is_empty() || status.observed_generation != generation {
+        if !patch.is_empty() {
             let meta = &budget.metadata;
             let metadata = json!({"uid": meta.uid, "resourceVersion": meta.resource_version});
             let patch = Patch::Merge(json!({"metadata": metadata, "status": patch}));

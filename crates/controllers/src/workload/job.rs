@@ -434,3 +434,6 @@ async fn release_orphan(client: &Client, key: &Request) -> Result<(), BoxError> 
     let (_, error) = pods::release(&client.api::<Pod>(), pods).await;
     error.map_or(Ok(()), |error| Err(error.into()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,11 +97,7 @@ impl Cluster {
     }
 
     /// Waits until the object fulfils a condition, and returns it. `None` stands for no object.
-    pub(crate) async fn until(
-        &self,
-        path: &str,
-        is_so: impl Fn(&Value) -> bool,
-    ) -> Value {
+    pub(crate) async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..20_000 {
             let object = self.get(path).await.unwrap_or(Value::Null);
             if is_so(&object) {

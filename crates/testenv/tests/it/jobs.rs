@@ -65,7 +65,10 @@ async fn job_completes_with_its_pods(env: &TestEnv) {
             assert_eq!(pod["metadata"]["generateName"], "j-");
             assert_eq!(pod["metadata"]["labels"]["batch.kubernetes.io/job-name"], "j");
             let owner = &pod["metadata"]["ownerReferences"][0];
-            assert_eq!((&owner["controller"], &owner["blockOwnerDeletion"]), (&json!(true), &json!(true)));
+            assert_eq!(
+                (&owner["controller"], &owner["blockOwnerDeletion"]),
+                (&json!(true), &json!(true))
+            );
             let manager = &pod["metadata"]["managedFields"][0]["manager"];
             assert_eq!(manager, "kube-controller-manager");
         }
@@ -186,10 +189,12 @@ async fn policies_decide_about_failures_and_success(env: &TestEnv) {
 
         let spec = json!({"podFailurePolicy": policy, "backoffLimit": 0});
         cluster.create(JOBS, &job("ignores", spec)).await;
-        cluster.until_all(PODS, |pods| {
-            pods.iter().filter(|pod| pod["metadata"]["labels"]["job-name"] == "ignores").count() > 2
-        })
-        .await;
+        cluster
+            .until_all(PODS, |pods| {
+                pods.iter().filter(|pod| pod["metadata"]["labels"]["job-name"] == "ignores").count()
+                    > 2
+            })
+            .await;
         let going = cluster.get(&path("ignores")).await.unwrap();
         assert!(going["status"]["failed"].is_null() && !has(&going, "FailureTarget"), "{going:#}");
 
@@ -233,7 +238,10 @@ async fn suspended_job_has_no_pods_and_starts_anew(env: &TestEnv) {
         cluster.patch(&path("s"), &json!({"spec": {"suspend": false}})).await;
         let held = cluster.until(&path("s"), |job| job["status"]["ready"] == 2).await;
         let resumed = condition(&held, "Suspended");
-        assert_eq!((&resumed["status"], &resumed["reason"]), (&json!("False"), &json!("JobResumed")));
+        assert_eq!(
+            (&resumed["status"], &resumed["reason"]),
+            (&json!("False"), &json!("JobResumed"))
+        );
         assert!(held["status"]["startTime"].is_string());
         cluster.patch(&path("s"), &json!({"spec": {"suspend": true}})).await;
         cluster.until_all(PODS, <[Value]>::is_empty).await;
@@ -330,9 +338,8 @@ async fn cron_job_creates_jobs_at_its_times_and_keeps_the_last_ones(env: &TestEn
         let jobs = cluster.list(JOBS).await;
         let names: Vec<&str> =
             jobs.iter().map(|job| job["metadata"]["name"].as_str().unwrap()).collect();
-        let minutes = |time: &str| {
-            setpoint_object::time::Timestamp::parse(time).unwrap().0.as_secs() / 60
-        };
+        let minutes =
+            |time: &str| setpoint_object::time::Timestamp::parse(time).unwrap().0.as_secs() / 60;
         let name = |time: &str| format!("c-{}", minutes(time));
         assert_eq!(names, [name("2026-01-01T03:30:00Z"), name("2026-01-01T04:30:00Z")]);
         let meta = &jobs[0]["metadata"];
@@ -365,7 +372,8 @@ async fn concurrency_policy_decides_about_running_jobs(env: &TestEnv) {
         }
         tokio::time::sleep(Duration::from_secs(35 * 60)).await;
         let jobs = cluster.list(JOBS).await;
-        let of = |name: &str| jobs.iter().filter(|job| job["metadata"]["labels"]["of"] == name).count();
+        let of =
+            |name: &str| jobs.iter().filter(|job| job["metadata"]["labels"]["of"] == name).count();
         assert_eq!((of("allow"), of("forbid"), of("replace")), (3, 1, 1));
         let active = async |name: &str| {
             let held = cluster.get(&cron_path(name)).await.unwrap();
@@ -397,7 +405,10 @@ async fn missed_runs_are_made_up_for_once(env: &TestEnv) {
     let held = cluster.get(&cron_path("many")).await.unwrap();
     assert_eq!(held["status"]["lastScheduleTime"], "2026-01-01T03:02:00Z");
     let events = cluster.events("CronJob").await;
-    assert!(events.iter().any(|event| event.starts_with("Warning TooManyMissedTimes")), "{events:#?}");
+    assert!(
+        events.iter().any(|event| event.starts_with("Warning TooManyMissedTimes")),
+        "{events:#?}"
+    );
 }
 
 /// Two Jobs, of which one is scaled while it runs, with failing pods, and one that fails.

@@ -8,3 +8,4 @@ mod copier;
 mod env;
 mod jobs;
 mod scenario;
+mod services;

@@ -371,8 +371,8 @@ pub(in crate::workload) fn time(at: Timestamp) -> Time {
 
 /// Sets a condition; returns whether it changed. A condition that is absent does not become false.
 pub(super) fn set_condition(status: &mut JobStatus, wanted: JobCondition) -> bool {
-    let conditions = status.conditions.get_or_insert_default();
-    match conditions.iter_mut().find(|condition| condition.type_ == wanted.type_) {
+    let mut conditions = status.conditions.iter_mut().flatten();
+    match conditions.find(|condition| condition.type_ == wanted.type_) {
         Some(held) => {
             let is_same = held.status == wanted.status
                 && held.reason == wanted.reason
@@ -384,7 +384,7 @@ pub(super) fn set_condition(status: &mut JobStatus, wanted: JobCondition) -> boo
         }
         None if wanted.status == "False" => false,
         None => {
-            conditions.push(wanted);
+            status.conditions.get_or_insert_default().push(wanted);
             true
         }
     }
