@@ -284,7 +284,9 @@ impl Writes {
                 }
             }
             // A slice to delete becomes one to create.
-            while let (Some(mut slice), Some(old)) = (create.pop(), delete.pop()) {
+            let n_reused = create.len().min(delete.len());
+            let reused = create.split_off(create.len() - n_reused);
+            for (mut slice, old) in reused.into_iter().zip(delete.drain(..n_reused)) {
                 slice.metadata.name.clone_from(&old.metadata.name);
                 slice.metadata.resource_version.clone_from(&old.metadata.resource_version);
                 writes.update.push(slice);
