@@ -20,6 +20,19 @@
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
 //! | [`workload`] | workloads, pods | creates, replaces and deletes the pods of Deployments, ReplicaSets, ReplicationControllers, StatefulSets and DaemonSets |
 //!
+//! Among the controllers of [`workload`] are also:
+//!
+//! | controller | watches | does |
+//! |---|---|---|
+//! | [`JobController`](workload::job::JobController) | Jobs, pods | runs the pods of Jobs and counts them |
+//! | [`CronJobController`](workload::cron_job::CronJobController) | CronJobs, Jobs | creates Jobs at the times of a schedule |
+//! | [`TtlAfterFinished`](workload::ttl_after_finished::TtlAfterFinished) | Jobs | deletes finished Jobs after their time |
+//! | [`EndpointSliceController`](workload::endpoints::EndpointSliceController) | Services, pods, nodes | keeps the EndpointSlices of Services |
+//! | [`EndpointsController`](workload::endpoints::EndpointsController) | Services, pods | keeps the Endpoints of Services |
+//! | [`EndpointSliceMirroring`](workload::endpoints::EndpointSliceMirroring) | Endpoints, Services | copies Endpoints that users write into EndpointSlices |
+//! | [`DisruptionController`](workload::disruption::DisruptionController) | budgets, pods, their owners | counts how many pods may be evicted |
+//! | [`PodGarbageCollector`](workload::pod_gc::PodGarbageCollector) | pods, nodes | deletes pods that nobody else ends |
+//!
 //! A [`Selection`] chooses among them by kube-controller-manager's names.
 //!
 //! [`ServerIdentity`] is no controller of objects: every server runs one, to publish its address.

@@ -7,6 +7,14 @@ use std::str::FromStr;
 pub(crate) mod names {
     pub(crate) const DAEMON_SET: &str = "daemonset-controller";
     pub(crate) const DEPLOYMENT: &str = "deployment-controller";
+    pub(crate) const CRON_JOB: &str = "cronjob-controller";
+    pub(crate) const DISRUPTION: &str = "disruption-controller";
+    pub(crate) const ENDPOINTS: &str = "endpoints-controller";
+    pub(crate) const ENDPOINT_SLICE: &str = "endpointslice-controller";
+    pub(crate) const ENDPOINT_SLICE_MIRRORING: &str = "endpointslice-mirroring-controller";
+    pub(crate) const JOB: &str = "job-controller";
+    pub(crate) const TTL_AFTER_FINISHED: &str = "ttl-after-finished-controller";
+    pub(crate) const POD_GC: &str = "pod-garbage-collector-controller";
     pub(crate) const REPLICA_SET: &str = "replicaset-controller";
     pub(crate) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
     pub(crate) const STATEFUL_SET: &str = "statefulset-controller";
@@ -64,18 +72,18 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("certificatesigningrequest-signing-controller", &["csrsigning"], Missing),
     row("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"], Missing),
     row("clusterrole-aggregation-controller", &["clusterrole-aggregation"], BuiltIn),
-    row("cronjob-controller", &["cronjob"], Missing),
+    row(names::CRON_JOB, &["cronjob"], Workload),
     row(names::DAEMON_SET, &["daemonset"], Workload),
     row(names::DEPLOYMENT, &["deployment"], Workload),
     row("device-taint-eviction-controller", &[], Missing),
-    row("disruption-controller", &["disruption"], Missing),
-    row("endpoints-controller", &["endpoint"], Missing),
-    row("endpointslice-controller", &["endpointslice"], Missing),
-    row("endpointslice-mirroring-controller", &["endpointslicemirroring"], Missing),
+    row(names::DISRUPTION, &["disruption"], Workload),
+    row(names::ENDPOINTS, &["endpoint"], Workload),
+    row(names::ENDPOINT_SLICE, &["endpointslice"], Workload),
+    row(names::ENDPOINT_SLICE_MIRRORING, &["endpointslicemirroring"], Workload),
     row("ephemeral-volume-controller", &["ephemeral-volume"], Missing),
     row("garbage-collector-controller", &["garbagecollector"], BuiltIn),
     row("horizontal-pod-autoscaler-controller", &["horizontalpodautoscaling"], Missing),
-    row("job-controller", &["job"], Missing),
+    row(names::JOB, &["job"], Workload),
     row("kube-apiserver-serving-clustertrustbundle-publisher-controller", &[], Missing),
     row(
         "legacy-serviceaccount-token-cleaner-controller",
@@ -91,7 +99,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("persistentvolume-expander-controller", &["persistentvolume-expander"], Missing),
     row("persistentvolume-protection-controller", &["pv-protection"], BuiltIn),
     row("persistentvolumeclaim-protection-controller", &["pvc-protection"], BuiltIn),
-    row("pod-garbage-collector-controller", &["podgc"], Missing),
+    row(names::POD_GC, &["podgc"], Workload),
     row("podcertificaterequest-cleaner-controller", &[], Missing),
     row("podgroup-protection-controller", &[], Missing),
     row(names::REPLICA_SET, &["replicaset"], Workload),
@@ -112,7 +120,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("taint-eviction-controller", &[], Missing),
     // Off by default: here it follows the option that accepts bootstrap tokens, or its name.
     off("token-cleaner-controller", &["tokencleaner"], BuiltIn),
-    row("ttl-after-finished-controller", &["ttl-after-finished"], Missing),
+    row(names::TTL_AFTER_FINISHED, &["ttl-after-finished"], Workload),
     row("ttl-controller", &["ttl"], Missing),
     row("validatingadmissionpolicy-status-controller", &[], Missing),
     row("volumeattributesclass-protection-controller", &[], Missing),
