@@ -4,6 +4,7 @@
 //! harm, because their writes carry preconditions and are idempotent, but half of the writes would
 //! be conflicts.
 
+use crate::nodes::SimulatedNodes;
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
@@ -51,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) api_services: bool,
     /// The CA in PEM that namespaces get; `None`: no listener has one.
     pub(crate) root_ca: Option<Arc<str>>,
+    /// Simulated nodes, with a scheduler.
+    pub(crate) nodes: Option<SimulatedNodes>,
 }
 
 impl Controllers {
@@ -95,7 +98,8 @@ pub(crate) async fn is_served(server: &ApiServer, stop: &CancellationToken) -> b
 }
 
 async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
-    let Settings { seed, aggregates, accounts, bootstrap_tokens, api_services, root_ca } = settings;
+    let Settings { seed, aggregates, accounts, bootstrap_tokens, api_services, root_ca, nodes } =
+        settings;
     // One client for all of them, because each client has a queue and a task.
     let client = server.client();
     let setup = Setup::new(client.clone(), server.registry().clock().clone()).seed(seed);
@@ -124,6 +128,9 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     if api_services {
         let services = ApiServices::new(setup());
         running.push(("APIServices", services.run(stop.clone()).boxed()));
+    }
+    if let Some(nodes) = nodes {
+        running.push(("simulated nodes", nodes.run(server, seed, stop.clone()).boxed()));
     }
     let keys = server.registry().service_account_tokens().key_ring();
     let tokens = TokenSecrets::new(setup(), keys).root_ca(root_ca);
