@@ -37,6 +37,7 @@ pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use nodes::SimulatedNodes;
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
+pub use setpoint_controllers::Selection;
 pub use setpoint_nodes::{NODE_LABEL, StageError, Stages};
 pub use setpoint_webhook_client as webhook_client;
 pub use source::InProcessSource;
