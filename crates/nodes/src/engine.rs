@@ -66,7 +66,8 @@ where
     K::DynamicType: Clone + Send + Sync,
 {
     async fn pass(&self, key: &Request, context: &Context) -> Result<Action, BoxError> {
-        let api = context.client().api_with::<K>(self.dynamic_type.clone()).field_manager(FIELD_MANAGER);
+        let api =
+            context.client().api_with::<K>(self.dynamic_type.clone()).field_manager(FIELD_MANAGER);
         let object = api.lister_of(&key.namespace)?.object(key).and_then(|object| value(&object));
         let Some(object) = object.filter(|object| self.is_ours(object)) else {
             self.waiting.lock().remove(key);

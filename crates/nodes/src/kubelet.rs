@@ -68,12 +68,16 @@ pub(crate) fn run(pod: &Value, around: &Surroundings) -> Plan {
     }
     let began = status["startTime"].as_str().and_then(Timestamp::parse);
     if began.is_none() && around.has_port_conflict {
-        return reject(pod, around, "NodePorts", "Pod was rejected: Node didn't have free ports for the requested pod ports");
+        return reject(
+            pod,
+            around,
+            "NodePorts",
+            "Pod was rejected: Node didn't have free ports for the requested pod ports",
+        );
     }
     let began = began.unwrap_or(around.now);
-    let deadline = spec["activeDeadlineSeconds"]
-        .as_u64()
-        .map(|seconds| began + Duration::from_secs(seconds));
+    let deadline =
+        spec["activeDeadlineSeconds"].as_u64().map(|seconds| began + Duration::from_secs(seconds));
     if deadline.is_some_and(|deadline| around.now >= deadline) {
         let mut plan = end(pod, around, Some("DeadlineExceeded"), 137);
         plan.status["message"] =
@@ -122,7 +126,8 @@ pub(crate) fn run(pod: &Value, around: &Surroundings) -> Plan {
         next.add_ephemeral(evolve(&place, container, Policy::Never));
     }
 
-    let codes: Vec<Option<i64>> = next.main.iter().map(|evolved| evolved.final_code(policy)).collect();
+    let codes: Vec<Option<i64>> =
+        next.main.iter().map(|evolved| evolved.final_code(policy)).collect();
     let phase = if has_failed {
         "Failed"
     } else if !codes.is_empty() && codes.iter().all(Option::is_some) && is_initialized {
@@ -346,7 +351,10 @@ impl Next {
         };
         let ready = match (are_ready, gates.is_empty()) {
             (true, false) => {
-                let message = format!("the status of pod readiness gate \"{}\" is not \"True\", but False", gates[0]);
+                let message = format!(
+                    "the status of pod readiness gate \"{}\" is not \"True\", but False",
+                    gates[0]
+                );
                 condition(pod, now, "Ready", false, "ReadinessGatesNotReady", Some(message))
             }
             _ => condition(pod, now, "Ready", are_ready, why, message.clone()),
@@ -381,13 +389,13 @@ fn condition(
 ) -> Option<Value> {
     let found = items(&pod["status"]["conditions"]).iter().find(|found| found["type"] == kind);
     let status = if is_true { "True" } else { "False" };
-    let same = |member: &str, wanted: &str| {
-        found.is_some_and(|found| text(&found[member]) == wanted)
-    };
+    let same =
+        |member: &str, wanted: &str| found.is_some_and(|found| text(&found[member]) == wanted);
     let generation = &pod["metadata"]["generation"];
     let is_observed = found.is_some_and(|found| found["observedGeneration"] == *generation);
     let message = message.unwrap_or_default();
-    if same("status", status) && same("reason", reason) && same("message", &message) && is_observed {
+    if same("status", status) && same("reason", reason) && same("message", &message) && is_observed
+    {
         return None;
     }
     let or_null = |text: &str| if text.is_empty() { Value::Null } else { text.into() };

@@ -66,12 +66,8 @@ impl Nodes {
     /// `n` nodes, `node-0` and so on, with the default stages. Delays are drawn from `seed`.
     /// Further nodes that carry the label [`NODE_LABEL`] are moved too.
     pub fn new(n: u32, seed: u64) -> Self {
-        let capacity = [
-            ("cpu", "32"),
-            ("memory", "256Gi"),
-            ("ephemeral-storage", "1Ti"),
-            ("pods", "110"),
-        ];
+        let capacity =
+            [("cpu", "32"), ("memory", "256Gi"), ("ephemeral-storage", "1Ti"), ("pods", "110")];
         let owned = |(name, amount): (&str, &str)| (name.to_owned(), amount.to_owned());
         Self { n, stages: Stages::standard(), seed, capacity: capacity.map(owned).into() }
     }
@@ -103,7 +99,10 @@ impl Nodes {
         let mut by_kind: BTreeMap<ResourceRef, Vec<Stage>> = BTreeMap::new();
         for kind in ["Node", "Pod"] {
             let api_version = "v1".to_owned();
-            by_kind.insert(ResourceRef { api_version, kind: kind.to_owned(), resource: None }, Vec::new());
+            by_kind.insert(
+                ResourceRef { api_version, kind: kind.to_owned(), resource: None },
+                Vec::new(),
+            );
         }
         for stage in &self.stages.0 {
             by_kind.entry(stage.resource.clone()).or_default().push(stage.clone());
@@ -117,12 +116,15 @@ impl Nodes {
                     let nodes = world.clone();
                     let controller = Controller::builder("node-stages")
                         .concurrency(WORKERS)
-                        .handles(Watch::<Node>::new(), move |event: &Event<Node>, keys: &Enqueue<'_, Request>| {
-                            let node = event_value(event);
-                            if nodes.put_node(&event.key().name, node.as_ref()) {
-                                keys.add(event.key().clone());
-                            }
-                        })
+                        .handles(
+                            Watch::<Node>::new(),
+                            move |event: &Event<Node>, keys: &Enqueue<'_, Request>| {
+                                let node = event_value(event);
+                                if nodes.put_node(&event.key().name, node.as_ref()) {
+                                    keys.add(event.key().clone());
+                                }
+                            },
+                        )
                         .sync_timeout(None)
                         .build(engine)?;
                     manager.add(controller)?;
@@ -132,17 +134,23 @@ impl Nodes {
                     let (pods, sink) = (world.clone(), world.clone());
                     let controller = Controller::builder("pod-stages")
                         .concurrency(WORKERS)
-                        .source(source_fn("pods of new nodes", async move |keys: KeySink<Request>| {
-                            _ = sink.pods.set(keys);
-                            Ok(SourceRun::none())
-                        }))
-                        .handles(Watch::<Pod>::new(), move |event: &Event<Pod>, keys: &Enqueue<'_, Request>| {
-                            let seen = seen_pod(event);
-                            let is_gone = seen.is_none();
-                            if pods.put_pod(event.key(), seen) || is_gone {
-                                keys.add(event.key().clone());
-                            }
-                        })
+                        .source(source_fn(
+                            "pods of new nodes",
+                            async move |keys: KeySink<Request>| {
+                                _ = sink.pods.set(keys);
+                                Ok(SourceRun::none())
+                            },
+                        ))
+                        .handles(
+                            Watch::<Pod>::new(),
+                            move |event: &Event<Pod>, keys: &Enqueue<'_, Request>| {
+                                let seen = seen_pod(event);
+                                let is_gone = seen.is_none();
+                                if pods.put_pod(event.key(), seen) || is_gone {
+                                    keys.add(event.key().clone());
+                                }
+                            },
+                        )
                         .sync_timeout(None)
                         .build(engine)?;
                     manager.add(controller)?;
@@ -150,8 +158,14 @@ impl Nodes {
                 _ => {
                     let resource = resource(&kind);
                     let name = format!("stages-{}", resource.plural);
-                    let engine =
-                        engine::<DynamicObject>(stages, resource.clone(), &kind, &world, recorder, seed);
+                    let engine = engine::<DynamicObject>(
+                        stages,
+                        resource.clone(),
+                        &kind,
+                        &world,
+                        recorder,
+                        seed,
+                    );
                     let controller = Controller::builder(name)
                         .concurrency(WORKERS)
                         .for_(Watch::<DynamicObject>::dynamic(resource))

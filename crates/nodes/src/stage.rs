@@ -284,14 +284,18 @@ impl Document {
         if resource_ref.api_version.matches('/').count() > 1 || resource_ref.kind.is_empty() {
             return Err("resourceRef names no kind".to_owned());
         }
-        if next.action.is_some() && (&*resource_ref.api_version, &*resource_ref.kind) != ("v1", "Pod") {
+        if next.action.is_some()
+            && (&*resource_ref.api_version, &*resource_ref.kind) != ("v1", "Pod")
+        {
             return Err("actions are for pods".to_owned());
         }
         let expressions = selector.match_expressions.into_iter().map(|expression| {
             let ExpressionSpec { key, operator, values } = expression;
             let has_values = matches!(operator, Operator::In | Operator::NotIn);
             if has_values == values.is_empty() {
-                return Err(format!("{key}: In and NotIn have values, Exists and DoesNotExist none"));
+                return Err(format!(
+                    "{key}: In and NotIn have values, Exists and DoesNotExist none"
+                ));
             }
             Ok((Path::parse(&key)?, operator, values))
         });

@@ -74,8 +74,7 @@ mod tests {
     fn sub_paths_must_stay_in_their_volume() {
         let pod = json!({"metadata": {"name": "p", "annotations": {"path": "/up"}}});
         let fault = |expression: &str, value: Value| {
-            let container =
-                json!({"env": [value], "volumeMounts": [{"subPathExpr": expression}]});
+            let container = json!({"env": [value], "volumeMounts": [{"subPathExpr": expression}]});
             fault(&pod, &container).is_some()
         };
         let annotation = json!({"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['path']"}}});

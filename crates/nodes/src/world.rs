@@ -155,8 +155,7 @@ impl World {
     pub(crate) fn put_pod(&self, key: &Request, pod: Option<SeenPod>) -> bool {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        let is_over =
-            |pod: &SeenPod| matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
+        let is_over = |pod: &SeenPod| matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
         let seen = pod.as_ref().filter(|pod| !pod.spec.node_name.is_empty() && !is_over(pod));
         let earlier = inner.pods.remove(key);
         // The address that a pod was given before its status shows it.
@@ -228,9 +227,13 @@ impl World {
         let Some(pod) = inner.pods.get(key).filter(|pod| !pod.ports.is_empty()) else {
             return false;
         };
-        let others = inner.by_node.get(&pod.node).into_iter().flatten().filter(|other| *other != key);
-        let started = others.filter_map(|other| inner.pods.get(other)).filter(|pod| pod.has_started);
-        started.flat_map(|other| &other.ports).any(|port| pod.ports.iter().any(|own| own.conflicts(port)))
+        let others =
+            inner.by_node.get(&pod.node).into_iter().flatten().filter(|other| *other != key);
+        let started =
+            others.filter_map(|other| inner.pods.get(other)).filter(|pod| pod.has_started);
+        started
+            .flat_map(|other| &other.ports)
+            .any(|port| pod.ports.iter().any(|own| own.conflicts(port)))
     }
 }
 

@@ -36,7 +36,8 @@ impl Amounts {
 
     /// Adds or, with a `sign` of -1, subtracts. Entries of zero are removed.
     pub(crate) fn add(&mut self, other: &Self, sign: i64) {
-        let add = |sum: &mut i64, amount: i64| *sum = sum.saturating_add(amount.saturating_mul(sign));
+        let add =
+            |sum: &mut i64, amount: i64| *sum = sum.saturating_add(amount.saturating_mul(sign));
         add(&mut self.cpu, other.cpu);
         add(&mut self.memory, other.memory);
         add(&mut self.ephemeral_storage, other.ephemeral_storage);

@@ -97,7 +97,8 @@ impl Binder {
                 return Ok(Action::await_change());
             }
         }
-        self.recorder.about(&reference(pod), EventType::Normal, "Scheduled")
+        self.recorder
+            .about(&reference(pod), EventType::Normal, "Scheduled")
             .action("Binding")
             .note(format!("Successfully assigned {key} to {node}"))
             .record();
@@ -137,7 +138,8 @@ impl Binder {
         nominated: Option<&str>,
         context: &Context,
     ) -> Result<(), BoxError> {
-        self.recorder.about(&reference(pod), EventType::Warning, "FailedScheduling")
+        self.recorder
+            .about(&reference(pod), EventType::Warning, "FailedScheduling")
             .action("Scheduling")
             .note(message)
             .record();
@@ -171,10 +173,8 @@ impl Binder {
         }
         let api = context.client().api::<v1::Pod>().field_manager(FIELD_MANAGER);
         let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
-        let patched = api
-            .subresource::<Value>("status")
-            .patch(&pod.key, &Patch::Strategic(patch))
-            .await;
+        let patched =
+            api.subresource::<Value>("status").patch(&pod.key, &Patch::Strategic(patch)).await;
         match patched {
             // Another pod of this name, or none.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
@@ -204,10 +204,8 @@ impl Binder {
             }
             let preconditions =
                 Preconditions { uid: Some(victim.uid.to_string()), resource_version: None };
-            let params = DeleteParams {
-                preconditions: Some(preconditions),
-                ..DeleteParams::default()
-            };
+            let params =
+                DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             match api.delete(&victim.key, &params).await {
                 // Another pod of this name.
                 Err(error) if error.is_conflict() => {}

@@ -187,8 +187,7 @@ impl Decision {
             }
             if let Err(message) = plugins::check_claims(&self.cycle.view, &self.cycle.pod) {
                 let n = self.cycle.view.n_nodes;
-                let message =
-                    format!("0/{n} nodes are available: {message}. {}", not_helpful(n));
+                let message = format!("0/{n} nodes are available: {message}. {}", not_helpful(n));
                 let awaits = plugins::change::VOLUME;
                 let refused = Refused { message, awaits, ..Refused::default() };
                 return Some(Verdict::Refuse(Box::new(refused)));
@@ -240,7 +239,8 @@ impl Decision {
         let scores = PLUGINS.iter().filter_map(|plugin| plugin.score);
         for (weight, score, normalize) in scores.filter(|_| nodes.len() > 1) {
             let each = nodes.iter().zip(&infos);
-            let mut of_nodes: Vec<f64> = each.map(|(node, info)| score(cycle, node, info)).collect();
+            let mut of_nodes: Vec<f64> =
+                each.map(|(node, info)| score(cycle, node, info)).collect();
             normalize.apply(&mut of_nodes);
             for (total, score) in totals.iter_mut().zip(of_nodes) {
                 // Whole points, as in kube-scheduler, so that rounding makes equals.
@@ -304,7 +304,8 @@ pub(crate) fn not_helpful(n_nodes: usize) -> String {
 
 /// `2 Insufficient cpu, 1 Too many pods`, sorted as texts.
 pub(crate) fn histogram(reasons: &BTreeMap<Cow<'static, str>, usize>) -> String {
-    let mut texts: Vec<String> = reasons.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+    let mut texts: Vec<String> =
+        reasons.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
     texts.sort();
     texts.join(", ")
 }

@@ -186,9 +186,7 @@ mod tests {
             let selector = json!({"nodeSelectorTerms": terms});
             NodeSelector::read(&selector).unwrap().matches("n1", &labels)
         };
-        let expression = |key: &str, operator: &str, values: &[&str]| {
-            json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]})
-        };
+        let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
         for (term, is_match) in [
             (expression("zone", "In", &["a", "b"]), true),
             (expression("zone", "NotIn", &["a"]), false),
@@ -198,7 +196,10 @@ mod tests {
             (expression("size", "Gt", &["6"]), true),
             (expression("size", "Lt", &["7"]), false),
             (json!({}), false),
-            (json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}), true),
+            (
+                json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
+                true,
+            ),
         ] {
             assert_eq!(matches(json!([term])), is_match, "{term}");
         }

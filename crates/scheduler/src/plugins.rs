@@ -17,8 +17,8 @@
 //! The order, the weights and the messages are those of kube-scheduler's default profile.
 
 use crate::cycle::Cycle;
-use crate::node::{Node, NodeInfo, UNSCHEDULABLE};
 use crate::labels::Taint;
+use crate::node::{Node, NodeInfo, UNSCHEDULABLE};
 use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 
@@ -109,21 +109,13 @@ pub(crate) const PLUGINS: &[Plugin] = &[
         score: Some((2, node_affinity_score, Normalize::ByMax)),
         awaits: change::NODE,
     },
-    Plugin {
-        filter: Some(node_ports),
-        score: None,
-        awaits: change::NODE | change::POD_GONE,
-    },
+    Plugin { filter: Some(node_ports), score: None, awaits: change::NODE | change::POD_GONE },
     Plugin {
         filter: Some(resources::fit),
         score: Some((1, resources::least_allocated, Normalize::No)),
         awaits: change::NODE | change::POD_GONE,
     },
-    Plugin {
-        filter: Some(volumes::binding),
-        score: None,
-        awaits: change::NODE | change::VOLUME,
-    },
+    Plugin { filter: Some(volumes::binding), score: None, awaits: change::NODE | change::VOLUME },
     Plugin { filter: Some(volumes::zone), score: None, awaits: change::NODE | change::VOLUME },
     Plugin {
         filter: Some(spread::filter),
@@ -135,11 +127,7 @@ pub(crate) const PLUGINS: &[Plugin] = &[
         score: Some((2, affinity::score, Normalize::ByRange)),
         awaits: change::NODE | change::POD_GONE | change::POD_THERE | change::NAMESPACE,
     },
-    Plugin {
-        filter: None,
-        score: Some((1, resources::balanced, Normalize::No)),
-        awaits: 0,
-    },
+    Plugin { filter: None, score: Some((1, resources::balanced, Normalize::No)), awaits: 0 },
 ];
 
 /// Asks every filter about a node. The error has the changes to wait for.
@@ -221,7 +209,9 @@ fn node_affinity_score(cycle: &Cycle, node: &Node, _: &NodeInfo) -> f64 {
 fn node_ports(cycle: &Cycle, _: &Node, info: &NodeInfo) -> Result<(), Refusal> {
     let wanted = &cycle.pod.spec.ports;
     match wanted.iter().any(|port| info.ports.keys().any(|used| used.conflicts(port))) {
-        true => Err(Refusal::resolvable("node(s) didn't have free ports for the requested pod ports")),
+        true => {
+            Err(Refusal::resolvable("node(s) didn't have free ports for the requested pod ports"))
+        }
         false => Ok(()),
     }
 }

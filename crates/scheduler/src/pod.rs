@@ -102,7 +102,11 @@ impl PodTerm {
     }
 
     /// Whether it means a pod. `labels_of` returns the labels of a namespace.
-    pub(crate) fn matches(&self, pod: &Pod, labels_of: impl Fn(&str) -> Option<Arc<Labels>>) -> bool {
+    pub(crate) fn matches(
+        &self,
+        pod: &Pod,
+        labels_of: impl Fn(&str) -> Option<Arc<Labels>>,
+    ) -> bool {
         let namespace = &*pod.key.namespace;
         let is_here = || {
             self.namespaces.iter().any(|name| name == namespace)
@@ -261,7 +265,10 @@ impl PodSpec {
             Some(HostPort {
                 port: number,
                 protocol: text_or(&port["protocol"], "TCP"),
-                ip: Some(text(&port["hostIP"])).filter(|ip| !ip.is_empty()).unwrap_or("0.0.0.0").to_owned(),
+                ip: Some(text(&port["hostIP"]))
+                    .filter(|ip| !ip.is_empty())
+                    .unwrap_or("0.0.0.0")
+                    .to_owned(),
             })
         };
         let claim = |volume: &Value| match volume["persistentVolumeClaim"]["claimName"].as_str() {

@@ -114,42 +114,62 @@ impl Scheduler {
                     shared.on_pod(event, keys);
                 }
             })
-            .handles(Watch::<v1::Node>::new(), shared.on(|state, key, node| {
-                state.put_node(&key.name, node.map(Node::read));
-            }))
-            .handles(Watch::<Namespace>::new(), shared.on(|state, key, namespace| {
-                let labels = namespace.map(|namespace| strings(&namespace["metadata"]["labels"]));
-                state.put_namespace(key.name.clone(), labels);
-            }))
-            .handles(Watch::<PersistentVolumeClaim>::new(), shared.on(|state, key, claim| {
-                let claim = claim.map(|claim| Arc::new(Claim::read(claim)));
-                match claim {
-                    Some(claim) => _ = state.view.claims.insert(key.clone(), claim),
-                    None => _ = state.view.claims.remove(key),
-                }
-                state.changed(change::VOLUME);
-            }))
-            .handles(Watch::<PersistentVolume>::new(), shared.on(|state, key, volume| {
-                match volume.map(|volume| Arc::new(Volume::read(volume))) {
-                    Some(volume) => _ = state.view.volumes.insert(key.name.clone(), volume),
-                    None => _ = state.view.volumes.remove(&key.name),
-                }
-                state.changed(change::VOLUME);
-            }))
-            .handles(Watch::<StorageClass>::new(), shared.on(|state, key, class| {
-                let waits = |class: &Value| class["volumeBindingMode"] == "WaitForFirstConsumer";
-                match class.is_some_and(waits) {
-                    true => _ = state.view.late_classes.insert(key.name.clone(), ()),
-                    false => _ = state.view.late_classes.remove(&key.name),
-                }
-                state.changed(change::VOLUME);
-            }))
-            .handles(Watch::<PodDisruptionBudget>::new(), shared.on(|state, key, budget| {
-                match budget.map(|budget| Arc::new(Budget::read(budget))) {
-                    Some(budget) => _ = state.view.budgets.insert(key.clone(), budget),
-                    None => _ = state.view.budgets.remove(key),
-                }
-            }))
+            .handles(
+                Watch::<v1::Node>::new(),
+                shared.on(|state, key, node| {
+                    state.put_node(&key.name, node.map(Node::read));
+                }),
+            )
+            .handles(
+                Watch::<Namespace>::new(),
+                shared.on(|state, key, namespace| {
+                    let labels =
+                        namespace.map(|namespace| strings(&namespace["metadata"]["labels"]));
+                    state.put_namespace(key.name.clone(), labels);
+                }),
+            )
+            .handles(
+                Watch::<PersistentVolumeClaim>::new(),
+                shared.on(|state, key, claim| {
+                    let claim = claim.map(|claim| Arc::new(Claim::read(claim)));
+                    match claim {
+                        Some(claim) => _ = state.view.claims.insert(key.clone(), claim),
+                        None => _ = state.view.claims.remove(key),
+                    }
+                    state.changed(change::VOLUME);
+                }),
+            )
+            .handles(
+                Watch::<PersistentVolume>::new(),
+                shared.on(|state, key, volume| {
+                    match volume.map(|volume| Arc::new(Volume::read(volume))) {
+                        Some(volume) => _ = state.view.volumes.insert(key.name.clone(), volume),
+                        None => _ = state.view.volumes.remove(&key.name),
+                    }
+                    state.changed(change::VOLUME);
+                }),
+            )
+            .handles(
+                Watch::<StorageClass>::new(),
+                shared.on(|state, key, class| {
+                    let waits =
+                        |class: &Value| class["volumeBindingMode"] == "WaitForFirstConsumer";
+                    match class.is_some_and(waits) {
+                        true => _ = state.view.late_classes.insert(key.name.clone(), ()),
+                        false => _ = state.view.late_classes.remove(&key.name),
+                    }
+                    state.changed(change::VOLUME);
+                }),
+            )
+            .handles(
+                Watch::<PodDisruptionBudget>::new(),
+                shared.on(|state, key, budget| {
+                    match budget.map(|budget| Arc::new(Budget::read(budget))) {
+                        Some(budget) => _ = state.view.budgets.insert(key.clone(), budget),
+                        None => _ = state.view.budgets.remove(key),
+                    }
+                }),
+            )
             .source(source_fn("refused pods", async move |keys: KeySink<Request>| {
                 _ = refused.pods.set(keys.clone());
                 Ok(SourceRun::new(async move {
@@ -304,7 +324,8 @@ impl Reconciler for Cycles {
             },
             Verdict::Refuse(refused) => {
                 let retry = state.refuse(cycle.pod, *refused, now);
-                let after = retry.map_or(RETRY_MAX, |retry| retry.after.max(Duration::from_millis(1)));
+                let after =
+                    retry.map_or(RETRY_MAX, |retry| retry.after.max(Duration::from_millis(1)));
                 Action::requeue_after(after)
             }
         };

@@ -31,7 +31,11 @@ pub(crate) struct View {
 
 impl View {
     /// Changes one node, and removes it if nothing is left of it.
-    pub(crate) fn change<T>(&mut self, name: &Arc<str>, change: impl FnOnce(&mut NodeInfo) -> T) -> T {
+    pub(crate) fn change<T>(
+        &mut self,
+        name: &Arc<str>,
+        change: impl FnOnce(&mut NodeInfo) -> T,
+    ) -> T {
         let mut info = self.nodes.remove(name).unwrap_or_default();
         let before = (usize::from(info.node.is_some()), info.n_affine);
         let answer = change(Arc::make_mut(&mut info));
@@ -47,7 +51,6 @@ impl View {
     pub(crate) fn labels_of(&self, namespace: &str) -> Option<Arc<Labels>> {
         self.namespaces.get(namespace).cloned()
     }
-
 }
 
 /// A PersistentVolumeClaim.
@@ -61,9 +64,9 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(crate) fn read(claim: &Value) -> Self {
-        let is_bound =
-            !claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"].is_null()
-                || claim["status"]["phase"] == "Bound";
+        let is_bound = !claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"]
+            .is_null()
+            || claim["status"]["phase"] == "Bound";
         let volume = text(&claim["spec"]["volumeName"]);
         Self {
             is_deleting: !claim.deletion_timestamp().is_empty(),

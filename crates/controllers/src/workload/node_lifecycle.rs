@@ -292,7 +292,8 @@ fn taints(node: &NodeView, ready: &str, now: Timestamp) -> Vec<Taint> {
     if node.spec.unschedulable {
         wanted.push((UNSCHEDULABLE, "NoSchedule"));
     }
-    let is = |taint: &Taint, (key, effect): (&str, &str)| taint.key == key && taint.effect == effect;
+    let is =
+        |taint: &Taint, (key, effect): (&str, &str)| taint.key == key && taint.effect == effect;
     let mut taints: Vec<Taint> = node
         .spec
         .taints
@@ -330,15 +331,18 @@ async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
             "message": "Node is not ready",
             "lastTransitionTime": context.clock().now().rfc3339(),
         });
-        let patch =
-            json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}});
+        let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}});
         let status = context.client().api::<core::Pod>().subresource::<Value>("status");
         match status.patch(&key, &Patch::Strategic(patch)).await {
             // Another pod of this name, or none.
             Err(error) if error.is_conflict() || error.is_not_found() => continue,
             patched => drop(patched?),
         }
-        context.recorder().warning(&ObjectReference::of(&**pod), "NodeNotReady", "Node is not ready");
+        context.recorder().warning(
+            &ObjectReference::of(&**pod),
+            "NodeNotReady",
+            "Node is not ready",
+        );
     }
     Ok(())
 }

@@ -50,7 +50,8 @@ impl TaintEvictionController {
                         let pod = pod.get().ok()?;
                         Some((pod.spec.node_name.clone(), pod.spec.tolerations.len()))
                     };
-                    let is_same = matches!(event, Event::Updated { old, new } if node(old) == node(new));
+                    let is_same =
+                        matches!(event, Event::Updated { old, new } if node(old) == node(new));
                     if !is_same && !matches!(event, Event::Deleted { .. }) {
                         keys.add(event.key().clone());
                     }
@@ -140,7 +141,8 @@ async fn evict(key: &Request, pod: &NodePod, context: &Context) -> Result<Action
     let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
     let api = context.client().api::<core::Pod>();
     let noted = api.subresource::<Value>("status").patch(key, &Patch::Strategic(patch)).await;
-    let is_gone = |error: &setpoint_runtime::ClientError| error.is_not_found() || error.is_conflict();
+    let is_gone =
+        |error: &setpoint_runtime::ClientError| error.is_not_found() || error.is_conflict();
     match noted {
         Err(error) if is_gone(&error) => return Ok(Action::await_change()),
         noted => drop(noted?),
@@ -180,6 +182,9 @@ mod tests {
         assert_eq!(leaves(&[], &[]), None);
         assert_eq!(leaves(&both, &[toleration("a", Value::Null)]), Some(150));
         assert_eq!(leaves(&both, &[toleration("", Value::Null)]), None);
-        assert_eq!(leaves(&both, &[toleration("a", 300.into()), toleration("b", 60.into())]), Some(160));
+        assert_eq!(
+            leaves(&both, &[toleration("a", 300.into()), toleration("b", 60.into())]),
+            Some(160)
+        );
     }
 }

@@ -130,7 +130,8 @@ fn of_script(script: &str, mut ends_on_error: bool) -> Outcome {
         match words.first().map(String::as_str) {
             None => continue,
             Some("set") => {
-                ends_on_error |= words.iter().any(|word| word.starts_with('-') && word.contains('e'));
+                ends_on_error |=
+                    words.iter().any(|word| word.starts_with('-') && word.contains('e'));
                 continue;
             }
             Some(_) => {}
@@ -256,7 +257,9 @@ mod tests {
         check(script("set -e; false; sleep 9"), Some((0.0, 1)));
         check(script("echo x > /tmp/f 2>&1\nsleep 1 # done"), Some((1.0, 0)));
         check(script("exec sleep 3"), Some((3.0, 0)));
-        for endless in ["while true; do sleep 1; done", "exit $X", "a | b", "sleep 1 & wait", "x", "echo 'a"] {
+        for endless in
+            ["while true; do sleep 1; done", "exit $X", "a | b", "sleep 1 & wait", "x", "echo 'a"]
+        {
             check(script(endless), None);
         }
     }

@@ -208,7 +208,9 @@ impl Step<'_> {
     /// A container that has not run, or starts again.
     fn start(&mut self, n_restarts: i64) -> Value {
         let name = text(&self.container["image"]);
-        if let Some((reason, message)) = image::fault(name, text(&self.container["imagePullPolicy"])) {
+        if let Some((reason, message)) =
+            image::fault(name, text(&self.container["imagePullPolicy"]))
+        {
             return self.pull_fails(name, reason, message);
         }
         if let Some(message) = crate::volumes::fault(self.place.pod, self.container) {
@@ -234,7 +236,8 @@ impl Step<'_> {
     }
 
     fn pull_fails(&mut self, name: &str, reason: &'static str, message: String) -> Value {
-        let before = self.old.map(|old| text(&old["state"]["waiting"]["reason"])).unwrap_or_default();
+        let before =
+            self.old.map(|old| text(&old["state"]["waiting"]["reason"])).unwrap_or_default();
         let has_backed_off =
             reason == "ErrImagePull" && self.is_due(self.place.began + PULL_BACKOFF);
         let waiting = match has_backed_off {
@@ -289,7 +292,8 @@ impl Step<'_> {
         {
             let is_killed = code == 137;
             if is_killed {
-                let message = format!("Container {} failed liveness probe, will be restarted", self.name);
+                let message =
+                    format!("Container {} failed liveness probe, will be restarted", self.name);
                 self.event(true, "Unhealthy", "Liveness probe failed: ".to_owned());
                 self.event(false, "Killing", message);
             }
@@ -310,8 +314,7 @@ impl Step<'_> {
     fn probe(&mut self, status: &mut Value, since: Timestamp) {
         let container = self.container;
         let mut succeeds = |probe: &Value| {
-            probe.is_null()
-                || (!cannot_succeed(probe) && self.is_due(since + initial_delay(probe)))
+            probe.is_null() || (!cannot_succeed(probe) && self.is_due(since + initial_delay(probe)))
         };
         let has_started = succeeds(&container["startupProbe"]);
         let is_ready = has_started && succeeds(&container["readinessProbe"]);

@@ -3,30 +3,33 @@
 /// Why an image cannot exist: the reason of a waiting container, and the message.
 pub(crate) fn fault(image: &str, policy: &str) -> Option<(&'static str, String)> {
     if !is_reference(image) {
-        let message = format!("Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": invalid reference format");
+        let message = format!(
+            "Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": invalid reference format"
+        );
         return Some(("InvalidImageName", message));
     }
     let (host, path) = image.split_once('/').unwrap_or(("", image));
     let is_host = host.contains(['.', ':']) || host == "localhost";
     // RFC 2606 reserves `invalid`: no name in it resolves.
-    let is_unknown_host =
-        is_host && host.split(':').next().unwrap_or_default().split('.').any(|label| label == "invalid");
-    let is_absent = ["does-not-exist", "nonexistent", "non-existent"]
-        .iter()
-        .any(|name| path.contains(name));
+    let is_unknown_host = is_host
+        && host.split(':').next().unwrap_or_default().split('.').any(|label| label == "invalid");
+    let is_absent =
+        ["does-not-exist", "nonexistent", "non-existent"].iter().any(|name| path.contains(name));
     if !is_unknown_host && !is_absent {
         return None;
     }
     if policy == "Never" {
-        let message = format!("Container image \"{image}\" is not present with pull policy of Never");
+        let message =
+            format!("Container image \"{image}\" is not present with pull policy of Never");
         return Some(("ErrImageNeverPull", message));
     }
     let why = match is_unknown_host {
         true => format!("dial tcp: lookup {host}: no such host"),
         false => "not found".to_owned(),
     };
-    let message =
-        format!("failed to pull and unpack image \"{image}\": failed to resolve reference \"{image}\": {why}");
+    let message = format!(
+        "failed to pull and unpack image \"{image}\": failed to resolve reference \"{image}\": {why}"
+    );
     Some(("ErrImagePull", message))
 }
 

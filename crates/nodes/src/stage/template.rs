@@ -11,7 +11,10 @@ pub(crate) enum Template {
     Map(Vec<(String, Template)>),
     Text(Vec<Part>),
     /// One value per item of the list that a path finds.
-    Each { path: Path, body: Box<Template> },
+    Each {
+        path: Path,
+        body: Box<Template>,
+    },
 }
 
 /// A part of a text.
@@ -101,7 +104,11 @@ impl Template {
                 Some(path) if path.starts_with(['.', '[']) => Part::Item(Path::parse(path)?),
                 _ if expression.starts_with(['.', '[']) => Part::Object(Path::parse(expression)?),
                 _ if VARIABLES.contains(&expression) => Part::Variable(expression.to_owned()),
-                _ => return Err(format!("{expression:?} is neither a path nor one of {VARIABLES:?}")),
+                _ => {
+                    return Err(format!(
+                        "{expression:?} is neither a path nor one of {VARIABLES:?}"
+                    ));
+                }
             });
             rest = after;
         }
@@ -158,9 +165,7 @@ impl Part {
             Self::Literal(text) => text.as_str().into(),
             Self::Variable(name) => (scope.variable)(name).unwrap_or_default(),
             Self::Object(path) => first(path, scope.object).unwrap_or_default(),
-            Self::Item(path) => {
-                scope.item.and_then(|item| first(path, item)).unwrap_or_default()
-            }
+            Self::Item(path) => scope.item.and_then(|item| first(path, item)).unwrap_or_default(),
         }
     }
 
@@ -201,7 +206,8 @@ mod tests {
         ] {
             assert_eq!(fill(template, &object).unwrap(), filled);
         }
-        for wrong in [json!("${.a"), json!("${nonsense}"), json!({"$each": ".a"}), json!("${.a[}")] {
+        for wrong in [json!("${.a"), json!("${nonsense}"), json!({"$each": ".a"}), json!("${.a[}")]
+        {
             assert!(fill(wrong.clone(), &object).is_err(), "{wrong}");
         }
     }

@@ -32,7 +32,14 @@ pub(crate) struct Affinity {
 
 impl Affinity {
     /// Counts the pods of one node. With `all` false, only those with terms of their own.
-    pub(crate) fn add_node(&mut self, view: &View, pod: &Pod, node: &Node, info: &NodeInfo, all: bool) {
+    pub(crate) fn add_node(
+        &mut self,
+        view: &View,
+        pod: &Pod,
+        node: &Node,
+        info: &NodeInfo,
+        all: bool,
+    ) {
         if !all && info.n_affine == 0 {
             return;
         }
@@ -55,7 +62,9 @@ impl Affinity {
             }
         };
         let spec = &pod.spec;
-        if !spec.affinity.is_empty() && spec.affinity.iter().all(|term| term.matches(other, labels_of)) {
+        if !spec.affinity.is_empty()
+            && spec.affinity.iter().all(|term| term.matches(other, labels_of))
+        {
             spec.affinity.iter().for_each(|term| add(&mut self.wanted, term, 1));
         }
         for term in spec.anti_affinity.iter().filter(|term| term.matches(other, labels_of)) {

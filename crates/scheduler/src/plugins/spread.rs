@@ -93,7 +93,10 @@ pub(super) fn score(cycle: &Cycle, node: &Node, info: &NodeInfo) -> f64 {
         let value = node.labels.get(&constraint.topology_key);
         let (false, Some(value)) = (constraint.is_required, value) else { continue };
         let matching = match constraint.topology_key == HOSTNAME {
-            true => info.pods.values().filter(|other| counts(&cycle.pod, constraint, other)).count() as i64,
+            true => {
+                info.pods.values().filter(|other| counts(&cycle.pod, constraint, other)).count()
+                    as i64
+            }
             false => domains.get(value).copied().unwrap_or_default(),
         };
         let weight = (domains.len() as f64 + 2.0).ln();
