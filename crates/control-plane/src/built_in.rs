@@ -184,7 +184,12 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         running.push(("workload controllers", workloads.run(stop.clone()).boxed()));
     }
     if let Some(nodes) = nodes {
-        running.push(("simulated nodes", nodes.run(server, seed, stop.clone()).boxed()));
+        // They need the controllers of the life of nodes, unless the user runs others.
+        let needs = |name| !is_on(name) && !selection.is_disabled(name);
+        let has_lifecycle =
+            needs("node-lifecycle-controller") && needs("taint-eviction-controller");
+        let running_nodes = nodes.run(server, setup(), seed, has_lifecycle, stop.clone());
+        running.push(("simulated nodes", running_nodes.boxed()));
     }
     let running = running.into_iter().map(async |(controller, running)| {
         if let Err(error) = running.await {

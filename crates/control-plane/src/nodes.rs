@@ -1,7 +1,11 @@
 //! Runs simulated nodes and the scheduler of a control plane.
 
 use setpoint_apiserver::ApiServer;
+use setpoint_controllers::Setup;
+use setpoint_controllers::workload::node_lifecycle::NodeLifecycleController;
+use setpoint_controllers::workload::taint_eviction::TaintEvictionController;
 use setpoint_nodes::{Nodes, Stages};
+use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{BoxError, Manager};
 use setpoint_scheduler::Scheduler;
 use std::collections::BTreeMap;
@@ -37,15 +41,27 @@ impl SimulatedNodes {
         self
     }
 
-    /// Runs them until `stop`.
+    /// Runs them until `stop`. `has_lifecycle`: with the controllers of the life of nodes, which
+    /// remove the taint of new nodes.
     pub(crate) async fn run(
         self,
         server: &ApiServer,
+        setup: Setup,
         seed: u64,
+        has_lifecycle: bool,
         stop: CancellationToken,
     ) -> Result<(), BoxError> {
         let clock = server.registry().clock().clone();
-        let mut manager = Manager::builder(server.client()).clock(clock).seed(seed).build();
+        let mut manager = Manager::builder(server.client())
+            .clock(clock)
+            .seed(seed)
+            .events(EventApi::Core)
+            .field_manager("kube-controller-manager")
+            .build();
+        if has_lifecycle {
+            NodeLifecycleController::new(setup.clone()).add_to(&mut manager)?;
+            TaintEvictionController::new(setup).add_to(&mut manager)?;
+        }
         // Seeds that differ from each other and from the manager's.
         Scheduler::new(seed.wrapping_add(2)).add_to(&mut manager)?;
         let mut nodes = Nodes::new(self.n, seed.wrapping_add(3));

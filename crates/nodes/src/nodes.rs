@@ -1,7 +1,7 @@
 //! The controllers of nodes and their pods.
 
 use crate::engine::{Engine, FIELD_MANAGER, value};
-use crate::stage::{ResourceRef, Stage, Stages};
+use crate::stage::{API_VERSION, ResourceRef, Stage, Stages};
 use crate::world::{NODE_LABEL, NODES_MAX, SeenPod, World};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -104,7 +104,7 @@ impl Nodes {
                 Vec::new(),
             );
         }
-        for stage in &self.stages.0 {
+        for stage in self.capacity_stage().iter().chain(&self.stages.0) {
             by_kind.entry(stage.resource.clone()).or_default().push(stage.clone());
         }
         for (n, (kind, stages)) in (1_u64..).zip(by_kind) {
@@ -195,6 +195,22 @@ impl Nodes {
         Ok(())
     }
 
+    /// The stage of nodes without a capacity: API servers drop the status of new objects.
+    fn capacity_stage(&self) -> Vec<Stage> {
+        let stage = json!({
+            "apiVersion": API_VERSION, "kind": "Stage", "metadata": {"name": "node-capacity"},
+            "spec": {
+                "resourceRef": {"kind": "Node"},
+                "selector": {"matchExpressions": [
+                    {"key": ".status.capacity", "operator": "DoesNotExist"},
+                ]},
+                "next": {"status": {"capacity": self.capacity, "allocatable": self.capacity}},
+            },
+        });
+        // JSON is YAML. Amounts that are no text of a template stay what they are.
+        Stages::parse(&stage.to_string()).map(|stages| stages.0).unwrap_or_default()
+    }
+
     /// Creates the nodes that do not exist.
     async fn register(self, client: Client, stop: CancellationToken) -> Result<(), BoxError> {
         let api = client.api::<Node>().field_manager(FIELD_MANAGER);
@@ -238,7 +254,6 @@ impl Nodes {
                 NODE_LABEL: "true",
             }},
             "spec": {},
-            "status": {"capacity": self.capacity, "allocatable": self.capacity},
         })
     }
 }

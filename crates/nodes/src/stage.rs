@@ -231,7 +231,7 @@ struct FinalizersSpec {
 }
 
 /// The version of the format.
-const API_VERSION: &str = "nodes.setpoint.dev/v1alpha1";
+pub(crate) const API_VERSION: &str = "nodes.setpoint.dev/v1alpha1";
 
 impl Stages {
     /// The default stages: nodes become ready; pods start, run, end and are removed.

@@ -286,14 +286,17 @@ async fn a_silent_node_loses_its_pods() {
         user.until(&format!("{NODES}/node-0"), is_ready).await;
         // A node that nobody moves: it is declared ready once, and never again.
         let labels = json!({"kubernetes.io/hostname": "lost"});
-        user.create(NODES, json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "lost", "labels": labels},
-            "status": {
-                "allocatable": {"cpu": "4", "memory": "4Gi", "pods": "10"},
-                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}],
-            },
-        }))
+        user.create(
+            NODES,
+            json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": "lost", "labels": labels},
+            }),
+        )
         .await;
+        let ready =
+            json!({"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"status": {"conditions": [ready]}});
+        user.patch(&format!("{NODES}/lost/status"), status).await;
         let mut spec = server();
         spec["nodeName"] = "lost".into();
         spec["tolerations"] = json!([{
@@ -309,7 +312,8 @@ async fn a_silent_node_loses_its_pods() {
             taints.filter(|taint| taint["key"] == "node.kubernetes.io/unreachable").count() == 2
         };
         user.until(&lost, has_taint).await;
-        let away = user.until(&pod("away"), |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
+        let away =
+            user.until(&pod("away"), |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
         assert_eq!(condition(&away, "DisruptionTarget")["reason"], "DeletionByTaintManager");
         // The node of ours stays.
         assert!(is_ready(&user.get(&format!("{NODES}/node-0")).await));
