@@ -18,6 +18,8 @@ pub(crate) mod names {
     pub(crate) const REPLICA_SET: &str = "replicaset-controller";
     pub(crate) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
     pub(crate) const STATEFUL_SET: &str = "statefulset-controller";
+    pub(crate) const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
+    pub(crate) const TAINT_EVICTION: &str = "taint-eviction-controller";
 }
 
 /// A controller of kube-controller-manager 1.36.
@@ -92,7 +94,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     ),
     row("namespace-controller", &["namespace"], BuiltIn),
     row("node-ipam-controller", &["nodeipam"], Missing),
-    row("node-lifecycle-controller", &["nodelifecycle"], Missing),
+    row(names::NODE_LIFECYCLE, &["nodelifecycle"], Workload),
     row("node-route-controller", &["route"], Missing),
     row("persistentvolume-attach-detach-controller", &["attachdetach"], Missing),
     row("persistentvolume-binder-controller", &["persistentvolume-binder"], Missing),
@@ -117,7 +119,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row(names::STATEFUL_SET, &["statefulset"], Workload),
     row("storage-version-migrator-controller", &["svm"], Missing),
     row("storageversion-garbage-collector-controller", &["storage-version-gc"], Missing),
-    row("taint-eviction-controller", &[], Missing),
+    row(names::TAINT_EVICTION, &[], Workload),
     // Off by default: here it follows the option that accepts bootstrap tokens, or its name.
     off("token-cleaner-controller", &["tokencleaner"], BuiltIn),
     row(names::TTL_AFTER_FINISHED, &["ttl-after-finished"], Workload),

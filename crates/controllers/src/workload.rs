@@ -16,14 +16,16 @@ mod difference;
 pub mod disruption;
 pub mod endpoints;
 mod fresh;
-mod fresh;
 mod history;
 pub mod job;
+pub mod node_lifecycle;
+mod node_pods;
 mod pod;
 mod pod_control;
 pub mod pod_gc;
 pub mod replica_set;
 pub mod stateful_set;
+pub mod taint_eviction;
 pub mod ttl_after_finished;
 mod view;
 
@@ -35,11 +37,16 @@ use deployment::DeploymentController;
 use disruption::DisruptionController;
 use endpoints::{EndpointSliceController, EndpointSliceMirroring, EndpointsController};
 use job::JobController;
+use node_lifecycle::NodeLifecycleController;
 use pod_gc::PodGarbageCollector;
 use replica_set::{ReplicaSetController, ReplicationControllerController};
+use replica_set::{ReplicaSetController, ReplicationControllerController};
+use setpoint_runtime::events::EventApi;
 use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{BoxError, Manager};
+use setpoint_runtime::{BoxError, Manager};
 use stateful_set::StatefulSetController;
+use taint_eviction::TaintEvictionController;
 use tokio_util::sync::CancellationToken;
 use ttl_after_finished::TtlAfterFinished;
 
@@ -68,6 +75,8 @@ const ROWS: &[(&str, Add)] = &[
         ReplicationControllerController::new(setup).add_to(manager)
     }),
     (names::STATEFUL_SET, |setup, manager| StatefulSetController::new(setup).add_to(manager)),
+    (names::NODE_LIFECYCLE, |setup, manager| NodeLifecycleController::new(setup).add_to(manager)),
+    (names::TAINT_EVICTION, |setup, manager| TaintEvictionController::new(setup).add_to(manager)),
 ];
 
 /// The workload controllers of a selection, on one manager. They do nothing until

@@ -18,6 +18,7 @@ mod kubectl;
 mod kubectl_auth;
 mod kubectl_crd;
 mod kubectl_kinds;
+mod kubectl_nodes;
 mod kubectl_objects;
 mod kubectl_old;
 mod kubectl_policies;
