@@ -162,9 +162,13 @@ mod tests {
         assert_eq!(get(UP, "healthz", ""), (200, "ok".into()));
         let (code, body) = get(UP, "livez", "verbose=false&exclude=etcd");
         assert_eq!(code, 200);
-        let first = "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]poststarthook/start-apiserver-";
+        let first =
+            "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]poststarthook/start-apiserver-";
         assert!(body.starts_with(first), "{body}");
-        assert!(body.ends_with("apiservice-openapiv3-controller ok\nlivez check passed\n"), "{body}");
+        assert!(
+            body.ends_with("apiservice-openapiv3-controller ok\nlivez check passed\n"),
+            "{body}"
+        );
     }
 
     #[test]

@@ -66,9 +66,8 @@ impl Asker {
     }
     /// The bytes of an answer.
     pub(crate) async fn text(&self, path: &str) -> String {
-        let mut request = http::Request::get(path)
-            .body(http_body_util::Full::new(bytes::Bytes::new()))
-            .unwrap();
+        let mut request =
+            http::Request::get(path).body(http_body_util::Full::new(bytes::Bytes::new())).unwrap();
         request.extensions_mut().insert(self.identity.clone());
         let response = self.server.serve(request).await;
         let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
