@@ -461,6 +461,7 @@ impl Scenario for Batch {
             }
         };
         tokio::select! {
+            biased;
             () = cluster.with_kubelets(fate, user) => {}
             () = watch => {}
         }
