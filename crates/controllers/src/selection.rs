@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 /// kube-controller-manager's names of the controllers that this crate has.
 pub(crate) mod names {
+    pub(crate) const DAEMON_SET: &str = "daemonset-controller";
+    pub(crate) const DEPLOYMENT: &str = "deployment-controller";
     pub(crate) const CRON_JOB: &str = "cronjob-controller";
     pub(crate) const DISRUPTION: &str = "disruption-controller";
     pub(crate) const ENDPOINTS: &str = "endpoints-controller";
@@ -15,6 +17,9 @@ pub(crate) mod names {
     pub(crate) const POD_GC: &str = "pod-garbage-collector-controller";
     pub(crate) const REPLICA_SET: &str = "replicaset-controller";
     pub(crate) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
+    pub(crate) const STATEFUL_SET: &str = "statefulset-controller";
+    pub(crate) const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
+    pub(crate) const TAINT_EVICTION: &str = "taint-eviction-controller";
 }
 
 /// A controller of kube-controller-manager 1.36.
@@ -35,7 +40,7 @@ pub struct KnownController {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerGroup {
-    /// A part of every control plane, for example namespace deletion: it also runs in embedded ones.
+    /// A part of every control plane, for example namespace deletion. Embedded ones run it too.
     BuiltIn,
     /// Creates objects that make other objects live, for example pods: runs if it is asked for.
     Workload,
@@ -70,8 +75,8 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"], Missing),
     row("clusterrole-aggregation-controller", &["clusterrole-aggregation"], BuiltIn),
     row(names::CRON_JOB, &["cronjob"], Workload),
-    row("daemonset-controller", &["daemonset"], Missing),
-    row("deployment-controller", &["deployment"], Missing),
+    row(names::DAEMON_SET, &["daemonset"], Workload),
+    row(names::DEPLOYMENT, &["deployment"], Workload),
     row("device-taint-eviction-controller", &[], Missing),
     row(names::DISRUPTION, &["disruption"], Workload),
     row(names::ENDPOINTS, &["endpoint"], Workload),
@@ -89,7 +94,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     ),
     row("namespace-controller", &["namespace"], BuiltIn),
     row("node-ipam-controller", &["nodeipam"], Missing),
-    row("node-lifecycle-controller", &["nodelifecycle"], Missing),
+    row(names::NODE_LIFECYCLE, &["nodelifecycle"], Workload),
     row("node-route-controller", &["route"], Missing),
     row("persistentvolume-attach-detach-controller", &["attachdetach"], Missing),
     row("persistentvolume-binder-controller", &["persistentvolume-binder"], Missing),
@@ -111,10 +116,10 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("service-lb-controller", &["service"], Missing),
     row("serviceaccount-controller", &["serviceaccount"], BuiltIn),
     row("serviceaccount-token-controller", &["serviceaccount-token"], BuiltIn),
-    row("statefulset-controller", &["statefulset"], Missing),
+    row(names::STATEFUL_SET, &["statefulset"], Workload),
     row("storage-version-migrator-controller", &["svm"], Missing),
     row("storageversion-garbage-collector-controller", &["storage-version-gc"], Missing),
-    row("taint-eviction-controller", &[], Missing),
+    row(names::TAINT_EVICTION, &[], Workload),
     // Off by default: here it follows the option that accepts bootstrap tokens, or its name.
     off("token-cleaner-controller", &["tokencleaner"], BuiltIn),
     row(names::TTL_AFTER_FINISHED, &["ttl-after-finished"], Workload),

@@ -9,3 +9,4 @@ mod env;
 mod jobs;
 mod scenario;
 mod services;
+mod workloads;
