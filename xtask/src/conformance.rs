@@ -1,9 +1,9 @@
 //! `cargo xtask conformance`: runs Kubernetes' end-to-end specs against `setpoint up` and writes
 //! `docs/conformance.md`.
 //!
-//! The program is one process without nodes, so specs that need more than an API server are not run:
-//! `conformance/needs.txt` says which and why. The others are divided among several servers, each
-//! with an `e2e.test` of its own, so that specs that change a whole server do not meet.
+//! The program is one process without nodes, so specs that need more than an API server are not
+//! run: `conformance/needs.txt` says which and why. The others are divided among several servers,
+//! each with an `e2e.test` of its own, so that specs that change a whole server do not meet.
 
 mod page;
 

@@ -23,7 +23,7 @@ fn config_map(n: &str) -> Bytes {
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "a", "namespace": "default", "uid": "u"}, "data": {"n": n},
     });
-    encode::to_bytes(&map)
+    to_bytes(&map)
 }
 /// As a kube-apiserver stores it by default.
 fn packed(json: &[u8]) -> Bytes {
@@ -49,7 +49,7 @@ fn values_that_go_encoded_are_read_in_canonical_form() {
         let case: Value = serde_json::from_str(line).unwrap();
         let mut value = Bytes::from(STANDARD.decode(case["protobuf"].as_str().unwrap()).unwrap());
         assert_eq!(read(b"", &mut value, &Formers::default()), Ok(true), "{}", case["kind"]);
-        assert_eq!(value, encode::to_bytes(&case["json"]), "{}", case["kind"]);
+        assert_eq!(value, to_bytes(&case["json"]), "{}", case["kind"]);
     }
 }
 
@@ -106,7 +106,7 @@ async fn definitions_of_a_former_version_are_read() {
         "metadata": {"name": "as.example.dev"},
         "spec": {"group": "example.dev", "version": "v1", "validation": {}},
     });
-    let mut line = encode::to_bytes(&stored).to_vec();
+    let mut line = to_bytes(&stored).to_vec();
     line.push(b'\n');
     commit(&*inner, KEY, Some(line.into())).await;
     let read = store.get(KEY.as_bytes(), At::Latest).await.unwrap().value.unwrap().value;
@@ -114,7 +114,7 @@ async fn definitions_of_a_former_version_are_read() {
     assert_eq!(read["apiVersion"], "apiextensions.k8s.io/v1");
     assert_eq!(read["spec"]["versions"][0]["name"], "v1");
     // One that this registry wrote is not touched.
-    let written = encode::to_bytes(&read);
+    let written = to_bytes(&read);
     commit(&store, KEY, Some(written.clone())).await;
     let read = store.get(KEY.as_bytes(), At::Latest).await.unwrap().value.unwrap().value;
     assert_eq!(read, written);
@@ -245,7 +245,7 @@ proptest! {
         let mut problems = Vec::new();
         decode::conform(&schema, row.kind, &mut object, &mut problems).unwrap();
         prop_assert_eq!(&problems, &Vec::<String>::new());
-        let at_rest = encode::to_bytes(&object);
+        let at_rest = to_bytes(&object);
         let mut value = packed(&at_rest);
         prop_assert_eq!(read(b"", &mut value, &Formers::default()), Ok(true));
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
