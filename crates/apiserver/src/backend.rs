@@ -20,6 +20,10 @@
 //! Until it is removed, legacy discovery lists its group version and OpenAPI v2 contains its
 //! documents.
 //!
+//! A [`Registration`] is a group version that is only listed: an `APIService` without a service. It
+//! gives the position of what the catalog serves. Legacy discovery shows registered and custom
+//! group versions; aggregated discovery shows what is served.
+//!
 //! A backend replaces rows of the same group version, built in or from a definition. Other versions
 //! of the group are not affected.
 
@@ -33,7 +37,7 @@ use bytes::Bytes;
 use documents::Documents;
 use parking_lot::RwLock;
 use setpoint_object::{GroupVersion, name};
-use setpoint_registry::ResourcePath;
+use setpoint_registry::{Catalog, ResourcePath};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -180,6 +184,23 @@ impl Backend {
         self.is_available
     }
 
+    /// The same backend with another availability.
+    #[must_use]
+    pub fn with_availability(self, is_available: bool) -> Self {
+        Self { is_available, ..self }
+    }
+
+    /// The same backend at another position in discovery, as
+    /// [`BackendBuilder::group_priority`] and [`BackendBuilder::version_priority`].
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Priority`].
+    pub fn with_priorities(self, group: u32, version: u32) -> Result<Self, BackendError> {
+        check_priorities(group, version)?;
+        Ok(Self { group_priority: group, version_priority: version, ..self })
+    }
+
     pub(crate) fn handler(&self) -> &dyn Handler {
         &*self.handler
     }
@@ -205,6 +226,29 @@ const VERSION_PRIORITY: u32 = 100;
 /// The maximum of `groupPriorityMinimum` and `versionPriority` of an `APIService`.
 const GROUP_PRIORITY_MAX: u32 = 20_000;
 const VERSION_PRIORITY_MAX: u32 = 1000;
+
+fn check_priorities(group: u32, version: u32) -> Result<(), BackendError> {
+    for (what, value, max) in [
+        ("group priority", group, GROUP_PRIORITY_MAX),
+        ("version priority", version, VERSION_PRIORITY_MAX),
+    ] {
+        if value == 0 || value > max {
+            return Err(BackendError::Priority { what, value, max });
+        }
+    }
+    Ok(())
+}
+
+/// A group version with its position in discovery ([`Backends::register`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// The group version.
+    pub group_version: GroupVersion,
+    /// As [`BackendBuilder::group_priority`].
+    pub group_priority: u32,
+    /// As [`BackendBuilder::version_priority`].
+    pub version_priority: u32,
+}
 
 /// Builds a [`Backend`].
 #[must_use]
@@ -268,6 +312,18 @@ impl BackendBuilder {
         self
     }
 
+    /// The OpenAPI v3 documents that its handler answers: pairs of a key (`apis/ex.io/v1`) and the
+    /// URL that the index shows for it (`/openapi/v3/apis/ex.io/v1?hash=1`). GET requests for
+    /// `/openapi/v3/<key>` go to the handler. A key of another group version that this server or an
+    /// earlier backend has is ignored. Default: none.
+    pub fn open_api_v3_index(
+        mut self,
+        documents: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        self.documents.v3_index = documents.into_iter().collect();
+        self
+    }
+
     /// An OpenAPI v2 document in JSON. The paths of this group version and all definitions are
     /// merged into `/openapi/v2`. A definition that differs from another one of the same name gets
     /// the suffix `_v2` (`_v3`, …), and references to it are renamed. Default: none.
@@ -291,14 +347,7 @@ impl BackendBuilder {
         if !name::dns1035_label(version).is_empty() {
             return Err(BackendError::Version { version: version.to_string() });
         }
-        for (what, value, max) in [
-            ("group priority", self.group_priority, GROUP_PRIORITY_MAX),
-            ("version priority", self.version_priority, VERSION_PRIORITY_MAX),
-        ] {
-            if value == 0 || value > max {
-                return Err(BackendError::Priority { what, value, max });
-            }
-        }
+        check_priorities(self.group_priority, self.version_priority)?;
         Ok(Backend {
             documents: Arc::new(self.documents.read(&self.group_version)?),
             group_version: self.group_version,
@@ -383,6 +432,21 @@ impl Backends {
         })
     }
 
+    /// Sets the group versions that legacy discovery lists besides those of backends and of
+    /// definitions, and the positions of what the catalog serves. `None`: legacy discovery lists
+    /// everything that is served, at the positions that Kubernetes gives its own groups. That is so
+    /// at start.
+    pub fn register(&self, registrations: Option<Vec<Registration>>) {
+        self.change(|table| {
+            if table.registrations.as_deref() == registrations.as_ref() {
+                return (None, ());
+            }
+            let mut next = table.next();
+            next.registrations = registrations.map(Arc::new);
+            (Some(next), ())
+        });
+    }
+
     /// The backend of a group version.
     pub fn get(&self, group_version: &GroupVersion) -> Option<Backend> {
         let table = self.table();
@@ -417,6 +481,8 @@ pub(crate) struct Table {
     groups: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Backend>>>,
     /// Total length of all documents.
     bytes: usize,
+    /// Group versions that are listed; `None`: all that are served.
+    registrations: Option<Arc<Vec<Registration>>>,
 }
 
 impl Table {
@@ -478,6 +544,43 @@ impl Table {
             Some(named) => Found::Resource { backend, path: named.path, watch: named.watch },
             None => Found::Version(backend),
         })
+    }
+}
+
+impl Table {
+    /// The backend whose handler has the OpenAPI v3 document with this key. The document of a
+    /// backend's group version is its own, and what the catalog serves is documented here.
+    pub(crate) fn document(&self, catalog: &Catalog, key: &str) -> Option<&Arc<Backend>> {
+        let has = |backend: &&Arc<Backend>| backend.documents.v3_index.contains_key(key);
+        match key.split('/').collect::<Vec<_>>()[..] {
+            ["apis", group, version] => {
+                if let Some(owner) = self.get(group, version) {
+                    return Some(owner).filter(has);
+                }
+                let known = catalog.group(group);
+                if known.is_some_and(|known| known.versions.iter().any(|v| **v == *version)) {
+                    return None;
+                }
+            }
+            ["apis", group]
+                if catalog.group(group).is_some() || self.groups.contains_key(group) =>
+            {
+                return None;
+            }
+            ["api" | "apis" | "version"] | ["api", "v1"] => return None,
+            _ => {}
+        }
+        self.iter().find(has)
+    }
+
+    /// The registered group with this path, if nothing serves it.
+    pub(crate) fn registered_group(&self, path: &str) -> Option<Arc<str>> {
+        let registrations = self.registrations.as_ref()?;
+        let decoded = decode(path, false)?;
+        let group = decoded.strip_prefix("/apis/")?;
+        let group = group.strip_suffix('/').unwrap_or(group);
+        let found = registrations.iter().find(|known| *known.group_version.group == *group)?;
+        Some(found.group_version.group.clone()).filter(|group| !group.is_empty())
     }
 }
 

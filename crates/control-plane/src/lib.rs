@@ -13,6 +13,7 @@
 //! | authorization, admission, further routes | [`ControlPlaneBuilder`]'s extension points |
 //! | built-in controllers | one set per control plane, over its watch cache; if several servers share a store, only on the leader |
 //! | calls to webhooks | `setpoint_webhook_client`; services are looked up among the objects, or by [`ControlPlaneBuilder::service_resolver`] |
+//! | group versions of other servers | APIService objects; services are found as those of webhooks |
 //! | other servers that know users | [`remote`] |
 //! | sockets, certificates, kubeconfig | [`serve`], through [`ControlPlane::serve`] |
 //!
@@ -20,6 +21,7 @@
 //! [`ControlPlane::source`], which skips HTTP.
 
 pub mod admission_config;
+mod aggregation;
 mod built_in;
 pub mod control_plane;
 mod extensions;
