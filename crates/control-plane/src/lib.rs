@@ -36,5 +36,6 @@ pub use admission_config::{AdmissionConfigError, AdmissionConfiguration};
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
+pub use setpoint_controllers::Selection;
 pub use setpoint_webhook_client as webhook_client;
 pub use source::InProcessSource;

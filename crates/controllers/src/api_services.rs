@@ -22,12 +22,9 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
 };
 use serde_json::{Value, json};
 use setpoint_informer::Object;
-use setpoint_object::Prune;
-use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Context, Controller, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
 };
-use tokio_util::sync::CancellationToken;
 
 /// The controller's name in its user agent and in logs.
 const NAME: &str = "api-service-registration-controller";
@@ -41,7 +38,7 @@ const VERSION_PRIORITY: i32 = 100;
 /// The index of definitions by the names of their APIServices.
 const INDEX: &str = "api-services";
 
-/// Keeps the APIService objects of custom resources. Does nothing until [`ApiServices::run`].
+/// Keeps the APIService objects of custom resources. Does nothing until a manager runs it.
 #[must_use]
 pub struct ApiServices {
     setup: Setup,
@@ -53,24 +50,12 @@ impl ApiServices {
         Self { setup }
     }
 
-    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
+    /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
     ///
     /// # Errors
     ///
-    /// If it fails permanently.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        // Most bytes of a definition are its schemas.
-        let mut definitions = ByType::default();
-        definitions.config.prune = Some(Prune::parse([
-            "metadata.managedFields",
-            "metadata.annotations",
-            "spec.versions[*].schema",
-            "status",
-        ])?);
-        let cache = CacheOptions::new().of::<CustomResourceDefinition>(&(), definitions)?;
-        let mut manager = self.setup.manager()
-            .cache(cache)
-            .build();
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let pass = Pass { api: self.setup.api(NAME) };
         let controller = Controller::builder(NAME)
             .for_(Watch::<APIService>::new())
@@ -84,7 +69,7 @@ impl ApiServices {
             .sync_timeout(None)
             .build(pass)?;
         manager.add(controller)?;
-        Ok(manager.run(stop).await?)
+        Ok(())
     }
 }
 

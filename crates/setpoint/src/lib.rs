@@ -123,7 +123,7 @@ pub use manager_webhooks::{
 #[cfg(feature = "server")]
 pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, ControlPlane, ControlPlaneBuilder,
-    InProcessSource, REQUEST_SECONDS, RequestMetrics, ServeError, ServeOptions, Serving,
+    InProcessSource, REQUEST_SECONDS, RequestMetrics, Selection, ServeError, ServeOptions, Serving,
     admission_config, control_plane, remote, serve, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
