@@ -53,9 +53,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The pause after a watch that could not be started.
+/// The pause after a watch that could not be started, or ended at once.
 const RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of servers whose documents are fetched at a time, each of at most some mebibytes.
 const FETCHES_MAX: usize = 4;
@@ -141,8 +142,13 @@ impl Aggregation {
         let follow = async {
             let mut state = State::default();
             loop {
-                if let Err(error) = self.follow(&mut state).await {
+                let begun = Instant::now();
+                let followed = self.follow(&mut state).await;
+                if let Err(error) = &followed {
                     tracing::warn!(%error, "watch APIServices");
+                }
+                // A server that drains ends watches at once.
+                if followed.is_err() || begun.elapsed() < RETRY {
                     tokio::time::sleep(RETRY).await;
                 }
             }

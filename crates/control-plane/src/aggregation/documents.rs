@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use setpoint_apiserver::{Backend, DOCUMENT_BYTES_MAX, Identity};
+use setpoint_object::GroupVersion;
 use setpoint_webhook_client::Lane;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,7 +87,7 @@ impl Documents {
                 None => builder,
             };
             if let Some((document, _)) = &used.v2 {
-                builder = builder.open_api_v2(document.clone());
+                builder = builder.open_api_v2(used_part(document, &remote.group_version));
             }
             let error = match builder.build() {
                 Ok(backend) => return Some(backend),
@@ -101,6 +102,43 @@ impl Documents {
             }
         }
     }
+}
+
+/// An OpenAPI v2 document. Of one that is too long, only what a group version uses.
+fn used_part(document: &Bytes, group_version: &GroupVersion) -> Bytes {
+    type Members<'a> = BTreeMap<String, &'a RawValue>;
+    const REFERENCE: &str = "\"#/definitions/";
+    if document.len() <= DOCUMENT_BYTES_MAX {
+        return document.clone();
+    }
+    let Ok(mut members) = serde_json::from_slice::<Members<'_>>(document) else {
+        return document.clone();
+    };
+    let section = |members: &Members<'_>, name: &str| -> BTreeMap<String, Box<RawValue>> {
+        let section = members.get(name);
+        section.and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default()
+    };
+    let root = format!("/apis/{group_version}/");
+    let mut paths = section(&members, "paths");
+    paths.retain(|path, _| path.starts_with(&root));
+    let mut definitions = section(&members, "definitions");
+    let references = |text: &str| -> Vec<String> {
+        let parts = text.split(REFERENCE).skip(1);
+        parts.filter_map(|part| Some(part.split_once('"')?.0.to_owned())).collect()
+    };
+    let mut open: Vec<String> = paths.values().flat_map(|text| references(text.get())).collect();
+    let mut used = BTreeMap::new();
+    while let Some(name) = open.pop() {
+        if let Some(text) = definitions.remove(&name) {
+            open.extend(references(text.get()));
+            used.insert(name, text);
+        }
+    }
+    let raw = |value: &BTreeMap<String, Box<RawValue>>| serde_json::value::to_raw_value(value);
+    let (Ok(paths), Ok(used)) = (raw(&paths), raw(&used)) else { return document.clone() };
+    members.insert("paths".to_owned(), &paths);
+    members.insert("definitions".to_owned(), &used);
+    serde_json::to_vec(&members).map_or_else(|_| document.clone(), Bytes::from)
 }
 
 /// The index of OpenAPI v3 documents.
@@ -210,5 +248,32 @@ async fn fetch(
             tracing::debug!(%error, %group_version, path, "fetch a server's document");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_is_used_remains_of_a_long_document() {
+        let long = "x".repeat(DOCUMENT_BYTES_MAX);
+        let reference = |name: &str| json!({"$ref": format!("#/definitions/{name}")});
+        let document = json!({"swagger": "2.0",
+            "paths": {"/apis/ex.io/v1/things": {"get": reference("A")}, "/apis/ex.io/v2/things": reference("C")},
+            "definitions": {"A": {"b": reference("B"), "a": reference("A")}, "B": {}, "C": {"description": long}}});
+        let gv = GroupVersion::new("ex.io", "v1");
+        let used = used_part(&document.to_string().into(), &gv);
+        let used: Value = serde_json::from_slice(&used).unwrap();
+        assert_eq!(used["swagger"], "2.0");
+        let names =
+            |member: &str| used[member].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(
+            (names("paths"), names("definitions")),
+            (vec!["/apis/ex.io/v1/things".to_owned()], vec!["A".to_owned(), "B".to_owned()])
+        );
+        let short = Bytes::from("{}");
+        assert_eq!(used_part(&short, &gv), short);
     }
 }
