@@ -21,9 +21,9 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
     APIService, APIServiceCondition,
 };
 use serde_json::{Value, json};
-use setpoint_informer::Object;
+use setpoint_informer::{Event, Object};
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
 };
 
 /// The controller's name in its user agent and in logs.
@@ -58,7 +58,7 @@ impl ApiServices {
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let pass = Pass { api: self.setup.api(NAME) };
         let controller = Controller::builder(NAME)
-            .for_(Watch::<APIService>::new())
+            .for_(Watch::<APIService>::new().filter(Predicate::new(needs_pass)))
             .maps(
                 Watch::<CustomResourceDefinition>::new().index(INDEX, names),
                 |definition: &Object<CustomResourceDefinition>| {
@@ -71,6 +71,32 @@ impl ApiServices {
         manager.add(controller)?;
         Ok(())
     }
+}
+
+/// Whether a pass may have something to do: not for those that the server itself has created and
+/// marked available, which are all that most servers have.
+fn needs_pass(event: &Event<APIService>) -> bool {
+    let Some(object) = event.object().filter(|_| !matches!(event, Event::Deleted { .. })) else {
+        return true;
+    };
+    if object.label(MANAGED).is_some_and(|label| label == ALWAYS) {
+        return true;
+    }
+    // Decoded here, as what the cache decodes for a pass stays in memory.
+    let json = object.json().unwrap_or_default();
+    let Ok(service) = serde_json::from_slice::<APIService>(&json) else { return true };
+    is_local(&service) && !is_available(&service)
+}
+
+/// Whether the server itself serves the group version.
+fn is_local(service: &APIService) -> bool {
+    service.spec.as_ref().is_some_and(|spec| spec.service.is_none())
+}
+
+fn is_available(service: &APIService) -> bool {
+    let conditions = service.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let is_true = |c: &APIServiceCondition| c.type_ == "Available" && c.status == "True";
+    conditions.is_some_and(|list| list.iter().any(is_true))
 }
 
 /// The names of the APIServices of a definition's served versions.
@@ -122,12 +148,7 @@ impl Pass {
                 ignore_race(self.api.put(&path, &wanted).await)?;
             }
         }
-        let is_local = found.spec.as_ref().is_some_and(|spec| spec.service.is_none());
-        let conditions = found.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let is_available = |list: &[_]| {
-            list.iter().any(|c: &APIServiceCondition| c.type_ == "Available" && c.status == "True")
-        };
-        if is_local && !conditions.is_some_and(is_available) {
+        if is_local(&found) && !is_available(&found) {
             let now = context.clock().now().rfc3339();
             let condition = json!({
                 "type": "Available", "status": "True", "lastTransitionTime": now,

@@ -12,6 +12,7 @@ use crate::setup::Setup;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::json;
+use setpoint_informer::Event;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
 };
@@ -50,9 +51,7 @@ impl FlowSchemas {
             )
             .watches(
                 Watch::<PriorityLevelConfiguration>::metadata(),
-                |event: &setpoint_informer::Event<
-                    PartialObjectMeta<PriorityLevelConfiguration>,
-                >| {
+                |event: &Event<PartialObjectMeta<PriorityLevelConfiguration>>| {
                     // The pass of a level's own key looks up its schemas: a name with a slash is
                     // none of a schema.
                     vec![Request::cluster(format!("{LEVEL}{}", event.key().name))]
