@@ -21,8 +21,8 @@
 //! documents.
 //!
 //! A [`Registration`] is a group version that is only listed: an `APIService` without a service. It
-//! gives the position of what the catalog serves. Legacy discovery shows registered and custom
-//! group versions; aggregated discovery shows what is served.
+//! gives the position of what the catalog serves. Of Kubernetes' own group versions, legacy
+//! discovery shows those that are registered; aggregated discovery shows what is served.
 //!
 //! A backend replaces rows of the same group version, built in or from a definition. Other versions
 //! of the group are not affected.
@@ -430,8 +430,8 @@ impl Backends {
         })
     }
 
-    /// Sets the group versions that legacy discovery lists besides those of backends and of
-    /// definitions, and the positions of what the catalog serves. `None`: legacy discovery lists
+    /// Sets the group versions that legacy discovery lists besides those of backends, definitions
+    /// and compiled-in kinds, and the positions of what the catalog serves. `None`: legacy discovery lists
     /// everything that is served, at the positions that Kubernetes gives its own groups. That is so
     /// at start.
     pub fn register(&self, registrations: Option<Vec<Registration>>) {

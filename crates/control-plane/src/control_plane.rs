@@ -175,9 +175,9 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Finds the addresses of services that webhooks and APIServices name. Default: the Services and
-    /// EndpointSlices among the control plane's own objects. An `ExternalName` is used as it is,
-    /// then come ready addresses, then the cluster address. With a resolver of your own, the
+    /// Finds the addresses of services that webhooks and APIServices name. Default: the Services
+    /// and EndpointSlices among the control plane's own objects. An `ExternalName` is used as it
+    /// is, then come ready addresses, then the cluster address. With a resolver of your own, the
     /// Services of APIServices need not be objects.
     pub fn service_resolver(mut self, resolver: Arc<dyn ServiceResolver>) -> Self {
         self.service_resolver = Some(resolver);

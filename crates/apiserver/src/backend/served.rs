@@ -132,13 +132,13 @@ fn merged(local: &[Group], table: &Table, priorities: &Priorities<'_>) -> Vec<Gr
     groups
 }
 
-/// The groups of legacy discovery: those that are registered, and all custom ones. `None`: all
-/// that are served.
+/// The groups of legacy discovery: those that are registered, and all that are not Kubernetes' own.
+/// `None`: all that are served.
 fn registered(served: &[Group], table: &Table, priorities: &Priorities<'_>) -> Option<Vec<Group>> {
     let registrations = table.registrations.as_ref()?;
     let is_shown = |group: &Group, version: &Arc<str>| {
-        group.custom
-            || &*group.name == FIRST_GROUP
+        // Only Kubernetes' own groups have objects from the start.
+        group_priority(&group.name) == GROUP_PRIORITY
             || table.get(&group.name, version).is_some()
             || registrations.iter().any(|registration| {
                 let GroupVersion { group: known, version: of } = &registration.group_version;

@@ -45,8 +45,10 @@ impl ApiService {
             number.unwrap_or_default().max(1)
         };
         let service = &spec["service"];
-        // The core group is served here, whatever its object says.
-        let target = (service.is_object() && !group.is_empty()).then(|| {
+        // These groups are served here, whatever their objects say: without them, nothing could
+        // be undone.
+        let is_own = group.is_empty() || group == "apiregistration.k8s.io";
+        let target = (service.is_object() && !is_own).then(|| {
             let port = service["port"].as_u64().and_then(|port| u16::try_from(port).ok());
             let service = Service {
                 namespace: text(&service["namespace"]),
@@ -90,6 +92,17 @@ impl ApiService {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn groups_that_undo_it_are_always_served_here() {
+        for (group, is_remote) in [("", false), ("apiregistration.k8s.io", false), ("apps", true)] {
+            let service = json!({"namespace": "n", "name": "s"});
+            let spec = json!({"group": group, "version": "v1", "service": service});
+            let object = json!({"metadata": {"name": "x"}, "spec": spec}).to_string();
+            let parsed = ApiService::parse(object.as_bytes()).unwrap();
+            assert_eq!(parsed.target.is_some(), is_remote, "{group}");
+        }
+    }
 
     #[test]
     fn trust_follows_the_bundle_and_the_switch() {

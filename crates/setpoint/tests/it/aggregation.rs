@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use server::{Extension, Mode, text};
 use setpoint::ControlPlane;
 use setpoint::apiserver::{Credentials, Identity};
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -30,7 +31,7 @@ struct Stage {
     ca: Ca,
     extension: Extension,
     served: Served,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 fn client(mut config: Config) -> Client {
@@ -78,7 +79,7 @@ impl Stage {
         let ca = Ca::new();
         let client_ca = map["data"]["requestheader-client-ca-file"].as_str().unwrap();
         let extension = Extension::start(&ca, client_ca).await;
-        Self { client: admin, bob, ca, extension, served, _dir: dir }
+        Self { client: admin, bob, ca, extension, served, dir }
     }
 
     async fn send(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
@@ -474,4 +475,46 @@ async fn objects_without_a_service_order_and_list_groups() {
         assert!(aggregated().await.contains(&"batch".to_owned()));
     })
     .await;
+}
+
+/// Needs kubectl, as the tests of clients do; without it there is nothing to see.
+#[tokio::test]
+async fn kubectl_works_through_the_control_plane() {
+    let Some(binary) = std::env::var_os("SETPOINT_TEST_KUBECTL") else { return };
+    let mut stage = Stage::new().await;
+    stage.register().await;
+    let config = stage.dir.path().join("host.kubeconfig");
+    let cache = stage.dir.path().join("cache");
+    let kubectl = async |words: &str, input: &Value| -> (bool, String) {
+        let mut command = tokio::process::Command::new(&binary);
+        command.arg("--kubeconfig").arg(&config).arg("--cache-dir").arg(&cache);
+        command.args(words.split(' ')).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut stdin = process.stdin.take().unwrap();
+        stdin.write_all(input.to_string().as_bytes()).await.unwrap();
+        drop(stdin);
+        let output = process.wait_with_output().await.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    let none = Value::Null;
+    let (_, resources) = kubectl("api-resources --api-group=ext.example.com", &none).await;
+    let words: Vec<&str> = resources.split_whitespace().skip(5).collect();
+    assert_eq!(words, ["things", "th", "ext.example.com/v1", "true", "Thing"], "{resources}");
+    let (_, explained) = kubectl("explain things.spec", &none).await;
+    assert!(explained.contains("How large it is."), "{explained}");
+    let applied = kubectl("apply -f -", &thing("a")).await;
+    assert_eq!(applied, (true, "thing.ext.example.com/a created\n".to_owned()));
+    let (_, got) = kubectl("get th -o name", &none).await;
+    assert_eq!(got, "thing.ext.example.com/a\n");
+    let (_, services) = kubectl("get apiservices v1.ext.example.com --no-headers", &none).await;
+    let words: Vec<&str> = services.split_whitespace().take(3).collect();
+    assert_eq!(words, ["v1.ext.example.com", "ext/api", "True"]);
+    stage.extension.stop_listening().await;
+    let (is_ok, refused) = kubectl("get things", &none).await;
+    let message = "the server is currently unable to handle the request";
+    assert!(!is_ok && refused.contains(message), "{refused}");
+    assert!(kubectl("get namespaces", &none).await.0);
+    stage.served.stop().await;
 }
