@@ -193,9 +193,13 @@ async fn answer(mut request: Request<Incoming>, shared: Shared) -> Response<Body
         }
         Mode::Silent if is_below => std::future::pending().await,
         Mode::Broken if is_below => {
-            let pieces =
-                futures::stream::iter([Ok("{".into()), Err(setpoint::apiserver::BodyError::Slow)]);
-            return Response::new(Body::try_stream(pieces));
+            let broken = shared.broken.clone();
+            let pieces = futures::stream::once(async { Ok("{".into()) });
+            let end = futures::stream::once(async move {
+                broken.notified().await;
+                Err(setpoint::apiserver::BodyError::Slow)
+            });
+            return Response::new(Body::try_stream(pieces.chain(end)));
         }
         Mode::Echo if is_below => {
             let on_upgrade = request.extensions_mut().remove::<OnUpgrade>().unwrap();
