@@ -5,6 +5,7 @@ mod audit;
 mod data;
 mod demo;
 mod encryption;
+mod nodes;
 mod service_accounts;
 mod store_options;
 mod up;

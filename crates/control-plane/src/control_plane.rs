@@ -3,6 +3,7 @@
 use crate::aggregation::{Aggregation, ProxyCertificate};
 use crate::built_in::{Controllers, Settings, is_served};
 use crate::extensions::Extensions;
+use crate::nodes::SimulatedNodes;
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
 use kube_client::{Client, Resource};
@@ -60,6 +61,7 @@ pub struct ControlPlaneBuilder {
     service_account_tokens: ServiceAccountTokens,
     bootstrap_tokens: bool,
     aggregation: bool,
+    nodes: Option<SimulatedNodes>,
     pub(crate) extensions: Extensions,
 }
 
@@ -206,6 +208,14 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// Nodes without containers, and a scheduler: pods are placed, start, become ready and end. A
+    /// number is that many nodes; [`SimulatedNodes`] has more options. They run with the built-in
+    /// [`controllers`](Self::controllers). Default: none, and no scheduler.
+    pub fn nodes(mut self, nodes: impl Into<SimulatedNodes>) -> Self {
+        self.nodes = Some(nodes.into());
+        self
+    }
+
     /// Creates the control plane. Nothing runs yet.
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
@@ -257,6 +267,7 @@ impl ControlPlaneBuilder {
             bootstrap_tokens: self.bootstrap_tokens,
             api_services: self.api_services,
             root_ca: None,
+            nodes: self.nodes,
         };
         let controllers = match (has_controllers, self.shared_as) {
             (false, _) => Controllers::None,
@@ -328,6 +339,7 @@ impl ControlPlane {
             service_account_tokens: ServiceAccountTokens::new(),
             bootstrap_tokens: false,
             aggregation: true,
+            nodes: None,
             extensions: Extensions::default(),
         }
     }

@@ -12,6 +12,7 @@
 //! | time and randomness | the wall clock and the operating system, or [`ControlPlaneBuilder::simulated`] |
 //! | authorization, admission, further routes | [`ControlPlaneBuilder`]'s extension points |
 //! | built-in controllers | one set per control plane, over its watch cache; if several servers share a store, only on the leader |
+//! | nodes without containers, and a scheduler | [`ControlPlaneBuilder::nodes`] |
 //! | calls to webhooks | `setpoint_webhook_client`; services are looked up among the objects, or by [`ControlPlaneBuilder::service_resolver`] |
 //! | group versions of other servers | APIService objects; services are found as those of webhooks |
 //! | other servers that know users | [`remote`] |
@@ -26,6 +27,7 @@ mod built_in;
 pub mod control_plane;
 mod extensions;
 mod flow_metrics;
+mod nodes;
 pub mod remote;
 mod request_metrics;
 pub mod serve;
@@ -34,8 +36,10 @@ mod webhooks;
 
 pub use admission_config::{AdmissionConfigError, AdmissionConfiguration};
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
+pub use nodes::SimulatedNodes;
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
 pub use setpoint_controllers::Selection;
+pub use setpoint_nodes::{NODE_LABEL, StageError, Stages};
 pub use setpoint_webhook_client as webhook_client;
 pub use source::InProcessSource;

@@ -25,6 +25,7 @@ mod https;
 mod impersonation;
 mod in_process;
 mod mapper;
+mod member_order;
 mod mutating_policies;
 mod namespaces;
 mod origins;
