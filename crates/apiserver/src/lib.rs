@@ -66,7 +66,7 @@ mod websocket;
 
 pub use backend::{
     BACKENDS_MAX, Backend, BackendBuilder, BackendError, Backends, DOCUMENT_BYTES_MAX,
-    DOCUMENTS_BYTES_MAX,
+    DOCUMENTS_BYTES_MAX, Registration,
 };
 pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
 pub use extra::Handler;

@@ -22,7 +22,7 @@ mod same_origin;
 mod subject;
 mod tls;
 
-pub use pki::{Loaded, Pki, PkiError, PkiFiles};
+pub use pki::{FrontProxy, Loaded, Pki, PkiError, PkiFiles};
 pub use setpoint_serve::Limits;
 pub use setpoint_serve::certificate::{
     Certificate, CertificateError, CertificateFiles, CertificateWatcher, CurrentCertificate,

@@ -131,7 +131,9 @@ struct CertificateOptions {
     /// An additional name or address for the generated certificate. May be given several times.
     #[arg(long, value_name = "NAME")]
     tls_san: Vec<String>,
-    /// A client certificate (PEM, with its chain) for webhooks that ask for one. Read at start.
+    /// A client certificate (PEM, with its chain) for webhooks and servers of APIServices that ask
+    /// for one. Read at start. Default: none for webhooks; for servers of APIServices one in the
+    /// certificate folder.
     #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
     proxy_client_cert_file: Option<PathBuf>,
     /// Its private key (PEM).

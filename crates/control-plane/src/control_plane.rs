@@ -1,5 +1,6 @@
 //! The control plane that the program, the demo and tests share.
 
+use crate::aggregation::{Aggregation, ProxyCertificate};
 use crate::built_in::{Controllers, Settings, is_served};
 use crate::extensions::Extensions;
 use crate::nodes::SimulatedNodes;
@@ -59,6 +60,7 @@ pub struct ControlPlaneBuilder {
     webhook_identity: Option<Identity>,
     service_account_tokens: ServiceAccountTokens,
     bootstrap_tokens: bool,
+    aggregation: bool,
     nodes: Option<SimulatedNodes>,
     pub(crate) extensions: Extensions,
 }
@@ -168,15 +170,24 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Finds the addresses of services that webhooks run behind. Default: the Services and
-    /// EndpointSlices among the control plane's own objects. An `ExternalName` is used as it is,
-    /// then come ready addresses, then the cluster address.
+    /// Whether APIService objects with a service are served, by the servers behind these services.
+    /// Default: yes.
+    pub fn aggregation(mut self, is_on: bool) -> Self {
+        self.aggregation = is_on;
+        self
+    }
+
+    /// Finds the addresses of services that webhooks and APIServices name. Default: the Services
+    /// and EndpointSlices among the control plane's own objects. An `ExternalName` is used as it
+    /// is, then come ready addresses, then the cluster address. With a resolver of your own, the
+    /// Services of APIServices need not be objects.
     pub fn service_resolver(mut self, resolver: Arc<dyn ServiceResolver>) -> Self {
         self.service_resolver = Some(resolver);
         self
     }
 
-    /// A client certificate for webhooks that ask for one. Default: none.
+    /// A client certificate for webhooks and for servers of APIServices that ask for one. Default:
+    /// none for webhooks; for servers of APIServices one that the listener makes.
     pub fn webhook_identity(mut self, identity: Identity) -> Self {
         self.webhook_identity = Some(identity);
         self
@@ -209,8 +220,11 @@ impl ControlPlaneBuilder {
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
         let services = Arc::new(ServedServices::default());
+        let has_services = self.service_resolver.is_none();
         let resolver = self.service_resolver.unwrap_or_else(|| services.clone());
-        let webhooks = Webhooks::with_identity(resolver, self.clock.clone(), self.webhook_identity);
+        let proxy = ProxyCertificate::of(self.webhook_identity.clone());
+        let webhooks =
+            Webhooks::with_identity(resolver.clone(), self.clock.clone(), self.webhook_identity);
         let mut registry =
             Registry::builder(self.store, self.clock).webhooks(Arc::new(Clients(webhooks)));
         // Without a seed, costly work runs on other threads.
@@ -264,7 +278,10 @@ impl ControlPlaneBuilder {
         if let (Some(metrics), Some(reader)) = (flow_metrics, server.flow_control()) {
             metrics.follow(reader);
         }
-        ControlPlane { server, worker, rbac, controllers, published: None }
+        let aggregation = self
+            .aggregation
+            .then(|| Aggregation::new(server.clone(), resolver, has_services, proxy.clone()));
+        ControlPlane { server, worker, rbac, controllers, aggregation, proxy, published: None }
     }
 }
 
@@ -276,6 +293,9 @@ pub struct ControlPlane {
     worker: RegistryWorker,
     rbac: Option<Arc<Rbac>>,
     controllers: Controllers,
+    aggregation: Option<Aggregation>,
+    /// The client certificate of the aggregation.
+    pub(crate) proxy: ProxyCertificate,
     published: Option<Published>,
 }
 
@@ -286,6 +306,8 @@ pub(crate) struct Published {
     pub(crate) address: SocketAddr,
     /// The CA of client certificates, in PEM.
     pub(crate) client_ca: String,
+    /// The CA of the proxy's client certificate, in PEM; `None`: its owner publishes it.
+    pub(crate) proxy_ca: Option<String>,
     /// Cancelled when the listener is about to stop.
     pub(crate) leaves: CancellationToken,
 }
@@ -316,6 +338,7 @@ impl ControlPlane {
             webhook_identity: None,
             service_account_tokens: ServiceAccountTokens::new(),
             bootstrap_tokens: false,
+            aggregation: true,
             nodes: None,
             extensions: Extensions::default(),
         }
@@ -366,7 +389,7 @@ impl ControlPlane {
         // The registry stops last, because it serves the parts above it while they finish.
         let registry_stop = CancellationToken::new();
         let (server, worker, controllers) = (self.server, self.worker, self.controllers);
-        let published = self.published;
+        let (published, aggregation) = (self.published, self.aggregation);
         parts.spawn({
             let registry_stop = registry_stop.clone();
             async move { worker.run(registry_stop).await }
@@ -385,7 +408,16 @@ impl ControlPlane {
         parts.spawn(async move {
             // Stops the registry however this part ends, so that joining it always returns.
             let _registry_stop = registry_stop.drop_guard();
-            tokio::join!(controllers.run(&server, &stop), identify(&server, &stop, published));
+            let aggregate = async {
+                if let Some(aggregation) = aggregation {
+                    aggregation.run(stop.clone()).await;
+                }
+            };
+            tokio::join!(
+                controllers.run(&server, &stop),
+                identify(&server, &stop, published),
+                aggregate
+            );
             stop.cancelled().await;
             server.drain();
             Ok(())
@@ -399,14 +431,15 @@ impl ControlPlane {
 
 /// Publishes a listener from when the server is ready until `stop`.
 async fn identify(server: &ApiServer, stop: &CancellationToken, published: Option<Published>) {
-    let Some(Published { address, client_ca, leaves }) = published else { return };
+    let Some(Published { address, client_ca, proxy_ca, leaves }) = published else { return };
     if !is_served(server, stop).await {
         return;
     }
     let clock = server.registry().clock().clone();
     let identity = ServerIdentity::new(server.client(), clock, address);
     let leaves = leaves.child_token();
-    let identity = Box::pin(identity.client_ca(Some(client_ca)).run(leaves.clone()));
+    let identity =
+        Box::pin(identity.client_ca(Some(client_ca)).proxy_ca(proxy_ca).run(leaves.clone()));
     let follow = async {
         tokio::select! {
             // Cancel safe: both only wait for a state.

@@ -14,6 +14,7 @@
 //! | built-in controllers | one set per control plane, over its watch cache; if several servers share a store, only on the leader |
 //! | nodes without containers, and a scheduler | [`ControlPlaneBuilder::nodes`] |
 //! | calls to webhooks | `setpoint_webhook_client`; services are looked up among the objects, or by [`ControlPlaneBuilder::service_resolver`] |
+//! | group versions of other servers | APIService objects; services are found as those of webhooks |
 //! | other servers that know users | [`remote`] |
 //! | sockets, certificates, kubeconfig | [`serve`], through [`ControlPlane::serve`] |
 //!
@@ -21,6 +22,7 @@
 //! [`ControlPlane::source`], which skips HTTP.
 
 pub mod admission_config;
+mod aggregation;
 mod built_in;
 pub mod control_plane;
 mod extensions;

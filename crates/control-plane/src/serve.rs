@@ -16,10 +16,16 @@
 //! | [`token_auth_file`](ServeOptions::token_auth_file) |  | also its tokens |
 //! | [`service_account_signing_key_file`](ServeOptions::service_account_signing_key_file) |  | tokens of service accounts that the key signs; otherwise a key in `cert_dir`, or one for this run |
 //!
+//! The client certificate for servers of APIServices is the one of
+//! [`ControlPlaneBuilder::webhook_identity`](crate::ControlPlaneBuilder::webhook_identity);
+//! otherwise it is in the folder or made for this run, with a CA of its own, which
+//! `extension-apiserver-authentication` shows.
+//!
 //! A certificate of setpoint's own CA is renewed in its last month, while the server runs.
 
 mod cert_dir;
 mod certificates;
+mod front_proxy;
 mod kubeconfig;
 mod signing;
 mod tokens;
@@ -217,6 +223,7 @@ impl ControlPlane {
         let Certificates { pki, ca, client_ca, tls, freshness } =
             Certificates::open(&options, server.registry().clock())?;
         signing::open(&options, server.registry().service_account_tokens())?;
+        let proxy_ca = front_proxy::open(&options, server.registry().clock(), &self.proxy)?;
         let mut credentials = options.credentials.token(pki.admin_token(), Identity::admin());
         if let Some(path) = &options.token_auth_file {
             credentials = tokens::read(path, credentials)?;
@@ -235,7 +242,7 @@ impl ControlPlane {
         let ip = options.advertise_address.unwrap_or_else(|| reachable(options.address.ip()));
         let address = SocketAddr::new(ip, port);
         let leaves = CancellationToken::new();
-        self.publish(&ca, Published { address, client_ca, leaves: leaves.clone() });
+        self.publish(&ca, Published { address, client_ca, proxy_ca, leaves: leaves.clone() });
         let serving = Serving {
             plane: self,
             listeners,

@@ -10,7 +10,7 @@
 //! | Lease `kube-system/apiserver-…` | the server's address; renewed in every round, so that others know that it lives |
 //! | Service `default/kubernetes` | its target port, at start only |
 //! | Endpoints and EndpointSlice `default/kubernetes` | the addresses of all servers that live |
-//! | ConfigMap `kube-system/extension-apiserver-authentication` | the CA of client certificates; certificates of other servers are kept |
+//! | ConfigMap `kube-system/extension-apiserver-authentication` | the CA of client certificates, and the CA, names and headers of its proxy; those of other servers are kept |
 //!
 //! A server that stops removes its Lease and its address. A server that is killed loses its address
 //! after [`ALIVE`], and its Lease after an hour. A loopback address is of no use to others and is
@@ -47,6 +47,15 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslice
 const MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 const AUTHENTICATION: &str = "extension-apiserver-authentication";
 const CLIENT_CA: &str = "client-ca-file";
+const PROXY_CA: &str = "requestheader-client-ca-file";
+/// The names and headers of a proxy, by key.
+const PROXY_WORDS: [(&str, &str); 5] = [
+    ("requestheader-allowed-names", "front-proxy-client"),
+    ("requestheader-username-headers", "X-Remote-User"),
+    ("requestheader-uid-headers", "X-Remote-Uid"),
+    ("requestheader-group-headers", "X-Remote-Group"),
+    ("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
+];
 
 /// Publishes a server. Does nothing until [`ServerIdentity::run`].
 #[must_use]
@@ -55,18 +64,26 @@ pub struct ServerIdentity {
     clock: Clock,
     address: SocketAddr,
     client_ca: Option<String>,
+    proxy_ca: Option<String>,
 }
 
 impl ServerIdentity {
     /// Creates a publisher for a server that other machines reach at `address`.
     pub fn new(client: Client, clock: Clock, address: SocketAddr) -> Self {
         // The servers write as themselves, not as a controller.
-        Self { api: Api::of_server(client, NAME), clock, address, client_ca: None }
+        Self { api: Api::of_server(client, NAME), clock, address, client_ca: None, proxy_ca: None }
     }
 
     /// The certificates (PEM) that client certificates are verified with. Default: none.
     pub fn client_ca(mut self, pem: Option<String>) -> Self {
         self.client_ca = pem;
+        self
+    }
+
+    /// The certificates (PEM) that the client certificate of requests to extension servers is
+    /// verified with. Its name is `front-proxy-client`. Default: none.
+    pub fn proxy_ca(mut self, pem: Option<String>) -> Self {
+        self.proxy_ca = pem;
         self
     }
 
@@ -108,10 +125,10 @@ impl ServerIdentity {
         self.renew().await?;
         let alive = self.alive().await?;
         self.endpoints(&alive).await?;
-        match &self.client_ca {
-            Some(pem) => self.authentication(pem).await,
-            None => Ok(()),
+        if self.client_ca.is_none() && self.proxy_ca.is_none() {
+            return Ok(());
         }
+        self.authentication().await
     }
 
     /// The path of the server's Lease. Two servers have no common address.
@@ -253,25 +270,42 @@ impl ServerIdentity {
         Ok(())
     }
 
-    /// Adds the missing certificates to the ConfigMap that extension servers read.
-    async fn authentication(&self, pem: &str) -> Result<(), RequestError> {
+    /// Adds what is missing to the ConfigMap that extension servers read.
+    async fn authentication(&self) -> Result<(), RequestError> {
         let path = format!("{MAPS}/{AUTHENTICATION}");
         for attempt in 1.. {
-            let written = match found(self.api.get(&path).await)? {
+            let found = found(self.api.get(&path).await)?;
+            let held = |key: &str| {
+                found.as_ref().and_then(|found| found["data"][key].as_str()).unwrap_or_default()
+            };
+            let mut data = serde_json::Map::new();
+            let certificates = [(CLIENT_CA, &self.client_ca), (PROXY_CA, &self.proxy_ca)];
+            for (key, pem) in certificates {
+                if let Some(joined) = pem.as_ref().and_then(|pem| join(held(key), pem)) {
+                    data.insert(key.to_owned(), joined.into());
+                }
+            }
+            if self.proxy_ca.is_some() {
+                for (key, word) in PROXY_WORDS {
+                    if let Some(joined) = join_words(held(key), word) {
+                        data.insert(key.to_owned(), joined.into());
+                    }
+                }
+            }
+            if data.is_empty() {
+                return Ok(());
+            }
+            let written = match &found {
                 None => {
                     let map = json!({
                         "apiVersion": "v1", "kind": "ConfigMap",
-                        "metadata": {"name": AUTHENTICATION}, "data": {CLIENT_CA: pem},
+                        "metadata": {"name": AUTHENTICATION}, "data": data,
                     });
                     self.api.post(MAPS, &map).await
                 }
                 Some(found) => {
-                    let held = found["data"][CLIENT_CA].as_str().unwrap_or_default();
-                    let Some(joined) = join(held, pem) else { return Ok(()) };
                     let version = found.resource_version();
-                    let patch = json!({
-                        "metadata": {"resourceVersion": version}, "data": {CLIENT_CA: joined},
-                    });
+                    let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
                     self.api.merge_patch(&path, &patch).await
                 }
             };
@@ -282,6 +316,16 @@ impl ServerIdentity {
         }
         Ok(())
     }
+}
+
+/// A JSON list in a text, with a word that it lacks; `None` if it has it.
+fn join_words(held: &str, word: &str) -> Option<String> {
+    let mut words: Vec<String> = serde_json::from_str(held).unwrap_or_default();
+    if words.iter().any(|known| known == word) {
+        return None;
+    }
+    words.push(word.to_owned());
+    Some(json!(words).to_string())
 }
 
 /// `held` with the certificates of `own` that it lacks; `None` if it has all.
@@ -329,6 +373,13 @@ fn ignore_missing(answer: Result<Value, RequestError>) -> Result<(), RequestErro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_added_once_and_others_are_kept() {
+        assert_eq!(join_words("", "a").as_deref(), Some(r#"["a"]"#));
+        assert_eq!(join_words(r#"["b"]"#, "a").as_deref(), Some(r#"["b","a"]"#));
+        assert_eq!(join_words(r#"["a"]"#, "a"), None);
+    }
 
     #[test]
     fn certificates_are_added_once_and_others_are_kept() {

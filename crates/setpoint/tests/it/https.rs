@@ -37,7 +37,11 @@ impl Ca {
     }
     /// Certificate and key for 127.0.0.1 and some services, in PEM.
     fn sign(&self) -> (String, String) {
-        let names = ["127.0.0.1", "hook.default.svc"].map(str::to_owned).to_vec();
+        self.sign_for(&["127.0.0.1", "hook.default.svc"])
+    }
+    /// Certificate and key for these names, in PEM.
+    pub(crate) fn sign_for(&self, names: &[&str]) -> (String, String) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &self.0).unwrap();
         (certificate.pem(), key.serialize_pem())

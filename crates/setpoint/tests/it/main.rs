@@ -6,6 +6,7 @@ mod admission;
 mod admission_plugins;
 mod admission_policies;
 mod admission_webhooks;
+mod aggregation;
 mod audit_log;
 mod bounds;
 mod cache_sources;
