@@ -1,7 +1,8 @@
 //! The control plane that the program, the demo and tests share.
 
 use crate::built_in::{Controllers, Settings, is_served};
-use crate::extensions::Extensions;
+use crate::extensions::{Extensions, Task};
+use crate::serve::PublishedAuthentication;
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
 use kube_client::{Client, Resource};
@@ -15,6 +16,7 @@ use setpoint_registry::{
 };
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -228,6 +230,7 @@ impl ControlPlaneBuilder {
             .bootstrap_tokens(self.bootstrap_tokens)
             .seed(of_server);
         let flow_metrics = self.extensions.flow_metrics.take();
+        let tasks = Tasks(self.extensions.take_tasks());
         let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
             server = server.address(address);
@@ -249,7 +252,7 @@ impl ControlPlaneBuilder {
         if let (Some(metrics), Some(reader)) = (flow_metrics, server.flow_control()) {
             metrics.follow(reader);
         }
-        ControlPlane { server, worker, rbac, controllers, published: None }
+        ControlPlane { server, worker, rbac, controllers, tasks, published: None }
     }
 }
 
@@ -261,7 +264,17 @@ pub struct ControlPlane {
     worker: RegistryWorker,
     rbac: Option<Arc<Rbac>>,
     controllers: Controllers,
+    tasks: Tasks,
     published: Option<Published>,
+}
+
+/// Tasks of extensions.
+struct Tasks(Vec<Task>);
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tasks", self.0.len())
+    }
 }
 
 /// What a listener publishes about itself.
@@ -269,8 +282,8 @@ pub struct ControlPlane {
 pub(crate) struct Published {
     /// Where other machines reach it.
     pub(crate) address: SocketAddr,
-    /// The CA of client certificates, in PEM.
-    pub(crate) client_ca: String,
+    /// What extension servers read about authentication here.
+    pub(crate) authentication: PublishedAuthentication,
     /// Cancelled when the listener is about to stop.
     pub(crate) leaves: CancellationToken,
 }
@@ -355,6 +368,14 @@ impl ControlPlane {
             let registry_stop = registry_stop.clone();
             async move { worker.run(registry_stop).await }
         });
+        for task in self.tasks.0 {
+            // They serve requests, so they end with the registry.
+            let task = task(server.registry().clone(), registry_stop.clone());
+            parts.spawn(async move {
+                task.await;
+                Ok(())
+            });
+        }
         if let Some(rbac) = self.rbac {
             let (registry, registry_stop) = (server.registry().clone(), registry_stop.clone());
             parts.spawn(async move {
@@ -383,14 +404,14 @@ impl ControlPlane {
 
 /// Publishes a listener from when the server is ready until `stop`.
 async fn identify(server: &ApiServer, stop: &CancellationToken, published: Option<Published>) {
-    let Some(Published { address, client_ca, leaves }) = published else { return };
+    let Some(Published { address, authentication, leaves }) = published else { return };
     if !is_served(server, stop).await {
         return;
     }
     let clock = server.registry().clock().clone();
     let identity = ServerIdentity::new(server.client(), clock, address);
     let leaves = leaves.child_token();
-    let identity = Box::pin(identity.client_ca(Some(client_ca)).run(leaves.clone()));
+    let identity = Box::pin(identity.authentication(move || authentication.lock().clone()).run(leaves.clone()));
     let follow = async {
         tokio::select! {
             // Cancel safe: both only wait for a state.

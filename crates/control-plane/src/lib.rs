@@ -14,6 +14,7 @@
 //! | built-in controllers | one set per control plane, over its watch cache; if several servers share a store, only on the leader |
 //! | calls to webhooks | `setpoint_webhook_client`; services are looked up among the objects, or by [`ControlPlaneBuilder::service_resolver`] |
 //! | other servers that know users | [`remote`] |
+//! | tokens of OpenID Connect issuers | [`oidc`], through [`ControlPlaneBuilder::issuers`] |
 //! | sockets, certificates, kubeconfig | [`serve`], through [`ControlPlane::serve`] |
 //!
 //! In-process clients are [`ControlPlane::client`], which passes the same stages as HTTP, and
@@ -24,6 +25,7 @@ mod built_in;
 pub mod control_plane;
 mod extensions;
 mod flow_metrics;
+mod issuers;
 pub mod remote;
 mod request_metrics;
 pub mod serve;
@@ -32,7 +34,9 @@ mod webhooks;
 
 pub use admission_config::{AdmissionConfigError, AdmissionConfiguration};
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
+pub use issuers::IssuerTokens;
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
+pub use setpoint_oidc as oidc;
 pub use setpoint_webhook_client as webhook_client;
 pub use source::InProcessSource;
