@@ -35,8 +35,8 @@ use crate::filter::authenticate::{
     UnknownCertificate, authenticated, subject,
 };
 use crate::server::ApiServer;
-use http::request::Parts;
 use http::Request;
+use http::request::Parts;
 use setpoint_object::time::Clock;
 use setpoint_serve::tls::PeerCertificate;
 use setpoint_serve::{Received, Server};

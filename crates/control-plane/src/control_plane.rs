@@ -411,7 +411,9 @@ async fn identify(server: &ApiServer, stop: &CancellationToken, published: Optio
     let clock = server.registry().clock().clone();
     let identity = ServerIdentity::new(server.client(), clock, address);
     let leaves = leaves.child_token();
-    let identity = Box::pin(identity.authentication(move || authentication.lock().clone()).run(leaves.clone()));
+    let identity = Box::pin(
+        identity.authentication(move || authentication.lock().clone()).run(leaves.clone()),
+    );
     let follow = async {
         tokio::select! {
             // Cancel safe: both only wait for a state.

@@ -4,11 +4,11 @@
 use crate::flow_metrics::FlowMetrics;
 use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
+use futures::future::BoxFuture;
 use setpoint_apiserver::{
     Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics, RequestLimits,
 };
 use setpoint_registry::{Admission, AdmissionPlugins, Authorizer, Rbac, Registry, RegistryBuilder};
-use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +39,11 @@ impl Extensions {
     /// The RBAC authorizer, if there is one.
     pub(crate) fn rbac(&self) -> Option<Arc<Rbac>> {
         self.rbac.clone()
+    }
+
+    /// Sets the RBAC authorizer, which an added authorizer asks.
+    pub(crate) fn set_rbac(&mut self, rbac: Arc<Rbac>) {
+        self.rbac = Some(rbac);
     }
 
     /// Adds a task that runs with the control plane.

@@ -21,7 +21,9 @@
 //! [`ControlPlane::source`], which skips HTTP.
 
 pub mod admission_config;
+pub mod authorization_config;
 mod built_in;
+mod config_metrics;
 pub mod control_plane;
 mod extensions;
 mod flow_metrics;
@@ -33,6 +35,8 @@ pub mod source;
 mod webhooks;
 
 pub use admission_config::{AdmissionConfigError, AdmissionConfiguration};
+pub use authorization_config::{AuthorizationConfig, ConfiguredAuthorizers};
+pub use config_metrics::ConfigMetrics;
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use issuers::IssuerTokens;
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};

@@ -26,8 +26,8 @@ mod kubeconfig;
 mod signing;
 mod tokens;
 
-pub(crate) use authorities::PublishedAuthentication;
 pub use authorities::FrontProxyError;
+pub(crate) use authorities::PublishedAuthentication;
 pub use cert_dir::CertDirError;
 pub use signing::SigningKeyError;
 pub use tokens::TokenFileError;
@@ -203,8 +203,8 @@ impl ServeOptions {
         self
     }
 
-    /// A PEM file with the private key that service account tokens are signed with: RSA, P-256 or
-    /// P-384. Default: a key in the [folder of certificates](Self::cert_dir), which is made if it
+    /// A PEM file with the private key that service account tokens are signed with: RSA, P-256,
+    /// P-384 or P-521. Default: a key in the [folder of certificates](Self::cert_dir), which is made if it
     /// is missing; without a folder, a key for this run. Keys that the control plane was built with
     /// have precedence over the folder's.
     pub fn service_account_signing_key_file(mut self, path: impl Into<PathBuf>) -> Self {

@@ -3,7 +3,7 @@
 use crate::claims::full_issuer;
 use crate::config::{AuthenticationConfig, ConfigError};
 use crate::issuer::{Shared, TrustedIssuer, text_of};
-use crate::reload::{self, ReloadReport};
+use crate::reload::{self, RELOAD_PERIOD, ReloadReport};
 use parking_lot::RwLock;
 use setpoint_jwt::{Algorithm, UnverifiedToken};
 use setpoint_object::field::{Error, Path};
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -49,6 +50,7 @@ pub struct OidcOptions {
     algorithms: Vec<Algorithm>,
     disallowed_issuers: Vec<String>,
     file: Option<PathBuf>,
+    period: Duration,
     report: Arc<dyn Fn(&ReloadReport) + Send + Sync>,
 }
 
@@ -60,6 +62,7 @@ impl OidcOptions {
             algorithms: Algorithm::ALL.to_vec(),
             disallowed_issuers: Vec::new(),
             file: None,
+            period: RELOAD_PERIOD,
             report: Arc::new(|_| {}),
         }
     }
@@ -78,11 +81,17 @@ impl OidcOptions {
         self
     }
 
-    /// The file of the configuration, which is read again every
-    /// [`RELOAD_PERIOD`](crate::RELOAD_PERIOD). Default: none.
+    /// The file of the configuration, which is read again and again. Default: none.
     #[must_use]
     pub fn reload(mut self, file: impl Into<PathBuf>) -> Self {
         self.file = Some(file.into());
+        self
+    }
+
+    /// How often the file is read. Default: [`RELOAD_PERIOD`].
+    #[must_use]
+    pub fn reload_period(mut self, period: Duration) -> Self {
+        self.period = period;
         self
     }
 
@@ -162,13 +171,13 @@ impl Oidc {
         config: &AuthenticationConfig,
         options: OidcOptions,
     ) -> Result<(Self, OidcWorker), ConfigError> {
-        let OidcOptions { clock, algorithms, disallowed_issuers, file, report } = options;
+        let OidcOptions { clock, algorithms, disallowed_issuers, file, period, report } = options;
         let slow = Arc::new(Semaphore::new(SLOW_AT_ONCE));
         let shared = Shared { clock, algorithms: algorithms.into(), slow };
         let first = Arc::new(IssuerSet::new(config, &disallowed_issuers, &shared)?);
         let oidc = Self(Arc::new(Inner { issuers: RwLock::new(first) }));
         let source =
-            Source { current: config.clone(), disallowed_issuers, shared, file, report };
+            Source { current: config.clone(), disallowed_issuers, shared, file, period, report };
         Ok((oidc.clone(), OidcWorker { oidc, source }))
     }
 
@@ -203,6 +212,7 @@ pub(crate) struct Source {
     disallowed_issuers: Vec<String>,
     shared: Shared,
     pub(crate) file: Option<PathBuf>,
+    pub(crate) period: Duration,
     pub(crate) report: Arc<dyn Fn(&ReloadReport) + Send + Sync>,
 }
 

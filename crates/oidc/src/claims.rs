@@ -32,9 +32,8 @@ pub(crate) fn check(
 ) -> Result<Timestamp, String> {
     let found = audiences_of(claims)?;
     if !audiences.iter().any(|audience| found.contains(&audience.as_str())) {
-        let list = |texts: &mut dyn Iterator<Item = &str>| {
-            texts.map(quote).collect::<Vec<_>>().join(" ")
-        };
+        let list =
+            |texts: &mut dyn Iterator<Item = &str>| texts.map(quote).collect::<Vec<_>>().join(" ");
         let found = list(&mut found.into_iter());
         return Err(match audiences {
             [one] => format!("oidc: expected audience {} got [{found}]", quote(one)),

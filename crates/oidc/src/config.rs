@@ -257,8 +257,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     if document.len() > FILE_BYTES_MAX { Err(ConfigError::TooLarge) } else { Ok(document) }
 }
 
-/// A path as Kubernetes writes it: `jwt[0].issuer.url`.
-fn field_path(path: &serde_ignored::Path<'_>) -> String {
+/// The path of an unknown member as Kubernetes writes it: `jwt[0].issuer.url`.
+pub fn field_path(path: &serde_ignored::Path<'_>) -> String {
     use serde_ignored::Path;
     match path {
         Path::Root => String::new(),

@@ -141,9 +141,8 @@ impl Fetcher {
         let port = uri.port_u16().unwrap_or(443);
         let authority = uri.authority().map_or(host, |authority| authority.as_str());
         let connect = |error| FetchError::Connect(format!("{host}:{port}"), error);
-        let broken = |error: &dyn std::fmt::Display| {
-            FetchError::Broken(url.to_owned(), error.to_string())
-        };
+        let broken =
+            |error: &dyn std::fmt::Display| FetchError::Broken(url.to_owned(), error.to_string());
         let name = ServerName::try_from(bare.clone()).map_err(|_| unusable())?;
         let tcp = TcpStream::connect((&*bare, port)).await.map_err(connect)?;
         let tls = TlsConnector::from(self.0.clone()).connect(name, tcp).await.map_err(connect)?;
@@ -228,13 +227,11 @@ mod tests {
     #[tokio::test]
     async fn only_https_is_read() {
         let fetcher = Fetcher(Arc::new(
-            ClientConfig::builder_with_provider(Arc::new(
-                rustls::crypto::ring::default_provider(),
-            ))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth(),
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(RootCertStore::empty())
+                .with_no_client_auth(),
         ));
         for url in ["http://a.b/c", "a", "https://", "ftp://x"] {
             let error = fetcher.get(url, 10).await.unwrap_err();

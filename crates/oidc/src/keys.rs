@@ -249,9 +249,10 @@ mod tests {
         let start = Instant::now();
         let mut taken = |seconds| allowance.take(start + Duration::from_secs(seconds));
         assert_eq!([0, 0, 1, 1, 2, 2].map(&mut taken), [true, true, true, true, true, false]);
-        assert_eq!([9, 10, 11, 19, 20, 20].map(&mut taken), [
-            false, true, false, false, true, false
-        ]);
+        assert_eq!(
+            [9, 10, 11, 19, 20, 20].map(&mut taken),
+            [false, true, false, false, true, false]
+        );
         assert_eq!([3600; 7].map(&mut taken), [true, true, true, true, true, false, false]);
     }
 

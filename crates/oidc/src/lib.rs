@@ -42,9 +42,9 @@ mod remembered;
 
 pub use authenticator::{Oidc, OidcOptions, OidcWorker, Outcome, SLOW_AT_ONCE, User};
 pub use config::{
-    Anonymous, AnonymousCondition, AuthenticationConfig, ClaimMappings, ClaimOrExpression, ClaimValidationRule,
-    ConfigError, ExtraMapping, FILE_BYTES_MAX, Issuer, JWT_MAX, JwtAuthenticator,
-    PrefixedClaimOrExpression, UserValidationRule,
+    Anonymous, AnonymousCondition, AuthenticationConfig, ClaimMappings, ClaimOrExpression,
+    ClaimValidationRule, ConfigError, ExtraMapping, FILE_BYTES_MAX, Issuer, JWT_MAX,
+    JwtAuthenticator, PrefixedClaimOrExpression, UserValidationRule, field_path,
 };
 pub use fetch::{FETCH_MAX, FetchError};
 pub use keys::{REFRESH_BURST, REFRESH_INTERVAL, REFRESH_PERIOD, RETRY, WAIT_MAX};

@@ -218,9 +218,10 @@ impl Mapping {
                     }
                     Cel::String(text) => text.to_string(),
                     _ => {
-                        return Err(
-                            format!("{what}username claim expression must return a string").into()
-                        );
+                        return Err(format!(
+                            "{what}username claim expression must return a string"
+                        )
+                        .into());
                     }
                 }
             }

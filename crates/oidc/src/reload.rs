@@ -30,7 +30,7 @@ pub struct ReloadReport {
 /// Reads the file until the future is dropped. Ends at once without a file.
 pub(crate) async fn run(oidc: &Oidc, mut source: Source, begin: mpsc::Sender<Arc<IssuerSet>>) {
     let Some(file) = source.file.clone() else { return };
-    let mut ticks = tokio::time::interval(RELOAD_PERIOD);
+    let mut ticks = tokio::time::interval(source.period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = None;
     // The file has just been read.

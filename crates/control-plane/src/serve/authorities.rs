@@ -3,9 +3,9 @@
 
 use super::ServeError;
 use parking_lot::Mutex;
+use serde_json::Value;
 use setpoint_apiserver::listen::{CertificateError, read_chain, read_file};
 use setpoint_apiserver::{AuthorityError, ClientAuthorities, RequestHeaderNames};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -101,7 +101,10 @@ fn issuer(issuer: &Issuer, path: &Path, disallowed: &[String], errors: &mut Vec<
     if !selector.is_empty() {
         let detail = match selector.as_str() {
             "controlplane" | "cluster" => {
-                format!("oidc: egress lookup required with egress selector type {}", quote(selector))
+                format!(
+                    "oidc: egress lookup required with egress selector type {}",
+                    quote(selector)
+                )
             }
             _ => "egress selector must be either controlplane or cluster".to_owned(),
         };
@@ -168,7 +171,9 @@ fn audiences(issuer: &Issuer, path: &Path, errors: &mut Vec<Error>) {
         1 if !matches!(policy.as_str(), "" | "MatchAny") => {
             "audienceMatchPolicy must be empty or MatchAny for single audience"
         }
-        2.. if policy != "MatchAny" => "audienceMatchPolicy must be MatchAny for multiple audiences",
+        2.. if policy != "MatchAny" => {
+            "audienceMatchPolicy must be MatchAny for multiple audiences"
+        }
         _ => return,
     };
     errors.push(Error::invalid(path.child("audienceMatchPolicy"), &json!(policy), detail));
@@ -304,14 +309,10 @@ fn domain_prefixed_path(key: &str, path: &Path, errors: &mut Vec<Error>) {
     };
     match key.split_once('/') {
         _ if key.is_empty() => errors.push(Error::required(path.clone(), "")),
-        None => invalid(
-            key,
-            "must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned(),
-        ),
-        Some(("", _)) | Some((_, "")) => invalid(
-            key,
-            "must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned(),
-        ),
+        None => invalid(key, "must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned()),
+        Some(("", _)) | Some((_, "")) => {
+            invalid(key, "must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned())
+        }
         Some((domain, rest)) => {
             for fault in name::dns1123_subdomain(domain) {
                 invalid(domain, fault);
@@ -364,12 +365,7 @@ fn prefixed(
     }
 }
 
-fn user_rules(
-    jwt: &JwtAuthenticator,
-    path: &Path,
-    mapping: &mut Mapping,
-    errors: &mut Vec<Error>,
-) {
+fn user_rules(jwt: &JwtAuthenticator, path: &Path, mapping: &mut Mapping, errors: &mut Vec<Error>) {
     let mut expressions = HashSet::new();
     for (i, rule) in jwt.user_validation_rules.iter().enumerate() {
         let path = path.index(i).child("expression");
