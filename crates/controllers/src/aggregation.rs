@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
-use setpoint_runtime::{Action, BoxError, Context, Controller, Reconciler, Request, Watch};
+use setpoint_runtime::{
+    Action, BoxError, Context, Controller, Reconciler, Request, Watch,
+};
 use std::collections::{BTreeMap, HashSet};
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +45,8 @@ impl ClusterRoleAggregation {
     ///
     /// If it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let mut manager = self.setup.manager().build();
+        let mut manager =
+            self.setup.manager().build();
         let roles = Roles { api: self.setup.api(MANAGER) };
         let controller = Controller::builder(MANAGER)
             // All roles have one key: a pass lists and compares all of them.

@@ -68,7 +68,9 @@ impl ApiServices {
             "status",
         ])?);
         let cache = CacheOptions::new().of::<CustomResourceDefinition>(&(), definitions)?;
-        let mut manager = self.setup.manager().cache(cache).build();
+        let mut manager = self.setup.manager()
+            .cache(cache)
+            .build();
         let pass = Pass { api: self.setup.api(NAME) };
         let controller = Controller::builder(NAME)
             .for_(Watch::<APIService>::new())

@@ -74,7 +74,9 @@ impl NamespaceDefaults {
         let cache = CacheOptions::new()
             .of::<ServiceAccount>(&(), named(ACCOUNT))?
             .of::<ConfigMap>(&(), named(ROOT_CA))?;
-        let mut manager = self.setup.manager().cache(cache).build();
+        let mut manager = self.setup.manager()
+            .cache(cache)
+            .build();
         let mut controller = Controller::builder(NAME)
             .concurrency(WORKERS)
             .for_(Watch::<Namespace>::metadata())

@@ -12,7 +12,9 @@ use crate::setup::Setup;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::json;
-use setpoint_runtime::{Action, BoxError, Context, Controller, Reconciler, Request, Watch};
+use setpoint_runtime::{
+    Action, BoxError, Context, Controller, Reconciler, Request, Watch,
+};
 use tokio_util::sync::CancellationToken;
 
 const NAME: &str = "flow-schema-controller";
@@ -41,7 +43,8 @@ impl FlowSchemas {
     ///
     /// If it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let mut manager = self.setup.manager().build();
+        let mut manager =
+            self.setup.manager().build();
         let pass = Pass { api: self.setup.api_of_server(NAME) };
         let controller = Controller::builder(NAME)
             .for_(

@@ -31,7 +31,8 @@ use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Predicate, RateLimits, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Predicate, RateLimits, Reconciler, Request,
+    Watch,
 };
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -88,7 +89,8 @@ impl NamespaceController {
             Event::Updated { old, new } => is_deleting(new) && !is_deleting(old),
             event => event.object().is_some_and(is_deleting),
         });
-        let mut manager = self.setup.manager().build();
+        let mut manager = self.setup.manager()
+            .build();
         let controller = Controller::builder(NAME)
             .for_(Watch::<Namespace>::new().filter(deletion_begins))
             .concurrency(WORKERS)

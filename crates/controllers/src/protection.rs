@@ -55,10 +55,13 @@ impl ProtectionController {
     ///
     /// If a part of it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let mut manager = self.setup.manager().build();
+        let mut manager =
+            self.setup.manager().build();
         let waiting = Arc::new(Waiting::default());
-        let claims =
-            Claims { api: self.setup.api("pvc-protection-controller"), waiting: waiting.clone() };
+        let claims = Claims {
+            api: self.setup.api("pvc-protection-controller"),
+            waiting: waiting.clone(),
+        };
         let pods = waiting.clone();
         let claims = Controller::builder("pvc-protection-controller")
             .maps(

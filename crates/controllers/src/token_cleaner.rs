@@ -44,8 +44,9 @@ impl TokenCleaner {
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut of_type = ByType::default();
         of_type.config.fields = Some(format!("type={TYPE},metadata.namespace={NAMESPACE}"));
-        let mut manager =
-            self.setup.manager().cache(CacheOptions::new().of::<Secret>(&(), of_type)?).build();
+        let mut manager = self.setup.manager()
+            .cache(CacheOptions::new().of::<Secret>(&(), of_type)?)
+            .build();
         let pass = Pass { api: self.setup.api(NAME), clock: self.setup.clock().clone() };
         let controller = Controller::builder(NAME)
             .for_(Watch::<Secret>::metadata())

@@ -73,9 +73,11 @@ impl TokenSecrets {
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut of_type = ByType::default();
         of_type.config.fields = Some(format!("type={TYPE}"));
-        let mut manager =
-            self.setup.manager().cache(CacheOptions::new().of::<Secret>(&(), of_type)?).build();
-        let pass = Pass { api: self.setup.api(NAME), keys: self.keys, root_ca: self.root_ca };
+        let mut manager = self.setup.manager()
+            .cache(CacheOptions::new().of::<Secret>(&(), of_type)?)
+            .build();
+        let pass =
+            Pass { api: self.setup.api(NAME), keys: self.keys, root_ca: self.root_ca };
         let controller = Controller::builder(NAME)
             .concurrency(WORKERS)
             .for_(Watch::<Secret>::metadata())
