@@ -1,4 +1,4 @@
-//! Names of properties as expressions spell them.
+//! Reserved words, and names of properties as expressions spell them.
 
 /// Words that are no names in expressions.
 const RESERVED: [&str; 21] = [
@@ -25,6 +25,11 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
+/// Whether a word is no name in expressions: a variable cannot be called so.
+pub fn is_reserved(word: &str) -> bool {
+    RESERVED.contains(&word)
+}
+
 /// A property's name as expressions spell it: `a-b` is `a__dash__b`, `if` is `__if__`.
 ///
 /// None if it cannot be spelled: it is empty, begins with a digit or has other characters than
@@ -33,7 +38,7 @@ pub fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let mut escaped = String::with_capacity(name.len());

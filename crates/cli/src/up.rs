@@ -17,7 +17,7 @@ use setpoint::object::time::Clock;
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::webhook_client::Identity as WebhookIdentity;
-use setpoint::{ControlPlane, ServeOptions};
+use setpoint::{ControlPlane, Selection, ServeOptions};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -78,6 +78,10 @@ pub(crate) struct Options {
     users: UserOptions,
     #[command(flatten)]
     audit: AuditOptions,
+    /// The controllers to run, by kube-controller-manager's names and in its syntax: `*` enables
+    /// all that are on by default, `foo` enables the controller `foo`, `-foo` disables it.
+    #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
+    controllers: Selection,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.
     #[arg(long, value_name = "N")]
     worker_threads: Option<NonZeroUsize>,
@@ -215,6 +219,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .store(wrapped.store)
         .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
         .history(history)
+        .controllers(options.controllers)
         .clock(clock.clone())
         .admission_plugins(plugins)
         .request_limits(

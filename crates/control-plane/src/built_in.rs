@@ -4,21 +4,28 @@
 //! harm, because their writes carry preconditions and are idempotent, but half of the writes would
 //! be conflicts.
 
-use futures::future::{BoxFuture, FutureExt as _, join_all};
+use futures::future::{BoxFuture, FutureExt as _, join_all, select_all};
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::{
     ApiServices, ClusterRoleAggregation, FlowSchemas, GarbageCollector, NamespaceController,
-    NamespaceDefaults, ProtectionController, QuotaController, Setup, TokenCleaner, TokenSecrets,
+    NamespaceDefaults, ProtectionController, QuotaController, Selection, Setup, TokenCleaner,
+    TokenSecrets, WorkloadControllers,
 };
-use setpoint_registry::{ObjectChange, ObjectChanges};
-use setpoint_runtime::BoxError;
+use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
+use setpoint_runtime::{BoxError, Manager};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// The Lease that elects the server that runs them.
 const LEASE: (&str, &str) = ("kube-system", "setpoint-controllers");
+
+/// The resources whose first object starts a controller, as prefixes of keys.
+const CLAIMS: &str = "/registry/persistentvolumeclaims/";
+const VOLUMES: &str = "/registry/persistentvolumes/";
+const QUOTAS: &str = "/registry/resourcequotas/";
+const SECRETS: &str = "/registry/secrets/";
 
 /// When the controllers run.
 #[derive(Debug)]
@@ -39,6 +46,8 @@ pub(crate) enum Controllers {
 /// What the controllers do.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
+    /// Which of those with a name in kube-controller-manager run.
+    pub(crate) selection: Selection,
     /// Seed of their randomness, and of the candidate's delays.
     pub(crate) seed: u64,
     /// ClusterRoles are aggregated.
@@ -95,45 +104,103 @@ pub(crate) async fn is_served(server: &ApiServer, stop: &CancellationToken) -> b
 }
 
 async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
-    let Settings { seed, aggregates, accounts, bootstrap_tokens, api_services, root_ca } = settings;
+    let Settings { selection, seed, aggregates, accounts, bootstrap_tokens, api_services, root_ca } =
+        settings;
+    let is_on = |name| selection.is_enabled(name);
     // One client for all of them, because each client has a queue and a task.
     let client = server.client();
     let setup = Setup::new(client.clone(), server.registry().clock().clone()).seed(seed);
     let setup = || setup.clone();
     let feed = || Feed(server.registry().object_changes());
-    let garbage = GarbageCollector::new(client).seed(seed).feed(feed());
+    let protects = is_on("persistentvolumeclaim-protection-controller")
+        || is_on("persistentvolume-protection-controller");
+    let has_defaults = accounts
+        && (is_on("serviceaccount-controller")
+            || is_on("root-ca-certificate-publisher-controller"));
+    let cleans_tokens = is_on("token-cleaner-controller")
+        || bootstrap_tokens && !selection.is_disabled("token-cleaner-controller");
+    let add = |setup: &Setup, manager: &mut Manager| {
+        FlowSchemas::new(setup.clone()).add_to(manager)?;
+        if is_on("namespace-controller") {
+            NamespaceController::new(setup.clone()).add_to(manager)?;
+        }
+        if aggregates && is_on("clusterrole-aggregation-controller") {
+            ClusterRoleAggregation::new(setup.clone()).add_to(manager)?;
+        }
+        if has_defaults {
+            NamespaceDefaults::new(setup.clone()).root_ca(root_ca.clone()).add_to(manager)?;
+        }
+        if api_services {
+            ApiServices::new(setup.clone()).add_to(manager)?;
+        }
+        Ok(())
+    };
     // Boxed, so that a control plane holds space only for what it runs.
-    let mut running: Vec<(&str, BoxFuture<'_, Result<(), BoxError>>)> = vec![
-        ("namespace", NamespaceController::new(setup()).run(stop.clone()).boxed()),
-        ("storage protection", ProtectionController::new(setup()).run(stop.clone()).boxed()),
-        ("resource quotas", QuotaController::new(setup()).feed(feed()).run(stop.clone()).boxed()),
-        ("FlowSchemas", FlowSchemas::new(setup()).run(stop.clone()).boxed()),
-    ];
-    if aggregates {
-        let aggregation = ClusterRoleAggregation::new(setup());
-        running.push(("aggregation of ClusterRoles", aggregation.run(stop.clone()).boxed()));
+    let mut running: Vec<(&str, BoxFuture<'_, Result<(), BoxError>>)> =
+        vec![("controllers of every control plane", setup().run(stop.clone(), add).boxed())];
+    let registry = server.registry();
+    if protects {
+        let protection = once(registry, stop, [CLAIMS, VOLUMES], || {
+            let add = |setup: &Setup, manager: &mut Manager| {
+                ProtectionController::new(setup.clone()).add_to(manager)
+            };
+            setup().run(stop.clone(), add).boxed()
+        });
+        running.push(("storage protection", protection.boxed()));
     }
-    if accounts {
-        let defaults = NamespaceDefaults::new(setup()).root_ca(root_ca.clone());
-        running.push(("defaults of namespaces", defaults.run(stop.clone()).boxed()));
+    if is_on("resourcequota-controller") {
+        let quotas = once(registry, stop, [QUOTAS], || {
+            QuotaController::new(setup()).feed(feed()).run(stop.clone()).boxed()
+        });
+        running.push(("resource quotas", quotas.boxed()));
     }
-    if bootstrap_tokens {
-        let cleaner = TokenCleaner::new(setup());
-        running.push(("bootstrap tokens", cleaner.run(stop.clone()).boxed()));
+    if cleans_tokens {
+        let cleaner = once(registry, stop, [SECRETS], || {
+            TokenCleaner::new(setup()).run(stop.clone()).boxed()
+        });
+        running.push(("bootstrap tokens", cleaner.boxed()));
     }
-    if api_services {
-        let services = ApiServices::new(setup());
-        running.push(("APIServices", services.run(stop.clone()).boxed()));
+    if is_on("serviceaccount-token-controller") {
+        let tokens = once(registry, stop, [SECRETS], || {
+            let keys = registry.service_account_tokens().key_ring();
+            TokenSecrets::new(setup(), keys).root_ca(root_ca.clone()).run(stop.clone()).boxed()
+        });
+        running.push(("tokens in Secrets", tokens.boxed()));
     }
-    let keys = server.registry().service_account_tokens().key_ring();
-    let tokens = TokenSecrets::new(setup(), keys).root_ca(root_ca);
-    running.push(("tokens in Secrets", tokens.run(stop.clone()).boxed()));
+    let collects_garbage = is_on("garbage-collector-controller");
+    let workloads = WorkloadControllers::new(setup(), selection.clone());
+    if !workloads.is_empty() {
+        running.push(("workload controllers", workloads.run(stop.clone()).boxed()));
+    }
     let running = running.into_iter().map(async |(controller, running)| {
         if let Err(error) = running.await {
             tracing::error!(%error, controller, "a built-in controller has failed");
         }
     });
-    tokio::join!(join_all(running), garbage.run(stop.clone()));
+    let garbage = async {
+        if collects_garbage {
+            GarbageCollector::new(client).seed(seed).feed(feed()).run(stop.clone()).await;
+        }
+    };
+    tokio::join!(join_all(running), garbage);
+}
+
+/// Runs a controller from when one of the resources has an object, unless `stop` is sooner: most
+/// control planes of tests have none of them.
+async fn once<'a, const N: usize>(
+    registry: &Registry,
+    stop: &CancellationToken,
+    resources: [&str; N],
+    run: impl FnOnce() -> BoxFuture<'a, Result<(), BoxError>>,
+) -> Result<(), BoxError> {
+    let first = select_all(resources.map(|prefix| registry.any_object(prefix).boxed()));
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => return Ok(()),
+        // Cancel safe: it only waits for a state.
+        _ = first => {}
+    }
+    run().await
 }
 
 /// The registry's object changes, as the garbage collector's feed.

@@ -7,7 +7,7 @@ use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
-use setpoint_controllers::ServerIdentity;
+use setpoint_controllers::{Selection, ServerIdentity};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::kind::CompiledKind;
@@ -48,7 +48,7 @@ pub struct ControlPlaneBuilder {
     seed: Option<u64>,
     credentials: Credentials,
     address: Option<String>,
-    controllers: bool,
+    controllers: Selection,
     service_accounts: Option<bool>,
     api_services: bool,
     replayed_revisions: Option<u64>,
@@ -108,12 +108,14 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Whether the built-in controllers run: namespace deletion, garbage collection and others.
-    /// Default: yes. Without them a deleted namespace is never removed, and neither are objects
+    /// Which controllers run. Default: `true`, the [built-in](Selection::built_in) ones: namespace
+    /// deletion, garbage collection and others. [`Selection::all`] adds those of workloads.
+    ///
+    /// With `false` none runs. Then a deleted namespace is never removed, and neither are objects
     /// whose owner is gone; and the server does not publish its address in the endpoints of the
     /// Service `kubernetes`, nor its CA in `extension-apiserver-authentication`.
-    pub fn controllers(mut self, controllers: bool) -> Self {
-        self.controllers = controllers;
+    pub fn controllers(mut self, selection: impl Into<Selection>) -> Self {
+        self.controllers = selection.into();
         self
     }
 
@@ -213,7 +215,8 @@ impl ControlPlaneBuilder {
         if let Some(n) = self.replayed_revisions {
             registry = registry.replayed_revisions(n);
         }
-        let has_accounts = self.service_accounts.unwrap_or(self.controllers);
+        let has_controllers = !self.controllers.is_none();
+        let has_accounts = self.service_accounts.unwrap_or(has_controllers);
         let registry = registry
             .event_ttl(self.event_ttl)
             .history(self.history)
@@ -236,6 +239,7 @@ impl ControlPlaneBuilder {
             server = server.address(address);
         }
         let settings = Settings {
+            selection: self.controllers,
             seed,
             aggregates: rbac.is_some(),
             accounts: has_accounts,
@@ -243,7 +247,7 @@ impl ControlPlaneBuilder {
             api_services: self.api_services,
             root_ca: None,
         };
-        let controllers = match (self.controllers, self.shared_as) {
+        let controllers = match (has_controllers, self.shared_as) {
             (false, _) => Controllers::None,
             (true, None) => Controllers::Always(settings),
             (true, Some(identity)) => Controllers::Elected { identity, settings },
@@ -302,7 +306,7 @@ impl ControlPlane {
             seed: None,
             credentials: Credentials::none(),
             address: None,
-            controllers: true,
+            controllers: Selection::built_in(),
             service_accounts: None,
             api_services: true,
             replayed_revisions: None,

@@ -41,6 +41,7 @@ pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use issuers::IssuerTokens;
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
+pub use setpoint_controllers::Selection;
 pub use setpoint_oidc as oidc;
 pub use setpoint_webhook_client as webhook_client;
 pub use source::InProcessSource;

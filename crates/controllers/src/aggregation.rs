@@ -18,16 +18,15 @@ use setpoint_informer::Event;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
 };
 use std::collections::{BTreeMap, HashSet};
-use tokio_util::sync::CancellationToken;
 
 /// The field manager of aggregated rules.
 const MANAGER: &str = "clusterrole-aggregation-controller";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
-/// Keeps aggregated ClusterRoles. It does nothing until [`ClusterRoleAggregation::run`].
+/// Keeps aggregated ClusterRoles. Does nothing until a manager runs it.
 #[must_use]
 pub struct ClusterRoleAggregation {
     setup: Setup,
@@ -39,14 +38,12 @@ impl ClusterRoleAggregation {
         Self { setup }
     }
 
-    /// Runs until `stop`, then lets a running pass finish. Dropping it stops everything at once.
+    /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
     ///
     /// # Errors
     ///
-    /// If it fails permanently.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let mut manager =
-            self.setup.manager().build();
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let roles = Roles { api: self.setup.api(MANAGER) };
         let controller = Controller::builder(MANAGER)
             // All roles have one key: a pass lists and compares all of them.
@@ -57,7 +54,7 @@ impl ClusterRoleAggregation {
             .sync_timeout(None)
             .build(roles)?;
         manager.add(controller)?;
-        Ok(manager.run(stop).await?)
+        Ok(())
     }
 }
 

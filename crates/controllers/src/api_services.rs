@@ -21,13 +21,10 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
     APIService, APIServiceCondition,
 };
 use serde_json::{Value, json};
-use setpoint_informer::Object;
-use setpoint_object::Prune;
-use setpoint_runtime::cache::ByType;
+use setpoint_informer::{Event, Object};
 use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Context, Controller, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
 };
-use tokio_util::sync::CancellationToken;
 
 /// The controller's name in its user agent and in logs.
 const NAME: &str = "api-service-registration-controller";
@@ -41,7 +38,7 @@ const VERSION_PRIORITY: i32 = 100;
 /// The index of definitions by the names of their APIServices.
 const INDEX: &str = "api-services";
 
-/// Keeps the APIService objects of custom resources. Does nothing until [`ApiServices::run`].
+/// Keeps the APIService objects of custom resources. Does nothing until a manager runs it.
 #[must_use]
 pub struct ApiServices {
     setup: Setup,
@@ -53,27 +50,15 @@ impl ApiServices {
         Self { setup }
     }
 
-    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
+    /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
     ///
     /// # Errors
     ///
-    /// If it fails permanently.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        // Most bytes of a definition are its schemas.
-        let mut definitions = ByType::default();
-        definitions.config.prune = Some(Prune::parse([
-            "metadata.managedFields",
-            "metadata.annotations",
-            "spec.versions[*].schema",
-            "status",
-        ])?);
-        let cache = CacheOptions::new().of::<CustomResourceDefinition>(&(), definitions)?;
-        let mut manager = self.setup.manager()
-            .cache(cache)
-            .build();
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let pass = Pass { api: self.setup.api(NAME) };
         let controller = Controller::builder(NAME)
-            .for_(Watch::<APIService>::new())
+            .for_(Watch::<APIService>::new().filter(Predicate::new(needs_pass)))
             .maps(
                 Watch::<CustomResourceDefinition>::new().index(INDEX, names),
                 |definition: &Object<CustomResourceDefinition>| {
@@ -84,8 +69,34 @@ impl ApiServices {
             .sync_timeout(None)
             .build(pass)?;
         manager.add(controller)?;
-        Ok(manager.run(stop).await?)
+        Ok(())
     }
+}
+
+/// Whether a pass may have something to do: not for those that the server itself has created and
+/// marked available, which are all that most servers have.
+fn needs_pass(event: &Event<APIService>) -> bool {
+    let Some(object) = event.object().filter(|_| !matches!(event, Event::Deleted { .. })) else {
+        return true;
+    };
+    if object.label(MANAGED).is_some_and(|label| label == ALWAYS) {
+        return true;
+    }
+    // Decoded here, as what the cache decodes for a pass stays in memory.
+    let json = object.json().unwrap_or_default();
+    let Ok(service) = serde_json::from_slice::<APIService>(&json) else { return true };
+    is_local(&service) && !is_available(&service)
+}
+
+/// Whether the server itself serves the group version.
+fn is_local(service: &APIService) -> bool {
+    service.spec.as_ref().is_some_and(|spec| spec.service.is_none())
+}
+
+fn is_available(service: &APIService) -> bool {
+    let conditions = service.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let is_true = |c: &APIServiceCondition| c.type_ == "Available" && c.status == "True";
+    conditions.is_some_and(|list| list.iter().any(is_true))
 }
 
 /// The names of the APIServices of a definition's served versions.
@@ -137,12 +148,7 @@ impl Pass {
                 ignore_race(self.api.put(&path, &wanted).await)?;
             }
         }
-        let is_local = found.spec.as_ref().is_some_and(|spec| spec.service.is_none());
-        let conditions = found.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let is_available = |list: &[_]| {
-            list.iter().any(|c: &APIServiceCondition| c.type_ == "Available" && c.status == "True")
-        };
-        if is_local && !conditions.is_some_and(is_available) {
+        if is_local(&found) && !is_available(&found) {
             let now = context.clock().now().rfc3339();
             let condition = json!({
                 "type": "Available", "status": "True", "lastTransitionTime": now,

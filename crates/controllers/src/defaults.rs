@@ -18,12 +18,10 @@ use kube_core::metadata::PartialObjectMeta;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::ApiError;
-use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Context, Controller, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
 };
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// The controllers' name in logs.
 const NAME: &str = "namespace-defaults";
@@ -31,16 +29,16 @@ const NAME: &str = "namespace-defaults";
 const ACCOUNTS: &str = "service-account-controller";
 const PUBLISHER: &str = "root-ca-cert-publisher";
 /// The account of pods that name none.
-const ACCOUNT: &str = "default";
+pub(crate) const ACCOUNT: &str = "default";
 /// The ConfigMap with the cluster's CA, its key and its description.
-const ROOT_CA: &str = "kube-root-ca.crt";
+pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
 const CA_KEY: &str = "ca.crt";
 const DESCRIPTION: &str = "kubernetes.io/description";
 const DESCRIPTION_TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
 /// Number of namespaces that are processed at the same time.
 const WORKERS: usize = 5;
 
-/// Creates and restores what every namespace has. Does nothing until [`NamespaceDefaults::run`].
+/// Creates and restores what every namespace has. Does nothing until a manager runs it.
 #[must_use]
 pub struct NamespaceDefaults {
     setup: Setup,
@@ -60,23 +58,12 @@ impl NamespaceDefaults {
         self
     }
 
-    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
+    /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
     ///
     /// # Errors
     ///
-    /// If it fails permanently.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let named = |name: &str| {
-            let mut by_type = ByType::default();
-            by_type.config.fields = Some(format!("metadata.name={name}"));
-            by_type
-        };
-        let cache = CacheOptions::new()
-            .of::<ServiceAccount>(&(), named(ACCOUNT))?
-            .of::<ConfigMap>(&(), named(ROOT_CA))?;
-        let mut manager = self.setup.manager()
-            .cache(cache)
-            .build();
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let mut controller = Controller::builder(NAME)
             .concurrency(WORKERS)
             .for_(Watch::<Namespace>::metadata())
@@ -94,7 +81,7 @@ impl NamespaceDefaults {
             root_ca: self.root_ca,
         };
         manager.add(controller.sync_timeout(None).build(pass)?)?;
-        Ok(manager.run(stop).await?)
+        Ok(())
     }
 }
 

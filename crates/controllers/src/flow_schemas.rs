@@ -12,10 +12,10 @@ use crate::setup::Setup;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::json;
+use setpoint_informer::Event;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
 };
-use tokio_util::sync::CancellationToken;
 
 const NAME: &str = "flow-schema-controller";
 /// The field manager of the condition, as kube-apiserver's.
@@ -25,7 +25,7 @@ const CONDITION: &str = "Dangling";
 /// The index of schemas by the names of their levels.
 const INDEX: &str = "level";
 
-/// Keeps the condition. Does nothing until [`FlowSchemas::run`].
+/// Keeps the condition. Does nothing until a manager runs it.
 #[must_use]
 pub struct FlowSchemas {
     setup: Setup,
@@ -37,14 +37,12 @@ impl FlowSchemas {
         Self { setup }
     }
 
-    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
+    /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
     ///
     /// # Errors
     ///
-    /// If it fails permanently.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let mut manager =
-            self.setup.manager().build();
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let pass = Pass { api: self.setup.api_of_server(NAME) };
         let controller = Controller::builder(NAME)
             .for_(
@@ -53,9 +51,7 @@ impl FlowSchemas {
             )
             .watches(
                 Watch::<PriorityLevelConfiguration>::metadata(),
-                |event: &setpoint_informer::Event<
-                    PartialObjectMeta<PriorityLevelConfiguration>,
-                >| {
+                |event: &Event<PartialObjectMeta<PriorityLevelConfiguration>>| {
                     // The pass of a level's own key looks up its schemas: a name with a slash is
                     // none of a schema.
                     vec![Request::cluster(format!("{LEVEL}{}", event.key().name))]
@@ -64,7 +60,7 @@ impl FlowSchemas {
             .sync_timeout(None)
             .build(pass)?;
         manager.add(controller)?;
-        Ok(manager.run(stop).await?)
+        Ok(())
     }
 }
 

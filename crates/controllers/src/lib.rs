@@ -18,6 +18,9 @@
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
+//! | [`workload`] | workloads, pods | creates, replaces and deletes the pods of ReplicaSets and ReplicationControllers |
+//!
+//! A [`Selection`] chooses among them by kube-controller-manager's names.
 //!
 //! [`ServerIdentity`] is no controller of objects: every server runs one, to publish its address.
 //!
@@ -35,9 +38,11 @@ pub mod identity;
 pub mod namespace;
 pub mod protection;
 pub mod quota;
+mod selection;
 mod setup;
 pub mod token_cleaner;
 pub mod token_secrets;
+pub mod workload;
 
 pub use aggregation::ClusterRoleAggregation;
 pub use api::RequestError;
@@ -49,6 +54,10 @@ pub use identity::ServerIdentity;
 pub use namespace::NamespaceController;
 pub use protection::ProtectionController;
 pub use quota::QuotaController;
+pub use selection::{
+    ControllerGroup, KNOWN_CONTROLLERS, KnownController, Selection, SelectionError,
+};
 pub use setup::Setup;
 pub use token_cleaner::TokenCleaner;
 pub use token_secrets::TokenSecrets;
+pub use workload::WorkloadControllers;

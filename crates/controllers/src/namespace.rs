@@ -31,11 +31,10 @@ use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Predicate, RateLimits, Reconciler, Request,
+    Action, BoxError, Context, Controller, Manager, Predicate, RateLimits, Reconciler, Request,
     Watch,
 };
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// The controller's name in its user agent and in logs.
 const NAME: &str = "namespace-controller";
@@ -61,7 +60,7 @@ enum PassError {
     Content(String),
 }
 
-/// The namespace controller. Does nothing until [`NamespaceController::run`].
+/// The namespace controller. Does nothing until a manager runs it.
 #[must_use]
 pub struct NamespaceController {
     setup: Setup,
@@ -74,12 +73,12 @@ impl NamespaceController {
         Self { api: setup.api(NAME), setup }
     }
 
-    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
+    /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
     ///
     /// # Errors
     ///
-    /// If a part of it fails permanently.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         // A new deletionTimestamp triggers a pass. Later changes are mostly this controller's own
         // conditions; a pass for each of them would bypass the back-off of a failed pass. Each pass
         // schedules the next one itself.
@@ -89,8 +88,6 @@ impl NamespaceController {
             Event::Updated { old, new } => is_deleting(new) && !is_deleting(old),
             event => event.object().is_some_and(is_deleting),
         });
-        let mut manager = self.setup.manager()
-            .build();
         let controller = Controller::builder(NAME)
             .for_(Watch::<Namespace>::new().filter(deletion_begins))
             .concurrency(WORKERS)
@@ -98,7 +95,7 @@ impl NamespaceController {
             .sync_timeout(None)
             .build(self)?;
         manager.add(controller)?;
-        Ok(manager.run(stop).await?)
+        Ok(())
     }
 
     /// One pass over one namespace.

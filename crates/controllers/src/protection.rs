@@ -26,18 +26,18 @@ use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Predicate, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// The finalizer of claims.
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 /// The finalizer of volumes.
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// Both protection controllers. They do nothing until [`ProtectionController::run`].
+/// Both protection controllers. They do nothing until a manager runs
+/// them.
 #[must_use]
 pub struct ProtectionController {
     setup: Setup,
@@ -49,19 +49,15 @@ impl ProtectionController {
         Self { setup }
     }
 
-    /// Runs until `stop`, then lets running passes finish. Dropping it stops everything at once.
+    /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
     ///
     /// # Errors
     ///
-    /// If a part of it fails permanently.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let mut manager =
-            self.setup.manager().build();
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let waiting = Arc::new(Waiting::default());
-        let claims = Claims {
-            api: self.setup.api("pvc-protection-controller"),
-            waiting: waiting.clone(),
-        };
+        let claims =
+            Claims { api: self.setup.api("pvc-protection-controller"), waiting: waiting.clone() };
         let pods = waiting.clone();
         let claims = Controller::builder("pvc-protection-controller")
             .maps(
@@ -88,7 +84,7 @@ impl ProtectionController {
             .sync_timeout(None)
             .build(volumes)?;
         manager.add(volumes)?;
-        Ok(manager.run(stop).await?)
+        Ok(())
     }
 }
 

@@ -24,10 +24,10 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use setpoint_informer::{Event, Object};
+use setpoint_object::Skim;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::skim::scalar;
 use setpoint_object::time::Clock;
-use setpoint_object::Skim;
 use setpoint_quota::pod::quantities;
 use setpoint_quota::{Scopes, Term, Usage, add, is_relevant, usage};
 use setpoint_runtime::{
@@ -82,8 +82,7 @@ impl QuotaController {
     ///
     /// If a part of it fails permanently.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let mut manager =
-            self.setup.manager().build();
+        let mut manager = self.setup.bare_manager().build();
         let counted = Arc::new(Counted::default());
         let quotas = Quotas {
             api: self.setup.api(NAME),

@@ -1,10 +1,15 @@
 //! What every built-in controller starts from.
 
 use crate::api::Api;
+use crate::defaults::{ACCOUNT, ROOT_CA};
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Client;
-use setpoint_object::seed;
 use setpoint_object::time::Clock;
-use setpoint_runtime::{Manager, ManagerBuilder};
+use setpoint_object::{Prune, seed};
+use setpoint_runtime::cache::ByType;
+use setpoint_runtime::{BoxError, CacheOptions, Manager, ManagerBuilder};
+use tokio_util::sync::CancellationToken;
 
 /// The client, the clock and the randomness of controllers. Cheap to clone; controllers with one
 /// client share its connection.
@@ -28,8 +33,52 @@ impl Setup {
         self
     }
 
-    /// The manager of a controller.
-    pub(crate) fn manager(&self) -> ManagerBuilder {
+    /// A manager for controllers of this crate. Controllers that share one share its caches, its
+    /// events and its tasks. It caches what they read, no more: of ServiceAccounts and ConfigMaps
+    /// those that every namespace has, and definitions without their schemas.
+    ///
+    /// # Errors
+    ///
+    /// None in practice: the rules of the caches are constants.
+    pub fn manager(&self) -> Result<ManagerBuilder, BoxError> {
+        let named = |name: &str| {
+            let mut rule = ByType::default();
+            rule.config.fields = Some(format!("metadata.name={name}"));
+            rule
+        };
+        let mut definitions = ByType::default();
+        // Most bytes of a definition are its schemas.
+        definitions.config.prune = Some(Prune::parse([
+            "metadata.managedFields",
+            "metadata.annotations",
+            "spec.versions[*].schema",
+            "status",
+        ])?);
+        let caches = CacheOptions::new()
+            .of::<ServiceAccount>(&(), named(ACCOUNT))?
+            .of::<ConfigMap>(&(), named(ROOT_CA))?
+            .of::<CustomResourceDefinition>(&(), definitions)?;
+        Ok(self.bare_manager().cache(caches))
+    }
+
+    /// Runs the controllers that `add` adds, on one [manager](Self::manager), until `stop`, and then
+    /// lets running passes finish. Dropping it stops everything at once.
+    ///
+    /// # Errors
+    ///
+    /// The error of `add`, or of a part that fails permanently.
+    pub async fn run(
+        self,
+        stop: CancellationToken,
+        add: impl FnOnce(&Self, &mut Manager) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        let mut manager = self.manager()?.build();
+        add(&self, &mut manager)?;
+        Ok(manager.run(stop).await?)
+    }
+
+    /// A manager that caches whatever its controllers watch.
+    pub(crate) fn bare_manager(&self) -> ManagerBuilder {
         Manager::builder(self.client.clone()).clock(self.clock.clone()).seed(self.seed)
     }
 

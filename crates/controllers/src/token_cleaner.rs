@@ -44,7 +44,9 @@ impl TokenCleaner {
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut of_type = ByType::default();
         of_type.config.fields = Some(format!("type={TYPE},metadata.namespace={NAMESPACE}"));
-        let mut manager = self.setup.manager()
+        let mut manager = self
+            .setup
+            .bare_manager()
             .cache(CacheOptions::new().of::<Secret>(&(), of_type)?)
             .build();
         let pass = Pass { api: self.setup.api(NAME), clock: self.setup.clock().clone() };

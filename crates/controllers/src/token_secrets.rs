@@ -73,11 +73,12 @@ impl TokenSecrets {
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let mut of_type = ByType::default();
         of_type.config.fields = Some(format!("type={TYPE}"));
-        let mut manager = self.setup.manager()
+        let mut manager = self
+            .setup
+            .bare_manager()
             .cache(CacheOptions::new().of::<Secret>(&(), of_type)?)
             .build();
-        let pass =
-            Pass { api: self.setup.api(NAME), keys: self.keys, root_ca: self.root_ca };
+        let pass = Pass { api: self.setup.api(NAME), keys: self.keys, root_ca: self.root_ca };
         let controller = Controller::builder(NAME)
             .concurrency(WORKERS)
             .for_(Watch::<Secret>::metadata())

@@ -221,7 +221,8 @@ impl RegistryWorker {
         let started = tokio::select! {
             biased;
             // Cancel safe: completed steps stay, and the next start checks them again.
-            started = self.start_up() => started?,
+            // Boxed: its space is free once the registry has started.
+            started = Box::pin(self.start_up()) => started?,
             () = stop.cancelled() => return Ok(()),
         };
         let (definitions, present) = started;

@@ -177,6 +177,12 @@ impl Registry {
         let is_filled = self.inner.cache.reached().is_filled;
         is_filled.then(|| self.inner.cache.resource(storage_prefix).newest())
     }
+    /// Waits until the resource has an object, for what a server without any need not have.
+    /// `storage_prefix` is [`Resource::storage_prefix`](crate::Resource::storage_prefix). Cancel
+    /// safe.
+    pub async fn any_object(&self, storage_prefix: &str) {
+        self.inner.cache.resource(storage_prefix).any().await;
+    }
     /// The objects of a resource as they are stored, by key, and the revision of their newest
     /// change.
     pub fn stored_objects(&self, storage_prefix: &str) -> (Vec<StoredObject>, u64) {

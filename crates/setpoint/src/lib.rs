@@ -124,8 +124,9 @@ pub use manager_webhooks::{
 pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, AuthorizationConfig, ConfigMetrics,
     ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, InProcessSource, IssuerTokens,
-    REQUEST_SECONDS, RequestMetrics, ServeError, ServeOptions, Serving, admission_config,
-    authorization_config, control_plane, oidc, remote, serve, source, webhook_client,
+    REQUEST_SECONDS, RequestMetrics, Selection, ServeError, ServeOptions, Serving,
+    admission_config, authorization_config, control_plane, oidc, remote, serve, source,
+    webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

@@ -74,7 +74,8 @@ async fn create_missing(
             txn.compares.extend(claims.compares);
             txn.ops.extend(claims.ops);
         }
-        txn.ops.push(Op::Put(key, object.into()));
+        // Without the spare capacity of the replacements.
+        txn.ops.push(Op::Put(key, object.into_bytes().into_boxed_slice().into()));
         // Refused: another server of the same store created it first, or has allocated the
         // Service's address. The object then stays missing; nothing in this crate needs it.
         commits.push(inner.store.commit(txn));

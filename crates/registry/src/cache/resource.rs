@@ -20,6 +20,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Maximum number of changes that a watcher takes at once, and therefore holds.
@@ -33,6 +34,8 @@ pub(crate) struct WatcherId(pub(super) u64);
 #[derive(Debug)]
 pub(crate) struct ResourceCache {
     state: Mutex<State>,
+    /// Wakes those who wait for a first object.
+    has_changed: Notify,
 }
 #[derive(Debug)]
 struct State {
@@ -113,6 +116,18 @@ impl ResourceCache {
                 is_stopped,
                 n_watchers: 0,
             }),
+            has_changed: Notify::new(),
+        }
+    }
+    /// Waits until there is an object. Cancel safe.
+    pub(crate) async fn any(&self) {
+        loop {
+            // Before the look, so that no change is missed.
+            let changed = self.has_changed.notified();
+            if !self.state.lock().index.is_empty() {
+                return;
+            }
+            changed.await;
         }
     }
 
@@ -208,6 +223,7 @@ impl ResourceCache {
                 state.apply(now, change, &mut woken);
             }
         }
+        self.has_changed.notify_waiters();
         wake(woken);
     }
     /// Applies converted objects in order: `(revision, key, the object now)`.
@@ -225,6 +241,7 @@ impl ResourceCache {
                 state.push(now, item, before, &mut woken);
             }
         }
+        self.has_changed.notify_waiters();
         wake(woken);
     }
     /// Replaces all contents: the window starts over, and every watch ends. `sealed` are the keys
@@ -239,6 +256,7 @@ impl ResourceCache {
         };
         // Outside the lock: there may be many.
         drop(old);
+        self.has_changed.notify_waiters();
         wake(woken);
     }
     /// Drops history that is too old.

@@ -17,7 +17,10 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered}
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use setpoint_workqueue::{AddOptions, Item, RestingItem, WorkQueue};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    task::coop::consume_budget,
+    time::{Instant, timeout_at},
+};
 use tracing::Instrument;
 
 use super::{
@@ -103,29 +106,56 @@ impl<R: RequestKey> Worker<R> {
         // line.
         let stop = self.common.stopping.child_token();
         let common = Arc::new(CommonContext { stopping: stop.clone(), ..self.common.clone() });
-        let mut resting: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
-        loop {
-            let next = poll_resting_while(&mut resting, pin!(self.queue.get())).await;
-            let Some(item) = next else { break };
+        while let Some(item) = self.queue.get().await {
+            // Boxed, so that a worker that waits for a key is small.
+            Box::pin(self.burst(reconciler, item, &common)).await?;
             if stop.is_cancelled() || self.is_deposed() {
                 break;
             }
-            let Some(admitted) = self.admit(&item) else { continue };
-            let written = {
-                let pass = pin!(self.pass(reconciler, &item, &common, admitted.as_ref()));
-                poll_resting_while(&mut resting, pass).await?
+        }
+        Ok(())
+    }
+
+    /// Reconciles a key, and then others until none is queued and none is held back, or until the
+    /// controller stops.
+    async fn burst(
+        &self,
+        reconciler: &impl Reconciler<R>,
+        first: Item<'_, R>,
+        common: &Arc<CommonContext>,
+    ) -> Result<(), ControllerError> {
+        let mut resting: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+        let mut next = Some(first);
+        while let Some(item) = next {
+            if common.stopping.is_cancelled() || self.is_deposed() {
+                break;
+            }
+            if let Some(admitted) = self.admit(&item) {
+                let written = {
+                    let pass = pin!(self.pass(reconciler, &item, common, admitted.as_ref()));
+                    poll_resting_while(&mut resting, pass).await?
+                };
+                drop(admitted);
+                // If the key is to be requeued it was added already: its delay has begun.
+                if written.0.is_empty() || self.options.catch_up.is_zero() {
+                    item.done();
+                } else {
+                    match self.sources.lagging_caches(&written) {
+                        lagging if lagging.is_empty() => item.done(),
+                        // The worker goes on to other keys.
+                        lagging => resting.push(self.catch_up(item.rest(), lagging).boxed()),
+                    }
+                }
+            } else {
+                drop(item);
+            }
+            next = if resting.is_empty() {
+                // A worker that always finds a key yields when its budget is used up.
+                consume_budget().await;
+                self.queue.try_get()
+            } else {
+                poll_resting_while(&mut resting, pin!(self.queue.get())).await
             };
-            drop(admitted);
-            // If the key is to be requeued it was added already: its delay has begun.
-            if written.0.is_empty() || self.options.catch_up.is_zero() {
-                item.done();
-                continue;
-            }
-            match self.sources.lagging_caches(&written) {
-                lagging if lagging.is_empty() => item.done(),
-                // The worker goes on to other keys.
-                lagging => resting.push(self.catch_up(item.rest(), lagging).boxed()),
-            }
         }
         Ok(())
     }

@@ -421,8 +421,10 @@ async fn namespace_with_changing_errors_is_retried_with_back_off() {
         }
     });
     let client = kube_client::Client::new(service, "default");
-    let namespaces = NamespaceController::new(Setup::new(client, clock).seed(0));
-    let namespaces = namespaces.run(CancellationToken::new());
+    let setup = Setup::new(client, clock).seed(0);
+    let namespaces = setup.run(CancellationToken::new(), |setup, manager| {
+        NamespaceController::new(setup.clone()).add_to(manager)
+    });
     running.spawn(async { namespaces.await.unwrap() });
     person.namespace("doomed").await;
     person.delete("/api/v1/namespaces/doomed", "Background").await;

@@ -31,8 +31,10 @@ async fn lives(wire: Wire) {
     loop {
         let never = CancellationToken::new();
         let mut life = JoinSet::new();
-        let namespaces = NamespaceController::new(Setup::new(wire.client(), clock.clone()).seed(0));
-        life.spawn(namespaces.run(never.clone()));
+        let setup = Setup::new(wire.client(), clock.clone()).seed(0);
+        life.spawn(setup.run(never.clone(), |setup, manager| {
+            NamespaceController::new(setup.clone()).add_to(manager)
+        }));
         let garbage = GarbageCollector::new(wire.client()).seed(1).run(never.clone());
         life.spawn(async move {
             garbage.await;

@@ -26,9 +26,11 @@ impl Scenario for Deletions {
     async fn live(&self, life: Life, _world: ()) -> Result<(), BoxError> {
         let (client, stop) = (life.client.clone(), life.stop.clone());
         let setup = Setup::new(client.clone(), life.clock.clone()).seed(life.seed);
-        let namespaces = NamespaceController::new(setup);
+        let namespaces = setup.run(stop.clone(), |setup, manager| {
+            NamespaceController::new(setup.clone()).add_to(manager)
+        });
         let garbage = GarbageCollector::new(client).seed(life.seed).run(stop.clone());
-        let (ended, ()) = tokio::join!(namespaces.run(stop), garbage);
+        let (ended, ()) = tokio::join!(namespaces, garbage);
         ended
     }
 

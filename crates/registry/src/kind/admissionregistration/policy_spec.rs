@@ -3,6 +3,7 @@ use super::expression::{Environment, Wanted};
 use super::rules::{conditions, enumeration, match_resources};
 use crate::kind::{list, text};
 use serde_json::Value;
+use setpoint_cel::escape::is_reserved;
 use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::name;
 use std::collections::BTreeSet;
@@ -11,31 +12,6 @@ use std::collections::BTreeSet;
 const ANNOTATIONS_MAX: usize = 20;
 /// Maximum bytes of an expression for an audit annotation.
 const ANNOTATION_BYTES_MAX: usize = 5 << 10;
-/// Words that cannot be names of variables.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// ValidatingAdmissionPolicy.
 pub(super) fn validating(object: &Value, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
@@ -156,7 +132,7 @@ fn variables(spec: &Value, environment: &mut Environment, path: &Path, errors: &
         let is_letter = |c: char| c == '_' || c.is_ascii_alphabetic();
         name.starts_with(is_letter)
             && name.chars().all(|c| is_letter(c) || c.is_ascii_digit())
-            && !RESERVED.contains(&name)
+            && !is_reserved(name)
     };
     for (i, variable) in list(spec, "variables").iter().enumerate() {
         let path = path.child("variables").index(i);

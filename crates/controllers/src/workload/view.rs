@@ -1,0 +1,52 @@
+//! Views: what controllers read of a type.
+//!
+//! A view declares the fields that a controller uses; the cache decodes nothing else of an object.
+//! Pod templates stay JSON, so that fields that this program does not know are kept. Views are read
+//! and patched, but never written as whole objects.
+
+/// Declares a view of a Kubernetes type: a struct with `metadata` and the named fields.
+macro_rules! view {
+    ($(#[$doc:meta])* $name:ident of $kind:ty { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, serde::Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        pub(crate) struct $name {
+            /// The metadata.
+            pub(crate) metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+            $($(#[$field_doc])* pub(crate) $field: $type,)*
+        }
+
+        impl kube_core::Resource for $name {
+            type DynamicType = ();
+            type Scope = <$kind as kube_core::Resource>::Scope;
+
+            fn kind(_: &()) -> std::borrow::Cow<'_, str> {
+                <$kind as kube_core::Resource>::kind(&())
+            }
+
+            fn group(_: &()) -> std::borrow::Cow<'_, str> {
+                <$kind as kube_core::Resource>::group(&())
+            }
+
+            fn version(_: &()) -> std::borrow::Cow<'_, str> {
+                <$kind as kube_core::Resource>::version(&())
+            }
+
+            fn plural(_: &()) -> std::borrow::Cow<'_, str> {
+                <$kind as kube_core::Resource>::plural(&())
+            }
+
+            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(
+                &mut self,
+            ) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+pub(crate) use view;
