@@ -13,9 +13,10 @@
 //! may be unauthenticated; beyond that, the oldest of those is closed. A connection is
 //! authenticated by its client certificate, or by the first request with a token.
 //!
-//! Over TLS, the headers of a front proxy identify the user ([`Listener::front_proxy`]), or a client
-//! certificate that an authority has signed (common name and organizations), or a token. Without TLS every client is `system:masters`. Such a listener therefore
-//! binds to a loopback address only, and refuses requests that a foreign web page may have sent.
+//! Over TLS, the headers of a front proxy identify the user ([`Listener::front_proxy`]), or a
+//! client certificate that an authority has signed (common name and organizations), or a token.
+//! Without TLS every client is `system:masters`. Such a listener therefore binds to a loopback
+//! address only, and refuses requests that a foreign web page may have sent.
 
 mod pki;
 mod same_origin;

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// How tokens of service accounts are signed and accepted.
 #[derive(Debug, Args)]
 pub(crate) struct ServiceAccountOptions {
-    /// The private key (PEM: RSA, P-256, P-384 or P-521) that service account tokens are signed with.
-    /// Default: `service-account.key` in the folder of certificates, which is made if it is
+    /// The private key (PEM: RSA, P-256, P-384 or P-521) that service account tokens are signed
+    /// with. Default: `service-account.key` in the folder of certificates, which is made if it is
     /// missing.
     #[arg(long, value_name = "FILE")]
     service_account_signing_key_file: Option<PathBuf>,

@@ -106,8 +106,8 @@ impl Remote {
         Ok(Self { client, target })
     }
 
-    /// Posts a review and returns the answered one. `attempt_max`: timeout of one attempt. Repeats the attempt if the server is not
-    /// reached or asks for it: a review has no side effects.
+    /// Posts a review and returns the answered one. `attempt_max`: timeout of one attempt. Repeats
+    /// the attempt if the server is not reached or asks for it: a review has no side effects.
     ///
     /// # Errors
     ///

@@ -204,9 +204,9 @@ impl ServeOptions {
     }
 
     /// A PEM file with the private key that service account tokens are signed with: RSA, P-256,
-    /// P-384 or P-521. Default: a key in the [folder of certificates](Self::cert_dir), which is made if it
-    /// is missing; without a folder, a key for this run. Keys that the control plane was built with
-    /// have precedence over the folder's.
+    /// P-384 or P-521. Default: a key in the [folder of certificates](Self::cert_dir), which is
+    /// made if it is missing; without a folder, a key for this run. Keys that the control plane was
+    /// built with have precedence over the folder's.
     pub fn service_account_signing_key_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.signing_key_file = Some(path.into());
         self

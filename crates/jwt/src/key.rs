@@ -34,8 +34,8 @@ pub enum KeyError {
     /// The file has no key of the wanted sort.
     #[error("no {0} key in the file")]
     Missing(&'static str),
-    /// The key is damaged, or neither RSA of 2048 to 4096 bits nor on one of the curves P-256, P-384
-    /// and P-521.
+    /// The key is damaged, or neither RSA of 2048 to 4096 bits nor on one of the curves P-256,
+    /// P-384 and P-521.
     #[error(
         "the key is damaged or of another kind: RSA (2048 to 4096 bits), P-256, P-384 and P-521 can be used, P-384 in PKCS #8"
     )]

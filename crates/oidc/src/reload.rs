@@ -15,8 +15,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 /// besides.
 pub const RELOAD_PERIOD: Duration = Duration::from_secs(10);
 
-/// How long the issuers of a new configuration have to answer: a minute, as in kube-apiserver. After
-/// it the configuration counts as failed and is tried again.
+/// How long the issuers of a new configuration have to answer: a minute, as in kube-apiserver.
+/// After it the configuration counts as failed and is tried again.
 pub const UPDATE_MAX: Duration = Duration::from_secs(60);
 
 /// What became of a file that has changed.

@@ -17,19 +17,22 @@ const TOKENS_MAX: usize = 4096;
 
 /// The users of verified tokens, by the digests of the tokens.
 #[derive(Debug, Default)]
-pub(crate) struct Remembered(Mutex<HashMap<[u8; 32], (Arc<User>, Timestamp)>>);
+pub(crate) struct Remembered(Mutex<HashMap<Digest, (Arc<User>, Timestamp)>>);
+
+/// The SHA-256 of a token, so that no token is kept.
+type Digest = [u8; 32];
 
 impl Remembered {
-    pub(crate) fn digest(token: &str) -> [u8; 32] {
+    pub(crate) fn digest(token: &str) -> Digest {
         Sha256::digest(token).into()
     }
 
-    pub(crate) fn get(&self, digest: &[u8; 32], now: Timestamp) -> Option<Arc<User>> {
+    pub(crate) fn get(&self, digest: &Digest, now: Timestamp) -> Option<Arc<User>> {
         let known = self.0.lock();
         known.get(digest).filter(|(_, until)| now < *until).map(|(user, _)| user.clone())
     }
 
-    pub(crate) fn put(&self, digest: [u8; 32], user: Arc<User>, now: Timestamp) {
+    pub(crate) fn put(&self, digest: Digest, user: Arc<User>, now: Timestamp) {
         let mut known = self.0.lock();
         if known.len() >= TOKENS_MAX {
             known.retain(|_, (_, until)| now < *until);
