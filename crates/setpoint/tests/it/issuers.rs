@@ -13,7 +13,7 @@ use setpoint::object::time::Clock;
 use setpoint::oidc::{AuthenticationConfig, Oidc, OidcOptions};
 use setpoint::registry::jwt::{KeySet, SigningKey};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// An issuer.
 struct Idp {
@@ -58,7 +58,7 @@ impl Idp {
 
     /// A token that it has signed with its present key.
     fn token(&self, more: Value) -> String {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let now = Clock::wall().now().0.as_secs();
         let mut claims = json!({"iss": self.url(), "aud": "setpoint", "exp": now + 600});
         for (claim, value) in more.as_object().unwrap() {
             claims[claim] = value.clone();
