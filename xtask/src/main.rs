@@ -7,6 +7,7 @@ mod audit;
 mod bench;
 mod cargo;
 mod cel_spec;
+mod conformance;
 mod facts;
 mod fuzz;
 mod mutations;
@@ -48,6 +49,8 @@ enum Chore {
     Bench(bench::Args),
     /// Runs the cases of the CEL specification and writes `crates/cel/conformance.md`.
     CelSpec(cel_spec::Args),
+    /// Runs Kubernetes' end-to-end specs against `setpoint up` and writes `docs/conformance.md`.
+    Conformance(conformance::Args),
     /// Copy measured figures from benches/RESULTS.md into the pages that state them.
     Pages,
     /// Search for inputs that violate a property.
@@ -65,6 +68,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Audit => audit::run(),
         Chore::Bench(args) => bench::run(&args),
         Chore::CelSpec(args) => cel_spec::run(&args),
+        Chore::Conformance(args) => conformance::run(&args),
         Chore::Pages => pages::run(),
         Chore::Fuzz(args) => fuzz::run(&args),
     }

@@ -9,7 +9,8 @@
 //!
 //! The parts are the heading in RESULTS, the row's first cell or how it begins, and the column
 //! (`figure` when it is left out). Rows before the first heading belong to `Results`. The cell is
-//! copied up to its first comma, colon, semicolon, parenthesis or equals sign.
+//! copied up to its first comma, colon, semicolon, parenthesis or equals sign. The rows of
+//! `docs/conformance.md` can be named, too.
 
 use crate::cargo::root;
 use anyhow::{Context, Result, bail, ensure};
@@ -17,6 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 const BEGIN: &str = "<!--= ";
 const END: &str = "<!--=-->";
 const RESULTS: &str = "benches/RESULTS.md";
+const CONFORMANCE: &str = "docs/conformance.md";
 
 /// The pages that state figures.
 pub(crate) const PAGES: [&str; 1] = ["README.md"];
@@ -37,7 +39,16 @@ impl Row {
     }
 }
 
-/// Every row of every table of RESULTS.
+/// The rows of all pages that figures are copied from.
+pub(crate) fn sources() -> Result<Vec<Row>> {
+    let mut all = Vec::new();
+    for page in [RESULTS, CONFORMANCE] {
+        all.extend(rows(&std::fs::read_to_string(root().join(page)).context(page)?));
+    }
+    Ok(all)
+}
+
+/// Every row of every table of a page.
 pub(crate) fn rows(results: &str) -> Vec<Row> {
     let cells = |line: &str| {
         let line = line.trim().trim_start_matches('|').trim_end_matches('|');
@@ -97,8 +108,7 @@ fn figure<'a>(name: &str, rows: &'a [Row]) -> Result<&'a str> {
 /// Rewrites the pages.
 pub(crate) fn run() -> Result<()> {
     let root = root();
-    let results = std::fs::read_to_string(root.join(RESULTS)).context(RESULTS)?;
-    let rows = rows(&results);
+    let rows = sources()?;
     for page in PAGES {
         let path = root.join(page);
         let before = std::fs::read_to_string(&path).context(page)?;

@@ -33,6 +33,8 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-runtime", 2),
     ("setpoint-registry", 3),
     ("setpoint-controllers", 3),
+    ("setpoint-nodes", 3),
+    ("setpoint-scheduler", 3),
     ("setpoint-apiserver", 4),
     ("setpoint-audit", 5),
     ("setpoint-control-plane", 5),
@@ -67,6 +69,14 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ),
     (
         "setpoint-controllers",
+        &["setpoint-store", "setpoint-schema", "setpoint-registry", "setpoint-apiserver"],
+    ),
+    (
+        "setpoint-nodes",
+        &["setpoint-store", "setpoint-schema", "setpoint-registry", "setpoint-apiserver"],
+    ),
+    (
+        "setpoint-scheduler",
         &["setpoint-store", "setpoint-schema", "setpoint-registry", "setpoint-apiserver"],
     ),
     (

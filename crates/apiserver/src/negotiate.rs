@@ -83,6 +83,8 @@ pub(crate) enum Endpoint {
     Builtin {
         /// Whether it is a collection: its refusal lists the stream types too.
         collection: bool,
+        /// Whether its answers have rows: reviews, tokens and bindings have none.
+        tables: bool,
     },
     /// A custom resource: accepts partial wildcards.
     Custom,
@@ -204,6 +206,10 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
         if transform != Transform::None && plain {
             return None;
         }
+        let has_tables = !matches!(endpoint, Endpoint::Builtin { tables: false, .. });
+        if matches!(transform, Transform::Table(_)) && !has_tables {
+            return None;
+        }
         if encoding == Encoding::Protobuf && !endpoint.has_protobuf(transform) {
             return None;
         }
@@ -216,7 +222,7 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
     let named =
         |clause: &Clause<'_>| clause.encoding(partial_wildcards).is_some() || clause.is_protobuf();
     Err(match endpoint {
-        Endpoint::Builtin { collection } if !clauses.iter().any(named) => {
+        Endpoint::Builtin { collection, .. } if !clauses.iter().any(named) => {
             let streams =
                 ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
             let mut error = ApiError::new(

@@ -194,7 +194,7 @@ impl Exchange<'_> {
         let endpoint = if target.resource.custom {
             Endpoint::Custom
         } else {
-            Endpoint::Builtin { collection }
+            Endpoint::Builtin { collection, tables: has_tables(target) }
         };
         let accepted = negotiate(&accept_header(&self.parts.headers), endpoint)?;
         // Checked before the operation, so that a bad value costs no write.
@@ -314,6 +314,16 @@ fn single(
         }
     };
     respond::document(code, accepted, style, json)
+}
+
+/// Whether objects of a target have rows in Tables: what only creates objects that are not kept
+/// (reviews, tokens, bindings, evictions) has none.
+fn has_tables(target: &Target) -> bool {
+    match target.subresource_name() {
+        "token" | "binding" | "eviction" => false,
+        "" => target.resource.serves(&Verb::Get),
+        _ => true,
+    }
 }
 
 fn code(created: bool) -> StatusCode {

@@ -7,6 +7,7 @@ mod demo;
 mod encryption;
 mod front_proxy;
 mod issuers;
+mod nodes;
 mod service_accounts;
 mod store_options;
 mod up;

@@ -5,6 +5,7 @@ use crate::audit::AuditOptions;
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
 use crate::front_proxy::FrontProxyOptions;
+use crate::nodes::NodeOptions;
 use crate::service_accounts::ServiceAccountOptions;
 use crate::store_options::{StoreOptions, open_store};
 use crate::users::UserOptions;
@@ -78,6 +79,8 @@ pub(crate) struct Options {
     users: UserOptions,
     #[command(flatten)]
     audit: AuditOptions,
+    #[command(flatten)]
+    nodes: NodeOptions,
     /// The controllers to run, by kube-controller-manager's names and in its syntax: `*` enables
     /// all that are on by default, `foo` enables the controller `foo`, `-foo` disables it.
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
@@ -231,6 +234,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .serve_metrics(&metrics);
     let own_issuers = options.service_accounts.issuers();
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
+    plane = options.nodes.apply(plane).await?;
     let audit = options.audit.open(&clock)?;
     if let Some((sink, _)) = &audit {
         plane = plane.audit(sink.clone());

@@ -4,6 +4,7 @@
 //! harm, because their writes carry preconditions and are idempotent, but half of the writes would
 //! be conflicts.
 
+use crate::nodes::SimulatedNodes;
 use futures::future::{BoxFuture, FutureExt as _, join_all, select_all};
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
@@ -60,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) api_services: bool,
     /// The CA in PEM that namespaces get; `None`: no listener has one.
     pub(crate) root_ca: Option<Arc<str>>,
+    /// Simulated nodes, with a scheduler.
+    pub(crate) nodes: Option<SimulatedNodes>,
 }
 
 impl Controllers {
@@ -104,8 +107,16 @@ pub(crate) async fn is_served(server: &ApiServer, stop: &CancellationToken) -> b
 }
 
 async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
-    let Settings { selection, seed, aggregates, accounts, bootstrap_tokens, api_services, root_ca } =
-        settings;
+    let Settings {
+        selection,
+        seed,
+        aggregates,
+        accounts,
+        bootstrap_tokens,
+        api_services,
+        root_ca,
+        nodes,
+    } = settings;
     let is_on = |name| selection.is_enabled(name);
     // One client for all of them, because each client has a queue and a task.
     let client = server.client();
@@ -171,6 +182,14 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
     let workloads = WorkloadControllers::new(setup(), selection.clone());
     if !workloads.is_empty() {
         running.push(("workload controllers", workloads.run(stop.clone()).boxed()));
+    }
+    if let Some(nodes) = nodes {
+        // They need the controllers of the life of nodes, unless the user runs others.
+        let needs = |name| !is_on(name) && !selection.is_disabled(name);
+        let has_lifecycle =
+            needs("node-lifecycle-controller") && needs("taint-eviction-controller");
+        let running_nodes = nodes.run(server, setup(), seed, has_lifecycle, stop.clone());
+        running.push(("simulated nodes", running_nodes.boxed()));
     }
     let running = running.into_iter().map(async |(controller, running)| {
         if let Err(error) = running.await {

@@ -2,6 +2,7 @@
 
 use crate::built_in::{Controllers, Settings, is_served};
 use crate::extensions::{Extensions, Task};
+use crate::nodes::SimulatedNodes;
 use crate::serve::PublishedAuthentication;
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
@@ -60,6 +61,7 @@ pub struct ControlPlaneBuilder {
     webhook_identity: Option<Identity>,
     service_account_tokens: ServiceAccountTokens,
     bootstrap_tokens: bool,
+    nodes: Option<SimulatedNodes>,
     pub(crate) extensions: Extensions,
 }
 
@@ -197,6 +199,14 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// Nodes without containers, and a scheduler: pods are placed, start, become ready and end. A
+    /// number is that many nodes; [`SimulatedNodes`] has more options. They run with the built-in
+    /// [`controllers`](Self::controllers). Default: none, and no scheduler.
+    pub fn nodes(mut self, nodes: impl Into<SimulatedNodes>) -> Self {
+        self.nodes = Some(nodes.into());
+        self
+    }
+
     /// Creates the control plane. Nothing runs yet.
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
@@ -246,6 +256,7 @@ impl ControlPlaneBuilder {
             bootstrap_tokens: self.bootstrap_tokens,
             api_services: self.api_services,
             root_ca: None,
+            nodes: self.nodes,
         };
         let controllers = match (has_controllers, self.shared_as) {
             (false, _) => Controllers::None,
@@ -318,6 +329,7 @@ impl ControlPlane {
             webhook_identity: None,
             service_account_tokens: ServiceAccountTokens::new(),
             bootstrap_tokens: false,
+            nodes: None,
             extensions: Extensions::default(),
         }
     }

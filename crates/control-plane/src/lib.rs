@@ -12,6 +12,7 @@
 //! | time and randomness | the wall clock and the operating system, or [`ControlPlaneBuilder::simulated`] |
 //! | authorization, admission, further routes | [`ControlPlaneBuilder`]'s extension points |
 //! | built-in controllers | one set per control plane, over its watch cache; if several servers share a store, only on the leader |
+//! | nodes without containers, and a scheduler | [`ControlPlaneBuilder::nodes`] |
 //! | calls to webhooks | `setpoint_webhook_client`; services are looked up among the objects, or by [`ControlPlaneBuilder::service_resolver`] |
 //! | other servers that know users | [`remote`] |
 //! | tokens of OpenID Connect issuers | [`oidc`], through [`ControlPlaneBuilder::issuers`] |
@@ -28,6 +29,7 @@ pub mod control_plane;
 mod extensions;
 mod flow_metrics;
 mod issuers;
+mod nodes;
 pub mod remote;
 mod request_metrics;
 pub mod serve;
@@ -39,9 +41,11 @@ pub use authorization_config::{AuthorizationConfig, ConfiguredAuthorizers};
 pub use config_metrics::ConfigMetrics;
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use issuers::IssuerTokens;
+pub use nodes::SimulatedNodes;
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
 pub use setpoint_controllers::Selection;
+pub use setpoint_nodes::{NODE_LABEL, StageError, Stages};
 pub use setpoint_oidc as oidc;
 pub use setpoint_webhook_client as webhook_client;
 pub use source::InProcessSource;

@@ -18,7 +18,22 @@
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
 //! | [`ClusterRoleAggregation`] | ClusterRoles | joins the rules of the roles that an aggregated role selects |
-//! | [`workload`] | workloads, pods | creates, replaces and deletes the pods of ReplicaSets and ReplicationControllers |
+//! | [`workload`] | workloads, pods | creates, replaces and deletes the pods of Deployments, ReplicaSets, ReplicationControllers, StatefulSets and DaemonSets |
+//!
+//! Among the controllers of [`workload`] are also:
+//!
+//! | controller | watches | does |
+//! |---|---|---|
+//! | [`JobController`](workload::job::JobController) | Jobs, pods | runs the pods of Jobs and counts them |
+//! | [`CronJobController`](workload::cron_job::CronJobController) | CronJobs, Jobs | creates Jobs at the times of a schedule |
+//! | [`TtlAfterFinished`](workload::ttl_after_finished::TtlAfterFinished) | Jobs | deletes finished Jobs after their time |
+//! | [`EndpointSliceController`](workload::endpoints::EndpointSliceController) | Services, pods, nodes | keeps the EndpointSlices of Services |
+//! | [`EndpointsController`](workload::endpoints::EndpointsController) | Services, pods | keeps the Endpoints of Services |
+//! | [`EndpointSliceMirroring`](workload::endpoints::EndpointSliceMirroring) | Endpoints, Services | copies Endpoints that users write into EndpointSlices |
+//! | [`DisruptionController`](workload::disruption::DisruptionController) | budgets, pods, their owners | counts how many pods may be evicted |
+//! | [`PodGarbageCollector`](workload::pod_gc::PodGarbageCollector) | pods, nodes | deletes pods that nobody else ends |
+//! | [`NodeLifecycleController`](workload::node_lifecycle::NodeLifecycleController) | nodes, Leases, pods | marks nodes whose Leases are not renewed, with conditions and taints |
+//! | [`TaintEvictionController`](workload::taint_eviction::TaintEvictionController) | nodes, pods | deletes pods from tainted nodes when their tolerations end |
 //!
 //! A [`Selection`] chooses among them by kube-controller-manager's names.
 //!

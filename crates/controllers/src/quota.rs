@@ -192,7 +192,7 @@ async fn follow(mut feed: Box<dyn ObjectFeed>, counted: &Counted, keys: mpsc::Se
             ObjectEvent::Put(bytes) => (bytes, false),
             ObjectEvent::Deleted(bytes) => (bytes, true),
         };
-        if is_listing || counted.is_empty() || !is_deleted && !has_ended(&bytes) {
+        if is_listing || counted.is_empty() || !is_deleted && !may_relieve(&bytes) {
             continue;
         }
         let Ok(skim) = Skim::of(&bytes) else { continue };
@@ -203,9 +203,12 @@ async fn follow(mut feed: Box<dyn ObjectFeed>, counted: &Counted, keys: mpsc::Se
         }
     }
 }
-/// Whether an object has the status of a pod that needs no resources any more.
-fn has_ended(object: &[u8]) -> bool {
-    matches!(scalar(object, &["status", "phase"]).as_deref(), Some("Succeeded" | "Failed"))
+/// Whether an object may be a pod that needs no resources any more, or one that an update moved out
+/// of the scope `NotTerminating`. Deadlines cannot be removed, so none moves back.
+fn may_relieve(object: &[u8]) -> bool {
+    let phase = scalar(object, &["status", "phase"]);
+    matches!(phase.as_deref(), Some("Succeeded" | "Failed"))
+        || scalar(object, &["spec", "activeDeadlineSeconds"]).is_some()
 }
 
 /// Reconciles one quota.

@@ -5,8 +5,21 @@ use std::str::FromStr;
 
 /// kube-controller-manager's names of the controllers that this crate has.
 pub(crate) mod names {
+    pub(crate) const DAEMON_SET: &str = "daemonset-controller";
+    pub(crate) const DEPLOYMENT: &str = "deployment-controller";
+    pub(crate) const CRON_JOB: &str = "cronjob-controller";
+    pub(crate) const DISRUPTION: &str = "disruption-controller";
+    pub(crate) const ENDPOINTS: &str = "endpoints-controller";
+    pub(crate) const ENDPOINT_SLICE: &str = "endpointslice-controller";
+    pub(crate) const ENDPOINT_SLICE_MIRRORING: &str = "endpointslice-mirroring-controller";
+    pub(crate) const JOB: &str = "job-controller";
+    pub(crate) const TTL_AFTER_FINISHED: &str = "ttl-after-finished-controller";
+    pub(crate) const POD_GC: &str = "pod-garbage-collector-controller";
     pub(crate) const REPLICA_SET: &str = "replicaset-controller";
     pub(crate) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
+    pub(crate) const STATEFUL_SET: &str = "statefulset-controller";
+    pub(crate) const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
+    pub(crate) const TAINT_EVICTION: &str = "taint-eviction-controller";
 }
 
 /// A controller of kube-controller-manager 1.36.
@@ -27,7 +40,7 @@ pub struct KnownController {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerGroup {
-    /// A part of every control plane, for example namespace deletion: it also runs in embedded ones.
+    /// A part of every control plane, for example namespace deletion. Embedded ones run it too.
     BuiltIn,
     /// Creates objects that make other objects live, for example pods: runs if it is asked for.
     Workload,
@@ -61,18 +74,18 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("certificatesigningrequest-signing-controller", &["csrsigning"], Missing),
     row("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"], Missing),
     row("clusterrole-aggregation-controller", &["clusterrole-aggregation"], BuiltIn),
-    row("cronjob-controller", &["cronjob"], Missing),
-    row("daemonset-controller", &["daemonset"], Missing),
-    row("deployment-controller", &["deployment"], Missing),
+    row(names::CRON_JOB, &["cronjob"], Workload),
+    row(names::DAEMON_SET, &["daemonset"], Workload),
+    row(names::DEPLOYMENT, &["deployment"], Workload),
     row("device-taint-eviction-controller", &[], Missing),
-    row("disruption-controller", &["disruption"], Missing),
-    row("endpoints-controller", &["endpoint"], Missing),
-    row("endpointslice-controller", &["endpointslice"], Missing),
-    row("endpointslice-mirroring-controller", &["endpointslicemirroring"], Missing),
+    row(names::DISRUPTION, &["disruption"], Workload),
+    row(names::ENDPOINTS, &["endpoint"], Workload),
+    row(names::ENDPOINT_SLICE, &["endpointslice"], Workload),
+    row(names::ENDPOINT_SLICE_MIRRORING, &["endpointslicemirroring"], Workload),
     row("ephemeral-volume-controller", &["ephemeral-volume"], Missing),
     row("garbage-collector-controller", &["garbagecollector"], BuiltIn),
     row("horizontal-pod-autoscaler-controller", &["horizontalpodautoscaling"], Missing),
-    row("job-controller", &["job"], Missing),
+    row(names::JOB, &["job"], Workload),
     row("kube-apiserver-serving-clustertrustbundle-publisher-controller", &[], Missing),
     row(
         "legacy-serviceaccount-token-cleaner-controller",
@@ -81,14 +94,14 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     ),
     row("namespace-controller", &["namespace"], BuiltIn),
     row("node-ipam-controller", &["nodeipam"], Missing),
-    row("node-lifecycle-controller", &["nodelifecycle"], Missing),
+    row(names::NODE_LIFECYCLE, &["nodelifecycle"], Workload),
     row("node-route-controller", &["route"], Missing),
     row("persistentvolume-attach-detach-controller", &["attachdetach"], Missing),
     row("persistentvolume-binder-controller", &["persistentvolume-binder"], Missing),
     row("persistentvolume-expander-controller", &["persistentvolume-expander"], Missing),
     row("persistentvolume-protection-controller", &["pv-protection"], BuiltIn),
     row("persistentvolumeclaim-protection-controller", &["pvc-protection"], BuiltIn),
-    row("pod-garbage-collector-controller", &["podgc"], Missing),
+    row(names::POD_GC, &["podgc"], Workload),
     row("podcertificaterequest-cleaner-controller", &[], Missing),
     row("podgroup-protection-controller", &[], Missing),
     row(names::REPLICA_SET, &["replicaset"], Workload),
@@ -103,13 +116,13 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("service-lb-controller", &["service"], Missing),
     row("serviceaccount-controller", &["serviceaccount"], BuiltIn),
     row("serviceaccount-token-controller", &["serviceaccount-token"], BuiltIn),
-    row("statefulset-controller", &["statefulset"], Missing),
+    row(names::STATEFUL_SET, &["statefulset"], Workload),
     row("storage-version-migrator-controller", &["svm"], Missing),
     row("storageversion-garbage-collector-controller", &["storage-version-gc"], Missing),
-    row("taint-eviction-controller", &[], Missing),
+    row(names::TAINT_EVICTION, &[], Workload),
     // Off by default: here it follows the option that accepts bootstrap tokens, or its name.
     off("token-cleaner-controller", &["tokencleaner"], BuiltIn),
-    row("ttl-after-finished-controller", &["ttl-after-finished"], Missing),
+    row(names::TTL_AFTER_FINISHED, &["ttl-after-finished"], Workload),
     row("ttl-controller", &["ttl"], Missing),
     row("validatingadmissionpolicy-status-controller", &[], Missing),
     row("volumeattributesclass-protection-controller", &[], Missing),

@@ -1,4 +1,4 @@
-//! Workload controllers: they create, replace and delete pods.
+//! Workload controllers: they create, replace and delete pods, and keep what depends on pods.
 //!
 //! # Theory
 //!
@@ -9,18 +9,43 @@
 //! fields that this program does not know are kept. They read what they have written ([`fresh`]),
 //! instead of counting expectations. Events go to the core API, in the reference's words.
 
+pub mod cron_job;
+pub mod daemon_set;
+pub mod deployment;
+mod difference;
+pub mod disruption;
+pub mod endpoints;
 mod fresh;
+mod history;
+pub mod job;
+pub mod node_lifecycle;
+mod node_pods;
 mod pod;
 mod pod_control;
+pub mod pod_gc;
 pub mod replica_set;
+pub mod stateful_set;
+pub mod taint_eviction;
+pub mod ttl_after_finished;
 mod view;
 
 use crate::selection::{Selection, names};
 use crate::setup::Setup;
+use cron_job::CronJobController;
+use daemon_set::DaemonSetController;
+use deployment::DeploymentController;
+use disruption::DisruptionController;
+use endpoints::{EndpointSliceController, EndpointSliceMirroring, EndpointsController};
+use job::JobController;
+use node_lifecycle::NodeLifecycleController;
+use pod_gc::PodGarbageCollector;
+use replica_set::{ReplicaSetController, ReplicationControllerController};
 use replica_set::{ReplicaSetController, ReplicationControllerController};
 use setpoint_runtime::events::EventApi;
-use setpoint_runtime::{BoxError, Manager};
+use setpoint_runtime::events::EventApi;
+use taint_eviction::TaintEvictionController;
 use tokio_util::sync::CancellationToken;
+use ttl_after_finished::TtlAfterFinished;
 
 /// The field manager of all writes.
 const COMPONENT: &str = "kube-controller-manager";
@@ -30,10 +55,25 @@ type Add = fn(Setup, &mut Manager) -> Result<(), BoxError>;
 
 /// The workload controllers, by kube-controller-manager's names.
 const ROWS: &[(&str, Add)] = &[
+    (names::DAEMON_SET, |setup, manager| DaemonSetController::new(setup).add_to(manager)),
+    (names::DEPLOYMENT, |setup, manager| DeploymentController::new(setup).add_to(manager)),
+    (names::CRON_JOB, |setup, manager| CronJobController::new(setup).add_to(manager)),
+    (names::DISRUPTION, |setup, manager| DisruptionController::new(setup).add_to(manager)),
+    (names::ENDPOINTS, |setup, manager| EndpointsController::new(setup).add_to(manager)),
+    (names::ENDPOINT_SLICE, |setup, manager| EndpointSliceController::new(setup).add_to(manager)),
+    (names::ENDPOINT_SLICE_MIRRORING, |setup, manager| {
+        EndpointSliceMirroring::new(setup).add_to(manager)
+    }),
+    (names::JOB, |setup, manager| JobController::new(setup).add_to(manager)),
+    (names::POD_GC, |setup, manager| PodGarbageCollector::new(setup).add_to(manager)),
+    (names::TTL_AFTER_FINISHED, |setup, manager| TtlAfterFinished::new(setup).add_to(manager)),
     (names::REPLICA_SET, |setup, manager| ReplicaSetController::new(setup).add_to(manager)),
     (names::REPLICATION_CONTROLLER, |setup, manager| {
         ReplicationControllerController::new(setup).add_to(manager)
     }),
+    (names::STATEFUL_SET, |setup, manager| StatefulSetController::new(setup).add_to(manager)),
+    (names::NODE_LIFECYCLE, |setup, manager| NodeLifecycleController::new(setup).add_to(manager)),
+    (names::TAINT_EVICTION, |setup, manager| TaintEvictionController::new(setup).add_to(manager)),
 ];
 
 /// The workload controllers of a selection, on one manager. They do nothing until

@@ -1,9 +1,14 @@
-//! The canonical encoding of objects: members sorted, no spaces, so that equal objects have equal
+//! The encodings of objects: no spaces, and one order of members, so that equal objects have equal
 //! bytes.
+//!
+//! | order | first member | of |
+//! |---|---|---|
+//! | sorted by name | `apiVersion` | custom resources and whatever else is a map ([`to_bytes`]) |
+//! | declared | `kind` | built-in types, in the order of their Go structs (by a crate that knows the types) |
 //!
 //! Stored objects have no `metadata.resourceVersion`, because the store's revision is the
 //! resourceVersion. The splice functions insert it, or replace `apiVersion`, by copying the bytes
-//! around one member. [`with_resource_version`] keeps the encoding canonical.
+//! around one member. [`with_resource_version`] keeps either order.
 use crate::scan::Cursor;
 use crate::skim::SkimError;
 use bytes::Bytes;
@@ -11,7 +16,7 @@ use serde_json::Value;
 use std::io::Write as _;
 use std::ops::Range;
 
-/// Encodes a tree canonically.
+/// Encodes a tree with sorted members.
 ///
 /// Members are sorted bytewise, whether or not `serde_json` preserves insertion order in this
 /// build.
@@ -27,6 +32,22 @@ pub fn to_bytes_with_capacity(value: &Value, capacity: usize) -> Bytes {
         out.shrink_to_fit();
     }
     out.into()
+}
+/// Appends a tree, encoded as by [`to_bytes`].
+pub fn push(out: &mut Vec<u8>, value: &Value) {
+    write_value(out, value);
+}
+/// Appends a string with its quotes.
+pub fn push_text(out: &mut Vec<u8>, text: &str) {
+    // All bytes are looked at, so that the compiler can look at many at once.
+    let is_special = |byte: &u8| (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\');
+    if text.as_bytes().iter().fold(false, |found, byte| found | is_special(byte)) {
+        return write_scalar(out, text);
+    }
+    out.reserve(text.len() + 2);
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
 }
 fn write_value(out: &mut Vec<u8>, value: &Value) {
     match value {
@@ -50,6 +71,7 @@ fn write_value(out: &mut Vec<u8>, value: &Value) {
             }
             out.push(b']');
         }
+        Value::String(text) => push_text(out, text),
         scalar => write_scalar(out, scalar),
     }
 }
@@ -59,7 +81,7 @@ fn write_members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a Strin
         if idx > 0 {
             out.push(b',');
         }
-        write_scalar(out, key);
+        push_text(out, key);
         out.push(b':');
         write_value(out, value);
     }
@@ -73,7 +95,7 @@ fn write_scalar<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, scalar: &T) {
 
 /// Inserts `metadata.resourceVersion` into a stored encoding without building a tree.
 ///
-/// The member is inserted at its sorted position, so a canonical encoding stays canonical. An
+/// The member is inserted at its place in the order of the encoding. An
 /// existing resourceVersion is replaced. An object without `metadata` gets one. Bytes that are not
 /// an object, or whose `metadata` is not an object, are returned unchanged.
 pub fn with_resource_version(stored: &[u8], revision: u64) -> Bytes {
@@ -103,7 +125,7 @@ pub fn push_list_item(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     if let Some(places) = ListItemPlaces::of(stored) {
         return places.push(out, stored, revision);
     }
-    // Not in canonical order. All objects written by this server are.
+    // In no order. All objects written by this server have one.
     let object = with_resource_version(stored, revision);
     match without_type(&object) {
         Ok(pieces) => {
@@ -120,35 +142,36 @@ pub fn push_list_item(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     }
 }
 
-/// The positions at which a canonical stored object is cut to make a list item. For callers that
+/// The positions at which a stored object is cut to make a list item. For callers that
 /// make items of the same object often, because finding the positions costs as much as copying.
 /// Eight bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListItemPlaces {
-    /// Start of the member `kind`.
-    kind: u32,
+    /// Start of the second of the members `apiVersion` and `kind`. The other one is the object's
+    /// first.
+    second: u32,
     /// Position of the resourceVersion, in a `metadata` that has other members.
     version: u32,
 }
 impl ListItemPlaces {
-    /// Finds the positions. `None` if the object is not canonical, or already has a
+    /// Finds the positions. `None` if the object's members have no order, or it already has a
     /// resourceVersion.
     pub fn of(stored: &[u8]) -> Option<Self> {
         list_item_places(stored).ok()
     }
     /// Packs the positions into one number, which is never zero.
     pub fn to_bits(self) -> u64 {
-        u64::from(self.kind) << 32 | u64::from(self.version)
+        u64::from(self.second) << 32 | u64::from(self.version)
     }
     /// Unpacks the number of [`ListItemPlaces::to_bits`].
     pub fn from_bits(bits: u64) -> Self {
         // The two halves of the number.
-        Self { kind: (bits >> 32) as u32, version: (bits & u64::from(u32::MAX)) as u32 }
+        Self { second: (bits >> 32) as u32, version: (bits & u64::from(u32::MAX)) as u32 }
     }
     /// Appends the item, as [`push_list_item`] does. `stored` must be the object of these
     /// positions.
     pub fn push(self, out: &mut Vec<u8>, stored: &[u8], revision: u64) {
-        let (kind, version) = (self.kind as usize, self.version as usize);
+        let (second, version) = (self.second as usize, self.version as usize);
         // Versions and kinds contain no commas.
         let behind = |start: usize| {
             let comma = stored[start..].iter().position(|byte| *byte == b',');
@@ -158,8 +181,8 @@ impl ListItemPlaces {
         let digits = digits.format(revision).as_bytes();
         let is_last = stored.get(version) == Some(&b'}');
         out.push(b'{');
-        out.extend_from_slice(&stored[behind(1)..kind]);
-        out.extend_from_slice(&stored[behind(kind)..version]);
+        out.extend_from_slice(&stored[behind(1)..second]);
+        out.extend_from_slice(&stored[behind(second)..version]);
         out.extend_from_slice(if is_last {
             b",\"resourceVersion\":\""
         } else {
@@ -186,20 +209,22 @@ fn list_item_places(stored: &[u8]) -> Result<ListItemPlaces, SkimError> {
             () if key.is("kind") => &mut kind,
             () => continue,
         };
-        let is_plain = !stored[start..end].contains(&b',');
+        // Nothing but the comma stands between members.
+        let is_next = start == 1 || stored[start - 1] == b',';
+        let is_plain = is_next && !stored[start..end].contains(&b',');
         if !is_plain || stored.get(end) != Some(&b',') || place.replace(start).is_some() {
             return cursor.fail("one comma");
         }
     }
-    let (Some(1), Some(kind @ 2..)) = (api_version, kind) else {
-        return cursor.fail("apiVersion first, and kind before metadata");
+    let ((Some(1), Some(second)) | (Some(second), Some(1))) = (api_version, kind) else {
+        return cursor.fail("apiVersion or kind first, and both before metadata");
     };
-    match seek(&mut cursor, &["resourceVersion"])? {
+    match seek(&mut cursor, &["resourceVersion"], Order::of(stored))? {
         Some(Place::Missing { at, comma: Comma::Before | Comma::After, .. })
             if matches!(stored.get(at), Some(b'"' | b'}')) =>
         {
-            match (u32::try_from(kind), u32::try_from(at)) {
-                (Ok(kind), Ok(version)) => Ok(ListItemPlaces { kind, version }),
+            match (u32::try_from(second), u32::try_from(at)) {
+                (Ok(second), Ok(version)) => Ok(ListItemPlaces { second, version }),
                 _ => cursor.fail("less than 4 GiB"),
             }
         }
@@ -257,6 +282,29 @@ enum Comma {
     /// A member follows.
     After,
 }
+/// The order of an object's members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// By name.
+    Sorted,
+    /// That of a built-in type's Go struct.
+    Declared,
+}
+impl Order {
+    fn of(object: &[u8]) -> Self {
+        if object.starts_with(b"{\"kind\":") { Self::Declared } else { Self::Sorted }
+    }
+    /// Whether a member belongs after one of the members that are inserted here.
+    fn is_after(self, member: &[u8], inserted: &str) -> bool {
+        match (self, inserted) {
+            (Self::Declared, "metadata") => !matches!(member, b"kind" | b"apiVersion"),
+            (Self::Declared, "resourceVersion") => {
+                !matches!(member, b"name" | b"generateName" | b"namespace" | b"selfLink" | b"uid")
+            }
+            _ => member > inserted.as_bytes(),
+        }
+    }
+}
 impl Place<'_> {
     /// Appends the text with the value inserted. The value is given in parts.
     fn push(&self, out: &mut Vec<u8>, bytes: &[u8], value: &[&[u8]]) {
@@ -285,9 +333,9 @@ impl Place<'_> {
 }
 /// Finds a member by its path; the first one if it is repeated.
 fn place_of<'p>(bytes: &[u8], path: &'p [&'p str]) -> Result<Place<'p>, SkimError> {
-    let mut cursor = Cursor::new(bytes);
+    let (mut cursor, order) = (Cursor::new(bytes), Order::of(bytes));
     for level in 0..path.len() {
-        if let Some(place) = seek(&mut cursor, &path[level..])? {
+        if let Some(place) = seek(&mut cursor, &path[level..], order)? {
             return Ok(place);
         }
     }
@@ -295,7 +343,11 @@ fn place_of<'p>(bytes: &[u8], path: &'p [&'p str]) -> Result<Place<'p>, SkimErro
 }
 /// Enters the object at the cursor and moves to the value of the first member of `path`. Returns
 /// the insert position if the member is missing.
-fn seek<'p>(cursor: &mut Cursor<'_>, path: &'p [&'p str]) -> Result<Option<Place<'p>>, SkimError> {
+fn seek<'p>(
+    cursor: &mut Cursor<'_>,
+    path: &'p [&'p str],
+    order: Order,
+) -> Result<Option<Place<'p>>, SkimError> {
     let name = path.first().copied().unwrap_or_default();
     cursor.object()?;
     let (mut first, mut before) = (true, None);
@@ -304,7 +356,7 @@ fn seek<'p>(cursor: &mut Cursor<'_>, path: &'p [&'p str]) -> Result<Option<Place
         let at = cursor.position();
         cursor.peek();
         let Some(key) = cursor.key(&mut first)? else {
-            // Missing: insert before the first member that sorts after it, else at the end.
+            // Missing: insert before the first member that belongs after it, else at the end.
             let comma = if n_members == 0 { Comma::None } else { Comma::Before };
             return Ok(Some(match before {
                 Some(at) => Place::Missing { at, path, comma: Comma::After },
@@ -314,7 +366,7 @@ fn seek<'p>(cursor: &mut Cursor<'_>, path: &'p [&'p str]) -> Result<Option<Place
         if key.is(name) {
             return Ok(None);
         }
-        if key.raw > name.as_bytes() && before.is_none() {
+        if before.is_none() && order.is_after(key.raw, name) {
             before = Some(key.at - 1);
         }
         n_members += 1;

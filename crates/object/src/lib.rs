@@ -12,7 +12,7 @@
 //! - A skim agrees with `serde_json` on everything it reads.
 //! - No input causes a panic, unbounded recursion, or more than linear time.
 //! - Every text that a client sees is made in this crate or with it: [`status`], [`field`],
-//!   [`name`], the messages of [`label`] and [`field_selector`].
+//!   [`name`], the messages of [`label`], [`field_selector`] and [`cron`].
 //! - No code reads the machine's time or randomness: the program's edge creates a [`time::Clock`]
 //!   and a seed ([`seed::from_entropy`]) and passes them down.
 //!
@@ -30,6 +30,7 @@
 //! # Ok::<(), setpoint_object::skim::SkimError>(())
 //! ```
 
+pub mod cron;
 pub mod encode;
 pub mod field;
 pub mod field_selector;

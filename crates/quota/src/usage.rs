@@ -23,6 +23,14 @@ const OF_CLASS: [&str; 2] = [
     ".storageclass.storage.k8s.io/persistentvolumeclaims",
 ];
 
+/// Group and resource of ResourceClaims.
+const CLAIMS: (&str, &str) = ("resource.k8s.io", "resourceclaims");
+/// The suffix of the devices of one device class.
+const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+/// The devices that are counted for a request of all devices of a class: the most that a claim may
+/// be given (`AllocationResultsMaxSize`).
+const ALL_DEVICES: i64 = 32;
+
 /// The name under which a quota counts the objects of a resource: `count/deployments.apps`.
 pub fn counted(group: &str, resource: &str) -> String {
     match group {
@@ -35,6 +43,9 @@ pub fn counted(group: &str, resource: &str) -> String {
 pub fn is_relevant(limited: &str, group: &str, resource: &str) -> bool {
     if limited == counted(group, resource) {
         return true;
+    }
+    if (group, resource) == CLAIMS {
+        return limited.ends_with(DEVICES);
     }
     if !group.is_empty() || !ALIASES.contains(&resource) {
         return false;
@@ -80,6 +91,9 @@ pub fn matching<'n>(
 pub fn usage(group: &str, resource: &str, object: &Value, now: u64) -> Usage {
     let one = || Quantity::from_units(1);
     let mut usage = Usage::from([(counted(group, resource), one())]);
+    if (group, resource) == CLAIMS {
+        of_devices(&object["spec"]["devices"], &mut usage);
+    }
     if !group.is_empty() || !ALIASES.contains(&resource) {
         return usage;
     }
@@ -155,6 +169,32 @@ fn of_claim(claim: &Value, usage: &mut Usage) {
     }
     if !class.is_empty() {
         usage.insert(format!("{class}{}", OF_CLASS[1]), Quantity::from_units(1));
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+/// Devices by class. Of alternatives, the one with the most devices of a class counts.
+fn of_devices(devices: &Value, usage: &mut Usage) {
+    for request in list(&devices["requests"]) {
+        let alternatives = match &request["exactly"] {
+            exactly @ Value::Object(_) => std::slice::from_ref(exactly),
+            _ => list(&request["firstAvailable"]),
+        };
+        let mut most = BTreeMap::new();
+        for alternative in alternatives {
+            let n = match alternative["allocationMode"].as_str() {
+                Some("ExactCount") => alternative["count"].as_i64().unwrap_or_default(),
+                Some("All") => ALL_DEVICES,
+                _ => 0,
+            };
+            let class = alternative["deviceClassName"].as_str().unwrap_or_default();
+            let known = most.entry(format!("{class}{DEVICES}")).or_insert(n);
+            *known = n.max(*known);
+        }
+        let amounts = most.into_iter().map(|(name, n)| (name, Quantity::from_units(n)));
+        add(usage, &amounts.collect());
     }
 }
 
@@ -243,6 +283,27 @@ mod tests {
             assert!(is_relevant(limited, "", "persistentvolumeclaims"));
             assert!(!is_relevant(limited, "", "pods"));
         }
+    }
+
+    #[test]
+    fn resource_claims_use_devices_of_their_classes() {
+        let claim = json!({"spec": {"devices": {"requests": [
+            {"name": "a", "exactly": {"deviceClassName": "gold", "allocationMode": "ExactCount", "count": 2}},
+            {"name": "b", "exactly": {"deviceClassName": "gold", "allocationMode": "All"}},
+            {"name": "c", "firstAvailable": [
+                {"deviceClassName": "gold", "allocationMode": "ExactCount", "count": 1},
+                {"deviceClassName": "iron", "allocationMode": "ExactCount", "count": 4},
+                {"deviceClassName": "iron", "allocationMode": "ExactCount", "count": 3},
+            ]},
+        ]}}});
+        assert_eq!(
+            shown("resource.k8s.io", "resourceclaims", claim),
+            "count/resourceclaims.resource.k8s.io=1 gold.deviceclass.resource.k8s.io/devices=35 \
+             iron.deviceclass.resource.k8s.io/devices=4"
+        );
+        let limited = "gold.deviceclass.resource.k8s.io/devices";
+        assert!(is_relevant(limited, "resource.k8s.io", "resourceclaims"));
+        assert!(!is_relevant(limited, "", "pods"));
     }
 
     #[test]

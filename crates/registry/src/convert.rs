@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::{ApiError, GroupVersion, encode, skim};
+use setpoint_schema::encode::to_bytes;
 use std::borrow::Cow;
 
 /// A stored tree in the version that this row serves. Returned unchanged if it has that version.
@@ -89,7 +90,7 @@ pub(crate) fn refreshed(
     }
     let mut tree = serde_json::from_slice(stored).map_err(undecodable)?;
     refresh(resource, &mut tree, revision);
-    Ok(encode::to_bytes(&tree))
+    Ok(to_bytes(&tree))
 }
 
 /// Stored bytes as this row serves them at a revision. Bytes of the row's own version are spliced;
@@ -118,7 +119,7 @@ pub(crate) fn serve_as(
     }
     let mut tree = served_tree(resource, stored, written)?;
     tree.set_meta("resourceVersion", shown.to_string().into());
-    Ok(encode::to_bytes(&tree))
+    Ok(to_bytes(&tree))
 }
 /// Stored bytes as this row serves them, for reading members other than the resourceVersion.
 ///
@@ -134,7 +135,7 @@ pub(crate) fn members<'s>(
         return Ok(Cow::Borrowed(stored));
     }
     let tree = served_tree(resource, stored, revision)?;
-    Ok(Cow::Owned(encode::to_bytes(&tree).into()))
+    Ok(Cow::Owned(to_bytes(&tree).into()))
 }
 /// Whether this row serves stored bytes unchanged, except for the resourceVersion.
 pub(crate) fn is_served_as_stored(resource: &Resource, stored: &[u8], revision: u64) -> bool {

@@ -16,8 +16,9 @@
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::Value;
-use setpoint_object::{Skim, encode};
+use setpoint_object::Skim;
 use setpoint_schema::decode::{DecodeError, Format};
+use setpoint_schema::encode::to_bytes;
 use setpoint_schema::{builtin, decode, protobuf};
 use setpoint_store::{
     At, Batch, ChangeFeed, Committed, KeyValue, Range, RangeRequest, Revision, Snapshot, Store,
@@ -72,7 +73,7 @@ fn convert_former(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bo
     if is_former {
         let mut object = decode::parse(value, Format::Json)?.value;
         (former.convert)(&mut object);
-        *value = encode::to_bytes(&object);
+        *value = to_bytes(&object);
     }
     Ok(is_former)
 }
@@ -99,7 +100,7 @@ fn json(value: &[u8]) -> Result<Bytes, DecodeError> {
         .ok_or_else(|| DecodeError(format!("{kind} of {api_version} is no kind of objects")))?;
     // The decoder knows declared fields only, so there are no unknown fields to report.
     decode::conform(&schema, &kind, &mut object, &mut Vec::new())?;
-    Ok(encode::to_bytes(&object))
+    Ok(to_bytes(&object))
 }
 /// Converts a value that was read by its key.
 fn read_one(mut entry: KeyValue, formers: &Formers) -> Result<KeyValue, StoreError> {

@@ -34,6 +34,7 @@ use crate::stored::{NOT_ENCRYPTING, read_error, unreadable};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use setpoint_object::{ApiError, encode, name};
+use setpoint_schema::encode::to_bytes;
 use setpoint_store::At;
 
 impl Registry {
@@ -84,7 +85,7 @@ impl Registry {
             None => return Ok(Object { bytes }),
             Some(Subresource::Scale) => {
                 let scale = scale_of(resource, &crate::stored::tree(&bytes)?)?;
-                return Ok(Object { bytes: encode::to_bytes(&scale) });
+                return Ok(Object { bytes: to_bytes(&scale) });
             }
             Some(name) => name,
         };

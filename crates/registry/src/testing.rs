@@ -6,11 +6,12 @@ use crate::verb::Verb;
 use crate::watch::{EventKind, WatchStream};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
+use setpoint_object::ApiError;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_object::{ApiError, encode};
+use setpoint_schema::encode::to_bytes;
 use setpoint_store::{Committed, MemoryStore, Op, Store, Txn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,8 +59,7 @@ impl Bench {
 
     /// Writes an object in its stored form; returns the revision.
     pub(crate) async fn put(&self, key: &str, object: &Value) -> u64 {
-        self.commit(vec![Op::Put(format!("/registry/{key}").into(), encode::to_bytes(object))])
-            .await
+        self.commit(vec![Op::Put(format!("/registry/{key}").into(), to_bytes(object))]).await
     }
     pub(crate) async fn delete(&self, key: &str) -> u64 {
         self.commit(vec![Op::Delete(format!("/registry/{key}").into())]).await

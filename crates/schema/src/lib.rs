@@ -20,7 +20,8 @@
 //! trees, so "nothing changed" is a comparison ([`diff`], or of bytes). The texts of errors are
 //! those of the API server, because clients test for them.
 //!
-//! Answers in protobuf are made of the JSON at rest ([`protobuf`]).
+//! Objects are encoded with their members in Kubernetes' order ([`encode`]). Answers in protobuf are
+//! made of the JSON at rest ([`protobuf`]).
 //!
 //! Every operation takes at most `n log n` of its inputs, and nothing a body says makes more of it
 //! than a small multiple of the largest body. The remaining cost is time: some ten nanoseconds for
@@ -35,6 +36,7 @@ pub mod crd;
 pub mod decode;
 pub mod default;
 pub mod diff;
+pub mod encode;
 pub mod node;
 pub mod patch;
 pub mod pattern;

@@ -91,6 +91,7 @@ assert_eq!(version?.major, "1");
 | an in-process client or informer source | [`ControlPlane::client`], [`ControlPlane::source`] |
 | a custom HTTP server around it | [`ControlPlane::server`], a tower service |
 | notification when it is ready, and a way to stop it | [`ControlPlane::ready`], [`Serving::run`] |
+| nodes without containers, and a scheduler | [`ControlPlaneBuilder::nodes`] |
 | deterministic tests | [`ControlPlaneBuilder::simulated`] |
 
 By default a control plane uses the wall clock and the operating system's entropy. A
@@ -124,9 +125,9 @@ pub use manager_webhooks::{
 pub use setpoint_control_plane::{
     AdmissionConfigError, AdmissionConfiguration, AuthorizationConfig, ConfigMetrics,
     ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, InProcessSource, IssuerTokens,
-    REQUEST_SECONDS, RequestMetrics, Selection, ServeError, ServeOptions, Serving,
-    admission_config, authorization_config, control_plane, oidc, remote, serve, source,
-    webhook_client,
+    NODE_LABEL, REQUEST_SECONDS, RequestMetrics, Selection, ServeError, ServeOptions, Serving,
+    SimulatedNodes, StageError, Stages, admission_config, authorization_config, control_plane,
+    oidc, remote, serve, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

@@ -1,7 +1,7 @@
 //! What pages state is what was measured, and what is served.
 
 use super::root;
-use crate::pages::{PAGES, Row, filled, rows};
+use crate::pages::{PAGES, Row, filled, rows, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn results() -> String {
@@ -11,7 +11,7 @@ fn results() -> String {
 /// `cargo xtask pages` makes them equal again.
 #[test]
 fn pages_state_the_figures_of_results() {
-    let rows = rows(&results());
+    let rows = sources().expect("the sources are there");
     for page in PAGES {
         let text = std::fs::read_to_string(root().join(page)).unwrap();
         let fresh = filled(&text, &rows).unwrap_or_else(|error| panic!("{page}: {error:#}"));

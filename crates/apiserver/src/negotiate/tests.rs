@@ -1,6 +1,6 @@
 use super::*;
 
-const ITEM: Endpoint = Endpoint::Builtin { collection: false };
+const ITEM: Endpoint = Endpoint::Builtin { collection: false, tables: true };
 
 #[track_caller]
 fn check(accept: &str, endpoint: Endpoint, encoding: Encoding, transform: Transform) {
@@ -64,7 +64,7 @@ fn an_unacceptable_form_is_refused_with_the_list_of_forms() {
     );
     refused(
         "application/*",
-        Endpoint::Builtin { collection: true },
+        Endpoint::Builtin { collection: true, tables: true },
         "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
     );
     refused(

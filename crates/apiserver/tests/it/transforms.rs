@@ -1,6 +1,6 @@
 //! Tables and metadata-only answers.
 
-use crate::harness::{Server, config_map};
+use crate::harness::{Server, config_map, request};
 use serde_json::json;
 
 crate::cases! {
@@ -9,6 +9,7 @@ crate::cases! {
     included_objects_are_chosen
     metadata_only
     asking_the_wrong_shape_is_406
+    reviews_have_no_table
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -81,4 +82,22 @@ async fn asking_the_wrong_shape_is_406(server: Server) {
             "NotAcceptable",
             "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)",
         );
+}
+
+async fn reviews_have_no_table(server: Server) {
+    let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let only = TABLE.split(',').next().unwrap();
+    let post = |accept: &'static str| {
+        let mut request = request("POST", path, &review.to_string());
+        request.headers_mut().insert("accept", accept.parse().unwrap());
+        server.send(request)
+    };
+    post(only).await.check_status(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+    );
+    // The next form of the list is taken, as kubectl does for anything.
+    assert_eq!(post(TABLE).await.json()["kind"], "SelfSubjectAccessReview");
 }

@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// The controllers that run unless a test chooses them: those that create no pods.
+const CONTROLLERS: &str =
+    "--controllers=*,-deployment,-replicaset,-replicationcontroller,-statefulset,-daemonset";
+
 /// Maximum time that a client waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -41,6 +45,9 @@ impl Server {
         let kubeconfig = folder.path().join("kubeconfig");
         let free_port =
             std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let are_chosen =
+            options.iter().any(|option| option.to_string_lossy().starts_with("--controllers"));
+        let controllers = (!are_chosen).then_some(CONTROLLERS);
         let mut process = command
             // One arena, so that resident memory shows what the server uses, not which thread's
             // arena a response was made in.
@@ -54,6 +61,7 @@ impl Server {
                 "--kubeconfig",
             ])
             .arg(&kubeconfig)
+            .args(controllers)
             .args(options)
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(folder.path().join("log")).unwrap())

@@ -2,6 +2,7 @@
 
 use super::view::view;
 use k8s_openapi::api::core::v1 as core;
+use kube_core::Resource;
 use serde::Deserialize;
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
@@ -28,6 +29,8 @@ view! {
 pub(crate) struct PodSpec {
     /// Empty before the pod is scheduled.
     pub(crate) node_name: String,
+    /// The affinity, as JSON.
+    pub(crate) affinity: serde_json::Value,
 }
 
 /// `status` of a pod.
@@ -72,6 +75,12 @@ impl Pod {
     /// The uid.
     pub(crate) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// The value of a label; empty if it is absent.
+    pub(crate) fn label(&self, key: &str) -> &str {
+        let labels = self.metadata.labels.as_ref();
+        labels.and_then(|labels| labels.get(key)).map_or("", String::as_str)
     }
 
     /// Whether it is being deleted.
@@ -163,8 +172,15 @@ pub(crate) fn next_available<'a>(
 
 /// The function of the index [`BY_CONTROLLER`].
 pub(crate) fn by_controller(pod: &Pod) -> Vec<String> {
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    vec![controller_of(pod).map_or_else(|| orphan_key(namespace), |owner| owner.uid.clone())]
+    vec![controller_key(pod)]
+}
+
+/// The value of an index by controller: the controller's uid, or [`orphan_key`].
+pub(crate) fn controller_key<K: Resource>(object: &K) -> String {
+    match controller_of(object) {
+        Some(controller) => controller.uid.clone(),
+        None => orphan_key(object.meta().namespace.as_deref().unwrap_or_default()),
+    }
 }
 
 /// The value of the index for pods of a namespace without a controller. The value for pods with a

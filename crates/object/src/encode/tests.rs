@@ -32,6 +32,23 @@ fn revision_is_inserted_into_the_top_level_metadata() {
         (r#"{}"#, r#"{"metadata":{"resourceVersion":"7"}}"#),
         (r#"{"kind":"A","spec":1}"#, r#"{"kind":"A","metadata":{"resourceVersion":"7"},"spec":1}"#),
         (r#"{"a":1}"#, r#"{"a":1,"metadata":{"resourceVersion":"7"}}"#),
+        // In the declared order of built-in types.
+        (
+            r#"{"kind":"A","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","labels":{}},"data":{}}"#,
+            r#"{"kind":"A","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7","labels":{}},"data":{}}"#,
+        ),
+        (
+            r#"{"kind":"A","apiVersion":"v1","metadata":{"name":"a"}}"#,
+            r#"{"kind":"A","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7"}}"#,
+        ),
+        (
+            r#"{"kind":"A","apiVersion":"v1","metadata":{"creationTimestamp":null},"a":1}"#,
+            r#"{"kind":"A","apiVersion":"v1","metadata":{"resourceVersion":"7","creationTimestamp":null},"a":1}"#,
+        ),
+        (
+            r#"{"kind":"A","apiVersion":"v1","a":1}"#,
+            r#"{"kind":"A","apiVersion":"v1","metadata":{"resourceVersion":"7"},"a":1}"#,
+        ),
         ("[]", "[]"),
         ("{\"metadata\":{", "{\"metadata\":{"),
     ] {
@@ -54,7 +71,12 @@ fn list_items_have_their_revision_and_no_type() {
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"1"}}"#,
             r#"{"metadata":{"resourceVersion":"7"}}"#,
         ),
-        // Not canonical.
+        // In the declared order of built-in types.
+        (
+            r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u","labels":{}},"data":{"kind":"x"}}"#,
+            r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7","labels":{}},"data":{"kind":"x"}}"#,
+        ),
+        // In no order.
         (
             r#"{"kind":"Pod", "apiVersion":"v1", "metadata":{"name":"a"}}"#,
             r#"{"metadata":{"name":"a","resourceVersion":"7"}}"#,

@@ -6,7 +6,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Scope, encode, keys};
+use setpoint_object::{ApiError, Scope, keys};
+use setpoint_schema::encode::to_bytes;
 use setpoint_store::{Compare, Op, Txn};
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ impl Admission for NamespaceAutoProvision {
             let key = keys::key(&prefix, Scope::Cluster, "", review.namespace);
             let txn = Txn {
                 compares: vec![Compare::Absent(key.clone())],
-                ops: vec![Op::Put(key, encode::to_bytes(&namespace))],
+                ops: vec![Op::Put(key, to_bytes(&namespace))],
                 ttl: None,
             };
             // Refused: a concurrent request has created it.

@@ -28,7 +28,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use limited::Limited;
 use serde_json::Value;
-use setpoint_object::{ApiError, Scope, encode, keys};
+use setpoint_object::{ApiError, Scope, keys};
+use setpoint_schema::encode::to_bytes;
 use setpoint_store::{Compare, Op, RangeRequest};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
@@ -113,7 +114,7 @@ impl ResourceQuota {
         for i in charged {
             let quota = &quotas[i];
             let compare = Compare::Modified(quota.key.clone(), quota.modified);
-            let op = Op::Put(quota.key.clone(), encode::to_bytes(&quota.charged()));
+            let op = Op::Put(quota.key.clone(), to_bytes(&quota.charged()));
             charges.quotas.push((compare, op));
         }
         if charges.quotas.is_empty() {
@@ -141,6 +142,7 @@ impl Admission for ResourceQuota {
                 review.is("", "services")
                     || review.is("", "persistentvolumeclaims")
                     || review.is_part("", "pods", "resize")
+                    || review.is("", "pods")
             }
             Operation::Delete | Operation::Connect => false,
         }
@@ -152,14 +154,21 @@ impl Admission for ResourceQuota {
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         async move {
             match object {
-                Some(object) => self.check(review, object).await,
-                None => Ok(()),
+                Some(object) if is_charged(review, object) => self.check(review, object).await,
+                _ => Ok(()),
             }
         }
         .boxed()
     }
 }
 
+/// Whether a write may need more. An update of a pod itself does only if it gets an
+/// `activeDeadlineSeconds`, or loses it: other scopes and its requests do not change.
+fn is_charged(review: &Review<'_>, object: &Value) -> bool {
+    let ends = |pod: &Value| pod["spec"]["activeDeadlineSeconds"].is_i64();
+    let is_pod_update = review.operation == Operation::Update && review.is("", "pods");
+    !is_pod_update || review.old.is_some_and(|old| ends(old) != ends(object))
+}
 /// The keys of the quotas of a namespace.
 fn prefix(namespace: &str) -> bytes::Bytes {
     let quotas = keys::built_in_prefix("", "resourcequotas");

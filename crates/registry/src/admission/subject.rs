@@ -12,6 +12,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind, encode};
+use setpoint_schema::encode::to_bytes;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
@@ -56,7 +57,7 @@ pub(super) async fn in_version<'t>(
         return Ok(Cow::Borrowed(object));
     }
     match inner.converter_to(row) {
-        Some(converter) => tree(&converter.show(row, &encode::to_bytes(object)).await?),
+        Some(converter) => tree(&converter.show(row, &to_bytes(object)).await?),
         None => convert::to_served(row, object.clone()),
     }
     .map(Cow::Owned)
@@ -149,10 +150,8 @@ impl<'r> Subject<'r> {
         let [object, old] = self.encoded.get_or_init(|| {
             let encode = |tree: &Option<Cow<'_, Value>>, revision: u64| match tree {
                 None => Bytes::from_static(b"null"),
-                Some(tree) if revision == 0 || !tree["metadata"].is_object() => {
-                    encode::to_bytes(tree)
-                }
-                Some(tree) => encode::with_resource_version(&encode::to_bytes(tree), revision),
+                Some(tree) if revision == 0 || !tree["metadata"].is_object() => to_bytes(tree),
+                Some(tree) => encode::with_resource_version(&to_bytes(tree), revision),
             };
             let has_version = |tree: &Value| !tree.resource_version().is_empty();
             // Stored objects have no resourceVersion.
@@ -172,7 +171,7 @@ impl<'r> Subject<'r> {
         bytes.extend_from_slice(old);
         bytes.push(b',');
         // The rest of the request's members, without the opening brace.
-        bytes.extend_from_slice(&encode::to_bytes(&self.request)[1..]);
+        bytes.extend_from_slice(&to_bytes(&self.request)[1..]);
         bytes.push(b'}');
         bytes.into()
     }

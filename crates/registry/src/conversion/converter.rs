@@ -10,7 +10,8 @@ use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 use setpoint_object::skim::Skim;
-use setpoint_object::{ApiError, GroupKind, encode};
+use setpoint_object::{ApiError, GroupKind};
+use setpoint_schema::encode::to_bytes;
 use setpoint_schema::node::TypeSchema;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
@@ -133,7 +134,7 @@ impl Converter {
         let api_version = row.group_version().to_string();
         let target = Target { kind: row.group_kind(), api_version, schema: &row.schema };
         let shown = self.call(&target, vec![object.clone()]).await?.pop();
-        shown.map(|shown| encode::to_bytes(&shown)).ok_or_else(nothing)
+        shown.map(|shown| to_bytes(&shown)).ok_or_else(nothing)
     }
 
     /// One batch of objects of other versions: converts those that are not being converted, and
@@ -178,7 +179,7 @@ impl Converter {
                 match answer {
                     Ok(trees) => {
                         for (n, tree) in mine.iter().zip(trees) {
-                            served[*n] = Some(encode::to_bytes(&tree));
+                            served[*n] = Some(to_bytes(&tree));
                         }
                         let here = |n: &usize| served[*n].clone().map(|object| (name(*n), object));
                         claim.complete(mine.iter().filter_map(here));
@@ -205,7 +206,7 @@ impl Converter {
         version.version = row.storage_version.clone();
         let schema = row.stored.as_ref().map_or(&row.schema, |stored| &stored.schema);
         let target = Target { kind: row.group_kind(), api_version: version.to_string(), schema };
-        let mut answer = self.call(&target, vec![encode::to_bytes(tree)]).await?;
+        let mut answer = self.call(&target, vec![to_bytes(tree)]).await?;
         answer.pop().ok_or_else(nothing)
     }
 

@@ -3,7 +3,7 @@ use super::{Event, EventKind};
 use crate::catalog::Resource;
 use rand::Rng;
 use serde_json::json;
-use setpoint_object::encode;
+use setpoint_schema::encode::to_bytes;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -86,7 +86,7 @@ pub(super) fn event(resource: &Resource, revision: u64, ends_initial: bool) -> A
     if ends_initial {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
-    let object = encode::to_bytes(&json!({
+    let object = to_bytes(&json!({
         "apiVersion": resource.group_version().to_string(),
         "kind": &*resource.gvk.kind,
         "metadata": metadata,

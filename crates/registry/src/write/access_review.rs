@@ -7,8 +7,9 @@ use crate::request::{Body, Object, Written};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use serde_json::{Map, Value, json};
+use setpoint_object::ApiError;
 use setpoint_object::field::{self, Path};
-use setpoint_object::{ApiError, encode};
+use setpoint_schema::encode::to_bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ impl Write<'_> {
             }
         };
         review["status"] = status;
-        Ok(Written { object: Object { bytes: encode::to_bytes(&review) }, created: true })
+        Ok(Written { object: Object { bytes: to_bytes(&review) }, created: true })
     }
 
     fn check_access_review(&self, reviewed: Reviewed, review: &Value) -> Result<(), ApiError> {

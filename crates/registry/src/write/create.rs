@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
 use setpoint_object::status::Details;
-use setpoint_object::{ApiError, Reason, encode, field};
+use setpoint_object::{ApiError, Reason, field};
+use setpoint_schema::encode::to_bytes;
 use setpoint_store::Revision;
 
 impl Write<'_> {
@@ -126,13 +127,13 @@ impl Write<'_> {
             ));
         }
         let key = self.key(stored.name());
-        let encoded = encode::to_bytes(&stored);
+        let encoded = to_bytes(&stored);
         if self.options.dry_run {
             if let Some(found) = self.inner.live(&key).await? {
                 return Err(self.already_exists(stored.name(), &found.value));
             }
             let object = if self.converts() {
-                Object { bytes: encode::to_bytes(&self.served_tree(stored, None).await?) }
+                Object { bytes: to_bytes(&self.served_tree(stored, None).await?) }
             } else {
                 Object { bytes: encoded }
             };

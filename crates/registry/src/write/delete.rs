@@ -9,7 +9,8 @@ use crate::stored::tree;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{ApiError, GroupResource, encode};
+use setpoint_object::{ApiError, GroupResource};
+use setpoint_schema::encode::to_bytes;
 use setpoint_store::{KeyValue, Revision};
 use std::time::Duration;
 
@@ -79,7 +80,7 @@ impl Write<'_> {
         let mut revision = found.modified;
         let mut last = found.value.clone();
         if let Some(mut marked) = marked {
-            let encoded = encode::to_bytes(&marked);
+            let encoded = to_bytes(&marked);
             if encoded != found.value && !self.options.dry_run {
                 match self
                     .put(

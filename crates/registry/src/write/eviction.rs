@@ -15,7 +15,8 @@ use crate::table::cell::condition_is_true;
 use serde_json::Value;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, GroupVersionKind, Reason, Scope, encode, keys};
+use setpoint_object::{ApiError, GroupVersionKind, Reason, Scope, keys};
+use setpoint_schema::encode::to_bytes;
 use setpoint_store::{KeyValue, RangeRequest};
 
 /// How often a budget that changes during the request is read again: as kube-apiserver's
@@ -139,7 +140,7 @@ impl Write<'_> {
             if self.options.dry_run {
                 return Ok(());
             }
-            let encoded = encode::to_bytes(&budget);
+            let encoded = to_bytes(&budget);
             let none = Claims::default();
             let write =
                 self.put(key.clone(), Some(found.modified), encoded, &mut budget, true, &none);

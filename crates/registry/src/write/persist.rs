@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, encode};
+use setpoint_schema::encode::to_bytes;
 use setpoint_store::{Committed, Compare, KeyValue, Op, Revision, StoreError, Txn};
 
 /// The refusal of a write whose definition has changed in the meantime. [`super::retry`] retries
@@ -112,7 +113,7 @@ impl Write<'_> {
                 if spare && object.meta().is_some_and(|m| m.contains_key("managedFields")) =>
             {
                 object.set_meta("managedFields", Value::Null);
-                let encoded = encode::to_bytes(object);
+                let encoded = to_bytes(object);
                 let committed = self.commit(key, expected, encoded.clone(), beside).await;
                 (committed.map_err(store_error)?, encoded)
             }

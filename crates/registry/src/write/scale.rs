@@ -6,8 +6,9 @@ use crate::request::{Body, Object, PatchType, Written};
 use crate::scale::{at, names, paths, put_at, scale_of, scale_with};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, GroupKind, GroupVersionKind, encode, field};
+use setpoint_object::{ApiError, GroupKind, GroupVersionKind, field};
 use setpoint_schema::apply::{self, Manager, ScaleMapping, Typing};
+use setpoint_schema::encode::to_bytes;
 use setpoint_schema::node::TypeSchema;
 use setpoint_schema::{builtin, decode, patch};
 use std::collections::BTreeSet;
@@ -160,7 +161,7 @@ impl Write<'_> {
     fn scale_answer(&self, written: Written) -> Result<Written, ApiError> {
         let object = crate::stored::tree(&written.object.bytes)?;
         let scale = scale_of(self.resource, &object)?;
-        Ok(Written { object: Object { bytes: encode::to_bytes(&scale) }, created: written.created })
+        Ok(Written { object: Object { bytes: to_bytes(&scale) }, created: written.created })
     }
     /// Custom resources: validates the replicas field that the definition names.
     pub(super) fn validate_scale(&self, object: &Value, errors: &mut field::Errors) {

@@ -11,7 +11,8 @@ use crate::uid::uid;
 use serde_json::{Map, Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{ApiError, GroupKind, GroupResource, encode, field};
+use setpoint_object::{ApiError, GroupKind, GroupResource, field};
+use setpoint_schema::encode::to_bytes;
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -94,7 +95,7 @@ impl Write<'_> {
             "expirationTimestamp": expires.rfc3339(),
         });
         self.attributes.annotate(ISSUED, format!("JTI={id}"));
-        Ok(Written { object: Object { bytes: encode::to_bytes(&request) }, created: true })
+        Ok(Written { object: Object { bytes: to_bytes(&request) }, created: true })
     }
 
     /// Finds the object of a reference.

@@ -10,7 +10,8 @@ use crate::stored::{store_error, tree};
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
-use setpoint_object::{ApiError, GroupKind, Reason, encode, field};
+use setpoint_object::{ApiError, GroupKind, Reason, field};
+use setpoint_schema::encode::{to_bytes, to_bytes_with_capacity};
 use setpoint_schema::{apply, diff};
 use setpoint_store::{KeyValue, Revision};
 
@@ -220,7 +221,7 @@ impl Write<'_> {
             return self.finish(found, &stored, &new).await.map_err(Failed::Commit);
         }
         apply::settle_times(Some(&stored), &mut new);
-        let encoded = encode::to_bytes_with_capacity(&new, found.value.len() + CHANGE_BYTES);
+        let encoded = to_bytes_with_capacity(&new, found.value.len() + CHANGE_BYTES);
         if encoded == found.value && !is_live {
             let live = self.inner.live(&found.key).await?;
             if live.as_ref().is_none_or(|live| live.modified != found.modified) {
@@ -266,7 +267,7 @@ impl Write<'_> {
         stored: &Value,
         new: &Value,
     ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
-        let object = self.preview(&encode::to_bytes(new), found.modified).await?;
+        let object = self.preview(&to_bytes(new), found.modified).await?;
         if !self.options.dry_run {
             let claims = self.released_claims(stored).await?;
             match self.remove(found.key.clone(), found.modified, &claims).await? {

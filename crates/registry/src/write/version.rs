@@ -7,6 +7,7 @@ use crate::stored::tree;
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::{ApiError, encode};
+use setpoint_schema::encode::to_bytes;
 use setpoint_store::{KeyValue, Revision};
 
 impl Write<'_> {
@@ -37,7 +38,7 @@ impl Write<'_> {
                 let (key, revision, value) = (at.key.clone(), at.modified.0, at.value.clone());
                 converter.serve_one(self.resource, ObjectVersion { key, revision, value }).await?
             }
-            None => converter.show(self.resource, &encode::to_bytes(&stored)).await?,
+            None => converter.show(self.resource, &to_bytes(&stored)).await?,
         };
         tree(&served)
     }

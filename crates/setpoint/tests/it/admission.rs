@@ -64,6 +64,15 @@ impl Asker {
         let body = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
         Answer { code, body, warnings }
     }
+    /// The bytes of an answer.
+    pub(crate) async fn text(&self, path: &str) -> String {
+        let mut request =
+            http::Request::get(path).body(http_body_util::Full::new(bytes::Bytes::new())).unwrap();
+        request.extensions_mut().insert(self.identity.clone());
+        let response = self.server.serve(request).await;
+        let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
+        String::from_utf8(body.to_bytes().to_vec()).unwrap()
+    }
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
         self.ask(Method::POST, path, body).await
     }

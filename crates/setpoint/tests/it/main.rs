@@ -27,6 +27,7 @@ mod impersonation;
 mod in_process;
 mod issuers;
 mod mapper;
+mod member_order;
 mod mutating_policies;
 mod namespaces;
 mod origins;

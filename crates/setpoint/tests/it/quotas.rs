@@ -67,6 +67,59 @@ async fn objects_are_counted_and_refused_beyond_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_gets_a_deadline_is_charged_by_the_quota_of_its_new_scope() {
+    with_admission(AdmissionOptions::default(), async |admin| {
+        let spec = |scope: &str| json!({"hard": {"pods": "1"}, "scopes": [scope]});
+        limit(&admin, "ending", spec("Terminating")).await;
+        limit(&admin, "lasting", spec("NotTerminating")).await;
+        admin.create(PODS, &pod("a", json!({}))).await;
+        assert_eq!(used(&admin, "ending").await["pods"], "0");
+        assert_eq!(used(&admin, "lasting").await["pods"], "1");
+        // A change of something else charges nothing.
+        let label = json!({"metadata": {"labels": {"a": "b"}}});
+        assert_eq!(admin.patch(&format!("{PODS}/a"), &label).await.code, 200);
+        let deadline = json!({"spec": {"activeDeadlineSeconds": 3600}});
+        assert_eq!(admin.patch(&format!("{PODS}/a"), &deadline).await.code, 200);
+        assert_eq!(used(&admin, "ending").await["pods"], "1");
+        let refused = admin.post(PODS, &pod("b", deadline["spec"].clone())).await;
+        assert_eq!(
+            refused.refusal(),
+            (403, r#"pods "b" is forbidden: exceeded quota: ending, requested: pods=1, used: pods=1, limited: pods=1"#)
+        );
+        // The controller takes it off the other one.
+        until(&admin, "lasting", |status| status["used"]["pods"] == "0").await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn resource_claims_are_charged_for_their_devices() {
+    with_admission(AdmissionOptions::default(), async |admin| {
+        let devices = "gold.deviceclass.resource.k8s.io/devices";
+        limit(&admin, "q", json!({"hard": {devices: "3"}})).await;
+        let claim = |name: &str, request: Value| {
+            json!({
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
+                "spec": {"devices": {"requests": [{"name": "r", "exactly": request}]}},
+            })
+        };
+        let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+        admin.create(claims, &claim("a", json!({"deviceClassName": "gold", "count": 2}))).await;
+        assert_eq!(used(&admin, "q").await, json!({devices: "2"}));
+        admin.create(claims, &claim("b", json!({"deviceClassName": "iron", "count": 9}))).await;
+        // All devices of a class count as the most that a claim can get.
+        let all = claim("c", json!({"deviceClassName": "gold", "allocationMode": "All"}));
+        assert_eq!(
+            admin.post(claims, &all).await.refusal(),
+            (403, &*format!(r#"resourceclaims.resource.k8s.io "c" is forbidden: exceeded quota: q, requested: {devices}=32, used: {devices}=2, limited: {devices}=3"#))
+        );
+        assert_eq!(admin.delete(&format!("{claims}/a")).await.code, 200);
+        until(&admin, "q", |status| status["used"] == json!({devices: "0"})).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_are_charged_for_what_they_request() {
     with_admission(AdmissionOptions::default(), async |admin| {
         let hard = json!({"pods": "2", "requests.cpu": "1", "limits.memory": "1Gi"});

@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
 mod built_in;
+mod cluster;
 mod copier;
 mod env;
+mod jobs;
 mod scenario;
+mod services;
+mod workloads;

@@ -48,6 +48,10 @@ pub(super) struct Demand<'a> {
     resource: &'a str,
     object: &'a Value,
     scopes: Scopes,
+    /// The scopes of the object that is replaced.
+    old_scopes: Option<Scopes>,
+    /// All that the object uses. Without zeros.
+    usage: Usage,
     /// More, or less, than before. Without zeros.
     delta: Usage,
     /// Used resources with negative amounts.
@@ -68,17 +72,24 @@ impl<'a> Demand<'a> {
         limited: &Limited,
     ) -> Self {
         let mut delta = usage(group, resource, object, now);
-        let scopes =
-            if group.is_empty() { Scopes::of(resource, object) } else { Scopes::default() };
+        let scopes_of = |object| match group {
+            "" => Scopes::of(resource, object),
+            _ => Scopes::default(),
+        };
+        let scopes = scopes_of(object);
         let zero = Quantity::default();
         let negative = delta.iter().filter(|(_, amount)| amount.compare(&zero).is_lt());
         let negative = negative.map(|(name, _)| name.clone()).collect();
         let limited_names = limited.names(group, resource, &delta);
+        let mut all = delta.clone();
         if let Some(old) = old {
             subtract(&mut delta, &usage(group, resource, old, now));
         }
         delta.retain(|_, amount| !amount.is_zero());
+        all.retain(|_, amount| !amount.is_zero());
         Self {
+            old_scopes: old.map(scopes_of),
+            usage: all,
             limited: limited_names,
             limited_scopes: limited.scopes(group, resource, &scopes),
             group,
@@ -88,6 +99,12 @@ impl<'a> Demand<'a> {
             delta,
             negative,
         }
+    }
+
+    /// What the write adds to a quota: all of an object that was not in its scope before.
+    fn added(&self, quota: &Quota) -> &Usage {
+        let is_new = |scopes: &Scopes| !quota.terms.iter().all(|term| scopes.is_in(term));
+        if self.old_scopes.as_ref().is_some_and(is_new) { &self.usage } else { &self.delta }
     }
 
     fn restricted<'q>(&self, quota: &'q Quota) -> BTreeSet<&'q str> {
@@ -134,7 +151,11 @@ impl<'a> Demand<'a> {
             let names = self.negative.join(",");
             return Err(format!("quota usage is negative for resource(s): {names}"));
         }
-        if self.delta.is_empty() {
+        let is_free = match &matched[..] {
+            [] => self.delta.is_empty(),
+            matched => matched.iter().all(|i| self.added(&quotas[*i]).is_empty()),
+        };
+        if is_free {
             return Ok(Vec::new());
         }
         let missing: Vec<&str> = self.limited.difference(&covered).map(String::as_str).collect();
@@ -156,7 +177,7 @@ impl<'a> Demand<'a> {
         let mut changed = Vec::new();
         for i in matched {
             let quota = &mut quotas[i];
-            let mut requested = self.delta.clone();
+            let mut requested = self.added(quota).clone();
             requested.retain(|name, _| quota.hard.contains_key(name));
             if requested.is_empty() {
                 continue;

@@ -1,5 +1,4 @@
 //! CronJobs.
-mod schedule;
 
 use super::job::{rules, warning};
 use crate::kind::at::{At, check};
@@ -7,6 +6,7 @@ use crate::kind::{Fill, Kind, Members, NameRule, StatusMeta, pod_default, templa
 use crate::table::{age, cell};
 use jiff::tz::TimeZoneDatabase;
 use serde_json::Value;
+use setpoint_object::cron::Schedule;
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
@@ -42,7 +42,7 @@ fn validate(cron_job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         let spec = at.get("spec");
         let schedule = spec.get("schedule");
         if schedule.need() {
-            if let Err(error) = schedule::parse(schedule.text()) {
+            if let Err(error) = Schedule::parse(schedule.text()) {
                 schedule.invalid(error);
             }
             if schedule.text().contains("TZ") {

@@ -1,0 +1,5 @@
+//! Behaviour of whole control planes on virtual time.
+#![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
+
+mod nodes;
+mod user;

@@ -1,0 +1,104 @@
+//! A user's client of a control plane in the same process.
+
+use kube_client::Client;
+use serde_json::{Value, json};
+use setpoint_control_plane::ControlPlaneBuilder;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Longer than every wait in these tests: ten minutes of virtual time.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A user.
+#[derive(Clone)]
+pub(crate) struct User(Client);
+
+/// Runs a control plane while `act` uses it.
+pub(crate) async fn with_user(plane: ControlPlaneBuilder, act: impl AsyncFnOnce(User)) {
+    let plane = plane.simulated(1).build();
+    let user = User(plane.client());
+    let mut ready = plane.ready();
+    let stop = CancellationToken::new();
+    let running = plane.run(stop.clone());
+    let acting = async {
+        ready.wait_for(|ready| *ready).await.unwrap();
+        act(user).await;
+        stop.cancel();
+    };
+    let (ended, ()) = tokio::join!(running, acting);
+    ended.unwrap();
+}
+
+impl User {
+    pub(crate) async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, kube_client::Error> {
+        let content_type = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, content_type)
+            .body(body)
+            .unwrap();
+        self.0.request(request).await
+    }
+
+    pub(crate) async fn create(&self, path: &str, body: Value) -> Value {
+        self.request("POST", path, &body).await.unwrap()
+    }
+
+    pub(crate) async fn patch(&self, path: &str, body: Value) -> Value {
+        self.request("PATCH", path, &body).await.unwrap()
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Value {
+        self.request("DELETE", path, &Value::Null).await.unwrap()
+    }
+
+    /// The object; null if there is none.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.request("GET", path, &Value::Null).await.unwrap_or_default()
+    }
+
+    /// Creates a pod in `default`, which exists a moment after the start.
+    pub(crate) async fn pod(&self, name: &str, spec: Value) {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "labels": {"app": name}}, "spec": spec,
+        });
+        pod["spec"]["automountServiceAccountToken"] = false.into();
+        for _ in 0..1000 {
+            match self.request("POST", "/api/v1/namespaces/default/pods", &pod).await {
+                Ok(_) => return,
+                // The account of the namespace does not exist yet.
+                Err(kube_client::Error::Api(status))
+                    if status.code == 403 && status.message.contains("serviceaccount") =>
+                {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Err(error) => panic!("create {name}: {error}"),
+            }
+        }
+        panic!("{name} cannot be created");
+    }
+
+    /// Waits, in virtual time, until an object fulfils a condition.
+    pub(crate) async fn until(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let started = tokio::time::Instant::now();
+        loop {
+            let found = self.get(path).await;
+            if holds(&found) {
+                return found;
+            }
+            assert!(started.elapsed() < PATIENCE, "{path}: {found:#}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}

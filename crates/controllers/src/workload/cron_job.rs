@@ -1,0 +1,469 @@
+//! CronJobs: Jobs at times of a schedule.
+//!
+//! # Theory
+//!
+//! One pass over a CronJob looks at its Jobs and at the last run that is due:
+//!
+//! 1. It deletes the oldest finished Jobs beyond the history limits.
+//! 2. It removes finished and missing Jobs from `status.active`.
+//! 3. If a run came since `status.lastScheduleTime`, it creates the Job of the last one, unless the
+//!    policy forbids it or it is too late. The others are missed.
+//! 4. It writes the status, and comes back at the next run.
+//!
+//! The name of a Job has the time of its run, so no run has two: a pass that ended before it wrote
+//! the status finds the Job by its name. A changed schedule applies from the pass that sees it; the
+//! times that it would have had before are not made up for. The rules are those of
+//! kube-controller-manager's `cronjob-controller`. Without a time zone it computes in UTC.
+
+mod due;
+
+use super::difference::difference;
+use super::job::object::{Job, timestamp};
+use super::job::time;
+use super::pod_control::{is_namespace_terminating, message, precondition};
+use super::view::view;
+use super::{COMPONENT, fresh};
+use crate::setup::Setup;
+use due::{Due, Timing};
+use k8s_openapi::api::batch::v1 as batch;
+use k8s_openapi::api::batch::v1::CronJobStatus;
+use k8s_openapi::api::core::v1::ObjectReference as Reference;
+use kube_core::params::{Patch, PropagationPolicy};
+use kube_core::{ApiResource, DynamicObject};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use setpoint_object::label::Selector;
+use setpoint_object::time::Timestamp;
+use setpoint_runtime::owner::controller_of;
+use setpoint_runtime::{
+    Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Reconciler, Request,
+    Watch, controller_reference,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The controller's name in events.
+const NAME: &str = "cronjob-controller";
+/// Number of CronJobs that are processed at the same time: 5, as in kube-controller-manager.
+const WORKERS: usize = 5;
+/// How long after a run its pass starts: 100 ms, as in kube-controller-manager, because clocks
+/// differ.
+const AFTER_RUN: Duration = Duration::from_millis(100);
+/// The annotation of a Job with the time of its run.
+const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+
+view! {
+    /// A CronJob.
+    CronJob of batch::CronJob {
+        /// What is wanted.
+        spec: CronJobSpec,
+        /// What is.
+        status: CronJobStatus,
+    }
+}
+
+/// `spec` of a CronJob.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct CronJobSpec {
+    schedule: String,
+    time_zone: Option<String>,
+    starting_deadline_seconds: Option<i64>,
+    /// `Allow`, `Forbid` or `Replace`.
+    concurrency_policy: String,
+    suspend: Option<bool>,
+    /// The template of its Jobs, as JSON.
+    job_template: Value,
+    successful_jobs_history_limit: Option<i32>,
+    failed_jobs_history_limit: Option<i32>,
+}
+
+/// The controller of CronJobs.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct CronJobController(());
+
+impl CronJobController {
+    /// Creates a controller. It has no settings: client, clock and seed are the manager's.
+    pub fn new(_: Setup) -> Self {
+        Self(())
+    }
+
+    /// Adds it to a manager, which runs it.
+    ///
+    /// # Errors
+    ///
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
+        let controller = Controller::builder(NAME)
+            .for_(Watch::<CronJob>::new())
+            .owns(Watch::<Job>::new())
+            .concurrency(WORKERS)
+            .sync_timeout(None)
+            .build(CronJobs::default())?;
+        manager.add(controller)?;
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct CronJobs {
+    /// The schedules that were seen last, and from when they apply. Entries go with the CronJob.
+    schedules: Mutex<BTreeMap<Request, Seen>>,
+}
+
+/// A schedule of a CronJob.
+struct Seen {
+    uid: String,
+    schedule: String,
+    time_zone: Option<String>,
+    from: Timestamp,
+}
+
+impl Reconciler for CronJobs {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
+        // Boxed, so that a worker that waits for work is small.
+        Box::pin(self.pass(&request, &context)).await
+    }
+}
+
+impl CronJobs {
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client().field_manager(COMPONENT);
+        let namespace = &*request.namespace;
+        let all = fresh::lister::<CronJob>(context, &client, namespace).await?;
+        let Some(cron_job) = all.get_key(request)? else {
+            self.schedules.lock().remove(request);
+            return Ok(Action::await_change());
+        };
+        let jobs = fresh::lister::<Job>(context, &client, namespace).await?;
+        let uid = cron_job.metadata.uid.clone().unwrap_or_default();
+        let mut jobs = jobs.namespaced(namespace).list(&Selector::everything())?;
+        jobs.retain(|job| controller_of(&**job).is_some_and(|owner| owner.uid == uid));
+        let now = context.clock().now();
+        let from = self.applies_from(request, &uid, &cron_job.spec, now);
+        let mut pass = Pass {
+            context,
+            client: &client,
+            reference: ObjectReference::of(&*cron_job),
+            status: cron_job.status.clone(),
+            cron_job: &cron_job,
+            now,
+        };
+        pass.clean_up(&jobs).await;
+        let result = pass.run(&jobs, from).await;
+        let written = pass.write_status().await;
+        let action = result?;
+        written?;
+        Ok(action)
+    }
+
+    /// From when the schedule applies: from the pass that sees its change, or always.
+    fn applies_from(
+        &self,
+        request: &Request,
+        uid: &str,
+        spec: &CronJobSpec,
+        now: Timestamp,
+    ) -> Timestamp {
+        let mut all = self.schedules.lock();
+        let seen = all.get(request).filter(|seen| seen.uid == uid);
+        let is_same =
+            |seen: &Seen| seen.schedule == spec.schedule && seen.time_zone == spec.time_zone;
+        let from = match seen {
+            Some(seen) if is_same(seen) => return seen.from,
+            Some(_) => now,
+            None => Timestamp::default(),
+        };
+        let (schedule, time_zone) = (spec.schedule.clone(), spec.time_zone.clone());
+        all.insert(request.clone(), Seen { uid: uid.to_owned(), schedule, time_zone, from });
+        from
+    }
+}
+
+/// A pass over one CronJob.
+struct Pass<'a> {
+    context: &'a Context,
+    client: &'a Client,
+    reference: ObjectReference,
+    cron_job: &'a CronJob,
+    /// The status to write.
+    status: CronJobStatus,
+    now: Timestamp,
+}
+
+impl Pass<'_> {
+    fn normal(&self, reason: &str, note: impl Into<String>) {
+        self.context.recorder().normal(&self.reference, reason, note);
+    }
+
+    fn warning(&self, reason: &str, note: impl Into<String>) {
+        self.context.recorder().warning(&self.reference, reason, note);
+    }
+
+    fn name(&self) -> &str {
+        self.cron_job.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn namespace(&self) -> &str {
+        self.cron_job.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn active(&self) -> Vec<Reference> {
+        self.status.active.clone().unwrap_or_default()
+    }
+
+    fn is_active(&self, uid: &str) -> bool {
+        self.active().iter().any(|active| active.uid.as_deref() == Some(uid))
+    }
+
+    fn remove_active(&mut self, uid: &str) {
+        let mut active = self.active();
+        active.retain(|active| active.uid.as_deref() != Some(uid));
+        self.status.active = Some(active).filter(|active| !active.is_empty());
+    }
+
+    /// Deletes the oldest finished Jobs beyond the limits.
+    async fn clean_up(&mut self, jobs: &[Arc<Job>]) {
+        let spec = &self.cron_job.spec;
+        for (kind, limit) in [
+            ("Complete", spec.successful_jobs_history_limit),
+            ("Failed", spec.failed_jobs_history_limit),
+        ] {
+            let Some(limit) = limit else { continue };
+            let mut ended: Vec<&Arc<Job>> = jobs
+                .iter()
+                .filter(|job| job.finished().is_some_and(|end| end.type_ == kind))
+                .filter(|job| !job.is_being_deleted())
+                .collect();
+            // Jobs that never started come last.
+            ended.sort_by_key(|job| {
+                let started = job.status.start_time.as_ref().map(|time| time.0);
+                (started.is_none(), started, job.name())
+            });
+            let limit = usize::try_from(limit).unwrap_or_default();
+            let n = ended.len().saturating_sub(limit);
+            for job in ended.into_iter().take(n) {
+                _ = self.delete(job).await;
+            }
+        }
+    }
+
+    /// Deletes a Job with its pods.
+    async fn delete(&mut self, job: &Job) -> Result<(), BoxError> {
+        let key = Request::new(job.namespace(), job.name());
+        let mut params = precondition(job.uid());
+        params.propagation_policy = Some(PropagationPolicy::Background);
+        match self.client.api::<Job>().delete(&key, &params).await {
+            // Another Job has the name.
+            Err(error) if error.is_conflict() => {}
+            Err(error) => {
+                self.warning("FailedDelete", format!("Deleted job: {}", message(&error)));
+                return Err(error.into());
+            }
+            Ok(()) => self.normal("SuccessfulDelete", format!("Deleted job {}", job.name())),
+        }
+        self.remove_active(job.uid());
+        Ok(())
+    }
+
+    /// Brings the list of active Jobs up to date, and runs what is due.
+    async fn run(&mut self, jobs: &[Arc<Job>], from: Timestamp) -> Result<Action, BoxError> {
+        self.observe(jobs);
+        self.drop_missing(jobs).await?;
+        let spec = &self.cron_job.spec;
+        if self.cron_job.metadata.deletion_timestamp.is_some() {
+            return Ok(Action::await_change());
+        }
+        let timing = match Timing::of(&spec.schedule, spec.time_zone.as_deref()) {
+            Ok(timing) => timing,
+            Err((reason, note)) => {
+                self.warning(reason, note);
+                return Ok(Action::await_change());
+            }
+        };
+        if spec.suspend == Some(true) {
+            return Ok(Action::await_change());
+        }
+        let created = self.cron_job.metadata.creation_timestamp.as_ref().and_then(timestamp);
+        let last = self.status.last_schedule_time.as_ref().and_then(timestamp);
+        let since = last.or(created).unwrap_or(self.now).max(from);
+        let deadline = spec.starting_deadline_seconds;
+        let deadline = deadline.map(|s| Duration::from_secs(u64::try_from(s).unwrap_or_default()));
+        let due = timing.due(since, self.now, deadline);
+        let action = match timing.next(since, self.now) {
+            Some(next) => Action::requeue_after((next + AFTER_RUN).since(self.now)),
+            None => Action::await_change(),
+        };
+        let Some(Due { run, is_many }) = due else { return Ok(action) };
+        if is_many {
+            self.warning(
+                "TooManyMissedTimes",
+                "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew",
+            );
+        }
+        let name = format!("{}-{}", self.name(), run.0.as_secs() / 60);
+        let is_done = self.active().iter().any(|active| active.name.as_deref() == Some(&*name));
+        if is_done || last == Some(run) {
+            return Ok(action);
+        }
+        match &*spec.concurrency_policy {
+            "Forbid" if self.status.active.is_some() => {
+                self.normal(
+                    "JobAlreadyActive",
+                    "Not starting job because prior execution is running and concurrency policy is Forbid",
+                );
+                return Ok(action);
+            }
+            "Replace" => {
+                for active in self.active() {
+                    let uid = active.uid.as_deref().unwrap_or_default();
+                    match jobs.iter().find(|job| job.uid() == uid) {
+                        Some(job) => self.delete(job).await?,
+                        // Not in the cache yet.
+                        None => return Ok(Action::requeue()),
+                    }
+                }
+            }
+            _ => {}
+        }
+        let annotation = timing.local(run);
+        if let Some(job) = self.create(&name, &annotation).await? {
+            let mut active = self.active();
+            active.push(job);
+            self.status.active = Some(active);
+            self.status.last_schedule_time = Some(time(run));
+        }
+        Ok(action)
+    }
+
+    /// Notes finished Jobs and unexpected ones.
+    fn observe(&mut self, jobs: &[Arc<Job>]) {
+        for job in jobs {
+            let is_active = self.is_active(job.uid());
+            let Some(end) = job.finished() else {
+                // Its creator may have ended before it wrote the status; then the name is found
+                // when it is created again.
+                if !is_active && !self.is_due_name(job) {
+                    let note = "Saw a job that the controller did not create or forgot";
+                    self.warning("UnexpectedJob", format!("{note}: {}", job.name()));
+                }
+                continue;
+            };
+            if is_active {
+                self.remove_active(job.uid());
+                let note = format!("Saw completed job: {}, condition: {}", job.name(), end.type_);
+                self.normal("SawCompletedJob", note);
+            }
+            let completed = job.status.completion_time.as_ref();
+            let latest = self.status.last_successful_time.as_ref();
+            if end.type_ == "Complete"
+                && let Some(completed) = completed
+                && latest.is_none_or(|latest| latest.0 < completed.0)
+            {
+                self.status.last_successful_time = Some(completed.clone());
+            }
+        }
+    }
+
+    /// Whether a Job has the name of a run after the last one that the status has.
+    fn is_due_name(&self, job: &Job) -> bool {
+        let minutes = job.name().strip_prefix(self.name()).and_then(|rest| rest.strip_prefix('-'));
+        let minutes = minutes.and_then(|minutes| minutes.parse::<u64>().ok());
+        let last = self.status.last_schedule_time.as_ref().and_then(timestamp);
+        minutes.is_some_and(|minutes| last.is_none_or(|last| minutes > last.0.as_secs() / 60))
+    }
+
+    /// Removes active Jobs that do not exist any more.
+    async fn drop_missing(&mut self, jobs: &[Arc<Job>]) -> Result<(), BoxError> {
+        for active in self.active() {
+            let uid = active.uid.as_deref().unwrap_or_default();
+            if jobs.iter().any(|job| job.uid() == uid) {
+                continue;
+            }
+            let name = active.name.as_deref().unwrap_or_default();
+            let key = Request::new(self.namespace(), name);
+            let live = self.client.api::<Job>().get_live(&key).await?;
+            if live.is_none_or(|live| live.uid() != uid) {
+                self.normal("MissingJob", format!("Active job went missing: {name}"));
+                self.remove_active(uid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the Job of a run; it may exist from an earlier pass. Returns its reference; `None`
+    /// if the name belongs to a Job of somebody else.
+    async fn create(&self, name: &str, at: &str) -> Result<Option<Reference>, BoxError> {
+        let template = &self.cron_job.spec.job_template;
+        let owner = controller_reference(self.cron_job, &())?;
+        let uid = owner.uid.clone();
+        let resource = ApiResource::erase::<batch::Job>(&());
+        let mut job = DynamicObject::new(name, &resource).within(self.namespace());
+        let text = |member: &str| -> BTreeMap<String, String> {
+            let members = template["metadata"][member].as_object().into_iter().flatten();
+            members
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                .collect()
+        };
+        job.metadata.labels = Some(text("labels")).filter(|labels| !labels.is_empty());
+        let mut annotations = text("annotations");
+        annotations.insert(SCHEDULED.to_owned(), at.to_owned());
+        job.metadata.annotations = Some(annotations);
+        job.metadata.owner_references = Some(vec![owner]);
+        job.data = json!({"spec": template["spec"]});
+        let api = self.client.api_with::<DynamicObject>(resource);
+        let created = match api.create(&job).await {
+            Ok(created) => {
+                self.normal("SuccessfulCreate", format!("Created job {name}"));
+                created.metadata
+            }
+            Err(error) if error.is_already_exists() => {
+                let key = Request::new(self.namespace(), name);
+                let live = self.client.api::<Job>().get_live(&key).await?;
+                let Some(live) = live else { return Err(error.into()) };
+                if controller_of(&live).is_none_or(|owner| owner.uid != uid) {
+                    return Ok(None);
+                }
+                live.metadata
+            }
+            Err(error) => {
+                if !is_namespace_terminating(&error) {
+                    let note = format!("Error creating job: {}", message(&error));
+                    self.warning("FailedCreate", note);
+                }
+                return Err(error.into());
+            }
+        };
+        Ok(Some(Reference {
+            api_version: Some("batch/v1".to_owned()),
+            kind: Some("Job".to_owned()),
+            namespace: created.namespace,
+            name: created.name,
+            uid: created.uid,
+            resource_version: created.resource_version,
+            ..Reference::default()
+        }))
+    }
+
+    /// Writes the status if it differs, in the version that was read.
+    async fn write_status(&self) -> Result<(), BoxError> {
+        let old = serde_json::to_value(&self.cron_job.status)?;
+        let patch = difference(&old, &serde_json::to_value(&self.status)?);
+        if patch.is_empty() {
+            return Ok(());
+        }
+        let meta = &self.cron_job.metadata;
+        let metadata = json!({"uid": meta.uid, "resourceVersion": meta.resource_version});
+        let patch = Patch::Merge(json!({"metadata": metadata, "status": patch}));
+        let key = Request::new(self.namespace(), self.name());
+        match self.client.api::<CronJob>().patch_status(&key, &patch).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            written => Ok(written.map(drop)?),
+        }
+    }
+}

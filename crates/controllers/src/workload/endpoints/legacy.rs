@@ -1,0 +1,265 @@
+//! Endpoints of Services with selectors.
+
+use super::trigger::Triggers;
+use super::{
+    HEADLESS, Service, TRIGGER_TIME, WORKERS, addresses_in, hostname, is_endpoint, is_ready,
+    labels, services_of, target_ref,
+};
+use crate::setup::Setup;
+use crate::workload::pod_control::{is_namespace_terminating, message, precondition};
+use crate::workload::{COMPONENT, fresh, pod};
+use k8s_openapi::api::core::v1::{
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, ServicePort,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::Mutex;
+use setpoint_informer::Event;
+use setpoint_runtime::{
+    Action, Api, BoxError, Context, Controller, Manager, ObjectReference, Reconciler, Request,
+    Watch,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The controller's name.
+const NAME: &str = "endpoints-controller";
+/// The controller's name in events.
+const COMPONENT_OF_EVENTS: &str = "endpoint-controller";
+/// The label of Endpoints with their controller, and its value.
+const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+/// The annotation of Endpoints with too many addresses.
+const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
+/// The most addresses: 1000, as in kube-controller-manager.
+const ADDRESSES_MAX: usize = 1000;
+
+/// The controller of Endpoints.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct EndpointsController(());
+
+impl EndpointsController {
+    /// Creates a controller. It has no settings: client, clock and seed are the manager's.
+    pub fn new(_: Setup) -> Self {
+        Self(())
+    }
+
+    /// Adds it to a manager, which runs it.
+    ///
+    /// # Errors
+    ///
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
+        // Changes by others stay until the Service or a pod changes.
+        let of_deleted = |event: &Event<Endpoints>| match event {
+            Event::Deleted { .. } => {
+                let key = event.key();
+                vec![Request::new(key.namespace.clone(), key.name.clone())]
+            }
+            _ => Vec::new(),
+        };
+        let controller = Controller::builder(NAME)
+            .for_(Watch::<Service>::new())
+            .watches(Watch::<Endpoints>::new(), of_deleted)
+            .watches_with(Watch::<pod::Pod>::new(), services_of)
+            .concurrency(WORKERS)
+            .sync_timeout(None)
+            .build(AllEndpoints::default())?;
+        manager.add(controller)?;
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct AllEndpoints {
+    triggers: Triggers,
+    /// The Services that exist: their Endpoints go with them.
+    services: Mutex<BTreeSet<Request>>,
+}
+
+impl Reconciler for AllEndpoints {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
+        // Boxed, so that a worker that waits for work is small.
+        Box::pin(self.pass(&request, &context)).await
+    }
+}
+
+impl AllEndpoints {
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let client = context.client().field_manager(COMPONENT);
+        let api = client.api::<Endpoints>();
+        let held = fresh::lister::<Endpoints>(context, &client, &request.namespace).await?;
+        let held = held.get_key(request)?;
+        let Some(service) = client.api::<Service>().get(request)? else {
+            self.triggers.forget(request);
+            let was_seen = self.services.lock().contains(request);
+            let is_own = |held: &Endpoints| {
+                held.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(MANAGED_BY))
+            };
+            if let Some(held) = held.filter(|held| was_seen || is_own(held)) {
+                let uid = held.metadata.uid.as_deref().unwrap_or_default();
+                match api.delete(request, &precondition(uid)).await {
+                    Err(error) if error.is_conflict() => {}
+                    deleted => deleted?,
+                }
+            }
+            self.services.lock().remove(request);
+            return Ok(Action::await_change());
+        };
+        self.services.lock().insert(request.clone());
+        let Some(selector) = service.selector().filter(|_| service.has_endpoints()) else {
+            return Ok(Action::await_change());
+        };
+        let pods = client.api::<Pod>().select().namespace(service.namespace()).labels(selector);
+        let pods = pods.all()?;
+        let pods: Vec<&Pod> = pods.iter().map(|pod| &**pod).collect();
+        let trigger = self.triggers.since_last(request, &service, &pods);
+        let (subsets, is_truncated) = truncated(subsets(&service, &pods));
+        let labels = labels_of(&service);
+        let annotations = held.as_ref().and_then(|held| held.metadata.annotations.as_ref());
+        let is_same = held.as_ref().is_some_and(|held| {
+            held.subsets.as_deref().unwrap_or_default() == subsets
+                && held.metadata.labels.as_ref() == Some(&labels)
+                && annotations.is_some_and(|all| all.contains_key(OVER_CAPACITY)) == is_truncated
+        });
+        if is_same {
+            return Ok(Action::await_change());
+        }
+        let mut annotations = annotations.cloned().unwrap_or_default();
+        match trigger {
+            Some(trigger) => _ = annotations.insert(TRIGGER_TIME.to_owned(), trigger),
+            None => _ = annotations.remove(TRIGGER_TIME),
+        }
+        match is_truncated {
+            true => _ = annotations.insert(OVER_CAPACITY.to_owned(), "truncated".to_owned()),
+            false => _ = annotations.remove(OVER_CAPACITY),
+        }
+        let metadata = match &held {
+            Some(held) => held.metadata.clone(),
+            None => ObjectMeta {
+                name: Some(service.name().to_owned()),
+                namespace: Some(service.namespace().to_owned()),
+                ..ObjectMeta::default()
+            },
+        };
+        let wanted = Endpoints {
+            metadata: ObjectMeta {
+                labels: Some(labels),
+                annotations: Some(annotations),
+                ..metadata
+            },
+            subsets: Some(subsets).filter(|subsets| !subsets.is_empty()),
+        };
+        write(context, &api, &wanted, held.is_some()).await?;
+        Ok(Action::await_change())
+    }
+}
+
+async fn write(
+    context: &Context,
+    api: &Api<Endpoints>,
+    wanted: &Endpoints,
+    exists: bool,
+) -> Result<(), BoxError> {
+    let written = if exists { api.replace(wanted).await } else { api.create(wanted).await };
+    match written {
+        Ok(_) => Ok(()),
+        Err(error) if is_namespace_terminating(&error) => Ok(()),
+        Err(error) => {
+            let name = wanted.metadata.name.as_deref().unwrap_or_default();
+            let namespace = wanted.metadata.namespace.as_deref().unwrap_or_default();
+            let (reason, what) = match exists {
+                true => ("FailedToUpdateEndpoint", "Failed to update endpoint"),
+                false => ("FailedToCreateEndpoint", "Failed to create endpoint for service"),
+            };
+            let note = format!("{what} {namespace}/{name}: {}", message(&error));
+            context.recorder().warning(&ObjectReference::of(wanted), reason, note);
+            Err(error.into())
+        }
+    }
+}
+
+fn labels_of(service: &Service) -> BTreeMap<String, String> {
+    let mut labels = labels(service.metadata.labels.as_ref(), &[HEADLESS]);
+    if service.is_headless() {
+        labels.insert(HEADLESS.to_owned(), String::new());
+    }
+    labels.insert(MANAGED_BY.to_owned(), COMPONENT_OF_EVENTS.to_owned());
+    labels
+}
+
+/// The addresses of the pods, by their ports.
+fn subsets(service: &Service, pods: &[&Pod]) -> Vec<EndpointSubset> {
+    let publishes_all = service.spec.publish_not_ready_addresses;
+    let mut all: BTreeMap<String, EndpointSubset> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| is_endpoint(pod)) {
+        if pod.metadata.deletion_timestamp.is_some() && !publishes_all {
+            continue;
+        }
+        let family = service.families().first().copied();
+        let address = family.and_then(|family| addresses_in(pod, family).into_iter().next());
+        let Some(ip) = address else { continue };
+        let ports = ports(service, pod);
+        // A Service with an address needs ports.
+        if ports.is_empty() && !(service.spec.ports.is_empty() && service.is_headless()) {
+            continue;
+        }
+        let Ok(text) = serde_json::to_string(&ports) else { continue };
+        let subset = all.entry(text).or_insert_with(|| EndpointSubset {
+            ports: Some(ports).filter(|ports| !ports.is_empty()),
+            ..EndpointSubset::default()
+        });
+        let list = match publishes_all || is_ready(pod) {
+            true => &mut subset.addresses,
+            false => &mut subset.not_ready_addresses,
+        };
+        list.get_or_insert_default().push(EndpointAddress {
+            ip,
+            hostname: hostname(pod, service),
+            node_name: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            target_ref: Some(target_ref(pod)),
+        });
+    }
+    let mut subsets: Vec<EndpointSubset> = all.into_values().collect();
+    for subset in &mut subsets {
+        for list in [&mut subset.addresses, &mut subset.not_ready_addresses].into_iter().flatten() {
+            list.sort_by(|a, b| order(a).cmp(&order(b)));
+        }
+    }
+    subsets
+}
+
+fn order(address: &EndpointAddress) -> (&str, Option<&str>) {
+    (&address.ip, address.target_ref.as_ref().and_then(|pod| pod.uid.as_deref()))
+}
+
+fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
+    let port = |(port, number): (&ServicePort, i32)| EndpointPort {
+        name: port.name.clone().filter(|name| !name.is_empty()),
+        port: number,
+        protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
+        app_protocol: port.app_protocol.clone(),
+    };
+    let mut ports: Vec<EndpointPort> = service.ports_of(pod).into_iter().map(port).collect();
+    ports.sort_by(|a, b| (a.port, &a.protocol, &a.name).cmp(&(b.port, &b.protocol, &b.name)));
+    ports
+}
+
+/// At most [`ADDRESSES_MAX`] addresses, ready ones first; and whether some were left out.
+fn truncated(mut subsets: Vec<EndpointSubset>) -> (Vec<EndpointSubset>, bool) {
+    let mut left = ADDRESSES_MAX;
+    let mut is_truncated = false;
+    let mut keep = |list: &mut Option<Vec<EndpointAddress>>| {
+        let Some(addresses) = list else { return };
+        is_truncated |= addresses.len() > left;
+        addresses.truncate(left);
+        left -= addresses.len();
+        if addresses.is_empty() {
+            *list = None;
+        }
+    };
+    subsets.iter_mut().for_each(|subset| keep(&mut subset.addresses));
+    subsets.iter_mut().for_each(|subset| keep(&mut subset.not_ready_addresses));
+    subsets.retain(|subset| subset.addresses.is_some() || subset.not_ready_addresses.is_some());
+    (subsets, is_truncated)
+}

@@ -1,0 +1,387 @@
+//! The life of nodes: which are alive, what that means for their taints and their pods.
+//!
+//! # Theory
+//!
+//! A node is alive while its Lease or its condition `Ready` is renewed. The controller notes, by its
+//! own clock, when it last saw that change; the clocks of nodes do not matter.
+//!
+//! | a node is | conditions | taints |
+//! |---|---|---|
+//! | alive and ready | as the node says | none of these |
+//! | alive and not ready | as the node says | `node.kubernetes.io/not-ready` |
+//! | silent for [`GRACE`] | `Unknown` | `node.kubernetes.io/unreachable` |
+//! | cordoned, or short of something | as the node says | `node.kubernetes.io/unschedulable`, `…/memory-pressure`, `…/disk-pressure`, `…/pid-pressure`, `…/network-unavailable` |
+//!
+//! The first two taints have the effects `NoSchedule` and `NoExecute`, the others `NoSchedule`. Pods
+//! on a node that is not ready are not ready either. Taints with other keys are left alone.
+//! [`super::taint_eviction`] removes the pods.
+
+use super::node_pods::{BY_NODE, NodePod, NodeView, Taint, by_node};
+use crate::setup::Setup;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1 as core;
+use kube_core::params::Patch;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use setpoint_informer::Event;
+use setpoint_object::time::Timestamp;
+use setpoint_runtime::client::ignore_not_found;
+use setpoint_runtime::source::Enqueue;
+use setpoint_runtime::{
+    Action, BoxError, Context, Controller, Manager, ObjectReference, Reconciler, Request, Watch,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a node may be silent: 50 s, as kube-controller-manager's
+/// `--node-monitor-grace-period`.
+pub const GRACE: Duration = Duration::from_secs(50);
+/// How long a new node may be silent: 60 s, as `--node-startup-grace-period`.
+const STARTUP_GRACE: Duration = Duration::from_secs(60);
+/// Number of nodes that are processed at the same time.
+const WORKERS: usize = 8;
+/// The namespace of the Leases of nodes.
+const LEASES: &str = "kube-node-lease";
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+/// Conditions with a taint, and the status that adds it.
+const BY_CONDITION: [(&str, &str); 4] = [
+    ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "node.kubernetes.io/pid-pressure"),
+    ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
+];
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// The controller of nodes.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct NodeLifecycleController(());
+
+impl NodeLifecycleController {
+    /// Creates a controller. It has no settings: client, clock and seed are the manager's.
+    pub fn new(_: Setup) -> Self {
+        Self(())
+    }
+
+    /// Adds it to a manager, which runs it.
+    ///
+    /// # Errors
+    ///
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
+        let seen = Arc::new(Mutex::new(BTreeMap::new()));
+        let (of_nodes, of_leases) = (seen.clone(), seen.clone());
+        let controller = Controller::builder("node-controller")
+            .concurrency(WORKERS)
+            .handles(
+                Watch::<NodeView>::new(),
+                move |event: &Event<NodeView>, keys: &Enqueue<'_, Request>| {
+                    let key = event.key();
+                    match event {
+                        Event::Deleted { .. } => _ = of_nodes.lock().remove(&*key.name),
+                        event => {
+                            let node = event.object().and_then(|node| node.get().ok());
+                            let beat = node.and_then(|node| heartbeat(&node));
+                            note(&of_nodes, &key.name, |seen| &mut seen.condition, beat);
+                        }
+                    }
+                    keys.add(key.clone());
+                },
+            )
+            .handles(
+                Watch::<Lease>::new(),
+                move |event: &Event<Lease>, keys: &Enqueue<'_, Request>| {
+                    let key = event.key();
+                    if &*key.namespace != LEASES || matches!(event, Event::Deleted { .. }) {
+                        return;
+                    }
+                    let lease = event.object().and_then(|lease| lease.get().ok());
+                    let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.clone());
+                    let renewed = renewed.map(|time| time.0.to_string());
+                    // The pass over a node looks when it would be silent for too long.
+                    if note(&of_leases, &key.name, |seen| &mut seen.lease, renewed) {
+                        keys.add(Request::cluster(key.name.clone()));
+                    }
+                },
+            )
+            .watches(Watch::<NodePod>::new().index(BY_NODE, by_node), |_| Vec::new())
+            .sync_timeout(None)
+            .build(Pass { seen })?;
+        manager.add(controller)?;
+        Ok(())
+    }
+}
+
+/// The time of the last heartbeat in the node's status.
+fn heartbeat(node: &NodeView) -> Option<String> {
+    let ready = node.status.conditions.iter().find(|condition| condition.kind == "Ready")?;
+    ready.last_heartbeat_time.clone()
+}
+
+/// What was seen of a node's heartbeats.
+#[derive(Debug)]
+struct Seen {
+    lease: Option<String>,
+    condition: Option<String>,
+    /// When one of them changed.
+    at: Instant,
+    /// Whether the node has been declared silent since.
+    is_silent: bool,
+}
+
+type AllSeen = Arc<Mutex<BTreeMap<Arc<str>, Seen>>>;
+
+/// Notes a heartbeat. Returns whether the node had been silent.
+fn note(
+    all: &AllSeen,
+    name: &Arc<str>,
+    member: impl FnOnce(&mut Seen) -> &mut Option<String>,
+    beat: Option<String>,
+) -> bool {
+    let mut all = all.lock();
+    let now = Instant::now();
+    let seen = all.entry(name.clone()).or_insert_with(|| Seen {
+        lease: None,
+        condition: None,
+        at: now,
+        is_silent: false,
+    });
+    let known = member(seen);
+    if beat.is_none() || *known == beat {
+        return false;
+    }
+    *known = beat;
+    seen.at = now;
+    std::mem::take(&mut seen.is_silent)
+}
+
+/// Reconciles nodes.
+struct Pass {
+    seen: AllSeen,
+}
+
+impl Reconciler for Pass {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
+        // Boxed, so that a worker that waits for work is small.
+        Box::pin(self.pass(&request, &context)).await
+    }
+}
+
+impl Pass {
+    async fn pass(&self, request: &Request, context: &Context) -> Result<Action, BoxError> {
+        let api = context.client().api::<NodeView>();
+        let Some(node) = api.get(request)? else { return Ok(Action::await_change()) };
+        let (silent_at, ever) = {
+            let seen = self.seen.lock();
+            let Some(seen) = seen.get(&*request.name) else { return Ok(Action::requeue()) };
+            let has_status = !node.status.conditions.is_empty();
+            let grace = if has_status { GRACE } else { STARTUP_GRACE };
+            (seen.at + grace, has_status)
+        };
+        let is_silent = Instant::now() >= silent_at;
+        let mut ready = node.condition("Ready").to_owned();
+        if is_silent {
+            if let Some(seen) = self.seen.lock().get_mut(&*request.name) {
+                seen.is_silent = true;
+            }
+            if ready != "Unknown" {
+                self.declare_unknown(&node, request, ever, context).await?;
+                ready = "Unknown".to_owned();
+            }
+        }
+        self.taint(&node, request, &ready, context).await?;
+        if ready != "True" {
+            not_ready(request, context).await?;
+        }
+        Ok(match is_silent {
+            // A heartbeat wakes it.
+            true => Action::await_change(),
+            false => {
+                let wait = silent_at.saturating_duration_since(Instant::now());
+                Action::requeue_after(wait.max(Duration::from_millis(1)))
+            }
+        })
+    }
+
+    /// Nobody speaks for the node: its conditions are unknown.
+    async fn declare_unknown(
+        &self,
+        node: &NodeView,
+        request: &Request,
+        ever: bool,
+        context: &Context,
+    ) -> Result<(), BoxError> {
+        let now = context.clock().now().rfc3339();
+        let (reason, message) = match ever {
+            true => ("NodeStatusUnknown", "Kubelet stopped posting node status."),
+            false => ("NodeStatusNeverUpdated", "Kubelet never posted node status."),
+        };
+        let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+        let changed = kinds.into_iter().filter(|kind| node.condition(kind) != "Unknown");
+        let conditions: Vec<Value> = changed
+            .map(|kind| {
+                json!({
+                    "type": kind, "status": "Unknown", "reason": reason, "message": message,
+                    "lastTransitionTime": now,
+                })
+            })
+            .collect();
+        let patch = json!({
+            "metadata": {"uid": node.metadata.uid}, "status": {"conditions": conditions},
+        });
+        let api = context.client().api::<NodeView>();
+        ignore_not_found(api.patch_status(request, &Patch::Strategic(patch)).await)?;
+        let reference = ObjectReference::of(node);
+        let message = format!("Node {} status is now: NodeNotReady", request.name);
+        context.recorder().normal(&reference, "NodeNotReady", message);
+        Ok(())
+    }
+
+    /// Adds and removes the taints that follow from conditions.
+    async fn taint(
+        &self,
+        node: &NodeView,
+        request: &Request,
+        ready: &str,
+        context: &Context,
+    ) -> Result<(), BoxError> {
+        let taints = taints(node, ready, context.clock().now());
+        if taints == node.spec.taints {
+            return Ok(());
+        }
+        // The list is replaced as a whole, so nobody may have changed it meanwhile.
+        let metadata = json!({
+            "uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version,
+        });
+        let mut patch = json!({"metadata": metadata, "spec": {"taints": taints}});
+        if taints.is_empty() {
+            patch["spec"]["taints"] = Value::Null;
+        }
+        // The status may have been written by this pass: then the node is newer, and its event
+        // makes another pass.
+        let api = context.client().api::<NodeView>();
+        match api.patch(request, &Patch::Merge(patch)).await {
+            Err(error) if error.is_conflict() => Ok(()),
+            patched => Ok(ignore_not_found(patched).map(drop)?),
+        }
+    }
+}
+
+/// The taints that a node should have.
+fn taints(node: &NodeView, ready: &str, now: Timestamp) -> Vec<Taint> {
+    let own = |key: &str| {
+        [NOT_READY, UNREACHABLE, UNSCHEDULABLE].contains(&key)
+            || BY_CONDITION.iter().any(|(_, taint)| *taint == key)
+    };
+    let mut wanted: Vec<(&str, &str)> = Vec::new();
+    match ready {
+        "True" => {}
+        "Unknown" => wanted.extend([(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]),
+        _ => wanted.extend([(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
+    }
+    for (condition, taint) in BY_CONDITION {
+        if node.condition(condition) == "True" {
+            wanted.push((taint, "NoSchedule"));
+        }
+    }
+    if node.spec.unschedulable {
+        wanted.push((UNSCHEDULABLE, "NoSchedule"));
+    }
+    let is =
+        |taint: &Taint, (key, effect): (&str, &str)| taint.key == key && taint.effect == effect;
+    let mut taints: Vec<Taint> = node
+        .spec
+        .taints
+        .iter()
+        .filter(|taint| !own(&taint.key) || wanted.iter().any(|pair| is(taint, *pair)))
+        .cloned()
+        .collect();
+    for (key, effect) in wanted {
+        if !taints.iter().any(|taint| is(taint, (key, effect))) {
+            taints.push(Taint {
+                key: key.to_owned(),
+                value: String::new(),
+                effect: effect.to_owned(),
+                time_added: Some(now.rfc3339()),
+            });
+        }
+    }
+    taints
+}
+
+/// Pods on a node that is not ready are not ready.
+async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
+    let api = context.client().api::<NodePod>();
+    let pods = api.lister()?.by_index(BY_NODE, &node.name)?;
+    let is_ready = |pod: &&Arc<NodePod>| {
+        let conditions = &pod.status.conditions;
+        conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
+    };
+    for pod in pods.iter().filter(is_ready) {
+        let meta = &pod.metadata;
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+        let key = Request::new(namespace.unwrap_or_default(), name.unwrap_or_default());
+        let condition = json!({
+            "type": "Ready", "status": "False", "reason": "NodeNotReady",
+            "message": "Node is not ready",
+            "lastTransitionTime": context.clock().now().rfc3339(),
+        });
+        let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}});
+        let status = context.client().api::<core::Pod>().subresource::<Value>("status");
+        match status.patch(&key, &Patch::Strategic(patch)).await {
+            // Another pod of this name, or none.
+            Err(error) if error.is_conflict() || error.is_not_found() => continue,
+            patched => drop(patched?),
+        }
+        context.recorder().warning(
+            &ObjectReference::of(&**pod),
+            "NodeNotReady",
+            "Node is not ready",
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taints_follow_from_conditions_and_others_stay() {
+        let node: NodeView = serde_json::from_value(json!({
+            "spec": {"unschedulable": true, "taints": [
+                {"key": "mine", "effect": "NoSchedule"},
+                {"key": NOT_READY, "effect": "NoExecute"},
+            ]},
+            "status": {"conditions": [{"type": "DiskPressure", "status": "True"}]},
+        }))
+        .unwrap();
+        let keys = |ready: &str| {
+            let taints = taints(&node, ready, Timestamp::from_secs(0));
+            taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect::<Vec<_>>()
+        };
+        let rest = [
+            "node.kubernetes.io/disk-pressure:NoSchedule",
+            "node.kubernetes.io/unschedulable:NoSchedule",
+        ];
+        assert_eq!(keys("True"), [&["mine:NoSchedule"][..], &rest].concat());
+        assert_eq!(
+            keys("Unknown"),
+            [
+                &[
+                    "mine:NoSchedule",
+                    "node.kubernetes.io/unreachable:NoSchedule",
+                    "node.kubernetes.io/unreachable:NoExecute",
+                ][..],
+                &rest
+            ]
+            .concat()
+        );
+        assert_eq!(keys("False")[1], "node.kubernetes.io/not-ready:NoExecute");
+    }
+}

@@ -1,0 +1,132 @@
+//! Nodes and their pods as the controllers of nodes see them.
+
+use super::view::view;
+use k8s_openapi::api::core::v1 as core;
+use serde::{Deserialize, Serialize};
+
+/// The name of the index of pods by their node.
+pub(super) const BY_NODE: &str = "node";
+
+view! {
+    /// A pod on a node.
+    NodePod of core::Pod {
+        /// What is wanted.
+        spec: NodePodSpec,
+        /// What is.
+        status: NodePodStatus,
+    }
+}
+
+/// `spec` of a pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodePodSpec {
+    /// Empty before the pod is scheduled.
+    pub(super) node_name: String,
+    /// The taints that it stands.
+    pub(super) tolerations: Vec<Toleration>,
+}
+
+/// `status` of a pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodePodStatus {
+    /// The conditions.
+    pub(super) conditions: Vec<Condition>,
+}
+
+/// A condition of a pod or a node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Condition {
+    /// `Ready`, for example.
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub(super) status: String,
+    /// RFC 3339.
+    pub(super) last_heartbeat_time: Option<String>,
+}
+
+/// A toleration of a pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Toleration {
+    key: String,
+    operator: String,
+    value: String,
+    effect: String,
+    /// How long the taint is stood; `None`: for ever. Below zero is zero.
+    pub(super) toleration_seconds: Option<i64>,
+}
+
+impl Toleration {
+    /// Whether it is about a taint. Empty members match everything.
+    pub(super) fn tolerates(&self, taint: &Taint) -> bool {
+        let numbers = || Some((taint.value.parse::<i64>().ok()?, self.value.parse::<i64>().ok()?));
+        (self.effect.is_empty() || self.effect == taint.effect)
+            && (self.key.is_empty() || self.key == taint.key)
+            && match self.operator.as_str() {
+                "" | "Equal" => self.value == taint.value,
+                "Exists" => true,
+                "Gt" => numbers().is_some_and(|(found, wanted)| found > wanted),
+                "Lt" => numbers().is_some_and(|(found, wanted)| found < wanted),
+                _ => false,
+            }
+    }
+}
+
+view! {
+    /// A node.
+    NodeView of core::Node {
+        /// What is wanted.
+        spec: NodeSpec,
+        /// What is.
+        status: NodeStatus,
+    }
+}
+
+/// `spec` of a node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeSpec {
+    /// The taints.
+    pub(super) taints: Vec<Taint>,
+    /// It is cordoned.
+    pub(super) unschedulable: bool,
+}
+
+/// `status` of a node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeStatus {
+    /// The conditions.
+    pub(super) conditions: Vec<Condition>,
+}
+
+/// A taint of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Taint {
+    pub(super) key: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) value: String,
+    pub(super) effect: String,
+    /// RFC 3339: when a taint that evicts pods was added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) time_added: Option<String>,
+}
+
+impl NodeView {
+    /// The status of a condition; empty if there is none.
+    pub(super) fn condition(&self, kind: &str) -> &str {
+        let found = self.status.conditions.iter().find(|condition| condition.kind == kind);
+        found.map_or("", |condition| &condition.status)
+    }
+}
+
+/// The function of the index [`BY_NODE`].
+pub(super) fn by_node(pod: &NodePod) -> Vec<String> {
+    let node = &pod.spec.node_name;
+    if node.is_empty() { Vec::new() } else { vec![node.clone()] }
+}

@@ -1,0 +1,190 @@
+//! Removes pods from nodes with taints of effect `NoExecute`.
+//!
+//! # Theory
+//!
+//! A pod that does not tolerate one of these taints is deleted at once. One that tolerates all of
+//! them for a time is deleted when the shortest of these times has passed since the taint was
+//! added. Pods get a toleration of five minutes for nodes that are not ready or cannot be reached
+//! from admission.
+
+use super::node_pods::{BY_NODE, NodePod, NodeView, Taint, Toleration, by_node};
+use crate::setup::Setup;
+use k8s_openapi::api::core::v1 as core;
+use kube_core::params::{DeleteParams, Patch, Preconditions};
+use serde_json::{Value, json};
+use setpoint_informer::{Event, Object};
+use setpoint_object::time::Timestamp;
+use setpoint_runtime::source::Enqueue;
+use setpoint_runtime::{
+    Action, BoxError, Context, Controller, Manager, ObjectReference, Reconciler, Request, Watch,
+};
+use std::time::Duration;
+
+/// Number of pods that are processed at the same time.
+const WORKERS: usize = 8;
+
+/// The controller of evictions by taints.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct TaintEvictionController(());
+
+impl TaintEvictionController {
+    /// Creates a controller. It has no settings: client, clock and seed are the manager's.
+    pub fn new(_: Setup) -> Self {
+        Self(())
+    }
+
+    /// Adds it to a manager, which runs it.
+    ///
+    /// # Errors
+    ///
+    /// If the manager refuses it, for example because it has one of that name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
+        let controller = Controller::builder("taint-eviction-controller")
+            .concurrency(WORKERS)
+            .handles(
+                Watch::<NodePod>::new().index(BY_NODE, by_node),
+                |event: &Event<NodePod>, keys: &Enqueue<'_, Request>| {
+                    // Status updates, which are most of all events, change nothing here.
+                    let node = |pod: &Object<NodePod>| {
+                        let pod = pod.get().ok()?;
+                        Some((pod.spec.node_name.clone(), pod.spec.tolerations.len()))
+                    };
+                    let is_same =
+                        matches!(event, Event::Updated { old, new } if node(old) == node(new));
+                    if !is_same && !matches!(event, Event::Deleted { .. }) {
+                        keys.add(event.key().clone());
+                    }
+                },
+            )
+            .watches_with(Watch::<NodeView>::new(), |event: &Event<NodeView>, client| {
+                let taints = |node: &Object<NodeView>| {
+                    node.get().map(|node| evicting(&node.spec.taints)).unwrap_or_default()
+                };
+                let has_changed = match event {
+                    Event::Updated { old, new } => taints(old) != taints(new),
+                    Event::Added { object, .. } => !taints(object).is_empty(),
+                    _ => false,
+                };
+                if !has_changed {
+                    return Vec::new();
+                }
+                let lister = client.api::<NodePod>().lister().ok();
+                let pods =
+                    lister.and_then(|pods| pods.objects_by_index(BY_NODE, &event.key().name).ok());
+                pods.into_iter().flatten().map(|pod| pod.key().clone()).collect()
+            })
+            .sync_timeout(None)
+            .build(Pass)?;
+        manager.add(controller)?;
+        Ok(())
+    }
+}
+
+/// The taints that remove pods.
+fn evicting(taints: &[Taint]) -> Vec<Taint> {
+    taints.iter().filter(|taint| taint.effect == "NoExecute").cloned().collect()
+}
+
+/// When a pod leaves a node with these taints; `None`: never.
+fn leaves_at(taints: &[Taint], tolerations: &[Toleration], now: Timestamp) -> Option<Timestamp> {
+    let mut earliest: Option<Timestamp> = None;
+    for taint in taints {
+        let mut matching =
+            tolerations.iter().filter(|toleration| toleration.tolerates(taint)).peekable();
+        if matching.peek().is_none() {
+            return Some(now);
+        }
+        let times = matching.filter_map(|toleration| toleration.toleration_seconds);
+        if let Some(seconds) = times.min() {
+            let added = taint.time_added.as_deref().and_then(Timestamp::parse).unwrap_or(now);
+            let at = added + Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+            earliest = Some(earliest.map_or(at, |earlier| earlier.min(at)));
+        }
+    }
+    earliest
+}
+
+/// Reconciles pods.
+struct Pass;
+
+impl Reconciler for Pass {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
+        let client = context.client();
+        let Some(pod) = client.api::<NodePod>().get(&request)? else {
+            return Ok(Action::await_change());
+        };
+        if pod.spec.node_name.is_empty() || pod.metadata.deletion_timestamp.is_some() {
+            return Ok(Action::await_change());
+        }
+        let node = client.api::<NodeView>().get(&Request::cluster(&*pod.spec.node_name))?;
+        let taints = node.map(|node| evicting(&node.spec.taints)).unwrap_or_default();
+        let now = context.clock().now();
+        match leaves_at(&taints, &pod.spec.tolerations, now) {
+            None => Ok(Action::await_change()),
+            Some(at) if at > now => Ok(Action::requeue_after(at.since(now))),
+            // Boxed, so that a worker that waits for work is small.
+            Some(_) => Box::pin(evict(&request, &pod, &context)).await,
+        }
+    }
+}
+
+async fn evict(key: &Request, pod: &NodePod, context: &Context) -> Result<Action, BoxError> {
+    let uid = pod.metadata.uid.clone();
+    let condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+        "message": "Taint manager: deleting due to NoExecute taint",
+        "lastTransitionTime": context.clock().now().rfc3339(),
+    });
+    let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
+    let api = context.client().api::<core::Pod>();
+    let noted = api.subresource::<Value>("status").patch(key, &Patch::Strategic(patch)).await;
+    let is_gone =
+        |error: &setpoint_runtime::ClientError| error.is_not_found() || error.is_conflict();
+    match noted {
+        Err(error) if is_gone(&error) => return Ok(Action::await_change()),
+        noted => drop(noted?),
+    }
+    let message = format!("Marking for deletion Pod {key}");
+    context.recorder().normal(&ObjectReference::of(pod), "TaintManagerEviction", message);
+    let preconditions = Some(Preconditions { uid, resource_version: None });
+    let params = DeleteParams { preconditions, ..DeleteParams::default() };
+    match api.delete(key, &params).await {
+        Err(error) if is_gone(&error) => {}
+        deleted => deleted?,
+    }
+    Ok(Action::await_change())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_leaves_when_its_shortest_toleration_ends() {
+        let taint = |key: &str| Taint {
+            key: key.to_owned(),
+            value: String::new(),
+            effect: "NoExecute".to_owned(),
+            time_added: Some(Timestamp::from_secs(100).rfc3339()),
+        };
+        let toleration = |key: &str, seconds: Value| -> Toleration {
+            let value = json!({"key": key, "operator": "Exists", "tolerationSeconds": seconds});
+            serde_json::from_value(value).unwrap()
+        };
+        let now = Timestamp::from_secs(150);
+        let leaves = |taints: &[Taint], tolerations: &[Toleration]| {
+            leaves_at(taints, tolerations, now).map(|at| at.0.as_secs())
+        };
+        let both = [taint("a"), taint("b")];
+        assert_eq!(leaves(&[], &[]), None);
+        assert_eq!(leaves(&both, &[toleration("a", Value::Null)]), Some(150));
+        assert_eq!(leaves(&both, &[toleration("", Value::Null)]), None);
+        assert_eq!(
+            leaves(&both, &[toleration("a", 300.into()), toleration("b", 60.into())]),
+            Some(160)
+        );
+    }
+}

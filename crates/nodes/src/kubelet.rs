@@ -1,0 +1,428 @@
+//! What a kubelet would make of a pod: the next status as a function of the pod and the time.
+//!
+//! # Theory
+//!
+//! Everything that the function needs is in the pod: when a container started, how often it has
+//! restarted, how it ended. So a restarted program continues where the last one stopped. One call
+//! moves each container by one step:
+//!
+//! | container is | and | becomes |
+//! |---|---|---|
+//! | new | earlier init containers are done | running |
+//! | new | its image cannot exist | waiting: `ErrImagePull`, later `ImagePullBackOff` |
+//! | running | its command has ended, or a liveness or startup probe cannot succeed | terminated |
+//! | running | its image in the spec has changed | running, restarted |
+//! | terminated | the restart policy says so, for the first time | running, restarted |
+//! | terminated | the restart policy says so | waiting: `CrashLoopBackOff` for 10 s, 20 s, … 5 min |
+//! | waiting: `CrashLoopBackOff` | the back-off is over | running, restarted |
+//!
+//! The phase, the conditions and their reasons follow from the containers.
+
+pub(crate) mod command;
+mod container;
+mod image;
+
+use container::{Evolved, Policy, evolve, finished};
+use serde_json::{Map, Value, json};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::time::Timestamp;
+use std::time::Duration;
+
+/// What the function needs beside the pod.
+#[derive(Debug, Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) now: Timestamp,
+    /// The node's address.
+    pub(crate) host_ip: String,
+    /// The address for a pod without one; `None` if the node has no more.
+    pub(crate) pod_ip: Option<String>,
+    /// Another pod on the node has one of its host ports.
+    pub(crate) has_port_conflict: bool,
+}
+
+/// What to write about a pod.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Changed members of the status, as a strategic merge patch; null if nothing has changed.
+    pub(crate) status: Value,
+    pub(crate) events: Vec<PodEvent>,
+    /// When something changes next without an event.
+    pub(crate) due: Option<Timestamp>,
+}
+
+/// An event about a pod or one of its containers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PodEvent {
+    pub(crate) is_warning: bool,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    /// `spec.containers{web}`; empty for the pod.
+    pub(crate) field_path: String,
+}
+
+/// Moves a pod that is not being deleted.
+pub(crate) fn run(pod: &Value, around: &Surroundings) -> Plan {
+    let (spec, status) = (&pod["spec"], &pod["status"]);
+    if is_over(pod) {
+        return Plan::default();
+    }
+    let began = status["startTime"].as_str().and_then(Timestamp::parse);
+    if began.is_none() && around.has_port_conflict {
+        return reject(
+            pod,
+            around,
+            "NodePorts",
+            "Pod was rejected: Node didn't have free ports for the requested pod ports",
+        );
+    }
+    let began = began.unwrap_or(around.now);
+    let deadline =
+        spec["activeDeadlineSeconds"].as_u64().map(|seconds| began + Duration::from_secs(seconds));
+    if deadline.is_some_and(|deadline| around.now >= deadline) {
+        let mut plan = end(pod, around, Some("DeadlineExceeded"), 137);
+        plan.status["message"] =
+            "Pod was active on the node longer than the specified deadline".into();
+        return plan;
+    }
+    let mut next = Next { due: deadline, ..Next::default() };
+    let policy = Policy::of(&spec["restartPolicy"]);
+    let main = items(&spec["containers"]);
+
+    // Init containers run one after the other. A sidecar need only have started.
+    let (mut is_initialized, mut has_failed) = (true, false);
+    for container in items(&spec["initContainers"]) {
+        let is_sidecar = container["restartPolicy"] == "Always";
+        let own_policy = match (is_sidecar, policy) {
+            (true, _) => Policy::Always,
+            (false, Policy::Never) => Policy::Never,
+            // An init container that has succeeded is done.
+            (false, _) => Policy::OnFailure,
+        };
+        let place = Place { pod, around, list: "initContainers", began };
+        let evolved = match is_initialized && !has_failed {
+            true => evolve(&place, container, own_policy),
+            false => Evolved::waits(&place, container, "PodInitializing"),
+        };
+        let is_done = match is_sidecar {
+            true => evolved.has_started(),
+            false => evolved.exit_code() == Some(0),
+        };
+        has_failed |= !is_sidecar
+            && own_policy == Policy::Never
+            && evolved.exit_code().is_some_and(|code| code != 0);
+        is_initialized &= is_done;
+        next.add_init(evolved, is_done);
+    }
+    for container in main {
+        let place = Place { pod, around, list: "containers", began };
+        let evolved = match is_initialized && !has_failed {
+            true => evolve(&place, container, policy),
+            false => Evolved::waits(&place, container, "PodInitializing"),
+        };
+        next.add_main(evolved);
+    }
+    for container in items(&spec["ephemeralContainers"]) {
+        let place = Place { pod, around, list: "ephemeralContainers", began };
+        next.add_ephemeral(evolve(&place, container, Policy::Never));
+    }
+
+    let codes: Vec<Option<i64>> =
+        next.main.iter().map(|evolved| evolved.final_code(policy)).collect();
+    let phase = if has_failed {
+        "Failed"
+    } else if !codes.is_empty() && codes.iter().all(Option::is_some) && is_initialized {
+        next.end_sidecars(around.now);
+        if codes.iter().all(|code| *code == Some(0)) { "Succeeded" } else { "Failed" }
+    } else if is_initialized && next.main.iter().all(Evolved::has_run) {
+        "Running"
+    } else {
+        "Pending"
+    };
+    next.plan(pod, around, phase, is_initialized, began)
+}
+
+/// Ends the containers of a pod that is being deleted. Null status: they have ended.
+pub(crate) fn stop(pod: &Value, around: &Surroundings) -> Plan {
+    if is_over(pod) || pod["status"]["startTime"].is_null() {
+        return Plan::default();
+    }
+    let mut plan = end(pod, around, None, 143);
+    for status in items(&pod["status"]["containerStatuses"]) {
+        if !status["state"]["running"].is_null() {
+            let name = text(&status["name"]);
+            plan.events.push(PodEvent {
+                is_warning: false,
+                reason: "Killing",
+                message: format!("Stopping container {name}"),
+                field_path: format!("spec.containers{{{name}}}"),
+            });
+        }
+    }
+    plan
+}
+
+/// Ends all containers that run, with a code, and the pod with them.
+fn end(pod: &Value, around: &Surroundings, reason: Option<&str>, code: i64) -> Plan {
+    let status = &pod["status"];
+    let mut changed = Map::new();
+    let mut all_succeeded = true;
+    for member in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+        let mut statuses = items(&status[member]).to_vec();
+        for found in &mut statuses {
+            finished(found, code, around.now);
+            let ended = &found["state"]["terminated"];
+            all_succeeded &= member != "containerStatuses" || ended["exitCode"] == 0;
+        }
+        if !statuses.is_empty() {
+            changed.insert(member.to_owned(), statuses.into());
+        }
+    }
+    let phase = if all_succeeded && reason.is_none() { "Succeeded" } else { "Failed" };
+    changed.insert("phase".into(), phase.into());
+    if let Some(reason) = reason {
+        changed.insert("reason".into(), reason.into());
+    }
+    let why = if phase == "Failed" { "PodFailed" } else { "PodCompleted" };
+    let conditions: Vec<Value> = ["Ready", "ContainersReady"]
+        .into_iter()
+        .filter_map(|kind| condition(pod, around.now, kind, false, why, None))
+        .collect();
+    if !conditions.is_empty() {
+        changed.insert("conditions".into(), conditions.into());
+    }
+    Plan { status: changed.into(), ..Plan::default() }
+}
+
+/// The pod cannot run on its node.
+fn reject(pod: &Value, around: &Surroundings, reason: &'static str, message: &str) -> Plan {
+    let mut status = json!({
+        "phase": "Failed", "reason": reason, "message": message,
+        "startTime": around.now.rfc3339(),
+    });
+    if pod["metadata"]["generation"].is_i64() {
+        status["observedGeneration"] = pod["metadata"]["generation"].clone();
+    }
+    let event = PodEvent {
+        is_warning: true,
+        reason,
+        message: message.trim_start_matches("Pod was rejected: ").to_owned(),
+        field_path: String::new(),
+    };
+    Plan { status, events: vec![event], due: None }
+}
+
+/// Whether a pod has ended.
+pub(crate) fn is_over(pod: &Value) -> bool {
+    matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed")
+}
+
+/// Where a container is.
+pub(crate) struct Place<'a> {
+    pub(crate) pod: &'a Value,
+    pub(crate) around: &'a Surroundings,
+    /// The member of the spec: `containers`.
+    pub(crate) list: &'static str,
+    /// When the pod started.
+    pub(crate) began: Timestamp,
+}
+
+impl Place<'_> {
+    /// The status of a container, if there is one.
+    fn status(&self, name: &str) -> Option<&Value> {
+        let member = match self.list {
+            "containers" => "containerStatuses",
+            "initContainers" => "initContainerStatuses",
+            _ => "ephemeralContainerStatuses",
+        };
+        items(&self.pod["status"][member]).iter().find(|status| status["name"] == name)
+    }
+}
+
+/// The next state of all containers.
+#[derive(Default)]
+struct Next {
+    init: Vec<(Evolved, bool)>,
+    main: Vec<Evolved>,
+    ephemeral: Vec<Evolved>,
+    events: Vec<PodEvent>,
+    due: Option<Timestamp>,
+}
+
+impl Next {
+    fn note(&mut self, evolved: &mut Evolved) {
+        self.events.append(&mut evolved.events);
+        self.due = self.due.into_iter().chain(evolved.due).min();
+    }
+
+    fn add_init(&mut self, mut evolved: Evolved, is_done: bool) {
+        self.note(&mut evolved);
+        self.init.push((evolved, is_done));
+    }
+
+    fn add_main(&mut self, mut evolved: Evolved) {
+        self.note(&mut evolved);
+        self.main.push(evolved);
+    }
+
+    fn add_ephemeral(&mut self, mut evolved: Evolved) {
+        self.note(&mut evolved);
+        self.ephemeral.push(evolved);
+    }
+
+    fn end_sidecars(&mut self, now: Timestamp) {
+        for (sidecar, _) in &mut self.init {
+            finished(&mut sidecar.status, 0, now);
+        }
+        self.due = None;
+    }
+
+    fn plan(
+        self,
+        pod: &Value,
+        around: &Surroundings,
+        phase: &str,
+        is_initialized: bool,
+        began: Timestamp,
+    ) -> Plan {
+        let (spec, old, now) = (&pod["spec"], &pod["status"], around.now);
+        let mut status = Map::new();
+        let mut set = |member: &str, value: Value| {
+            if old[member] != value {
+                status.insert(member.to_owned(), value);
+            }
+        };
+        set("phase", phase.into());
+        if old["startTime"].is_null() {
+            set("startTime", began.rfc3339().into());
+        }
+        set("hostIP", around.host_ip.as_str().into());
+        set("hostIPs", json!([{"ip": around.host_ip}]));
+        let is_host = spec["hostNetwork"] == true;
+        let allocated = || if is_host { Some(&around.host_ip) } else { around.pod_ip.as_ref() };
+        if let (true, Some(ip)) = (old["podIP"].is_null(), allocated()) {
+            set("podIP", ip.as_str().into());
+            set("podIPs", json!([{"ip": ip}]));
+        }
+        if pod["metadata"]["generation"].is_i64() {
+            set("observedGeneration", pod["metadata"]["generation"].clone());
+        }
+        let statuses = |evolved: &mut dyn Iterator<Item = &Evolved>| {
+            Value::Array(evolved.map(|evolved| evolved.status.clone()).collect())
+        };
+        if !self.init.is_empty() {
+            set("initContainerStatuses", statuses(&mut self.init.iter().map(|(one, _)| one)));
+        }
+        set("containerStatuses", statuses(&mut self.main.iter()));
+        if !self.ephemeral.is_empty() {
+            set("ephemeralContainerStatuses", statuses(&mut self.ephemeral.iter()));
+        }
+
+        let names = |texts: Vec<&str>| texts.join(" ");
+        let incomplete: Vec<&str> =
+            self.init.iter().filter(|(_, done)| !done).map(|(one, _)| one.name()).collect();
+        let sidecars = self.init.iter().filter(|(one, _)| one.is_running()).map(|(one, _)| one);
+        let all = sidecars.chain(&self.main);
+        let unready: Vec<&str> =
+            all.filter(|evolved| !evolved.is_ready()).map(Evolved::name).collect();
+        let is_over = matches!(phase, "Succeeded" | "Failed");
+        let ended = if phase == "Failed" { "PodFailed" } else { "PodCompleted" };
+        let (are_ready, why, message) = match (is_over, unready.is_empty()) {
+            (true, _) => (false, ended, None),
+            (false, true) => (true, "", None),
+            (false, false) => {
+                let message = format!("containers with unready status: [{}]", names(unready));
+                (false, "ContainersNotReady", Some(message))
+            }
+        };
+        let gates: Vec<&str> = items(&spec["readinessGates"])
+            .iter()
+            .map(|gate| text(&gate["conditionType"]))
+            .filter(|gate| {
+                let holds = |found: &Value| found["type"] == **gate && found["status"] == "True";
+                !items(&old["conditions"]).iter().any(holds)
+            })
+            .collect();
+        let initialized = match is_initialized || phase == "Succeeded" {
+            true => condition(pod, now, "Initialized", true, "", None),
+            false => {
+                let message = format!("containers with incomplete status: [{}]", names(incomplete));
+                condition(pod, now, "Initialized", false, "ContainersNotInitialized", Some(message))
+            }
+        };
+        let ready = match (are_ready, gates.is_empty()) {
+            (true, false) => {
+                let message = format!(
+                    "the status of pod readiness gate \"{}\" is not \"True\", but False",
+                    gates[0]
+                );
+                condition(pod, now, "Ready", false, "ReadinessGatesNotReady", Some(message))
+            }
+            _ => condition(pod, now, "Ready", are_ready, why, message.clone()),
+        };
+        let conditions: Vec<Value> = [
+            condition(pod, now, "PodReadyToStartContainers", !is_over, "", None),
+            initialized,
+            ready,
+            condition(pod, now, "ContainersReady", are_ready, why, message),
+            // Set by the binding; not if the pod was created with its node.
+            condition(pod, now, "PodScheduled", true, "", None),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if !conditions.is_empty() {
+            status.insert("conditions".to_owned(), conditions.into());
+        }
+        let status = if status.is_empty() { Value::Null } else { status.into() };
+        Plan { status, events: self.events, due: self.due.filter(|_| !is_over) }
+    }
+}
+
+/// A condition, if it differs from the pod's.
+fn condition(
+    pod: &Value,
+    now: Timestamp,
+    kind: &str,
+    is_true: bool,
+    reason: &str,
+    message: Option<String>,
+) -> Option<Value> {
+    let found = items(&pod["status"]["conditions"]).iter().find(|found| found["type"] == kind);
+    let status = if is_true { "True" } else { "False" };
+    let same =
+        |member: &str, wanted: &str| found.is_some_and(|found| text(&found[member]) == wanted);
+    let generation = &pod["metadata"]["generation"];
+    let is_observed = found.is_some_and(|found| found["observedGeneration"] == *generation);
+    let message = message.unwrap_or_default();
+    if same("status", status) && same("reason", reason) && same("message", &message) && is_observed
+    {
+        return None;
+    }
+    let or_null = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+    let mut condition = json!({
+        "type": kind, "status": status, "reason": or_null(reason), "message": or_null(&message),
+        "observedGeneration": generation, "lastProbeTime": null,
+    });
+    if !same("status", status) {
+        condition["lastTransitionTime"] = now.rfc3339().into();
+    }
+    Some(condition)
+}
+
+/// The items of a list; none if it is not a list.
+pub(crate) fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A text; empty if it is none.
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// `name_namespace(uid)`, as kubelets name pods in messages.
+pub(crate) fn full_name(pod: &Value) -> String {
+    format!("{}_{}({})", pod.name(), pod.namespace(), pod.uid())
+}
+
+#[cfg(test)]
+mod tests;

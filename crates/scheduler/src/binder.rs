@@ -1,0 +1,253 @@
+//! Writes what cycles decided: bindings, conditions, nominations, and the removal of victims.
+
+use crate::pod::Pod;
+use crate::preemption::Candidate;
+use crate::scheduler::{Shared, value};
+use crate::state::Job;
+use k8s_openapi::api::core::v1::{self, PersistentVolumeClaim};
+use kube_core::params::{DeleteParams, Patch, Preconditions};
+use serde_json::{Value, json};
+use setpoint_runtime::client::ignore_not_found;
+use setpoint_runtime::events::EventType;
+use setpoint_runtime::{
+    Action, BoxError, Context, EventRecorder, ObjectReference, Reconciler, Request, Timestamp,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The name in `managedFields`.
+const FIELD_MANAGER: &str = "kube-scheduler";
+/// The node that a claim's volume is made for.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// How long a pod keeps its place while its volumes are made: ten minutes, as in kube-scheduler.
+const VOLUMES_MAX: Duration = Duration::from_secs(600);
+/// Between two looks at the volumes.
+const VOLUMES_PERIOD: Duration = Duration::from_secs(1);
+
+/// Writes decisions, several at a time.
+pub(crate) struct Binder {
+    pub(crate) shared: Arc<Shared>,
+    /// Records events as the scheduler.
+    pub(crate) recorder: EventRecorder,
+}
+
+impl Reconciler for Binder {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
+        // Boxed, so that a writer that waits for work is small.
+        Box::pin(self.pass(&request, &context)).await
+    }
+}
+
+impl Binder {
+    async fn pass(&self, key: &Request, context: &Context) -> Result<Action, BoxError> {
+        let job = self.shared.state.lock().job(key);
+        match job {
+            None => Ok(Action::await_change()),
+            Some(Job::Bind { pod, since }) => self.bind(&pod, since, context).await,
+            Some(Job::Refuse { pod, message, preempted, clears_nomination }) => {
+                if let Some(candidate) = &preempted {
+                    self.preempt(&pod, candidate, context).await?;
+                }
+                let nominated = match (&preempted, clears_nomination) {
+                    (Some(candidate), _) => Some(&*candidate.node),
+                    (None, true) => Some(""),
+                    (None, false) => None,
+                };
+                self.refuse(&pod, &message, nominated, context).await?;
+                self.shared.state.lock().finish(key, &pod);
+                Ok(Action::await_change())
+            }
+        }
+    }
+
+    async fn bind(
+        &self,
+        pod: &Arc<Pod>,
+        since: Instant,
+        context: &Context,
+    ) -> Result<Action, BoxError> {
+        if !self.has_volumes(pod, context).await? {
+            if since.elapsed() > VOLUMES_MAX {
+                self.give_up(pod);
+                return Ok(Action::await_change());
+            }
+            return Ok(Action::requeue_after(VOLUMES_PERIOD));
+        }
+        let api = context.client().api::<v1::Pod>().field_manager(FIELD_MANAGER);
+        let (key, node) = (&pod.key, &*pod.node);
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"name": &*key.name, "namespace": &*key.namespace, "uid": &*pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        let answer = api.subresource::<Value>("binding").create::<Value>(key, &binding).await;
+        if let Err(error) = answer {
+            // Without an answer the binding may have happened: the retry finds out.
+            if !error.code().is_some_and(|code| matches!(code, 400 | 403 | 404 | 409 | 422)) {
+                return Err(error.into());
+            }
+            let found = api.get_live(key).await?;
+            let found = found.filter(|found| found.metadata.uid.as_deref() == Some(&*pod.uid));
+            let assigned = found.and_then(|found| found.spec?.node_name);
+            if assigned.as_deref() != Some(node) {
+                self.give_up(pod);
+                return Ok(Action::await_change());
+            }
+        }
+        self.recorder
+            .about(&reference(pod), EventType::Normal, "Scheduled")
+            .action("Binding")
+            .note(format!("Successfully assigned {key} to {node}"))
+            .record();
+        self.shared.state.lock().finish(key, pod);
+        Ok(Action::await_change())
+    }
+
+    /// The pod waits again.
+    fn give_up(&self, pod: &Pod) {
+        let retry = self.shared.state.lock().forget(pod, Instant::now());
+        self.shared.retry(retry);
+    }
+
+    /// Whether every claim of the pod has a volume. Claims that wait for their first consumer learn
+    /// its node.
+    async fn has_volumes(&self, pod: &Pod, context: &Context) -> Result<bool, BoxError> {
+        let unbound = self.shared.state.lock().unbound_claims(pod);
+        let api = context.client().api::<PersistentVolumeClaim>().field_manager(FIELD_MANAGER);
+        for name in &unbound {
+            let key = Request::new(pod.key.namespace.clone(), &**name);
+            let found = api.get(&key)?;
+            let annotations = found.as_ref().and_then(|claim| claim.metadata.annotations.as_ref());
+            let selected = annotations.and_then(|all| all.get(SELECTED_NODE));
+            if selected.is_none_or(|node| **node != *pod.node) {
+                let patch = json!({"metadata": {"annotations": {SELECTED_NODE: &*pod.node}}});
+                ignore_not_found(api.patch(&key, &Patch::Merge(patch)).await)?;
+            }
+        }
+        Ok(unbound.is_empty())
+    }
+
+    /// Says why the pod waits.
+    async fn refuse(
+        &self,
+        pod: &Pod,
+        message: &str,
+        nominated: Option<&str>,
+        context: &Context,
+    ) -> Result<(), BoxError> {
+        self.recorder
+            .about(&reference(pod), EventType::Warning, "FailedScheduling")
+            .action("Scheduling")
+            .note(message)
+            .record();
+        let api = context.client().api::<v1::Pod>().field_manager(FIELD_MANAGER);
+        let found = api.lister_of(&pod.key.namespace)?.object(&pod.key);
+        let Some(found) = found.and_then(|found| value(&found)) else { return Ok(()) };
+        let condition = json!({
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+            "message": message,
+        });
+        let mut status = json!({});
+        if let Some(condition) = changed_condition(&found, condition, context.clock().now()) {
+            status["conditions"] = json!([condition]);
+        }
+        let current = found["status"]["nominatedNodeName"].as_str().unwrap_or_default();
+        if let Some(node) = nominated.filter(|node| *node != current) {
+            status["nominatedNodeName"] = if node.is_empty() { Value::Null } else { node.into() };
+        }
+        self.patch_status(pod, status, context).await
+    }
+
+    /// Patches the status of a pod that still has its uid. Nothing happens without a change.
+    async fn patch_status(
+        &self,
+        pod: &Pod,
+        status: Value,
+        context: &Context,
+    ) -> Result<(), BoxError> {
+        if status.as_object().is_none_or(serde_json::Map::is_empty) {
+            return Ok(());
+        }
+        let api = context.client().api::<v1::Pod>().field_manager(FIELD_MANAGER);
+        let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
+        let patched =
+            api.subresource::<Value>("status").patch(&pod.key, &Patch::Strategic(patch)).await;
+        match patched {
+            // Another pod of this name, or none.
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            patched => Ok(patched.map(drop)?),
+        }
+    }
+
+    /// Removes the victims.
+    async fn preempt(
+        &self,
+        pod: &Pod,
+        candidate: &Candidate,
+        context: &Context,
+    ) -> Result<(), BoxError> {
+        let api = context.client().api::<v1::Pod>().field_manager(FIELD_MANAGER);
+        for victim in candidate.victims.iter().filter(|victim| !victim.is_deleting) {
+            let lister = api.lister_of(&victim.key.namespace)?;
+            let found = lister.object(&victim.key).and_then(|found| value(&found));
+            let condition = json!({
+                "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+                "message": format!("{}: preempting to accommodate a higher priority pod", self.shared.name),
+            });
+            let found = found.unwrap_or_default();
+            let condition = changed_condition(&found, condition, context.clock().now());
+            if let Some(condition) = condition {
+                self.patch_status(victim, json!({"conditions": [condition]}), context).await?;
+            }
+            let preconditions =
+                Preconditions { uid: Some(victim.uid.to_string()), resource_version: None };
+            let params =
+                DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            match api.delete(&victim.key, &params).await {
+                // Another pod of this name.
+                Err(error) if error.is_conflict() => {}
+                deleted => deleted?,
+            }
+            let (uid, node) = (&pod.uid, &candidate.node);
+            self.recorder
+                .about(&reference(victim), EventType::Normal, "Preempted")
+                .action("Preempting")
+                .note(format!("Preempted by pod {uid} on node {node}"))
+                .record();
+        }
+        Ok(())
+    }
+}
+
+/// The condition with its times, if it differs from the pod's.
+fn changed_condition(pod: &Value, mut condition: Value, now: Timestamp) -> Option<Value> {
+    let conditions = pod["status"]["conditions"].as_array();
+    let found = conditions.into_iter().flatten().find(|found| found["type"] == condition["type"]);
+    let is_same = |member: &str| found.is_some_and(|found| found[member] == condition[member]);
+    if is_same("status") && is_same("reason") && is_same("message") {
+        return None;
+    }
+    condition["lastTransitionTime"] = match found.filter(|_| is_same("status")) {
+        Some(found) => found["lastTransitionTime"].clone(),
+        None => now.rfc3339().into(),
+    };
+    condition["lastProbeTime"] = Value::Null;
+    if pod["metadata"]["generation"].is_i64() {
+        condition["observedGeneration"] = pod["metadata"]["generation"].clone();
+    }
+    Some(condition)
+}
+
+/// A reference to a pod, for events.
+fn reference(pod: &Pod) -> ObjectReference {
+    let mut reference = ObjectReference::default();
+    reference.api_version = "v1".to_owned();
+    reference.kind = "Pod".to_owned();
+    reference.namespace = pod.key.namespace.to_string();
+    reference.name = pod.key.name.to_string();
+    reference.uid = pod.uid.to_string();
+    reference
+}

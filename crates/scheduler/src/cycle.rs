@@ -1,0 +1,363 @@
+//! One scheduling cycle: from a pod and a snapshot to a decision.
+//!
+//! # Theory
+//!
+//! A cycle is a pure state machine, which its caller advances in steps of bounded work:
+//!
+//! | phase | per step | then |
+//! |---|---|---|
+//! | scan | counts pods on nodes for affinity and spread, if the pod or any pod on a node has such rules | filter |
+//! | filter | asks the filters about nodes, from where the previous cycle ended, until enough fit | decision, or preemption if none fits |
+//! | preemption | tries nodes without their less important pods | decision |
+//!
+//! Scores are computed when the filter phase ends. Of several best nodes, the generator of random
+//! numbers chooses one.
+
+use crate::labels::Taint;
+use crate::node::{Node, NodeInfo};
+use crate::plugins::{self, Affinity, PLUGINS, Refusal, Spreading};
+use crate::pod::Pod;
+use crate::preemption::{Candidate, Preemption};
+use crate::view::View;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Nodes per step: with all filters about 2 µs each, so that a step takes well under a
+/// millisecond.
+const STEP_NODES: usize = 128;
+/// Pods that are counted per step: about 0.3 µs each.
+const STEP_PODS: usize = 4096;
+/// Nodes that preemption tries per step: each asks the filters once per pod on it.
+const STEP_CANDIDATES: usize = 4;
+
+/// The pod, the snapshot, and what plug-ins computed before they filter.
+#[derive(Debug, Clone)]
+pub(crate) struct Cycle {
+    pub(crate) view: View,
+    pub(crate) pod: Pod,
+    pub(crate) affinity: Affinity,
+    pub(crate) spreading: Spreading,
+}
+
+impl Cycle {
+    /// Whether the pod tolerates a taint.
+    pub(crate) fn tolerates(&self, taint: &Taint) -> bool {
+        self.pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+    }
+
+    /// Counts a pod as present on a node, or as gone.
+    pub(crate) fn count(&mut self, other: &Pod, node: &Node, sign: i64) {
+        self.affinity.add_pod(&self.view, &self.pod, other, node, sign);
+        self.spreading.add_pod(&self.pod, other, node, sign);
+    }
+
+    /// The node with the pods that preemption makes room for, if they are as important.
+    pub(crate) fn with_nominated<'a>(&self, node: &Node, info: &'a NodeInfo) -> Cow<'a, NodeInfo> {
+        let mut info = Cow::Borrowed(info);
+        for other in self.view.nominated.get(&node.name).iter().flat_map(|pods| pods.iter()) {
+            let is_other = other.uid != self.pod.uid && !info.pods.contains_key(&other.uid);
+            if is_other && other.spec.priority >= self.pod.spec.priority {
+                info.to_mut().add(other.clone());
+            }
+        }
+        info
+    }
+}
+
+/// The end of a cycle.
+#[derive(Debug, Clone)]
+pub(crate) enum Verdict {
+    /// The pod goes to this node.
+    Place(Arc<str>),
+    /// No node fits.
+    Refuse(Box<Refused>),
+}
+
+/// Why no node fits, and what follows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Refused {
+    /// As kube-scheduler words it.
+    pub(crate) message: String,
+    /// The changes after which another cycle may end differently.
+    pub(crate) awaits: u8,
+    /// Pods that should leave a node, so that the pod fits there.
+    pub(crate) preempted: Option<Candidate>,
+    /// An earlier nomination no longer helps.
+    pub(crate) clears_nomination: bool,
+}
+
+/// A cycle in progress.
+#[derive(Debug)]
+pub(crate) struct Decision {
+    cycle: Cycle,
+    phase: Phase,
+    cursor: Cursor,
+    feasible: Vec<Arc<Node>>,
+    wanted: usize,
+    n_seen: usize,
+    reasons: BTreeMap<Cow<'static, str>, usize>,
+    awaits: u8,
+    /// Nodes that might fit if pods left them.
+    resolvable: Vec<Arc<Node>>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Scan,
+    Filter,
+    Preempt(Preemption),
+}
+
+impl Decision {
+    /// Starts a cycle, which examines nodes from `first` on.
+    pub(crate) fn new(view: View, pod: Pod, first: Arc<str>) -> Self {
+        let has_rules = !pod.spec.spread.is_empty() || view.n_affine > 0 || has_terms(&pod);
+        let wanted = feasible_wanted(view.n_nodes);
+        let spreading = Spreading::new(&pod);
+        Self {
+            cycle: Cycle { view, pod, affinity: Affinity::default(), spreading },
+            phase: if has_rules { Phase::Scan } else { Phase::Filter },
+            cursor: Cursor::new(first),
+            feasible: Vec::new(),
+            wanted,
+            n_seen: 0,
+            reasons: BTreeMap::new(),
+            awaits: 0,
+            resolvable: Vec::new(),
+        }
+    }
+
+    /// The node that the next cycle should begin at.
+    pub(crate) fn next_first(&self) -> Arc<str> {
+        self.cursor.last.clone().unwrap_or_default()
+    }
+
+    /// The pod and the snapshot.
+    pub(crate) fn into_cycle(self) -> Cycle {
+        self.cycle
+    }
+
+    /// Does a bounded piece of work; returns the decision when there is one.
+    pub(crate) fn step(&mut self, rng: &mut SmallRng) -> Option<Verdict> {
+        match &mut self.phase {
+            Phase::Scan => {
+                self.scan();
+                None
+            }
+            Phase::Filter => self.filter(rng),
+            Phase::Preempt(preemption) => {
+                for _ in 0..STEP_CANDIDATES {
+                    if !preemption.try_next(&self.cycle) {
+                        let (tried, found) = preemption.finish();
+                        return Some(self.refuse(tried, found));
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    fn scan(&mut self) {
+        let all = has_terms(&self.cycle.pod);
+        let (mut n_pods, view) = (0, self.cycle.view.clone());
+        while n_pods < STEP_PODS {
+            let Some((node, info)) = self.cursor.next(&view) else {
+                self.cursor.restart();
+                self.phase = Phase::Filter;
+                return;
+            };
+            n_pods += 1 + info.pods.len();
+            let Cycle { pod, affinity, spreading, .. } = &mut self.cycle;
+            affinity.add_node(&view, pod, node, info, all);
+            spreading.add_node(pod, node, info);
+        }
+    }
+
+    fn filter(&mut self, rng: &mut SmallRng) -> Option<Verdict> {
+        if self.n_seen == 0 {
+            if self.cycle.view.n_nodes == 0 {
+                let message = "no nodes available to schedule pods".to_owned();
+                let awaits = plugins::change::NODE;
+                let refused = Refused { message, awaits, ..Refused::default() };
+                return Some(Verdict::Refuse(Box::new(refused)));
+            }
+            if let Err(message) = plugins::check_claims(&self.cycle.view, &self.cycle.pod) {
+                let n = self.cycle.view.n_nodes;
+                let message = format!("0/{n} nodes are available: {message}. {}", not_helpful(n));
+                let awaits = plugins::change::VOLUME;
+                let refused = Refused { message, awaits, ..Refused::default() };
+                return Some(Verdict::Refuse(Box::new(refused)));
+            }
+        }
+        let view = self.cycle.view.clone();
+        for _ in 0..STEP_NODES {
+            if self.feasible.len() >= self.wanted {
+                return Some(self.choose(rng));
+            }
+            let Some((node, info)) = self.cursor.next(&view) else {
+                return match self.feasible.is_empty() {
+                    true => self.preempt(),
+                    false => Some(self.choose(rng)),
+                };
+            };
+            self.n_seen += 1;
+            let info = self.cycle.with_nominated(node, info);
+            match plugins::filter(&self.cycle, node, &info) {
+                Ok(()) => self.feasible.push(node.clone()),
+                Err((refusal, awaits)) => {
+                    self.awaits |= awaits;
+                    self.note(refusal, node);
+                }
+            }
+        }
+        None
+    }
+
+    fn note(&mut self, refusal: Refusal, node: &Arc<Node>) {
+        if refusal.is_resolvable {
+            self.resolvable.push(node.clone());
+        }
+        for reason in refusal.reasons {
+            *self.reasons.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// The best node that fits.
+    fn choose(&self, rng: &mut SmallRng) -> Verdict {
+        let (cycle, nodes) = (&self.cycle, &self.feasible);
+        // A nominated node goes first: room was made there.
+        if let Some(node) = nodes.iter().find(|node| node.name == cycle.pod.nominated) {
+            return Verdict::Place(node.name.clone());
+        }
+        let mut totals = vec![0.0; nodes.len()];
+        let infos: Vec<&Arc<NodeInfo>> =
+            nodes.iter().filter_map(|node| cycle.view.nodes.get(&node.name)).collect();
+        let scores = PLUGINS.iter().filter_map(|plugin| plugin.score);
+        for (weight, score, normalize) in scores.filter(|_| nodes.len() > 1) {
+            let each = nodes.iter().zip(&infos);
+            let mut of_nodes: Vec<f64> =
+                each.map(|(node, info)| score(cycle, node, info)).collect();
+            normalize.apply(&mut of_nodes);
+            for (total, score) in totals.iter_mut().zip(of_nodes) {
+                // Whole points, as in kube-scheduler, so that rounding makes equals.
+                *total += score.floor() * weight as f64;
+            }
+        }
+        let best = totals.iter().copied().fold(f64::MIN, f64::max);
+        let equals: Vec<usize> = (0..nodes.len()).filter(|idx| totals[*idx] >= best).collect();
+        Verdict::Place(nodes[equals[rng.random_range(0..equals.len())]].name.clone())
+    }
+
+    fn preempt(&mut self) -> Option<Verdict> {
+        let (pod, view) = (&self.cycle.pod, &self.cycle.view);
+        if pod.spec.never_preempts {
+            return Some(self.refuse("not eligible due to preemptionPolicy=Never.".into(), None));
+        }
+        let is_waited_for = view.nodes.get(&pod.nominated).is_some_and(|info| {
+            let lower = |other: &&Arc<Pod>| other.spec.priority < pod.spec.priority;
+            info.pods.values().filter(lower).any(|other| other.is_deleting)
+        });
+        if is_waited_for {
+            let why = "not eligible due to a terminating pod on the nominated node.";
+            return Some(self.refuse(why.into(), None));
+        }
+        let nodes = std::mem::take(&mut self.resolvable);
+        self.phase = Phase::Preempt(Preemption::new(view.n_nodes, nodes));
+        None
+    }
+
+    /// The refusal, with what preemption found or why it did not help.
+    fn refuse(&self, tried: String, preempted: Option<Candidate>) -> Verdict {
+        let n = self.cycle.view.n_nodes;
+        let mut message = format!("0/{n} nodes are available: {}.", histogram(&self.reasons));
+        if preempted.is_none() {
+            message = format!("{message} preemption: {tried}");
+        }
+        let is_waiting = tried.contains("terminating pod");
+        Verdict::Refuse(Box::new(Refused {
+            message,
+            // Room on a node with nominated pods appears when one of those is gone.
+            awaits: self.awaits,
+            clears_nomination: preempted.is_none()
+                && !is_waiting
+                && !self.cycle.pod.nominated.is_empty(),
+            preempted,
+        }))
+    }
+}
+
+/// Whether a pod has rules about other pods.
+fn has_terms(pod: &Pod) -> bool {
+    crate::node::is_affine(pod)
+}
+
+/// What preemption says if no node is worth trying.
+pub(crate) fn not_helpful(n_nodes: usize) -> String {
+    format!(
+        "preemption: 0/{n_nodes} nodes are available: {n_nodes} Preemption is not helpful for scheduling."
+    )
+}
+
+/// `2 Insufficient cpu, 1 Too many pods`, sorted as texts.
+pub(crate) fn histogram(reasons: &BTreeMap<Cow<'static, str>, usize>) -> String {
+    let mut texts: Vec<String> =
+        reasons.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+    texts.sort();
+    texts.join(", ")
+}
+
+/// How many nodes that fit are enough: all of a hundred; of more, a part that shrinks from 50 % to
+/// 5 %, but at least a hundred. As kube-scheduler.
+fn feasible_wanted(n_nodes: usize) -> usize {
+    const ENOUGH: usize = 100;
+    let percent = 50_usize.saturating_sub(n_nodes / 125).max(5);
+    (n_nodes * percent / 100).max(ENOUGH)
+}
+
+/// A position among the nodes, which goes round once.
+#[derive(Debug)]
+struct Cursor {
+    first: Arc<str>,
+    last: Option<Arc<str>>,
+    has_wrapped: bool,
+}
+
+impl Cursor {
+    /// Starts behind `first`.
+    fn new(first: Arc<str>) -> Self {
+        Self { first, last: None, has_wrapped: false }
+    }
+
+    fn restart(&mut self) {
+        (self.last, self.has_wrapped) = (None, false);
+    }
+
+    /// The next node that exists.
+    fn next<'a>(&mut self, view: &'a View) -> Option<(&'a Arc<Node>, &'a Arc<NodeInfo>)> {
+        loop {
+            let after = self.last.as_ref().unwrap_or(&self.first);
+            let start = match self.has_wrapped && self.last.is_none() {
+                true => Bound::Unbounded,
+                false => Bound::Excluded(after.clone()),
+            };
+            let next = view.nodes.range((start, Bound::Unbounded)).next();
+            match next.filter(|(name, _)| !self.has_wrapped || **name <= self.first) {
+                Some((name, info)) => {
+                    self.last = Some(name.clone());
+                    if let Some(node) = &info.node {
+                        return Some((node, info));
+                    }
+                }
+                None if self.has_wrapped => return None,
+                None => (self.has_wrapped, self.last) = (true, None),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! Labels and what selects nodes by them.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The label with a node's own name.
+pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// Labels by key.
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// The map of strings at a member of an object.
+pub(crate) fn strings(map: &Value) -> Labels {
+    let entries = map.as_object().into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+/// The items of a list; none if it is not a list.
+pub(crate) fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A text; empty if it is none.
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Terms of which one must match a node: `NodeSelector`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NodeSelector(Vec<NodeSelectorTerm>);
+
+/// One term: all its requirements must hold. Without requirements it matches no node.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NodeSelectorTerm {
+    expressions: Vec<Requirement>,
+    names: Vec<Requirement>,
+}
+
+#[derive(Debug, Clone)]
+struct Requirement {
+    key: String,
+    operator: Operator,
+    values: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+    Gt,
+    Lt,
+    /// Unknown: matches nothing.
+    Unknown,
+}
+
+impl NodeSelector {
+    /// Reads a `NodeSelector`; `None` if there is none.
+    pub(crate) fn read(selector: &Value) -> Option<Self> {
+        let terms = selector.get("nodeSelectorTerms")?.as_array()?;
+        Some(Self(terms.iter().map(NodeSelectorTerm::read).collect()))
+    }
+
+    pub(crate) fn matches(&self, name: &str, labels: &Labels) -> bool {
+        self.0.iter().any(|term| term.matches(name, labels))
+    }
+}
+
+impl NodeSelectorTerm {
+    pub(crate) fn read(term: &Value) -> Self {
+        let read = |member: &str| items(&term[member]).iter().map(Requirement::read).collect();
+        Self { expressions: read("matchExpressions"), names: read("matchFields") }
+    }
+
+    pub(crate) fn matches(&self, name: &str, labels: &Labels) -> bool {
+        let of_field = |requirement: &Requirement| {
+            requirement.key == "metadata.name" && requirement.matches(Some(name))
+        };
+        !(self.expressions.is_empty() && self.names.is_empty())
+            && self.expressions.iter().all(|requirement| {
+                requirement.matches(labels.get(&requirement.key).map(String::as_str))
+            })
+            && self.names.iter().all(of_field)
+    }
+}
+
+impl Requirement {
+    fn read(value: &Value) -> Self {
+        let operator = match text(&value["operator"]) {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            "Gt" => Operator::Gt,
+            "Lt" => Operator::Lt,
+            _ => Operator::Unknown,
+        };
+        let values = items(&value["values"]).iter().map(|value| text(value).to_owned()).collect();
+        Self { key: text(&value["key"]).to_owned(), operator, values }
+    }
+
+    fn matches(&self, label: Option<&str>) -> bool {
+        let is_among = |label: &str| self.values.iter().any(|value| value == label);
+        let compares = |holds: fn(&i64, &i64) -> bool| {
+            let wanted = self.values.first().and_then(|value| value.parse::<i64>().ok());
+            let found = label.and_then(|label| label.parse().ok());
+            found.zip(wanted).is_some_and(|(found, wanted)| holds(&found, &wanted))
+        };
+        match self.operator {
+            Operator::In => label.is_some_and(is_among),
+            Operator::NotIn => !label.is_some_and(is_among),
+            Operator::Exists => label.is_some(),
+            Operator::DoesNotExist => label.is_none(),
+            Operator::Gt => compares(i64::gt),
+            Operator::Lt => compares(i64::lt),
+            Operator::Unknown => false,
+        }
+    }
+}
+
+/// A taint of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Taint {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) effect: String,
+}
+
+impl Taint {
+    pub(crate) fn read(taint: &Value) -> Self {
+        let owned = |member: &str| text(&taint[member]).to_owned();
+        Self { key: owned("key"), value: owned("value"), effect: owned("effect") }
+    }
+
+    /// Whether new pods need to tolerate it.
+    pub(crate) fn forbids(&self) -> bool {
+        matches!(self.effect.as_str(), "NoSchedule" | "NoExecute")
+    }
+}
+
+/// What a pod tolerates.
+#[derive(Debug, Clone)]
+pub(crate) struct Toleration {
+    key: String,
+    operator: String,
+    value: String,
+    pub(crate) effect: String,
+}
+
+impl Toleration {
+    pub(crate) fn read(toleration: &Value) -> Self {
+        let owned = |member: &str| text(&toleration[member]).to_owned();
+        Self {
+            key: owned("key"),
+            operator: owned("operator"),
+            value: owned("value"),
+            effect: owned("effect"),
+        }
+    }
+
+    /// Whether it tolerates a taint. Empty members match everything.
+    pub(crate) fn tolerates(&self, taint: &Taint) -> bool {
+        let numbers = || Some((taint.value.parse::<i64>().ok()?, self.value.parse::<i64>().ok()?));
+        (self.effect.is_empty() || self.effect == taint.effect)
+            && (self.key.is_empty() || self.key == taint.key)
+            && match self.operator.as_str() {
+                "" | "Equal" => self.value == taint.value,
+                "Exists" => true,
+                "Gt" => numbers().is_some_and(|(found, wanted)| found > wanted),
+                "Lt" => numbers().is_some_and(|(found, wanted)| found < wanted),
+                _ => false,
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn one_term_of_a_node_selector_is_enough_and_an_empty_one_matches_nothing() {
+        let labels = strings(&json!({"zone": "a", "size": "7"}));
+        let matches = |terms: Value| {
+            let selector = json!({"nodeSelectorTerms": terms});
+            NodeSelector::read(&selector).unwrap().matches("n1", &labels)
+        };
+        let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        for (term, is_match) in [
+            (expression("zone", "In", &["a", "b"]), true),
+            (expression("zone", "NotIn", &["a"]), false),
+            (expression("none", "NotIn", &["a"]), true),
+            (expression("none", "Exists", &[]), false),
+            (expression("none", "DoesNotExist", &[]), true),
+            (expression("size", "Gt", &["6"]), true),
+            (expression("size", "Lt", &["7"]), false),
+            (json!({}), false),
+            (
+                json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
+                true,
+            ),
+        ] {
+            assert_eq!(matches(json!([term])), is_match, "{term}");
+        }
+        assert!(matches(json!([{}, expression("zone", "Exists", &[])])));
+        assert!(!matches(json!([])));
+    }
+
+    #[test]
+    fn tolerations_match_key_value_and_effect() {
+        let taint = Taint::read(&json!({"key": "k", "value": "5", "effect": "NoSchedule"}));
+        for (toleration, is_match) in [
+            (json!({"operator": "Exists"}), true),
+            (json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), false),
+            (json!({"key": "k", "value": "5"}), true),
+            (json!({"key": "k", "operator": "Equal", "value": "6"}), false),
+            (json!({"key": "k", "operator": "Gt", "value": "4"}), true),
+            (json!({"key": "other", "operator": "Exists"}), false),
+        ] {
+            assert_eq!(Toleration::read(&toleration).tolerates(&taint), is_match, "{toleration}");
+        }
+    }
+}

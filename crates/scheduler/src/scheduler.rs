@@ -1,0 +1,336 @@
+//! The scheduler's controllers.
+
+use crate::binder::Binder;
+use crate::cycle::{Decision, Verdict};
+use crate::labels::strings;
+use crate::node::Node;
+use crate::plugins::change;
+use crate::pod::Pod;
+use crate::state::{Assumed, Retry, State};
+use crate::view::{Budget, Claim, Volume};
+use k8s_openapi::api::core::v1::{self, Namespace, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
+use parking_lot::Mutex;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use serde_json::Value;
+use setpoint_informer::{Cacheable, Event, Object};
+use setpoint_runtime::manager::AddError;
+use setpoint_runtime::queue::{AddOptions, Priorities};
+use setpoint_runtime::source::{Enqueue, KeySink, SourceRun, source_fn};
+use setpoint_runtime::{
+    Action, BoxError, BuildError, Context, Controller, Manager, Reconciler, Request, Watch,
+};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The scheduler of pods that name none.
+pub const SCHEDULER_NAME: &str = "default-scheduler";
+/// Bindings and conditions that are written at the same time.
+const WRITERS: usize = 16;
+/// A refused pod is tried again after this time even if nothing has changed: five minutes, as in
+/// kube-scheduler.
+const RETRY_MAX: Duration = Duration::from_secs(300);
+/// Refused pods that are compared with changes at once.
+const SLICE_PODS: usize = 256;
+
+/// Why a scheduler could not be added to a manager.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchedulerError {
+    /// A controller could not be built: the scheduler's name is too long.
+    #[error("build the scheduler's controllers")]
+    Build(#[source] BuildError),
+    /// The manager has another scheduler of this name, or takes no more members.
+    #[error("add the scheduler to the manager")]
+    Add(#[source] AddError),
+}
+
+/// A scheduler. Does nothing until a manager that it was added to runs.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Scheduler {
+    name: Arc<str>,
+    seed: u64,
+}
+
+impl Scheduler {
+    /// A scheduler of the pods with `schedulerName: default-scheduler`. `seed` chooses among
+    /// equally good nodes.
+    pub fn new(seed: u64) -> Self {
+        Self { name: SCHEDULER_NAME.into(), seed }
+    }
+
+    /// The `schedulerName` of the pods that it places, and its name in events. Default:
+    /// [`SCHEDULER_NAME`].
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Adds the scheduler to a manager, which runs it. Only one scheduler of a name may run in a
+    /// cluster: two could fill the same place.
+    ///
+    /// # Errors
+    ///
+    /// The manager has another scheduler of this name.
+    pub fn add_to(self, manager: &mut Manager) -> Result<(), SchedulerError> {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::new(SmallRng::seed_from_u64(self.seed))),
+            name: self.name.clone(),
+            changed: Notify::new(),
+            pods: OnceLock::new(),
+            written: OnceLock::new(),
+        });
+        let cycles = self.cycles(&shared).map_err(SchedulerError::Build)?;
+        let writer = shared.clone();
+        let writes = Controller::builder(format!("{}-writer", self.name))
+            .concurrency(WRITERS)
+            .source(source_fn("scheduling decisions", async move |keys: KeySink<Request>| {
+                // A second start would be a second scheduler; controllers start once.
+                _ = writer.written.set(keys);
+                Ok(SourceRun::none())
+            }))
+            .build(Binder { shared, recorder: manager.handle().recorder(self.name.clone()) })
+            .map_err(SchedulerError::Build)?;
+        manager.add(writes).map_err(SchedulerError::Add)?;
+        manager.add(cycles).map_err(SchedulerError::Add)?;
+        Ok(())
+    }
+
+    fn cycles(&self, shared: &Arc<Shared>) -> Result<Controller, BuildError> {
+        let pods = shared.clone();
+        let refused = shared.clone();
+        Controller::builder(&*self.name)
+            // One cycle at a time: each sees what the one before has placed.
+            .concurrency(1)
+            .priorities(Priorities::Strict)
+            .handles(Watch::<v1::Pod>::new(), {
+                let shared = shared.clone();
+                move |event: &Event<v1::Pod>, keys: &Enqueue<'_, Request>| {
+                    shared.on_pod(event, keys);
+                }
+            })
+            .handles(
+                Watch::<v1::Node>::new(),
+                shared.on(|state, key, node| {
+                    state.put_node(&key.name, node.map(Node::read));
+                }),
+            )
+            .handles(
+                Watch::<Namespace>::new(),
+                shared.on(|state, key, namespace| {
+                    let labels =
+                        namespace.map(|namespace| strings(&namespace["metadata"]["labels"]));
+                    state.put_namespace(key.name.clone(), labels);
+                }),
+            )
+            .handles(
+                Watch::<PersistentVolumeClaim>::new(),
+                shared.on(|state, key, claim| {
+                    let claim = claim.map(|claim| Arc::new(Claim::read(claim)));
+                    match claim {
+                        Some(claim) => _ = state.view.claims.insert(key.clone(), claim),
+                        None => _ = state.view.claims.remove(key),
+                    }
+                    state.changed(change::VOLUME);
+                }),
+            )
+            .handles(
+                Watch::<PersistentVolume>::new(),
+                shared.on(|state, key, volume| {
+                    match volume.map(|volume| Arc::new(Volume::read(volume))) {
+                        Some(volume) => _ = state.view.volumes.insert(key.name.clone(), volume),
+                        None => _ = state.view.volumes.remove(&key.name),
+                    }
+                    state.changed(change::VOLUME);
+                }),
+            )
+            .handles(
+                Watch::<StorageClass>::new(),
+                shared.on(|state, key, class| {
+                    let waits =
+                        |class: &Value| class["volumeBindingMode"] == "WaitForFirstConsumer";
+                    match class.is_some_and(waits) {
+                        true => _ = state.view.late_classes.insert(key.name.clone(), ()),
+                        false => _ = state.view.late_classes.remove(&key.name),
+                    }
+                    state.changed(change::VOLUME);
+                }),
+            )
+            .handles(
+                Watch::<PodDisruptionBudget>::new(),
+                shared.on(|state, key, budget| {
+                    match budget.map(|budget| Arc::new(Budget::read(budget))) {
+                        Some(budget) => _ = state.view.budgets.insert(key.clone(), budget),
+                        None => _ = state.view.budgets.remove(key),
+                    }
+                }),
+            )
+            .source(source_fn("refused pods", async move |keys: KeySink<Request>| {
+                _ = refused.pods.set(keys.clone());
+                Ok(SourceRun::new(async move {
+                    refused.retry_refused(&keys).await;
+                    Ok(())
+                }))
+            }))
+            .sync_timeout(None)
+            .build(Cycles { shared: pods })
+    }
+}
+
+/// What the scheduler's parts share.
+pub(crate) struct Shared {
+    pub(crate) state: Mutex<State>,
+    pub(crate) name: Arc<str>,
+    /// Wakes the source of refused pods.
+    changed: Notify,
+    /// The keys of pods that wait.
+    pods: OnceLock<KeySink<Request>>,
+    /// The keys of pods with something to write.
+    written: OnceLock<KeySink<Request>>,
+}
+
+impl Shared {
+    /// A handler that takes objects of one type into the state: `None` if it is gone.
+    fn on<K: Cacheable>(
+        self: &Arc<Self>,
+        put: impl Fn(&mut State, &Request, Option<&Value>) + Send + Sync + 'static,
+    ) -> impl Fn(&Event<K>, &Enqueue<'_, Request>) + Send + Sync + 'static {
+        let shared = self.clone();
+        move |event, _| {
+            let object = match event {
+                Event::Deleted { .. } => None,
+                event => event.object().and_then(value),
+            };
+            let mut state = shared.state.lock();
+            put(&mut state, event.key(), object.as_ref());
+            let has_changed = state.has_changed();
+            drop(state);
+            if has_changed {
+                shared.changed.notify_one();
+            }
+        }
+    }
+
+    fn on_pod(&self, event: &Event<v1::Pod>, keys: &Enqueue<'_, Request>) {
+        let key = event.key();
+        let earlier = self.state.lock().pod(key);
+        let pod = match event {
+            Event::Deleted { .. } => None,
+            event => event.object().and_then(value).map(|pod| Pod::read(&pod, earlier.as_deref())),
+        };
+        let mut state = self.state.lock();
+        let priority = match pod {
+            Some(pod) => state.put_pod(pod, &self.name),
+            None => {
+                state.remove_pod(key);
+                None
+            }
+        };
+        let has_changed = state.has_changed();
+        drop(state);
+        if let Some(priority) = priority {
+            keys.add_with(key.clone(), AddOptions::default().priority(priority));
+        }
+        if has_changed {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Hands out refused pods that changes may help, a slice at a time.
+    async fn retry_refused(&self, keys: &KeySink<Request>) {
+        loop {
+            // Cancel safe: a permit that is lost with it belongs to a scheduler that stops.
+            self.changed.notified().await;
+            let changes = self.state.lock().take_changes();
+            let mut after = None;
+            loop {
+                let now = Instant::now();
+                let (retries, last) =
+                    self.state.lock().helped(changes, after.as_ref(), SLICE_PODS, now);
+                retries.into_iter().for_each(|retry| add(keys, retry));
+                after = last;
+                if after.is_none() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Hands out a pod again.
+    pub(crate) fn retry(&self, retry: Option<Retry>) {
+        if let (Some(keys), Some(retry)) = (self.pods.get(), retry) {
+            add(keys, retry);
+        }
+    }
+
+    /// Hands out what is to be written about a pod.
+    fn write(&self, key: Request, priority: i32) {
+        if let Some(keys) = self.written.get() {
+            keys.add_with(key, AddOptions::default().priority(priority));
+        }
+    }
+}
+
+fn add(keys: &KeySink<Request>, retry: Retry) {
+    let options = AddOptions::default().priority(retry.priority).after(retry.after);
+    keys.add_with(retry.key, options);
+}
+
+/// The object as a tree; `None` if it is not JSON, which no server sends.
+pub(crate) fn value<K: Cacheable>(object: &Object<K>) -> Option<Value> {
+    serde_json::from_slice(&object.json()?).ok()
+}
+
+/// Runs cycles.
+struct Cycles {
+    shared: Arc<Shared>,
+}
+
+impl Reconciler for Cycles {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
+        let shared = &self.shared;
+        let (mut decision, mut rng) = {
+            let mut state = shared.state.lock();
+            let Some(pod) = state.begin(&request) else { return Ok(Action::await_change()) };
+            let rng = SmallRng::from_rng(&mut state.rng);
+            (Box::new(Decision::new(state.view.clone(), pod, state.first.clone())), rng)
+        };
+        let verdict = loop {
+            match decision.step(&mut rng) {
+                Some(verdict) => break verdict,
+                // Cancel safe: nothing has been written.
+                None => tokio::task::yield_now().await,
+            }
+        };
+        let (now, first) = (Instant::now(), decision.next_first());
+        let cycle = decision.into_cycle();
+        let priority = cycle.pod.spec.priority;
+        let mut state = shared.state.lock();
+        state.first = first;
+        let action = match verdict {
+            Verdict::Place(node) => match state.assume(&cycle, &node, now) {
+                Assumed::Yes => Action::await_change(),
+                Assumed::NoLongerFits => return Ok(Action::requeue()),
+                // An event has queued what replaced it.
+                Assumed::Obsolete => return Ok(Action::await_change()),
+            },
+            Verdict::Refuse(refused) => {
+                let retry = state.refuse(cycle.pod, *refused, now);
+                let after =
+                    retry.map_or(RETRY_MAX, |retry| retry.after.max(Duration::from_millis(1)));
+                Action::requeue_after(after)
+            }
+        };
+        drop(state);
+        shared.write(request, priority);
+        Ok(action)
+    }
+}

@@ -1,0 +1,410 @@
+//! What the scheduler knows: the cluster, the pods that it has placed but not seen placed, and the
+//! pods that wait.
+//!
+//! # Theory
+//!
+//! | a pod is | because | it occupies its node |
+//! |---|---|---|
+//! | waiting | it has no node | no |
+//! | assumed | a cycle chose a node; the binding is being written | yes |
+//! | assigned | the watch shows its node | yes |
+//!
+//! An assumed pod stays on its node until the watch shows it assigned, or the server has said that
+//! it is not: a binding whose outcome is unknown keeps its place. Cycles run one at a time, each on
+//! a snapshot, and the chosen node is checked again when the pod is assumed. So the pods that this
+//! scheduler places never exceed what it knows a node to have.
+//!
+//! A waiting pod that no node fits remembers which changes may help. Such a change hands it out
+//! again, after its back-off; changes during its own cycle count too.
+
+use crate::cycle::{Cycle, Refused};
+use crate::labels::Labels;
+use crate::node::Node;
+use crate::plugins::{self, change};
+use crate::pod::Pod;
+use crate::preemption::Candidate;
+use crate::view::View;
+use rand::rngs::SmallRng;
+use setpoint_runtime::Request;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The time before a refused pod is tried again, at first and at most: 1 s and 10 s, as in
+/// kube-scheduler.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+
+/// The state of a scheduler.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) view: View,
+    pods: BTreeMap<Request, Entry>,
+    /// Refused pods, with the changes that they wait for.
+    refused: BTreeMap<Request, u8>,
+    /// What is to be written about pods.
+    jobs: BTreeMap<Request, Job>,
+    /// Changes since the cycle in progress took its snapshot.
+    during_cycle: u8,
+    /// Changes that refused pods have not been compared with.
+    changed: u8,
+    /// Where the next cycle begins among the nodes.
+    pub(crate) first: Arc<str>,
+    pub(crate) rng: SmallRng,
+}
+
+/// A pod that is assigned, assumed or waiting.
+#[derive(Debug)]
+struct Entry {
+    pod: Arc<Pod>,
+    is_assumed: bool,
+    n_refusals: u32,
+    /// End of the back-off.
+    not_before: Option<Instant>,
+}
+
+/// What is to be written about a pod.
+#[derive(Debug, Clone)]
+pub(crate) enum Job {
+    /// It goes to a node.
+    Bind {
+        /// The pod, on its node.
+        pod: Arc<Pod>,
+        /// When the node was chosen.
+        since: Instant,
+    },
+    /// No node fits.
+    Refuse {
+        /// The pod.
+        pod: Arc<Pod>,
+        /// The message of its condition.
+        message: String,
+        /// Pods that should leave a node.
+        preempted: Option<Candidate>,
+        /// Its nomination no longer helps.
+        clears_nomination: bool,
+    },
+}
+
+/// A key to hand out again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Retry {
+    pub(crate) key: Request,
+    pub(crate) priority: i32,
+    pub(crate) after: Duration,
+}
+
+impl State {
+    pub(crate) fn new(rng: SmallRng) -> Self {
+        Self {
+            view: View::default(),
+            pods: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            during_cycle: 0,
+            changed: 0,
+            first: Arc::default(),
+            rng,
+        }
+    }
+
+    /// The pod as it was read last.
+    pub(crate) fn pod(&self, key: &Request) -> Option<Arc<Pod>> {
+        self.pods.get(key).map(|entry| entry.pod.clone())
+    }
+
+    /// Takes in the new state of a pod. Returns its priority if a cycle should look at it.
+    pub(crate) fn put_pod(&mut self, pod: Pod, scheduler: &str) -> Option<i32> {
+        let key = pod.key.clone();
+        let earlier = self.pods.get(&key);
+        let is_same = earlier.is_some_and(|earlier| earlier.pod.uid == pod.uid);
+        if !is_same && earlier.is_some() {
+            // Deleted and created again between two lists.
+            self.remove_pod(&key);
+        }
+        let earlier = self.pods.get(&key);
+        let is_assumed = earlier.is_some_and(|earlier| earlier.is_assumed);
+        if is_assumed && pod.node.is_empty() && !pod.is_over {
+            // An event from before the binding.
+            return None;
+        }
+        let has_changed = earlier.is_none_or(|earlier| {
+            earlier.pod.labels != pod.labels
+                || !Arc::ptr_eq(&earlier.pod.spec, &pod.spec)
+                || earlier.pod.node != pod.node
+        });
+        let was_there = earlier.is_some_and(|earlier| !earlier.pod.node.is_empty());
+        let pod = Arc::new(pod);
+        if pod.occupies() {
+            if let Some(earlier) = earlier.filter(|earlier| earlier.pod.node != pod.node) {
+                let earlier = earlier.pod.clone();
+                self.leave(&earlier);
+            }
+            self.forget_nomination(&key);
+            self.view.change(&pod.node, |info| info.add(pod.clone()));
+            self.jobs.remove(&key).filter(|_| !is_assumed);
+            self.refused.remove(&key);
+            let entry = Entry { pod, is_assumed: false, n_refusals: 0, not_before: None };
+            self.pods.insert(key, entry);
+            if has_changed || is_assumed {
+                self.changed(change::POD_THERE);
+            }
+            return None;
+        }
+        if was_there || !pod.waits_for(scheduler) {
+            self.remove_pod(&key);
+            return None;
+        }
+        self.forget_nomination(&key);
+        self.nominate(&pod);
+        let (priority, is_gated) = (pod.spec.priority, pod.spec.is_gated);
+        let entry = self.pods.entry(key.clone()).or_insert_with(|| Entry {
+            pod: pod.clone(),
+            is_assumed: false,
+            n_refusals: 0,
+            not_before: None,
+        });
+        entry.pod = pod;
+        if has_changed {
+            self.refused.remove(&key);
+        }
+        (has_changed && !is_gated).then_some(priority)
+    }
+
+    /// Forgets a pod.
+    pub(crate) fn remove_pod(&mut self, key: &Request) {
+        self.forget_nomination(key);
+        self.refused.remove(key);
+        self.jobs.remove(key);
+        if let Some(entry) = self.pods.remove(key)
+            && !entry.pod.node.is_empty()
+        {
+            self.leave(&entry.pod);
+        }
+    }
+
+    fn leave(&mut self, pod: &Pod) {
+        self.view.change(&pod.node, |info| info.remove(&pod.uid));
+        self.changed(change::POD_GONE);
+    }
+
+    fn nominate(&mut self, pod: &Arc<Pod>) {
+        if !pod.nominated.is_empty() {
+            let mut pods = self.view.nominated.remove(&pod.nominated).unwrap_or_default();
+            Arc::make_mut(&mut pods).push(pod.clone());
+            self.view.nominated.insert(pod.nominated.clone(), pods);
+        }
+    }
+
+    fn forget_nomination(&mut self, key: &Request) {
+        let Some(pod) = self.pod(key).filter(|pod| !pod.nominated.is_empty()) else { return };
+        if let Some(mut pods) = self.view.nominated.remove(&pod.nominated) {
+            Arc::make_mut(&mut pods).retain(|other| other.key != *key);
+            if !pods.is_empty() {
+                self.view.nominated.insert(pod.nominated.clone(), pods);
+            }
+            self.changed(change::POD_GONE);
+        }
+    }
+
+    /// Takes in a node, or its absence.
+    pub(crate) fn put_node(&mut self, name: &Arc<str>, node: Option<Node>) {
+        let known = self.view.nodes.get(name).and_then(|info| info.node.as_deref());
+        if known == node.as_ref() {
+            return;
+        }
+        let is_there = node.is_some();
+        self.view.change(name, |info| info.node = node.map(Arc::new));
+        if is_there {
+            self.changed(change::NODE);
+        }
+    }
+
+    /// Takes in a namespace's labels.
+    pub(crate) fn put_namespace(&mut self, name: Arc<str>, labels: Option<Labels>) {
+        match labels {
+            Some(labels) => _ = self.view.namespaces.insert(name, Arc::new(labels)),
+            None => _ = self.view.namespaces.remove(&name),
+        }
+        self.changed(change::NAMESPACE);
+    }
+
+    /// Notes changes, by the bits of [`change`].
+    pub(crate) fn changed(&mut self, changes: u8) {
+        self.during_cycle |= changes;
+        self.changed |= changes;
+    }
+
+    /// Whether refused pods have to be compared with changes.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed != 0 && !self.refused.is_empty()
+    }
+
+    /// The changes since the last call.
+    pub(crate) fn take_changes(&mut self) -> u8 {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Of at most `n_max` refused pods behind `after`, those that `changes` may help; and the last
+    /// that was examined, unless these were all.
+    pub(crate) fn helped(
+        &mut self,
+        changes: u8,
+        after: Option<&Request>,
+        n_max: usize,
+        now: Instant,
+    ) -> (Vec<Retry>, Option<Request>) {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let start = after.map_or(Unbounded, Excluded);
+        let examined: Vec<(Request, u8)> = self
+            .refused
+            .range((start, Unbounded))
+            .take(n_max)
+            .map(|(key, awaits)| (key.clone(), *awaits))
+            .collect();
+        let last = examined.last().map(|(key, _)| key.clone()).filter(|_| examined.len() == n_max);
+        let mut retries = Vec::new();
+        for (key, _) in examined.iter().filter(|(_, awaits)| awaits & changes != 0) {
+            self.refused.remove(key);
+            retries.extend(self.retry(key, now));
+        }
+        (retries, last)
+    }
+
+    /// When to hand a key out again.
+    fn retry(&self, key: &Request, now: Instant) -> Option<Retry> {
+        let entry = self.pods.get(key)?;
+        let after = entry.not_before.map(|until| until.saturating_duration_since(now));
+        Some(Retry {
+            key: key.clone(),
+            priority: entry.pod.spec.priority,
+            after: after.unwrap_or_default(),
+        })
+    }
+
+    /// The pod of a cycle that begins now, if it waits for one.
+    pub(crate) fn begin(&mut self, key: &Request) -> Option<Pod> {
+        let entry = self.pods.get(key)?;
+        if entry.is_assumed || !entry.pod.node.is_empty() || entry.pod.spec.is_gated {
+            return None;
+        }
+        self.refused.remove(key);
+        self.during_cycle = 0;
+        Some(Pod::clone(&entry.pod))
+    }
+
+    /// Whether the pod of a cycle is still the one that waits.
+    fn is_current(&self, pod: &Pod) -> bool {
+        self.pods.get(&pod.key).is_some_and(|entry| {
+            entry.pod.uid == pod.uid
+                && entry.pod.node.is_empty()
+                && Arc::ptr_eq(&entry.pod.spec, &pod.spec)
+        })
+    }
+
+    /// Places the pod of a cycle, if it still fits. Its binding becomes a job.
+    pub(crate) fn assume(&mut self, cycle: &Cycle, node: &Arc<str>, now: Instant) -> Assumed {
+        if !self.is_current(&cycle.pod) {
+            return Assumed::Obsolete;
+        }
+        let info = self.view.nodes.get(node);
+        let fits = info.is_some_and(|info| {
+            let found = info.node.as_ref();
+            found.is_some_and(|found| plugins::filter(cycle, found, info).is_ok())
+        });
+        if !fits {
+            return Assumed::NoLongerFits;
+        }
+        let key = cycle.pod.key.clone();
+        self.forget_nomination(&key);
+        let pod = Arc::new(cycle.pod.on(node));
+        self.view.change(node, |info| info.add(pod.clone()));
+        self.jobs.insert(key.clone(), Job::Bind { pod: pod.clone(), since: now });
+        if let Some(entry) = self.pods.get_mut(&key) {
+            (entry.pod, entry.is_assumed) = (pod, true);
+        }
+        Assumed::Yes
+    }
+
+    /// The server has not assigned an assumed pod: it waits again.
+    pub(crate) fn forget(&mut self, pod: &Pod, now: Instant) -> Option<Retry> {
+        let entry = self.pods.get_mut(&pod.key)?;
+        if !entry.is_assumed || entry.pod.uid != pod.uid {
+            return None;
+        }
+        entry.is_assumed = false;
+        entry.n_refusals += 1;
+        entry.not_before = Some(now + backoff(entry.n_refusals));
+        let assumed = entry.pod.clone();
+        entry.pod = Arc::new(assumed.on(&Arc::default()));
+        self.jobs.remove(&pod.key);
+        self.leave(&assumed);
+        self.retry(&pod.key, now)
+    }
+
+    /// Notes that no node fits the pod of a cycle. Returns when to try again if something has
+    /// changed meanwhile.
+    pub(crate) fn refuse(&mut self, pod: Pod, refused: Refused, now: Instant) -> Option<Retry> {
+        if !self.is_current(&pod) {
+            return None;
+        }
+        let key = pod.key.clone();
+        let Refused { message, awaits, preempted, clears_nomination } = refused;
+        if let Some(entry) = self.pods.get_mut(&key) {
+            entry.n_refusals = entry.n_refusals.saturating_add(1);
+            entry.not_before = Some(now + backoff(entry.n_refusals));
+        }
+        let pod = Arc::new(pod);
+        self.jobs.insert(key.clone(), Job::Refuse { pod, message, preempted, clears_nomination });
+        if awaits & self.during_cycle != 0 {
+            return self.retry(&key, now);
+        }
+        self.refused.insert(key, awaits);
+        None
+    }
+
+    /// The job of a pod.
+    pub(crate) fn job(&self, key: &Request) -> Option<Job> {
+        self.jobs.get(key).cloned()
+    }
+
+    /// Removes a refusal that was written, unless another one has replaced it.
+    pub(crate) fn finish(&mut self, key: &Request, written: &Arc<Pod>) {
+        let is_it = |job: &Job| match job {
+            Job::Bind { pod, .. } | Job::Refuse { pod, .. } => Arc::ptr_eq(pod, written),
+        };
+        if self.jobs.get(key).is_some_and(is_it) {
+            self.jobs.remove(key);
+        }
+    }
+
+    /// Whether a claim of the pod has no volume yet, and waits for its first consumer.
+    pub(crate) fn unbound_claims(&self, pod: &Pod) -> Vec<String> {
+        let is_unbound = |name: &&String| {
+            let claim = self.view.claims.get(&Request::new(pod.key.namespace.clone(), &***name));
+            claim.is_some_and(|claim| claim.volume.is_empty())
+        };
+        pod.spec.claims.iter().filter(is_unbound).cloned().collect()
+    }
+}
+
+/// The result of [`State::assume`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Assumed {
+    /// The pod is on the node.
+    Yes,
+    /// The node has changed since the snapshot.
+    NoLongerFits,
+    /// The pod has changed or gone since the snapshot.
+    Obsolete,
+}
+
+/// The back-off after some refusals.
+fn backoff(n_refusals: u32) -> Duration {
+    let factor = 1 << n_refusals.saturating_sub(1).min(10);
+    BACKOFF_MIN.saturating_mul(factor).min(BACKOFF_MAX)
+}
+
+#[cfg(test)]
+mod tests;

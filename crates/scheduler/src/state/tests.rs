@@ -1,0 +1,90 @@
+use super::*;
+use crate::cycle::{Decision, Verdict};
+use rand::SeedableRng;
+use serde_json::{Value, json};
+
+fn state() -> State {
+    State::new(SmallRng::seed_from_u64(0))
+}
+
+fn pod(name: &str, spec: Value) -> Pod {
+    let mut pod = json!({
+        "metadata": {"name": name, "namespace": "default", "uid": name, "generation": 1}, "spec": spec,
+    });
+    pod["spec"]["schedulerName"] = "default-scheduler".into();
+    Pod::read(&pod, None)
+}
+
+fn put(state: &mut State, pod: Pod) -> Option<i32> {
+    state.put_pod(pod, "default-scheduler")
+}
+
+fn refuse(state: &mut State, key: &Request, now: Instant) -> Option<Retry> {
+    let pod = state.begin(key).unwrap();
+    let mut decision = Decision::new(state.view.clone(), pod, Arc::default());
+    let mut rng = SmallRng::seed_from_u64(0);
+    let Some(Verdict::Refuse(refused)) = decision.step(&mut rng) else { panic!("nothing fits") };
+    state.refuse(decision.into_cycle().pod, *refused, now)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_pod_is_handed_out_only_after_a_change_that_may_help_and_its_back_off() {
+    let mut state = state();
+    let key = Request::new("default", "p");
+    assert_eq!(put(&mut state, pod("p", json!({"priority": 3}))), Some(3));
+    let now = Instant::now();
+    assert_eq!(refuse(&mut state, &key, now), None);
+    assert_eq!(state.helped(change::POD_GONE | change::VOLUME, None, 10, now).0, []);
+    let (retries, last) = state.helped(change::NODE, None, 10, now);
+    let retry = Retry { key: key.clone(), priority: 3, after: Duration::from_secs(1) };
+    assert_eq!((retries, last), (vec![retry], None));
+    // Its own status changes nothing.
+    assert_eq!(put(&mut state, Pod::clone(&state.pod(&key).unwrap())), None);
+    // The back-off doubles.
+    for seconds in [2, 4, 8, 10, 10] {
+        refuse(&mut state, &key, now);
+        let (retries, _) = state.helped(change::NODE, None, 10, now);
+        assert_eq!(retries[0].after, Duration::from_secs(seconds));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_during_a_cycle_counts() {
+    let mut state = state();
+    let key = Request::new("default", "p");
+    put(&mut state, pod("p", json!({})));
+    let now = Instant::now();
+    let begun = state.begin(&key).unwrap();
+    state.changed(change::NODE);
+    let refused = Refused { awaits: change::NODE, ..Refused::default() };
+    assert_eq!(state.refuse(begun, refused, now).unwrap().after, Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn gated_and_foreign_pods_are_left_alone() {
+    let mut state = state();
+    assert_eq!(put(&mut state, pod("g", json!({"schedulingGates": [{"name": "x"}]}))), None);
+    assert!(state.begin(&Request::new("default", "g")).is_none());
+    let mut open = pod("g", json!({}));
+    open.generation = 2;
+    assert_eq!(put(&mut state, open), Some(0));
+    assert!(state.begin(&Request::new("default", "g")).is_some());
+    let mut foreign =
+        json!({"metadata": {"name": "f", "namespace": "default", "uid": "f"}, "spec": {}});
+    foreign["spec"]["schedulerName"] = "other".into();
+    assert_eq!(put(&mut state, Pod::read(&foreign, None)), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_refused_pods_are_compared_in_slices() {
+    let mut state = state();
+    let now = Instant::now();
+    for n in 0..5 {
+        put(&mut state, pod(&format!("p{n}"), json!({})));
+        refuse(&mut state, &Request::new("default", format!("p{n}")), now);
+    }
+    let (first, last) = state.helped(change::NODE, None, 3, now);
+    assert_eq!(first.len(), 3);
+    let (second, end) = state.helped(change::NODE, last.as_ref(), 3, now);
+    assert_eq!((second.len(), end), (2, None));
+}

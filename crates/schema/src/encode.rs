@@ -1,0 +1,143 @@
+//! Encodes objects with their members in the order in which Kubernetes' API server writes them.
+//!
+//! A built-in object has the order of its Go struct: `kind`, `apiVersion`, `metadata`, `spec`,
+//! `status`, and so on inside them. Maps (labels, `data`) and free-form JSON are sorted by name,
+//! and so is every other object: a custom resource is a map in Go. Equal trees have equal bytes.
+//!
+//! The order comes from the tables ([`Field::order`]). Objects are put in order once, when they are
+//! made to be stored or converted, so that reading costs nothing.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
+use setpoint_object::encode;
+
+#[cfg(test)]
+mod tests;
+
+/// Encodes an object by its `apiVersion` and `kind`.
+pub fn to_bytes(object: &Value) -> Bytes {
+    to_bytes_with_capacity(object, 256)
+}
+
+/// As [`to_bytes`], with an initial capacity, for callers that know the approximate size.
+pub fn to_bytes_with_capacity(object: &Value, capacity: usize) -> Bytes {
+    let Some((definition, members)) = built_in(object) else {
+        return encode::to_bytes_with_capacity(object, capacity);
+    };
+    let mut writer = Writer { out: Vec::with_capacity(capacity), members: Vec::with_capacity(64) };
+    writer.structure(members, definition);
+    let mut out = writer.out;
+    // The result is stored as it is, so excess capacity would be wasted.
+    if out.capacity() - out.len() > out.len() / 4 {
+        out.shrink_to_fit();
+    }
+    out.into()
+}
+
+/// The definition of a built-in object, and its members.
+fn built_in(object: &Value) -> Option<(&'static Definition, &Map<String, Value>)> {
+    let members = object.as_object()?;
+    let api_version = members.get("apiVersion")?.as_str()?;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = members.get("kind")?.as_str()?;
+    let index = setpoint_facts::kind(group, version, kind)?;
+    Some((&DEFINITIONS[usize::from(index)], members))
+}
+
+/// One member of a struct that is being written.
+#[derive(Debug)]
+struct Member<'v> {
+    order: u8,
+    name: &'v str,
+    value: &'v Value,
+    /// `None`: not a member of the Go struct.
+    field: Option<&'static Field>,
+}
+
+/// Appends values to a text.
+#[derive(Debug)]
+struct Writer<'v> {
+    out: Vec<u8>,
+    /// The members of the structs that are being written, the innermost last.
+    members: Vec<Member<'v>>,
+}
+
+impl<'v> Writer<'v> {
+    fn value(&mut self, value: &'v Value, ty: &'static Type) {
+        match (value, ty) {
+            (Value::Object(members), Type::Ref(index)) => {
+                self.structure(members, &DEFINITIONS[usize::from(*index)]);
+            }
+            (Value::Object(members), Type::Map(ty)) if is_ordered(ty) => {
+                self.out.push(b'{');
+                // Sorted: `serde_json::Map` is, unless a crate of the program asks for insertion
+                // order.
+                let mut sorted: Vec<_> = members.iter().collect();
+                sorted.sort_unstable_by_key(|(name, _)| *name);
+                for (at, (name, value)) in sorted.into_iter().enumerate() {
+                    if at > 0 {
+                        self.out.push(b',');
+                    }
+                    encode::push_text(&mut self.out, name);
+                    self.out.push(b':');
+                    self.value(value, ty);
+                }
+                self.out.push(b'}');
+            }
+            (Value::Array(items), Type::List(ty)) if is_ordered(ty) => {
+                self.out.push(b'[');
+                for (at, item) in items.iter().enumerate() {
+                    if at > 0 {
+                        self.out.push(b',');
+                    }
+                    self.value(item, ty);
+                }
+                self.out.push(b']');
+            }
+            _ => encode::push(&mut self.out, value),
+        }
+    }
+
+    fn structure(&mut self, members: &'v Map<String, Value>, definition: &'static Definition) {
+        let first = self.members.len();
+        for (name, value) in members {
+            let field = definition.field(name);
+            let order = field.map_or(u8::MAX, |field| field.order);
+            self.members.push(Member { order, name, value, field });
+        }
+        self.members[first..].sort_unstable_by_key(|member| (member.order, member.name));
+        self.out.push(b'{');
+        for at in first..first + members.len() {
+            if at > first {
+                self.out.push(b',');
+            }
+            let Member { name, value, field, .. } = self.members[at];
+            match field {
+                Some(field) => {
+                    // Names of fields need no escapes.
+                    self.out.push(b'"');
+                    self.out.extend_from_slice(name.as_bytes());
+                    self.out.extend_from_slice(b"\":");
+                    self.value(value, &field.ty);
+                }
+                None => {
+                    encode::push_text(&mut self.out, name);
+                    self.out.push(b':');
+                    encode::push(&mut self.out, value);
+                }
+            }
+        }
+        self.out.push(b'}');
+        self.members.truncate(first);
+    }
+}
+
+/// Whether values of a type contain structs.
+fn is_ordered(ty: &Type) -> bool {
+    match ty {
+        Type::Ref(_) => true,
+        Type::List(ty) | Type::Map(ty) => is_ordered(ty),
+        _ => false,
+    }
+}

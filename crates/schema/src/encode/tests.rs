@@ -1,0 +1,54 @@
+use super::to_bytes;
+use serde_json::{Value, json};
+
+fn check(object: &Value, expected: &str) {
+    let bytes = to_bytes(object);
+    assert_eq!(std::str::from_utf8(&bytes).unwrap(), expected);
+    assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), *object);
+}
+
+#[test]
+fn members_of_built_in_objects_have_the_order_of_their_structs() {
+    check(
+        &json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "annotations": {"b": "1", "a": "2"}, "creationTimestamp": null, "labels": {"z": "1", "a": "2"},
+                "managedFields": [{"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:z": {}, "f:a": {}},
+                    "manager": "m", "operation": "Apply", "time": "2026-01-01T00:00:00Z"}],
+                "name": "a", "namespace": "n", "uid": "u",
+            },
+            "spec": {
+                "containers": [{"image": "i", "name": "c", "resources": {"requests": {"memory": "1", "cpu": "1"}, "limits": {}},
+                    "ports": [{"protocol": "TCP", "containerPort": 80}]}],
+                "volumes": [{"emptyDir": {}, "name": "v"}],
+            },
+            "status": {},
+        }),
+        concat!(
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","creationTimestamp":null,"#,
+            r#""labels":{"a":"2","z":"1"},"annotations":{"a":"2","b":"1"},"managedFields":[{"manager":"m","operation":"Apply","#,
+            r#""apiVersion":"v1","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:a":{},"f:z":{}}}]},"#,
+            r#""spec":{"volumes":[{"name":"v","emptyDir":{}}],"containers":[{"name":"c","image":"i","#,
+            r#""ports":[{"containerPort":80,"protocol":"TCP"}],"#,
+            r#""resources":{"limits":{},"requests":{"cpu":"1","memory":"1"}}}]},"status":{}}"#,
+        ),
+    );
+}
+
+#[test]
+fn members_without_a_field_are_last_and_sorted() {
+    check(
+        &json!({"apiVersion": "v1", "kind": "ConfigMap", "z\"": {"b": 1, "a": 2}, "a": 1, "data": {"k": "v"}}),
+        r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"k":"v"},"a":1,"z\"":{"a":2,"b":1}}"#,
+    );
+}
+
+#[test]
+fn other_objects_are_sorted() {
+    check(
+        &json!({"kind": "Network", "apiVersion": "ex.io/v1", "metadata": {"name": "a", "annotations": {}}}),
+        r#"{"apiVersion":"ex.io/v1","kind":"Network","metadata":{"annotations":{},"name":"a"}}"#,
+    );
+    check(&json!([{"b": 1, "a": 2}]), r#"[{"a":2,"b":1}]"#);
+}

@@ -1,0 +1,8 @@
+//! The workload controllers pass the scenario checks: never more pods than the surge permits, never
+//! fewer available ones than permitted, and always the same end.
+
+mod cluster;
+mod daemon_set;
+mod deployment;
+mod replica_set;
+mod stateful_set;

@@ -1,0 +1,106 @@
+//! DaemonSets.
+
+use super::cluster::{PODS, Rules, ask, cluster, plans, run, settled, until};
+use serde_json::{Value, json};
+use setpoint_control_plane::ControlPlaneBuilder;
+use setpoint_runtime::BoxError;
+use setpoint_testenv::scenario::check;
+use setpoint_testenv::{Life, Scenario, TestEnv};
+
+const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
+const AGENT: &str = "/apis/apps/v1/namespaces/default/daemonsets/agent";
+const NODES: &str = "/api/v1/nodes";
+
+/// A set on three nodes that is rolled; a node comes and goes, and one is tainted.
+struct OnNodes {
+    rolling: Value,
+    surge: usize,
+    unavailable: usize,
+}
+
+impl Scenario for OnNodes {
+    type World = Rules;
+
+    fn world(&self) -> Rules {
+        Rules::new()
+    }
+
+    fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
+        builder.controllers(false)
+    }
+
+    async fn live(&self, life: Life, _: Rules) -> Result<(), BoxError> {
+        run(life, "daemonset").await
+    }
+
+    async fn drive(&self, env: &TestEnv, rules: &Rules) {
+        cluster(env, rules, self.users(env, rules)).await;
+    }
+}
+
+fn is_ready(n: i64) -> impl Fn(&Value) -> bool {
+    move |set: &Value| {
+        let status = &set["status"];
+        status["observedGeneration"] == set["metadata"]["generation"]
+            && status["desiredNumberScheduled"] == n
+            && status["updatedNumberScheduled"].as_i64().unwrap_or(0) == n
+            && status["numberAvailable"].as_i64().unwrap_or(0) == n
+            && status["numberMisscheduled"] == 0
+    }
+}
+
+impl OnNodes {
+    async fn users(&self, env: &TestEnv, rules: &Rules) {
+        for name in ["n1", "n2", "n3"] {
+            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+            ask(env, "POST", NODES, &node).await;
+        }
+        let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "agent"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "agent"}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": self.rolling},
+            "template": {
+                "metadata": {"labels": {"app": "agent"}},
+                "spec": {"containers": [{"name": "c", "image": "v1"}]},
+            },
+        }});
+        rules.set(3, 0);
+        ask(env, "POST", SETS, &set).await;
+        until(env, AGENT, "three nodes have a pod", is_ready(3)).await;
+        let pods = ask(env, "GET", PODS, &Value::Null).await.unwrap();
+        let pods = pods["items"].as_array().unwrap();
+        let mut nodes: Vec<&Value> = pods.iter().map(|pod| &pod["spec"]["nodeName"]).collect();
+        nodes.sort_by_key(|node| node.to_string());
+        assert_eq!(nodes, ["n1", "n2", "n3"]);
+        assert_eq!(pods[0]["metadata"]["labels"]["pod-template-generation"], "1");
+
+        rules.set(3 + self.surge, 3 - self.unavailable);
+        let containers = json!([{"name": "c", "image": "v2"}]);
+        let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        ask(env, "PATCH", AGENT, &patch).await;
+        until(env, AGENT, "three pods are updated", is_ready(3)).await;
+        settled(env).await;
+
+        rules.clear();
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n4"}});
+        ask(env, "POST", NODES, &node).await;
+        until(env, AGENT, "the fourth node has a pod", is_ready(4)).await;
+        let taint = json!([{"key": "k", "value": "v", "effect": "NoExecute"}]);
+        ask(env, "PATCH", &format!("{NODES}/n2"), &json!({"spec": {"taints": taint}})).await;
+        until(env, AGENT, "the tainted node has none", is_ready(3)).await;
+        settled(env).await;
+    }
+}
+
+#[test]
+fn daemon_set_keeps_nodes_available_with_every_plan() {
+    let rolling = json!({"maxUnavailable": 1, "maxSurge": 0});
+    check(&OnNodes { rolling, surge: 0, unavailable: 1 }, &plans(6));
+}
+
+#[test]
+fn daemon_set_with_surge_keeps_all_nodes_available() {
+    let rolling = json!({"maxUnavailable": 0, "maxSurge": 1});
+    check(&OnNodes { rolling, surge: 1, unavailable: 0 }, &plans(6));
+}

@@ -1,0 +1,145 @@
+//! StatefulSets.
+
+use super::cluster::{PODS, Rules, ask, cluster, plans, run, settled, until};
+use serde_json::{Value, json};
+use setpoint_control_plane::ControlPlaneBuilder;
+use setpoint_runtime::BoxError;
+use setpoint_testenv::scenario::check;
+use setpoint_testenv::{Life, Scenario, TestEnv};
+
+const SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
+const DB: &str = "/apis/apps/v1/namespaces/default/statefulsets/db";
+const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+const REVISIONS: &str = "/apis/apps/v1/namespaces/default/controllerrevisions";
+
+/// A set that is created, rolled, partly rolled, scaled and rolled back.
+struct Numbered {
+    policy: &'static str,
+}
+
+impl Scenario for Numbered {
+    type World = Rules;
+
+    fn world(&self) -> Rules {
+        Rules::new()
+    }
+
+    fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
+        builder.controllers(false)
+    }
+
+    async fn live(&self, life: Life, _: Rules) -> Result<(), BoxError> {
+        run(life, "statefulset").await
+    }
+
+    async fn drive(&self, env: &TestEnv, rules: &Rules) {
+        cluster(env, rules, self.users(env, rules)).await;
+    }
+}
+
+fn is_ready(n: i64) -> impl Fn(&Value) -> bool {
+    move |set: &Value| {
+        let status = &set["status"];
+        status["observedGeneration"] == set["metadata"]["generation"]
+            && status["replicas"] == n
+            && status["availableReplicas"] == n
+            && status["updatedReplicas"] == n
+            && status["currentRevision"] == status["updateRevision"]
+    }
+}
+
+fn image(image: &str) -> Value {
+    json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
+}
+
+async fn image_of(env: &TestEnv, pod: &str) -> Value {
+    let pod = ask(env, "GET", &format!("{PODS}/{pod}"), &Value::Null).await.unwrap();
+    pod["spec"]["containers"][0]["image"].clone()
+}
+
+impl Numbered {
+    async fn users(&self, env: &TestEnv, rules: &Rules) {
+        let claim = json!({
+            "metadata": {"name": "data"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            },
+        });
+        let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
+        "spec": {
+            "replicas": 3, "serviceName": "db", "podManagementPolicy": self.policy,
+            "ordinals": {"start": 1}, "selector": {"matchLabels": {"app": "db"}},
+            "template": {
+                "metadata": {"labels": {"app": "db"}},
+                "spec": {"containers": [{"name": "c", "image": "v1"}]},
+            },
+            "volumeClaimTemplates": [claim],
+        }});
+        rules.set(3, 0);
+        ask(env, "POST", SETS, &set).await;
+        until(env, DB, "three are ready", is_ready(3)).await;
+        let pod = ask(env, "GET", &format!("{PODS}/db-3"), &Value::Null).await.unwrap();
+        let labels = &pod["metadata"]["labels"];
+        assert_eq!(labels["statefulset.kubernetes.io/pod-name"], "db-3");
+        assert_eq!(labels["apps.kubernetes.io/pod-index"], "3");
+        assert_eq!(
+            (&pod["spec"]["hostname"], &pod["spec"]["subdomain"]),
+            (&json!("db-3"), &json!("db"))
+        );
+        let volume = &pod["spec"]["volumes"][0];
+        assert_eq!(volume["persistentVolumeClaim"]["claimName"], "data-db-3", "{pod}");
+        let claim = ask(env, "GET", &format!("{CLAIMS}/data-db-1"), &Value::Null).await.unwrap();
+        assert_eq!(claim["metadata"]["labels"]["app"], "db");
+
+        // Only the pods from the partition on are updated, one at a time.
+        rules.set(3, 2);
+        let patch = json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 2}}}});
+        ask(env, "PATCH", DB, &patch).await;
+        ask(env, "PATCH", DB, &image("v2")).await;
+        let is_partly_updated = |set: &Value| {
+            let status = &set["status"];
+            status["updatedReplicas"] == 1 && status["availableReplicas"] == 3
+        };
+        until(env, DB, "the last pod is updated", is_partly_updated).await;
+        let images = (image_of(env, "db-2").await, image_of(env, "db-3").await);
+        assert_eq!(images, (json!("v1"), json!("v2")));
+        let patch = json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}});
+        ask(env, "PATCH", DB, &patch).await;
+        until(env, DB, "all are updated", is_ready(3)).await;
+
+        // The revision of a template that comes back is renumbered.
+        ask(env, "PATCH", DB, &image("v1")).await;
+        until(env, DB, "all are rolled back", is_ready(3)).await;
+        let revisions = ask(env, "GET", REVISIONS, &Value::Null).await.unwrap();
+        let mut numbers: Vec<i64> = revisions["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|revision| revision["revision"].as_i64())
+            .collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [2, 3]);
+
+        // Claims go with the set if the policy says so, also those of pods that are gone.
+        rules.set(3, 1);
+        let policy = json!({"whenDeleted": "Delete", "whenScaled": "Retain"});
+        let patch =
+            json!({"spec": {"replicas": 1, "persistentVolumeClaimRetentionPolicy": policy}});
+        ask(env, "PATCH", DB, &patch).await;
+        until(env, DB, "one is left", is_ready(1)).await;
+        settled(env).await;
+        let claim = ask(env, "GET", &format!("{CLAIMS}/data-db-3"), &Value::Null).await.unwrap();
+        let owner = &claim["metadata"]["ownerReferences"][0];
+        assert_eq!((&owner["kind"], &owner["name"]), (&json!("StatefulSet"), &json!("db")));
+    }
+}
+
+#[test]
+fn ordered_set_has_its_numbers_with_every_plan() {
+    check(&Numbered { policy: "OrderedReady" }, &plans(6));
+}
+
+#[test]
+fn parallel_set_has_its_numbers_with_every_plan() {
+    check(&Numbered { policy: "Parallel" }, &plans(6));
+}

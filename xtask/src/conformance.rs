@@ -1,0 +1,331 @@
+//! `cargo xtask conformance`: runs Kubernetes' end-to-end specs against `setpoint up` and writes
+//! `docs/conformance.md`.
+//!
+//! The program is one process without nodes, so specs that need more than an API server are not run:
+//! `conformance/needs.txt` says which and why. The others are divided among several servers, each
+//! with an `e2e.test` of its own, so that specs that change a whole server do not meet.
+
+mod page;
+
+use crate::cargo::{cargo, root};
+use crate::parts::Parts;
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The specs of the page: Kubernetes' conformance, and all of the API machinery.
+const FOCUS: &str = r"\[Conformance\]|\[sig-api-machinery\]";
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The program `e2e.test` of a Kubernetes release.
+    #[arg(long)]
+    e2e: PathBuf,
+    /// The built program (default: builds `setpoint` without optimization).
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// Runs only specs whose names match, prints the outcome, and leaves the page alone.
+    #[arg(long)]
+    focus: Option<String>,
+    /// How many servers the specs are divided among.
+    #[arg(long, default_value_t = 2)]
+    servers: usize,
+    /// The folder for kubeconfigs, reports and logs (default: a new one below the system's).
+    #[arg(long)]
+    work: Option<PathBuf>,
+}
+
+/// One spec of a report.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Report {
+    #[serde(default)]
+    container_hierarchy_texts: Option<Vec<String>>,
+    leaf_node_text: String,
+    leaf_node_type: String,
+    leaf_node_location: Location,
+    state: String,
+    #[serde(default)]
+    failure: Option<Failure>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Location {
+    #[serde(default)]
+    file_name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Failure {
+    #[serde(default)]
+    message: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Suite {
+    spec_reports: Option<Vec<Report>>,
+}
+
+impl Report {
+    /// Its whole name, which a focus matches.
+    fn name(&self) -> String {
+        let mut name = self.container_hierarchy_texts.clone().unwrap_or_default().join(" ");
+        name.push(' ');
+        name + &self.leaf_node_text
+    }
+}
+
+/// What became of a spec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    /// With the first line of the failure.
+    Failed(String),
+    /// Needs this, by its name in `needs.txt`, or `itself` for a spec that skipped itself.
+    NotRun(String),
+}
+
+/// A spec and its outcome.
+#[derive(Debug)]
+struct Spec {
+    name: String,
+    outcome: Outcome,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let e2e = args.e2e.canonicalize().context("no such e2e.test")?;
+    let kubectl = Parts::install()?.kubectl;
+    let program = match &args.program {
+        Some(program) => program.canonicalize().context("no such program")?,
+        None => build()?,
+    };
+    let work = match &args.work {
+        Some(work) => work.clone(),
+        None => std::env::temp_dir().join(format!("setpoint-conformance-{}", std::process::id())),
+    };
+    std::fs::create_dir_all(&work).context("make the folder")?;
+    let work = work.canonicalize()?;
+
+    let mut specs = Vec::new();
+    let mut wanted = Vec::new();
+    let focus = args.focus.as_deref().unwrap_or(FOCUS);
+    for report in all(&e2e, &work, focus)? {
+        let name = report.name();
+        let place = format!("{}: {name}", report.leaf_node_location.file_name);
+        match need(&place) {
+            Some(need) if args.focus.is_none() => {
+                specs.push(Spec { name, outcome: Outcome::NotRun(need.to_owned()) });
+            }
+            _ => wanted.push(name),
+        }
+    }
+    ensure!(!wanted.is_empty(), "no spec matches");
+    println!(
+        "{} specs, {} of them are run; logs in {}",
+        specs.len() + wanted.len(),
+        wanted.len(),
+        work.display()
+    );
+    let n_servers = args.servers.clamp(1, wanted.len());
+    let shard = |n: usize| -> Vec<&str> {
+        wanted.iter().skip(n).step_by(n_servers).map(String::as_str).collect()
+    };
+    let ran: Vec<Result<Vec<Spec>>> = std::thread::scope(|scope| {
+        let shards: Vec<_> = (0..n_servers)
+            .map(|n| {
+                let folder = work.join(n.to_string());
+                let (e2e, program, kubectl, names) = (&e2e, &program, &kubectl, shard(n));
+                scope.spawn(move || run_shard(e2e, program, kubectl, &folder, &names))
+            })
+            .collect();
+        let lost = || bail!("a thread panicked");
+        shards.into_iter().map(|shard| shard.join().unwrap_or_else(|_| lost())).collect()
+    });
+    for ran in ran {
+        specs.extend(ran?);
+    }
+    for spec in &specs {
+        if let Outcome::Failed(why) = &spec.outcome {
+            println!("failed: {}\n    {why}", spec.name);
+        }
+    }
+    let n_passed = specs.iter().filter(|spec| spec.outcome == Outcome::Passed).count();
+    println!("{n_passed} of {} passed", wanted.len());
+    if args.focus.is_none() {
+        let page = page::page(&specs, &version(&e2e)?, &version(&program)?)?;
+        std::fs::write(root().join(page::PATH), page).context(page::PATH)?;
+        crate::pages::run()?;
+    }
+    Ok(())
+}
+
+/// Builds the program.
+fn build() -> Result<PathBuf> {
+    let status = cargo().args(["build", "--package", "setpoint-cli"]).status();
+    ensure!(status.context("cannot start cargo")?.success(), "setpoint-cli does not build");
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("debug/setpoint").canonicalize().context("the built program")
+}
+
+fn version(program: &Path) -> Result<String> {
+    let is_e2e = program.file_name().is_some_and(|name| name == "e2e.test");
+    let argument = if is_e2e { "--version" } else { "version" };
+    let output = Command::new(program).arg(argument).output().context("ask for a version")?;
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.split_whitespace().last().unwrap_or_default().to_owned())
+}
+
+/// The specs of a focus, without running them.
+fn all(e2e: &Path, work: &Path, focus: &str) -> Result<Vec<Report>> {
+    let report = work.join("specs.json");
+    let output = Command::new(e2e)
+        .args(["--provider=skeleton", "--kubeconfig=/dev/null", "--ginkgo.dry-run"])
+        .arg(format!("--ginkgo.focus={focus}"))
+        .arg(format!("--ginkgo.json-report={}", report.display()))
+        .current_dir(work)
+        .output()
+        .context("start e2e.test")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    read(&report)
+}
+
+/// The specs of a report, except those that its focus left out.
+fn read(report: &Path) -> Result<Vec<Report>> {
+    let text = std::fs::read(report).with_context(|| report.display().to_string())?;
+    let suites: Vec<Suite> = serde_json::from_slice(&text).context("the report of e2e.test")?;
+    let reports = suites.into_iter().flat_map(|suite| suite.spec_reports.unwrap_or_default());
+    let is_left_out = |report: &Report| {
+        let failure = report.failure.as_ref();
+        report.state == "skipped" && failure.is_none_or(|failure| failure.message.is_empty())
+    };
+    Ok(reports.filter(|report| report.leaf_node_type == "It" && !is_left_out(report)).collect())
+}
+
+/// What a spec needs besides an API server, by its file and name.
+fn need(place: &str) -> Option<&'static str> {
+    let lines = include_str!("conformance/needs.txt").lines();
+    let mut lines =
+        lines.filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" | "));
+    let (need, _) = lines.find(|(_, part)| place.contains(part))?;
+    (need != "-").then_some(need)
+}
+
+/// A started program that is stopped when this is dropped.
+#[derive(Debug)]
+struct Started(Child);
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs specs against a server of their own.
+fn run_shard(
+    e2e: &Path,
+    program: &Path,
+    kubectl: &Path,
+    folder: &Path,
+    names: &[&str],
+) -> Result<Vec<Spec>> {
+    std::fs::create_dir_all(folder)?;
+    let file = |name: &str| folder.join(name);
+    let log = |name: &str| std::fs::File::create(file(name)).context("make a log");
+    let kubeconfig = file("kubeconfig");
+    let server = Command::new(program)
+        // Of all addresses, so that it publishes one as the endpoint of the Service `kubernetes`.
+        .args(["up", "--bind-address", "0.0.0.0", "--secure-port", "0", "--kubeconfig"])
+        .arg(&kubeconfig)
+        .stdout(Stdio::piped())
+        .stderr(log("server.log")?)
+        .spawn();
+    let mut server = Started(server.context("start setpoint")?);
+    let stdout = server.0.stdout.take().context("its output")?;
+    let mut ready = String::new();
+    BufReader::new(stdout).read_line(&mut ready)?;
+    ensure!(
+        ready.starts_with("ready "),
+        "setpoint did not start: see {}",
+        file("server.log").display()
+    );
+
+    let focus: Vec<String> = names.iter().map(|name| escaped(name)).collect();
+    let report = file("report.json");
+    let ended = Command::new(e2e)
+        .args(["--provider=skeleton", "--allowed-not-ready-nodes=-1", "--num-nodes=0"])
+        .args([
+            "--dump-logs-on-failure=false",
+            "--ginkgo.v",
+            "--ginkgo.no-color",
+            "--ginkgo.timeout=3h",
+        ])
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--kubectl-path={}", kubectl.display()))
+        // Names are matched behind the name of the suite.
+        .arg(format!("--ginkgo.focus=({})$", focus.join("|")))
+        .arg(format!("--ginkgo.json-report={}", report.display()))
+        // kubectl keeps what it has discovered below it.
+        .env("HOME", folder)
+        .current_dir(folder)
+        .stdout(log("e2e.log")?)
+        .stderr(log("e2e.err")?)
+        .status();
+    // Failed specs make it fail.
+    ended.context("start e2e.test")?;
+    let specs = read(&report)?.into_iter().map(|report| {
+        let name = report.name();
+        let message = report.failure.unwrap_or_default().message;
+        let outcome = match &*report.state {
+            "passed" => Outcome::Passed,
+            "skipped" => Outcome::NotRun("itself".to_owned()),
+            _ => Outcome::Failed(first_lines(&message)),
+        };
+        Spec { name, outcome }
+    });
+    Ok(specs.collect())
+}
+
+/// A name as a regular expression.
+fn escaped(name: &str) -> String {
+    let mut escaped = String::with_capacity(name.len() + 16);
+    for c in name.chars() {
+        if r"\.+*?()|[]{}^$".contains(c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
+/// The beginning of a message, in one line and without paths.
+fn first_lines(message: &str) -> String {
+    let words = message.split_whitespace().filter(|word| !word.starts_with('/'));
+    words.collect::<Vec<_>>().join(" ").chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{escaped, first_lines, need};
+
+    #[test]
+    fn the_first_line_that_matches_says_what_a_spec_needs() {
+        let of = |name: &str| need(&format!("test/e2e/network/service.go: [sig-network] {name}"));
+        assert_eq!(of("Services should serve a basic endpoint from pods"), Some("node"));
+        assert_eq!(of("Services should complete a service status lifecycle"), None);
+        assert_eq!(need("test/e2e/apimachinery/watch.go: [sig-api-machinery] Watchers"), None);
+    }
+
+    #[test]
+    fn names_are_escaped_and_messages_shortened() {
+        assert_eq!(escaped("[sig-a] b (c.d)"), r"\[sig-a\] b \(c\.d\)");
+        assert_eq!(first_lines("expected a\n  at /some/where b"), "expected a at b");
+    }
+}
