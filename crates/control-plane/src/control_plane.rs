@@ -2,8 +2,9 @@
 
 use crate::aggregation::{Aggregation, ProxyCertificate};
 use crate::built_in::{Controllers, Settings, is_served};
-use crate::extensions::Extensions;
+use crate::extensions::{Extensions, Task};
 use crate::nodes::SimulatedNodes;
+use crate::serve::{PublishedAuthentication, add_front_proxy};
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
 use kube_client::{Client, Resource};
@@ -17,6 +18,7 @@ use setpoint_registry::{
 };
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -255,6 +257,7 @@ impl ControlPlaneBuilder {
             .bootstrap_tokens(self.bootstrap_tokens)
             .seed(of_server);
         let flow_metrics = self.extensions.flow_metrics.take();
+        let tasks = Tasks(self.extensions.take_tasks());
         let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
             server = server.address(address);
@@ -281,7 +284,16 @@ impl ControlPlaneBuilder {
         let aggregation = self
             .aggregation
             .then(|| Aggregation::new(server.clone(), resolver, has_services, proxy.clone()));
-        ControlPlane { server, worker, rbac, controllers, aggregation, proxy, published: None }
+        ControlPlane {
+            server,
+            worker,
+            rbac,
+            controllers,
+            aggregation,
+            proxy,
+            tasks,
+            published: None,
+        }
     }
 }
 
@@ -296,7 +308,17 @@ pub struct ControlPlane {
     aggregation: Option<Aggregation>,
     /// The client certificate of the aggregation.
     pub(crate) proxy: ProxyCertificate,
+    tasks: Tasks,
     published: Option<Published>,
+}
+
+/// Tasks of extensions.
+struct Tasks(Vec<Task>);
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tasks", self.0.len())
+    }
 }
 
 /// What a listener publishes about itself.
@@ -304,8 +326,8 @@ pub struct ControlPlane {
 pub(crate) struct Published {
     /// Where other machines reach it.
     pub(crate) address: SocketAddr,
-    /// The CA of client certificates, in PEM.
-    pub(crate) client_ca: String,
+    /// What extension servers read about authentication here.
+    pub(crate) authentication: PublishedAuthentication,
     /// The CA of the proxy's client certificate, in PEM; `None`: its owner publishes it.
     pub(crate) proxy_ca: Option<String>,
     /// Cancelled when the listener is about to stop.
@@ -394,6 +416,14 @@ impl ControlPlane {
             let registry_stop = registry_stop.clone();
             async move { worker.run(registry_stop).await }
         });
+        for task in self.tasks.0 {
+            // They serve requests, so they end with the registry.
+            let task = task(server.registry().clone(), registry_stop.clone());
+            parts.spawn(async move {
+                task.await;
+                Ok(())
+            });
+        }
         if let Some(rbac) = self.rbac {
             let (registry, registry_stop) = (server.registry().clone(), registry_stop.clone());
             parts.spawn(async move {
@@ -431,15 +461,21 @@ impl ControlPlane {
 
 /// Publishes a listener from when the server is ready until `stop`.
 async fn identify(server: &ApiServer, stop: &CancellationToken, published: Option<Published>) {
-    let Some(Published { address, client_ca, proxy_ca, leaves }) = published else { return };
+    let Some(Published { address, authentication, proxy_ca, leaves }) = published else { return };
     if !is_served(server, stop).await {
         return;
     }
     let clock = server.registry().clock().clone();
     let identity = ServerIdentity::new(server.client(), clock, address);
     let leaves = leaves.child_token();
-    let identity =
-        Box::pin(identity.client_ca(Some(client_ca)).proxy_ca(proxy_ca).run(leaves.clone()));
+    let members = move || {
+        let mut members = authentication.lock().clone();
+        if let Some(ca) = &proxy_ca {
+            add_front_proxy(&mut members, ca);
+        }
+        members
+    };
+    let identity = Box::pin(identity.authentication(members).run(leaves.clone()));
     let follow = async {
         tokio::select! {
             // Cancel safe: both only wait for a state.

@@ -70,6 +70,9 @@ pub enum PkiError {
     /// Client certificates cannot be verified against the CA.
     #[error("verify client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// Certificates cannot be authorities of clients.
+    #[error("use the CA of client certificates")]
+    Authorities(#[from] crate::filter::authenticate::AuthorityError),
     /// A stored file is invalid.
     #[error("{file} is damaged: {why}")]
     Damaged {

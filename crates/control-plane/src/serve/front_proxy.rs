@@ -3,9 +3,11 @@
 
 use super::{CertDirError, ServeError, ServeOptions, cert_dir};
 use crate::aggregation::ProxyCertificate;
+use serde_json::Value;
 use setpoint_apiserver::listen::FrontProxy;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_webhook_client::Identity;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The file of the key, the certificate and its CA.
@@ -32,6 +34,35 @@ pub(super) fn open(
     Ok(proxy.set(|| identity).then_some(ca))
 }
 
+/// The names and headers of the proxy, by key of the published ConfigMap.
+const WORDS: [(&str, &str); 5] = [
+    (ALLOWED_NAMES, "front-proxy-client"),
+    ("requestheader-username-headers", "X-Remote-User"),
+    ("requestheader-uid-headers", "X-Remote-Uid"),
+    ("requestheader-group-headers", "X-Remote-Group"),
+    ("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
+];
+const ALLOWED_NAMES: &str = "requestheader-allowed-names";
+
+/// Adds the proxy to what extension servers read about front proxies.
+pub(crate) fn add_front_proxy(members: &mut BTreeMap<String, String>, ca: &str) {
+    let authorities = members.entry("requestheader-client-ca-file".to_owned()).or_default();
+    if !authorities.is_empty() && !authorities.ends_with('\n') {
+        authorities.push('\n');
+    }
+    authorities.push_str(ca);
+    for (key, word) in WORDS {
+        let held = members.get(key).and_then(|text| serde_json::from_str::<Vec<String>>(text).ok());
+        // An empty list allows every name.
+        let is_open = key == ALLOWED_NAMES && held.as_ref().is_some_and(Vec::is_empty);
+        let mut words = held.unwrap_or_default();
+        if !is_open && !words.iter().any(|known| known == word) {
+            words.push(word.to_owned());
+            members.insert(key.to_owned(), Value::from(words).to_string());
+        }
+    }
+}
+
 /// The certificate in a folder. Makes it if the file does not exist, or is good for less than a
 /// month.
 fn in_folder(folder: &Path, now: Timestamp) -> Result<FrontProxy, CertDirError> {
@@ -56,6 +87,22 @@ fn in_folder(folder: &Path, now: Timestamp) -> Result<FrontProxy, CertDirError> 
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn proxy_is_added_to_what_others_may_do() {
+        let mut members = BTreeMap::new();
+        add_front_proxy(&mut members, "ca");
+        assert_eq!(members["requestheader-allowed-names"], r#"["front-proxy-client"]"#);
+        let mut members = BTreeMap::from([
+            ("requestheader-allowed-names".to_owned(), "[]".to_owned()),
+            ("requestheader-username-headers".to_owned(), r#"["X-User"]"#.to_owned()),
+            ("requestheader-client-ca-file".to_owned(), "other".to_owned()),
+        ]);
+        add_front_proxy(&mut members, "ca");
+        assert_eq!(members["requestheader-allowed-names"], "[]");
+        assert_eq!(members["requestheader-username-headers"], r#"["X-User","X-Remote-User"]"#);
+        assert_eq!(members["requestheader-client-ca-file"], "other\nca");
+    }
 
     #[test]
     fn certificate_is_the_same_after_a_restart_and_is_replaced_before_it_expires() {
