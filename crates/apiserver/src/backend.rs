@@ -20,26 +20,28 @@
 //! Until it is removed, legacy discovery lists its group version and OpenAPI v2 contains its
 //! documents.
 //!
+//! A [`Registration`] is a group version that is only listed: an `APIService` without a service. It
+//! gives the position of what the catalog serves. Of Kubernetes' own group versions, legacy
+//! discovery shows those that are registered; aggregated discovery shows what is served.
+//!
 //! A backend replaces rows of the same group version, built in or from a definition. Other versions
 //! of the group are not affected.
 
 mod documents;
 mod served;
+mod table;
 
 use crate::extra::Handler;
-use crate::query::decode;
-use crate::route;
 use bytes::Bytes;
 use documents::Documents;
 use parking_lot::RwLock;
 use setpoint_object::{GroupVersion, name};
-use setpoint_registry::ResourcePath;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use documents::{Digest, Swagger, digest};
 pub(crate) use served::{Generation, Served};
+pub(crate) use table::{Found, Table};
 
 /// Maximum number of backends.
 ///
@@ -180,6 +182,23 @@ impl Backend {
         self.is_available
     }
 
+    /// The same backend with another availability.
+    #[must_use]
+    pub fn with_availability(self, is_available: bool) -> Self {
+        Self { is_available, ..self }
+    }
+
+    /// The same backend at another position in discovery, as
+    /// [`BackendBuilder::group_priority`] and [`BackendBuilder::version_priority`].
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Priority`].
+    pub fn with_priorities(self, group: u32, version: u32) -> Result<Self, BackendError> {
+        check_priorities(group, version)?;
+        Ok(Self { group_priority: group, version_priority: version, ..self })
+    }
+
     pub(crate) fn handler(&self) -> &dyn Handler {
         &*self.handler
     }
@@ -205,6 +224,29 @@ const VERSION_PRIORITY: u32 = 100;
 /// The maximum of `groupPriorityMinimum` and `versionPriority` of an `APIService`.
 const GROUP_PRIORITY_MAX: u32 = 20_000;
 const VERSION_PRIORITY_MAX: u32 = 1000;
+
+fn check_priorities(group: u32, version: u32) -> Result<(), BackendError> {
+    for (what, value, max) in [
+        ("group priority", group, GROUP_PRIORITY_MAX),
+        ("version priority", version, VERSION_PRIORITY_MAX),
+    ] {
+        if value == 0 || value > max {
+            return Err(BackendError::Priority { what, value, max });
+        }
+    }
+    Ok(())
+}
+
+/// A group version with its position in discovery ([`Backends::register`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// The group version.
+    pub group_version: GroupVersion,
+    /// As [`BackendBuilder::group_priority`].
+    pub group_priority: u32,
+    /// As [`BackendBuilder::version_priority`].
+    pub version_priority: u32,
+}
 
 /// Builds a [`Backend`].
 #[must_use]
@@ -268,6 +310,18 @@ impl BackendBuilder {
         self
     }
 
+    /// The OpenAPI v3 documents that its handler answers: pairs of a key (`apis/ex.io/v1`) and the
+    /// URL that the index shows for it (`/openapi/v3/apis/ex.io/v1?hash=1`). GET requests for
+    /// `/openapi/v3/<key>` go to the handler. A key of another group version that this server or an
+    /// earlier backend has is ignored. Default: none.
+    pub fn open_api_v3_index(
+        mut self,
+        documents: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        self.documents.v3_index = documents.into_iter().collect();
+        self
+    }
+
     /// An OpenAPI v2 document in JSON. The paths of this group version and all definitions are
     /// merged into `/openapi/v2`. A definition that differs from another one of the same name gets
     /// the suffix `_v2` (`_v3`, …), and references to it are renamed. Default: none.
@@ -291,14 +345,7 @@ impl BackendBuilder {
         if !name::dns1035_label(version).is_empty() {
             return Err(BackendError::Version { version: version.to_string() });
         }
-        for (what, value, max) in [
-            ("group priority", self.group_priority, GROUP_PRIORITY_MAX),
-            ("version priority", self.version_priority, VERSION_PRIORITY_MAX),
-        ] {
-            if value == 0 || value > max {
-                return Err(BackendError::Priority { what, value, max });
-            }
-        }
+        check_priorities(self.group_priority, self.version_priority)?;
         Ok(Backend {
             documents: Arc::new(self.documents.read(&self.group_version)?),
             group_version: self.group_version,
@@ -383,6 +430,21 @@ impl Backends {
         })
     }
 
+    /// Sets the group versions that legacy discovery lists besides those of backends, definitions
+    /// and compiled-in kinds, and the positions of what the catalog serves. `None`: legacy discovery lists
+    /// everything that is served, at the positions that Kubernetes gives its own groups. That is so
+    /// at start.
+    pub fn register(&self, registrations: Option<Vec<Registration>>) {
+        self.change(|table| {
+            if table.registrations.as_deref() == registrations.as_ref() {
+                return (None, ());
+            }
+            let mut next = table.next();
+            next.registrations = registrations.map(Arc::new);
+            (Some(next), ())
+        });
+    }
+
     /// The backend of a group version.
     pub fn get(&self, group_version: &GroupVersion) -> Option<Backend> {
         let table = self.table();
@@ -407,94 +469,6 @@ impl Backends {
         drop(former);
         answer
     }
-}
-
-/// All backends at one moment, by group and version.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Table {
-    /// Increases by one with every change.
-    pub(crate) generation: u64,
-    groups: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Backend>>>,
-    /// Total length of all documents.
-    bytes: usize,
-}
-
-impl Table {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    fn len(&self) -> usize {
-        self.groups.values().map(BTreeMap::len).sum()
-    }
-
-    pub(crate) fn get(&self, group: &str, version: &str) -> Option<&Arc<Backend>> {
-        self.groups.get(group)?.get(version)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Backend>> {
-        self.groups.values().flat_map(BTreeMap::values)
-    }
-
-    /// A copy to change.
-    fn next(&self) -> Self {
-        Self { generation: self.generation + 1, ..self.clone() }
-    }
-
-    fn insert(&mut self, backend: Backend) {
-        let GroupVersion { group, version } = backend.group_version.clone();
-        self.bytes += backend.documents.len();
-        let versions = self.groups.entry(group).or_default();
-        if let Some(former) = versions.insert(version, Arc::new(backend)) {
-            self.bytes -= former.documents.len();
-        }
-    }
-
-    fn remove(&mut self, group: &str, version: &str) {
-        let Some(versions) = self.groups.get_mut(group) else { return };
-        if let Some(former) = versions.remove(version) {
-            self.bytes -= former.documents.len();
-        }
-        if versions.is_empty() {
-            self.groups.remove(group);
-        }
-    }
-
-    /// What a path (without its query, still percent-encoded) names in this table.
-    pub(crate) fn find(&self, path: &str) -> Option<Found> {
-        if self.is_empty() {
-            return None;
-        }
-        let decoded = decode(path, false)?;
-        let below = decoded.strip_prefix("/apis/")?;
-        let (group, below) = below.split_once('/').unwrap_or((below, ""));
-        let (name, versions) = self.groups.get_key_value(group)?;
-        if below.is_empty() {
-            return Some(Found::Group(name.clone()));
-        }
-        let version = below.split('/').next()?;
-        let backend = versions.get(version)?.clone();
-        Some(match route::unserved(path) {
-            Some(named) => Found::Resource { backend, path: named.path, watch: named.watch },
-            None => Found::Version(backend),
-        })
-    }
-}
-
-/// What a path names in a [`Table`].
-#[derive(Debug)]
-pub(crate) enum Found {
-    /// `/apis/{group}`, with some versions in this table.
-    Group(Arc<str>),
-    /// `/apis/{group}/{version}`.
-    Version(Arc<Backend>),
-    /// A path below a version.
-    Resource {
-        backend: Arc<Backend>,
-        path: ResourcePath,
-        /// Whether the path has the deprecated `/watch/` prefix.
-        watch: bool,
-    },
 }
 
 #[cfg(test)]

@@ -66,12 +66,13 @@ mod websocket;
 
 pub use backend::{
     BACKENDS_MAX, Backend, BackendBuilder, BackendError, Backends, DOCUMENT_BYTES_MAX,
-    DOCUMENTS_BYTES_MAX,
+    DOCUMENTS_BYTES_MAX, Registration,
 };
 pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
 pub use extra::Handler;
 pub use filter::authenticate::{
-    Anonymous, Authentication, Authenticator, Credentials, TokenAudiences, bearer_token,
+    Anonymous, Authentication, Authenticator, AuthorityError, ClientAuthorities, Credentials,
+    RequestHeader, RequestHeaderNames, TokenAudiences, bearer_token,
 };
 pub use filter::fairness::{Durations, FlowControl, FlowControlReader, FlowFigures, LevelFigures};
 pub use filter::in_flight::RequestLimits;

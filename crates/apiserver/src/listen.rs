@@ -13,16 +13,16 @@
 //! may be unauthenticated; beyond that, the oldest of those is closed. A connection is
 //! authenticated by its client certificate, or by the first request with a token.
 //!
-//! Over TLS, a verified client certificate identifies the user (common name and organizations),
-//! otherwise a token does. Without TLS every client is `system:masters`. Such a listener therefore
-//! binds to a loopback address only, and refuses requests that a foreign web page may have sent.
+//! Over TLS, the headers of a front proxy identify the user ([`Listener::front_proxy`]), or a
+//! client certificate that an authority has signed (common name and organizations), or a token.
+//! Without TLS every client is `system:masters`. Such a listener therefore binds to a loopback
+//! address only, and refuses requests that a foreign web page may have sent.
 
 mod pki;
 mod same_origin;
-mod subject;
 mod tls;
 
-pub use pki::{Loaded, Pki, PkiError, PkiFiles};
+pub use pki::{FrontProxy, Loaded, Pki, PkiError, PkiFiles};
 pub use setpoint_serve::Limits;
 pub use setpoint_serve::certificate::{
     Certificate, CertificateError, CertificateFiles, CertificateWatcher, CurrentCertificate,
@@ -31,9 +31,14 @@ pub use setpoint_serve::certificate::{
 pub use tls::Tls;
 
 use crate::Identity;
-use crate::filter::authenticate::Credentials;
+use crate::filter::authenticate::{
+    Authentication, Authenticator as _, ClientAuthorities, Credentials, RequestHeader,
+    UnknownCertificate, authenticated, subject,
+};
 use crate::server::ApiServer;
 use http::Request;
+use http::request::Parts;
+use setpoint_object::time::Clock;
 use setpoint_serve::tls::PeerCertificate;
 use setpoint_serve::{Received, Server};
 use std::net::SocketAddr;
@@ -113,26 +118,50 @@ pub struct Listener {
 enum Peers {
     /// Without TLS: every client is this identity.
     All(Identity),
-    /// With TLS: by client certificate or token.
-    Tls {
-        /// TLS.
-        config: Arc<rustls::ServerConfig>,
-        /// Tokens of this listener only.
-        credentials: Credentials,
-    },
+    /// With TLS.
+    Tls(Box<TlsPeers>),
 }
 
-impl Peers {
-    /// The user of a request, if the connection identifies it.
-    fn identify(&self, request: &mut Request<Received>) -> Option<Identity> {
-        match self {
-            Self::All(identity) => Some(identity.clone()),
-            Self::Tls { credentials, .. } => {
-                let peer = request.extensions_mut().remove::<PeerCertificate>();
-                peer.and_then(|peer| subject::identity(&peer.0))
-                    .or_else(|| credentials.authenticate(request.headers()))
-            }
+/// With TLS: by front proxy, client certificate or token.
+#[derive(Debug, Clone)]
+struct TlsPeers {
+    tls: Tls,
+    clock: Clock,
+    /// Authorities of the users' certificates.
+    authorities: Option<ClientAuthorities>,
+    front_proxy: Option<Arc<RequestHeader>>,
+    /// Tokens of this listener only.
+    credentials: Credentials,
+}
+
+impl TlsPeers {
+    /// The user of a request, if the connection or a token of the listener identifies it. The
+    /// headers of a front proxy are removed.
+    async fn identify(&self, request: &mut Parts) -> Option<Identity> {
+        let mut identity = None;
+        if let Some(front_proxy) = &self.front_proxy {
+            identity = match front_proxy.authenticate(request).await {
+                Authentication::User(identity) => Some(authenticated(identity)),
+                _ => None,
+            };
+            front_proxy.strip(&mut request.headers);
         }
+        let peer = request.extensions.remove::<PeerCertificate>();
+        if identity.is_some() {
+            return identity;
+        }
+        if let Some(peer) = peer {
+            let is_known = self
+                .authorities
+                .as_ref()
+                .is_some_and(|authorities| authorities.verify(&peer.0, self.clock.now()));
+            let own = peer.0.first().filter(|_| is_known);
+            if let Some(identity) = own.and_then(subject::identity) {
+                return Some(identity);
+            }
+            request.extensions.insert(UnknownCertificate);
+        }
+        self.credentials.authenticate(&request.headers)
     }
 }
 
@@ -148,16 +177,30 @@ impl Listener {
         address: SocketAddr,
         tls: impl Into<Tls>,
     ) -> Result<Self, ListenError> {
-        let config = tls.into().config(server.registry().clock().clone())?;
-        let peers = Peers::Tls { config: Arc::new(config), credentials: Credentials::none() };
-        Self::bind(server, address, peers).await
+        let tls = tls.into();
+        let authorities = tls.authorities()?;
+        let clock = server.registry().clock().clone();
+        // An unusable certificate is found before the address is bound.
+        tls.clone().config(clock.clone(), true)?;
+        let credentials = Credentials::none();
+        let peers = TlsPeers { tls, clock, authorities, front_proxy: None, credentials };
+        Self::bind(server, address, Peers::Tls(Box::new(peers))).await
     }
 
     /// Tokens that a listener with TLS accepts in addition to the server's. Default: none.
     pub fn credentials(mut self, accepted: Credentials) -> Self {
-        if let Peers::Tls { credentials, .. } = &mut self.peers {
+        if let Peers::Tls(peers) = &mut self.peers {
             self.server.review_also(&accepted);
-            *credentials = accepted;
+            peers.credentials = accepted;
+        }
+        self
+    }
+
+    /// A front proxy whose headers name the user. It is asked before certificates and tokens, and
+    /// its headers are removed from every request. Only with TLS. Default: none.
+    pub fn front_proxy(mut self, front_proxy: Arc<RequestHeader>) -> Self {
+        if let Peers::Tls(peers) = &mut self.peers {
+            peers.front_proxy = Some(front_proxy);
         }
         self
     }
@@ -203,21 +246,36 @@ impl Listener {
     pub async fn run(self, stop: CancellationToken) {
         let Self { server: api, socket, peers, limits, .. } = self;
         let mut server = Server::new(socket, limits);
-        if let Peers::Tls { config, .. } = &peers {
-            server = server.tls(config.clone());
+        if let Peers::Tls(peers) = &peers {
+            let has_clients = peers.authorities.is_some() || peers.front_proxy.is_some();
+            match peers.tls.clone().config(peers.clock.clone(), has_clients) {
+                Ok(config) => server = server.tls(Arc::new(config)),
+                // It was made before.
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "set up TLS");
+                    return;
+                }
+            }
         }
         let of_requests = api.clone();
-        let answer = move |mut request: Request<Received>| {
-            let refused = match &peers {
-                Peers::All(_) => same_origin::refuse(&request),
-                Peers::Tls { .. } => None,
-            };
-            // Requests cannot set this extension: only the connection identifies the user.
-            if let Some(identity) = peers.identify(&mut request) {
-                request.extensions_mut().insert(identity);
-            }
-            let api = of_requests.clone();
+        let peers = Arc::new(peers);
+        let answer = move |request: Request<Received>| {
+            let (api, peers) = (of_requests.clone(), peers.clone());
             async move {
+                let (mut parts, body) = request.into_parts();
+                // Requests cannot set this extension: only the connection identifies the user.
+                let identity = match &*peers {
+                    Peers::All(identity) => Some(identity.clone()),
+                    Peers::Tls(peers) => peers.identify(&mut parts).await,
+                };
+                if let Some(identity) = identity {
+                    parts.extensions.insert(identity);
+                }
+                let request = Request::from_parts(parts, body);
+                let refused = match &*peers {
+                    Peers::All(_) => same_origin::refuse(&request),
+                    Peers::Tls(_) => None,
+                };
                 match refused {
                     Some(refused) => refused,
                     None => api.serve(request).await,

@@ -63,14 +63,17 @@ pub const V2_PROTOBUF_TYPE: &str = "application/com.github.proto-openapi.spec.v2
 /// The name in the `Accept` header of older clients.
 pub const V2_PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// The index of keys and hashes.
-fn index_of<'a>(documents: impl Iterator<Item = (&'a str, &'a str)>) -> Bytes {
-    let paths: serde_json::Map<String, Value> = documents
-        .map(|(key, hash)| {
-            let url = format!("/openapi/v3/{key}?hash={hash}");
-            (key.to_owned(), json!({"serverRelativeURL": url}))
-        })
-        .collect();
+/// The index of keys with their hashes, and of others with their URLs.
+fn index_of<'a>(
+    documents: impl Iterator<Item = (&'a str, &'a str)>,
+    others: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Bytes {
+    let documents = documents.map(|(key, hash)| {
+        let url = format!("/openapi/v3/{key}?hash={hash}");
+        (key.to_owned(), json!({"serverRelativeURL": url}))
+    });
+    let others = others.map(|(key, url)| (key.to_owned(), json!({"serverRelativeURL": url})));
+    let paths: serde_json::Map<String, Value> = documents.chain(others).collect();
     Bytes::from(json!({"paths": paths}).to_string())
 }
 

@@ -202,8 +202,23 @@ impl Inner {
                 let watch = found.watch;
                 (Destination::Resource { watch }, Requested::Resource(found.target), watch)
             }
-            Ok(document) => (Destination::Document(document), as_path(), false),
+            Ok(document) => {
+                let of_backend = match &document {
+                    Route::OpenApi(rest) => rest
+                        .strip_prefix("v3/")
+                        .and_then(|key| backends.document(catalog, key).cloned()),
+                    _ => None,
+                };
+                let destination = match of_backend {
+                    Some(backend) => Destination::Backend(backend),
+                    None => Destination::Document(document),
+                };
+                (destination, as_path(), false)
+            }
             Err(miss) => {
+                if let Some(group) = backends.registered_group(path) {
+                    return (Destination::Document(Route::ApiGroup(group)), as_path(), false);
+                }
                 let page = self.fairness.as_ref().and_then(|_| Page::of(path));
                 let destination = match (self.extra.find(path), page) {
                     (Some(handler), _) => Destination::Extra(handler),

@@ -44,6 +44,7 @@ impl Forwarded<'_> {
         if let Some(list) = &backend.documents().resources
             && parts.method == Method::GET
             && !attributes.is_resource()
+            && !parts.uri.path().starts_with("/openapi/")
         {
             return match negotiate(&accept_header(&parts.headers), Endpoint::Plain) {
                 Ok(accepted) => respond::document(StatusCode::OK, accepted, *style, list.clone()),

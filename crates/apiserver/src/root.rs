@@ -49,7 +49,7 @@ impl Site<'_> {
             Route::Root => return Ok(indented(&json!({"paths": self.paths()}), style)),
             Route::Version => return Ok(indented(&version::document(), style)),
             Route::ApiVersions => discovery::api_versions(&self.served.catalog, self.address),
-            Route::ApiGroups => discovery::api_groups(&self.served.groups),
+            Route::ApiGroups => discovery::api_groups(self.served.registered()),
             Route::ApiGroup(name) => match self.served.group(name) {
                 Some(group) => discovery::api_group(group),
                 None => return Ok(respond::page_not_found()),

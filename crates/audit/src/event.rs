@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 use setpoint_apiserver::{AuditEvent, AuditLevel, Stage};
-use setpoint_object::ApiError;
-use setpoint_registry::{Attributes, Subresource};
+use setpoint_object::{ApiError, Skim};
+use setpoint_registry::{Attributes, Format, Subresource};
 use setpoint_schema::decode::parse;
 
 /// Maximum size of a recorded object in bytes: 100 KiB, as kube-apiserver's limit of an event when
@@ -45,10 +45,20 @@ pub(crate) fn encode(event: &AuditEvent, level: AuditLevel, omits_managed_fields
         }
     }
     let sent = event.sent.as_ref().filter(|_| !is_received && request.is_resource());
-    // The names in the body are in the reference to the object, at every level.
-    let sent = sent.and_then(|sent| parse(&sent.bytes, sent.format).ok()).map(|sent| sent.value);
+    // The names in the body are in the reference to the object, at every level. Below `Request` no
+    // tree is made of JSON.
+    let skim = sent.filter(|sent| sent.format == Format::Json).map(|sent| Skim::of(&sent.bytes));
+    let tree = match (&skim, level >= AuditLevel::Request) {
+        (Some(_), false) => None,
+        _ => sent.and_then(|sent| parse(&sent.bytes, sent.format).ok()).map(|sent| sent.value),
+    };
     if request.is_resource() {
-        out["objectRef"] = object_ref(request, sent.as_ref());
+        let names = match &skim {
+            Some(Ok(skim)) => Names::of_skim(skim),
+            Some(Err(_)) => Names::default(),
+            None => tree.as_ref().map(Names::of_tree).unwrap_or_default(),
+        };
+        out["objectRef"] = object_ref(request, &names);
     }
     if let Some(code) = event.code.filter(|_| !is_received) {
         out["responseStatus"] = json!({"metadata": {}, "code": code});
@@ -65,7 +75,7 @@ pub(crate) fn encode(event: &AuditEvent, level: AuditLevel, omits_managed_fields
         }
     }
     if level >= AuditLevel::Request
-        && let Some(object) = sent
+        && let Some(object) = tree
     {
         add(&mut out, &mut annotations, "requestObject", object, omits_managed_fields);
     }
@@ -117,29 +127,55 @@ fn add(
     }
 }
 
+/// What the body of a write says about its object. Empty: nothing.
+#[derive(Debug, Default)]
+struct Names<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    resource_version: &'a str,
+}
+
+impl<'a> Names<'a> {
+    fn of_skim(skim: &'a Skim<'_>) -> Self {
+        Self {
+            namespace: &skim.namespace,
+            name: &skim.name,
+            uid: &skim.uid,
+            resource_version: &skim.resource_version,
+        }
+    }
+
+    fn of_tree(object: &'a Value) -> Self {
+        let text = |member: &str| object["metadata"][member].as_str().unwrap_or_default();
+        Self {
+            namespace: text("namespace"),
+            name: text("name"),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+        }
+    }
+}
+
 /// What the request is about: the names of its path, and those of its body where the path has none.
-fn object_ref(request: &Attributes, sent: Option<&Value>) -> Value {
-    let in_body = |member: &str| {
-        let metadata = sent.and_then(|sent| sent.get("metadata"));
-        metadata.and_then(|metadata| metadata.get(member)).and_then(Value::as_str)
-    };
+fn object_ref(request: &Attributes, names: &Names<'_>) -> Value {
     let mut reference = Map::new();
     let mut set = |member: &str, text: &str| {
         if !text.is_empty() {
             reference.insert(member.to_owned(), text.into());
         }
     };
-    let or_in_body = |text: &str, member| match text {
-        "" => in_body(member).unwrap_or_default().to_owned(),
+    let or_in_body = |text: &'_ str, in_body: &'_ str| match text {
+        "" => in_body.to_owned(),
         text => text.to_owned(),
     };
     set("resource", request.resource());
-    set("namespace", &or_in_body(request.namespace(), "namespace"));
-    set("name", &or_in_body(request.name(), "name"));
-    set("uid", in_body("uid").unwrap_or_default());
+    set("namespace", &or_in_body(request.namespace(), names.namespace));
+    set("name", &or_in_body(request.name(), names.name));
+    set("uid", names.uid);
     set("apiGroup", request.group());
     set("apiVersion", request.version());
-    set("resourceVersion", in_body("resourceVersion").unwrap_or_default());
+    set("resourceVersion", names.resource_version);
     set("subresource", request.subresource().map_or("", Subresource::as_str));
     reference.into()
 }

@@ -5,6 +5,8 @@ mod audit;
 mod data;
 mod demo;
 mod encryption;
+mod front_proxy;
+mod issuers;
 mod nodes;
 mod service_accounts;
 mod store_options;

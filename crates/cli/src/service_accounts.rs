@@ -10,8 +10,8 @@ use std::time::Duration;
 /// How tokens of service accounts are signed and accepted.
 #[derive(Debug, Args)]
 pub(crate) struct ServiceAccountOptions {
-    /// The private key (PEM: RSA, P-256 or P-384) that service account tokens are signed with.
-    /// Default: `service-account.key` in the folder of certificates, which is made if it is
+    /// The private key (PEM: RSA, P-256, P-384 or P-521) that service account tokens are signed
+    /// with. Default: `service-account.key` in the folder of certificates, which is made if it is
     /// missing.
     #[arg(long, value_name = "FILE")]
     service_account_signing_key_file: Option<PathBuf>,
@@ -57,6 +57,11 @@ impl ServiceAccountOptions {
             tokens = tokens.max_expiration(max);
         }
         tokens
+    }
+
+    /// The issuers of this server's own tokens.
+    pub(crate) fn issuers(&self) -> Vec<String> {
+        self.tokens().issuers().into_iter().map(str::to_owned).collect()
     }
 
     /// Sets the files of keys.

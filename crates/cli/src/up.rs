@@ -4,6 +4,7 @@ use crate::admission::AdmissionOptions;
 use crate::audit::AuditOptions;
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
+use crate::front_proxy::FrontProxyOptions;
 use crate::nodes::NodeOptions;
 use crate::service_accounts::ServiceAccountOptions;
 use crate::store_options::{StoreOptions, open_store};
@@ -125,13 +126,17 @@ struct CertificateOptions {
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
     /// Additional authorities (PEM) for client certificates: the common name is the user, each
-    /// organization a group.
+    /// organization a group. Reloaded while the server runs.
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    front_proxy: FrontProxyOptions,
     /// An additional name or address for the generated certificate. May be given several times.
     #[arg(long, value_name = "NAME")]
     tls_san: Vec<String>,
-    /// A client certificate (PEM, with its chain) for webhooks that ask for one. Read at start.
+    /// A client certificate (PEM, with its chain) for webhooks and servers of APIServices that ask
+    /// for one. Read at start. Default: none for webhooks; for servers of APIServices one in the
+    /// certificate folder.
     #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
     proxy_client_cert_file: Option<PathBuf>,
     /// Its private key (PEM).
@@ -171,6 +176,7 @@ impl CertificateOptions {
         if let Some(path) = self.token_auth_file {
             options = options.token_auth_file(path);
         }
+        options = self.front_proxy.apply(options);
         self.tls_san.into_iter().fold(options, ServeOptions::tls_san)
     }
 }
@@ -213,6 +219,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         _ = terminate.recv() => return Ok(()),
     };
     let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
+    let metrics = Metrics::new();
     let mut plane = ControlPlane::builder()
         .store(wrapped.store)
         .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
@@ -226,8 +233,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
                 .writes(options.limits.max_mutating_requests_inflight)
                 .fair(options.limits.enable_priority_and_fairness),
         )
-        .serve_metrics(&Metrics::new());
-    plane = options.users.apply(plane).await?;
+        .serve_metrics(&metrics);
+    let own_issuers = options.service_accounts.issuers();
+    plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
     plane = options.nodes.apply(plane).await?;
     let audit = options.audit.open(&clock)?;
     if let Some((sink, _)) = &audit {

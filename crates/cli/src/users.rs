@@ -1,12 +1,15 @@
 //! The options about users: how they are known, and what they may do. Named as kube-apiserver's.
 
+use crate::issuers::IssuerOptions;
 use crate::up::duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use setpoint::ControlPlaneBuilder;
 use setpoint::apiserver::Anonymous;
+use setpoint::object::time::Clock;
 use setpoint::registry::{AllowAuthenticated, AlwaysDeny};
 use setpoint::remote::{AccessWebhook, AccessWebhookOptions, TokenWebhook};
+use setpoint::runtime::metrics::Metrics;
+use setpoint::{AuthorizationConfig, ConfigMetrics, ControlPlaneBuilder};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +20,15 @@ pub(crate) struct UserOptions {
     /// Who may do what, in the order of the modes. `RBAC`: what roles and bindings allow; those of
     /// a new cluster are created. `AlwaysAllow`: every authenticated user may do everything.
     /// `AlwaysDeny`: only members of `system:masters` may do anything.
-    /// `Webhook`: what another server says.
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "RBAC",
-        value_name = "MODE[,MODE...]"
-    )]
+    /// `Webhook`: what another server says. Default: `RBAC`.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE[,MODE...]")]
     authorization_mode: Vec<AuthorizationMode>,
+    /// A file of kind AuthorizationConfiguration with the chain of authorizers. It is reloaded
+    /// while the server runs. Excludes `--authorization-mode` and `--authorization-webhook-*`.
+    #[arg(long, value_name = "FILE")]
+    authorization_config: Option<PathBuf>,
+    #[command(flatten)]
+    issuers: IssuerOptions,
     /// Whether requests without credentials are answered as those of `system:anonymous`, who may
     /// read health and version unless a role allows more. Otherwise they are answered with 401.
     /// Default: true, unless `AlwaysAllow` is a mode; then only health endpoints are.
@@ -35,12 +38,12 @@ pub(crate) struct UserOptions {
     /// (`authorization.k8s.io/v1` SubjectAccessReview).
     #[arg(long, value_name = "FILE")]
     authorization_webhook_config_file: Option<PathBuf>,
-    /// How long a request that the webhook allowed stays allowed.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
-    authorization_webhook_cache_authorized_ttl: Duration,
-    /// How long any other decision of the webhook counts.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    authorization_webhook_cache_unauthorized_ttl: Duration,
+    /// How long a request that the webhook allowed stays allowed. Default: 5m.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    authorization_webhook_cache_authorized_ttl: Option<Duration>,
+    /// How long any other decision of the webhook counts. Default: 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
     /// A kubeconfig with a server that knows further bearer tokens
     /// (`authentication.k8s.io/v1` TokenReview).
     #[arg(long, value_name = "FILE")]
@@ -67,18 +70,87 @@ enum AuthorizationMode {
     Webhook,
 }
 
+impl AuthorizationMode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rbac => "RBAC",
+            Self::AlwaysAllow => "AlwaysAllow",
+            Self::AlwaysDeny => "AlwaysDeny",
+            Self::Webhook => "Webhook",
+        }
+    }
+}
+
 impl UserOptions {
-    /// Adds the authenticators and authorizers.
+    /// Adds the authenticators and authorizers. `own_issuers`: those of this server's tokens.
     pub(crate) async fn apply(
         &self,
         mut plane: ControlPlaneBuilder,
+        clock: &Clock,
+        metrics: &Metrics,
+        own_issuers: Vec<String>,
     ) -> anyhow::Result<ControlPlaneBuilder> {
+        let counted = |subject| ConfigMetrics::register(metrics, subject, clock.clone());
+        let applied = self.issuers.apply(plane, clock, own_issuers, || counted("authentication"));
+        let anonymous;
+        (plane, anonymous) = applied?;
+        if anonymous.is_some() && self.anonymous_auth.is_some() {
+            bail!(
+                "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file"
+            );
+        }
         if let Some(path) = &self.authentication_token_webhook_config_file {
             let ttl = self.authentication_token_webhook_cache_ttl;
             let webhook = TokenWebhook::open(path, ttl).await.context("open the token webhook")?;
             plane = plane.authenticator(Arc::new(webhook));
         }
-        for mode in &self.authorization_mode {
+        let allows_all;
+        (plane, allows_all) = self.authorizers(plane, || counted("authorization")).await?;
+        let of_flags = match self.anonymous_auth {
+            Some(true) => Anonymous::Everywhere,
+            Some(false) => Anonymous::Nowhere,
+            None if allows_all => Anonymous::Health,
+            None => Anonymous::Everywhere,
+        };
+        Ok(plane.anonymous(anonymous.unwrap_or(of_flags)))
+    }
+
+    /// Adds the authorizers. Returns whether one of them allows everything.
+    async fn authorizers(
+        &self,
+        mut plane: ControlPlaneBuilder,
+        metrics: impl FnOnce() -> ConfigMetrics,
+    ) -> anyhow::Result<(ControlPlaneBuilder, bool)> {
+        if let Some(path) = &self.authorization_config {
+            let has_flags = !self.authorization_mode.is_empty()
+                || self.authorization_webhook_config_file.is_some()
+                || self.authorization_webhook_cache_authorized_ttl.is_some()
+                || self.authorization_webhook_cache_unauthorized_ttl.is_some();
+            if has_flags {
+                bail!(
+                    "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined"
+                );
+            }
+            let config = AuthorizationConfig::load(path);
+            let allows_all = |config: &AuthorizationConfig| {
+                config.authorizers.iter().any(|one| one.kind == "AlwaysAllow")
+            };
+            let failed = || format!("use --authorization-config {}", path.display());
+            let allows_all = allows_all(&config.with_context(failed)?);
+            let (chain, worker) = AuthorizationConfig::open(path).await.with_context(failed)?;
+            let chain = (chain, worker.metrics(metrics()));
+            return Ok((plane.authorization_config(chain), allows_all));
+        }
+        let modes = match &self.authorization_mode[..] {
+            [] => &[AuthorizationMode::Rbac][..],
+            modes => modes,
+        };
+        for (i, mode) in modes.iter().enumerate() {
+            if modes[..i].contains(mode) {
+                let names: Vec<_> = modes.iter().map(|mode| mode.name()).collect();
+                let names = names.join(" ");
+                bail!("authorization-mode [{names}] has mode specified more than once");
+            }
             plane = match mode {
                 AuthorizationMode::Rbac => plane.rbac(),
                 AuthorizationMode::AlwaysAllow => plane.authorizer(Arc::new(AllowAuthenticated)),
@@ -86,23 +158,22 @@ impl UserOptions {
                 AuthorizationMode::Webhook => plane.authorizer(Arc::new(self.webhook().await?)),
             };
         }
-        let allows_all = self.authorization_mode.contains(&AuthorizationMode::AlwaysAllow);
-        Ok(plane.anonymous(match self.anonymous_auth {
-            Some(true) => Anonymous::Everywhere,
-            Some(false) => Anonymous::Nowhere,
-            None if allows_all => Anonymous::Health,
-            None => Anonymous::Everywhere,
-        }))
+        Ok((plane, modes.contains(&AuthorizationMode::AlwaysAllow)))
     }
 
     async fn webhook(&self) -> anyhow::Result<AccessWebhook> {
         let Some(path) = &self.authorization_webhook_config_file else {
             bail!("the mode Webhook needs --authorization-webhook-config-file");
         };
+        let defaults = AccessWebhookOptions::default();
         let options = AccessWebhookOptions {
-            authorized_ttl: self.authorization_webhook_cache_authorized_ttl,
-            unauthorized_ttl: self.authorization_webhook_cache_unauthorized_ttl,
-            ..AccessWebhookOptions::default()
+            authorized_ttl: self
+                .authorization_webhook_cache_authorized_ttl
+                .unwrap_or(defaults.authorized_ttl),
+            unauthorized_ttl: self
+                .authorization_webhook_cache_unauthorized_ttl
+                .unwrap_or(defaults.unauthorized_ttl),
+            ..defaults
         };
         AccessWebhook::open(path, options).await.context("open the authorization webhook")
     }

@@ -1,8 +1,10 @@
 //! The control plane that the program, the demo and tests share.
 
+use crate::aggregation::{Aggregation, ProxyCertificate};
 use crate::built_in::{Controllers, Settings, is_served};
-use crate::extensions::Extensions;
+use crate::extensions::{Extensions, Task};
 use crate::nodes::SimulatedNodes;
+use crate::serve::{PublishedAuthentication, add_front_proxy};
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
 use kube_client::{Client, Resource};
@@ -16,6 +18,7 @@ use setpoint_registry::{
 };
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +62,7 @@ pub struct ControlPlaneBuilder {
     webhook_identity: Option<Identity>,
     service_account_tokens: ServiceAccountTokens,
     bootstrap_tokens: bool,
+    aggregation: bool,
     nodes: Option<SimulatedNodes>,
     pub(crate) extensions: Extensions,
 }
@@ -168,15 +172,24 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Finds the addresses of services that webhooks run behind. Default: the Services and
-    /// EndpointSlices among the control plane's own objects. An `ExternalName` is used as it is,
-    /// then come ready addresses, then the cluster address.
+    /// Whether APIService objects with a service are served, by the servers behind these services.
+    /// Default: yes.
+    pub fn aggregation(mut self, is_on: bool) -> Self {
+        self.aggregation = is_on;
+        self
+    }
+
+    /// Finds the addresses of services that webhooks and APIServices name. Default: the Services
+    /// and EndpointSlices among the control plane's own objects. An `ExternalName` is used as it
+    /// is, then come ready addresses, then the cluster address. With a resolver of your own, the
+    /// Services of APIServices need not be objects.
     pub fn service_resolver(mut self, resolver: Arc<dyn ServiceResolver>) -> Self {
         self.service_resolver = Some(resolver);
         self
     }
 
-    /// A client certificate for webhooks that ask for one. Default: none.
+    /// A client certificate for webhooks and for servers of APIServices that ask for one. Default:
+    /// none for webhooks; for servers of APIServices one that the listener makes.
     pub fn webhook_identity(mut self, identity: Identity) -> Self {
         self.webhook_identity = Some(identity);
         self
@@ -209,8 +222,11 @@ impl ControlPlaneBuilder {
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
         let services = Arc::new(ServedServices::default());
+        let has_services = self.service_resolver.is_none();
         let resolver = self.service_resolver.unwrap_or_else(|| services.clone());
-        let webhooks = Webhooks::with_identity(resolver, self.clock.clone(), self.webhook_identity);
+        let proxy = ProxyCertificate::of(self.webhook_identity.clone());
+        let webhooks =
+            Webhooks::with_identity(resolver.clone(), self.clock.clone(), self.webhook_identity);
         let mut registry =
             Registry::builder(self.store, self.clock).webhooks(Arc::new(Clients(webhooks)));
         // Without a seed, costly work runs on other threads.
@@ -241,6 +257,7 @@ impl ControlPlaneBuilder {
             .bootstrap_tokens(self.bootstrap_tokens)
             .seed(of_server);
         let flow_metrics = self.extensions.flow_metrics.take();
+        let tasks = Tasks(self.extensions.take_tasks());
         let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
             server = server.address(address);
@@ -264,7 +281,19 @@ impl ControlPlaneBuilder {
         if let (Some(metrics), Some(reader)) = (flow_metrics, server.flow_control()) {
             metrics.follow(reader);
         }
-        ControlPlane { server, worker, rbac, controllers, published: None }
+        let aggregation = self
+            .aggregation
+            .then(|| Aggregation::new(server.clone(), resolver, has_services, proxy.clone()));
+        ControlPlane {
+            server,
+            worker,
+            rbac,
+            controllers,
+            aggregation,
+            proxy,
+            tasks,
+            published: None,
+        }
     }
 }
 
@@ -276,7 +305,20 @@ pub struct ControlPlane {
     worker: RegistryWorker,
     rbac: Option<Arc<Rbac>>,
     controllers: Controllers,
+    aggregation: Option<Aggregation>,
+    /// The client certificate of the aggregation.
+    pub(crate) proxy: ProxyCertificate,
+    tasks: Tasks,
     published: Option<Published>,
+}
+
+/// Tasks of extensions.
+struct Tasks(Vec<Task>);
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tasks", self.0.len())
+    }
 }
 
 /// What a listener publishes about itself.
@@ -284,8 +326,10 @@ pub struct ControlPlane {
 pub(crate) struct Published {
     /// Where other machines reach it.
     pub(crate) address: SocketAddr,
-    /// The CA of client certificates, in PEM.
-    pub(crate) client_ca: String,
+    /// What extension servers read about authentication here.
+    pub(crate) authentication: PublishedAuthentication,
+    /// The CA of the proxy's client certificate, in PEM; `None`: its owner publishes it.
+    pub(crate) proxy_ca: Option<String>,
     /// Cancelled when the listener is about to stop.
     pub(crate) leaves: CancellationToken,
 }
@@ -316,6 +360,7 @@ impl ControlPlane {
             webhook_identity: None,
             service_account_tokens: ServiceAccountTokens::new(),
             bootstrap_tokens: false,
+            aggregation: true,
             nodes: None,
             extensions: Extensions::default(),
         }
@@ -366,11 +411,19 @@ impl ControlPlane {
         // The registry stops last, because it serves the parts above it while they finish.
         let registry_stop = CancellationToken::new();
         let (server, worker, controllers) = (self.server, self.worker, self.controllers);
-        let published = self.published;
+        let (published, aggregation) = (self.published, self.aggregation);
         parts.spawn({
             let registry_stop = registry_stop.clone();
             async move { worker.run(registry_stop).await }
         });
+        for task in self.tasks.0 {
+            // They serve requests, so they end with the registry.
+            let task = task(server.registry().clone(), registry_stop.clone());
+            parts.spawn(async move {
+                task.await;
+                Ok(())
+            });
+        }
         if let Some(rbac) = self.rbac {
             let (registry, registry_stop) = (server.registry().clone(), registry_stop.clone());
             parts.spawn(async move {
@@ -385,7 +438,16 @@ impl ControlPlane {
         parts.spawn(async move {
             // Stops the registry however this part ends, so that joining it always returns.
             let _registry_stop = registry_stop.drop_guard();
-            tokio::join!(controllers.run(&server, &stop), identify(&server, &stop, published));
+            let aggregate = async {
+                if let Some(aggregation) = aggregation {
+                    aggregation.run(stop.clone()).await;
+                }
+            };
+            tokio::join!(
+                controllers.run(&server, &stop),
+                identify(&server, &stop, published),
+                aggregate
+            );
             stop.cancelled().await;
             server.drain();
             Ok(())
@@ -399,14 +461,21 @@ impl ControlPlane {
 
 /// Publishes a listener from when the server is ready until `stop`.
 async fn identify(server: &ApiServer, stop: &CancellationToken, published: Option<Published>) {
-    let Some(Published { address, client_ca, leaves }) = published else { return };
+    let Some(Published { address, authentication, proxy_ca, leaves }) = published else { return };
     if !is_served(server, stop).await {
         return;
     }
     let clock = server.registry().clock().clone();
     let identity = ServerIdentity::new(server.client(), clock, address);
     let leaves = leaves.child_token();
-    let identity = Box::pin(identity.client_ca(Some(client_ca)).run(leaves.clone()));
+    let members = move || {
+        let mut members = authentication.lock().clone();
+        if let Some(ca) = &proxy_ca {
+            add_front_proxy(&mut members, ca);
+        }
+        members
+    };
+    let identity = Box::pin(identity.authentication(members).run(leaves.clone()));
     let follow = async {
         tokio::select! {
             // Cancel safe: both only wait for a state.

@@ -4,12 +4,18 @@
 use crate::flow_metrics::FlowMetrics;
 use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
+use futures::future::BoxFuture;
 use setpoint_apiserver::{
     Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics, RequestLimits,
 };
-use setpoint_registry::{Admission, AdmissionPlugins, Authorizer, Rbac, RegistryBuilder};
+use setpoint_registry::{Admission, AdmissionPlugins, Authorizer, Rbac, Registry, RegistryBuilder};
 use std::fmt;
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// A task that runs beside the server until the token is cancelled.
+pub(crate) type Task =
+    Box<dyn FnOnce(Registry, CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 /// The extensions, in the order in which they were added.
 #[derive(Default)]
@@ -24,6 +30,7 @@ pub(crate) struct Extensions {
     metrics: Vec<Arc<dyn Metrics>>,
     routes: Vec<(String, Arc<dyn Handler>)>,
     backends: Vec<Backend>,
+    tasks: Vec<Task>,
     pub(crate) flow_metrics: Option<FlowMetrics>,
     pub(crate) limits: RequestLimits,
 }
@@ -32,6 +39,24 @@ impl Extensions {
     /// The RBAC authorizer, if there is one.
     pub(crate) fn rbac(&self) -> Option<Arc<Rbac>> {
         self.rbac.clone()
+    }
+
+    /// Sets the RBAC authorizer, which an added authorizer asks.
+    pub(crate) fn set_rbac(&mut self, rbac: Arc<Rbac>) {
+        self.rbac = Some(rbac);
+    }
+
+    /// Adds a task that runs with the control plane.
+    pub(crate) fn task(
+        &mut self,
+        task: impl FnOnce(Registry, CancellationToken) -> BoxFuture<'static, ()> + Send + 'static,
+    ) {
+        self.tasks.push(Box::new(task));
+    }
+
+    /// The tasks that were added.
+    pub(crate) fn take_tasks(&mut self) -> Vec<Task> {
+        std::mem::take(&mut self.tasks)
     }
 
     /// Adds the registry's extensions.

@@ -14,17 +14,23 @@
 //! | built-in controllers | one set per control plane, over its watch cache; if several servers share a store, only on the leader |
 //! | nodes without containers, and a scheduler | [`ControlPlaneBuilder::nodes`] |
 //! | calls to webhooks | `setpoint_webhook_client`; services are looked up among the objects, or by [`ControlPlaneBuilder::service_resolver`] |
+//! | group versions of other servers | APIService objects; services are found as those of webhooks |
 //! | other servers that know users | [`remote`] |
+//! | tokens of OpenID Connect issuers | [`oidc`], through [`ControlPlaneBuilder::issuers`] |
 //! | sockets, certificates, kubeconfig | [`serve`], through [`ControlPlane::serve`] |
 //!
 //! In-process clients are [`ControlPlane::client`], which passes the same stages as HTTP, and
 //! [`ControlPlane::source`], which skips HTTP.
 
 pub mod admission_config;
+mod aggregation;
+pub mod authorization_config;
 mod built_in;
+mod config_metrics;
 pub mod control_plane;
 mod extensions;
 mod flow_metrics;
+mod issuers;
 mod nodes;
 pub mod remote;
 mod request_metrics;
@@ -33,11 +39,15 @@ pub mod source;
 mod webhooks;
 
 pub use admission_config::{AdmissionConfigError, AdmissionConfiguration};
+pub use authorization_config::{AuthorizationConfig, ConfiguredAuthorizers};
+pub use config_metrics::ConfigMetrics;
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
+pub use issuers::IssuerTokens;
 pub use nodes::SimulatedNodes;
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
 pub use setpoint_controllers::Selection;
 pub use setpoint_nodes::{NODE_LABEL, StageError, Stages};
+pub use setpoint_oidc as oidc;
 pub use setpoint_webhook_client as webhook_client;
 pub use source::InProcessSource;

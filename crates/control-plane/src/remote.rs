@@ -4,10 +4,12 @@
 
 mod access;
 mod cache;
+mod conditions;
 mod token;
 
-pub use access::{AccessWebhook, AccessWebhookOptions};
+pub use access::{AccessWebhook, AccessWebhookOptions, ReviewVersion};
 pub use cache::{ANSWERS_MAX, QUESTION_BYTES_MAX};
+pub use conditions::{CONDITIONS_MAX, MatchConditions};
 pub use token::{TOKEN_TTL, TokenWebhook};
 
 use http::{Method, Request, Uri};
@@ -20,6 +22,8 @@ use std::time::Duration;
 
 /// Timeout of one attempt: 10 s, of which connecting takes a part.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
+/// Timeout of connections: 30 s, the longest timeout of an attempt.
+const CONNECTION_MAX: Duration = Duration::from_secs(30);
 /// Number of attempts of one question; the request's deadline may end them earlier.
 const ATTEMPTS: u32 = 3;
 /// The pause after the first failed attempt. Later ones are twice as long as the one before.
@@ -38,6 +42,9 @@ pub enum RemoteError {
         #[source]
         source: KubeconfigError,
     },
+    /// This process is not in a pod of a cluster.
+    #[error("use the configuration of a pod")]
+    InCluster(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// No client can be made of it.
     #[error("make a client of the kubeconfig {}", path.display())]
     Client {
@@ -69,8 +76,19 @@ impl Remote {
         let failed = |source| RemoteError::Kubeconfig { path: path.to_owned(), source };
         let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
         let options = KubeConfigOptions::default();
-        let mut config =
-            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(failed)?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(failed)?;
+        Self::of(config, path)
+    }
+
+    /// The server of the cluster in which this process is a pod, at a path.
+    fn in_cluster(path: &str) -> Result<Self, RemoteError> {
+        let config =
+            Config::incluster().map_err(|error| RemoteError::InCluster(Box::new(error)))?;
+        let target = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
+        Ok(Self { target, ..Self::of(config, Path::new("in-cluster configuration"))? })
+    }
+
+    fn of(mut config: Config, path: &Path) -> Result<Self, RemoteError> {
         // Reviews are posted to exactly this path, and a client adds its paths to the server's.
         let target = config.cluster_url.path_and_query().map_or("/", |path| path.as_str());
         let target = target.parse().unwrap_or_else(|_| Uri::from_static("/"));
@@ -79,8 +97,8 @@ impl Remote {
         if let Ok(server) = Uri::from_parts(server) {
             config.cluster_url = server;
         }
-        config.connect_timeout = Some(ATTEMPT_MAX);
-        config.read_timeout = Some(ATTEMPT_MAX);
+        config.connect_timeout = Some(CONNECTION_MAX);
+        config.read_timeout = Some(CONNECTION_MAX);
         let client = Client::try_from(config).map_err(|source| RemoteError::Client {
             path: path.to_owned(),
             source: Box::new(source),
@@ -88,13 +106,13 @@ impl Remote {
         Ok(Self { client, target })
     }
 
-    /// Posts a review and returns the answered one. Repeats the attempt if the server is not
-    /// reached or asks for it: a review has no side effects.
+    /// Posts a review and returns the answered one. `attempt_max`: timeout of one attempt. Repeats
+    /// the attempt if the server is not reached or asks for it: a review has no side effects.
     ///
     /// # Errors
     ///
     /// What the last attempt failed with.
-    async fn review(&self, review: &Value) -> Result<Value, String> {
+    async fn review(&self, review: &Value, attempt_max: Duration) -> Result<Value, String> {
         let mut pause = PAUSE;
         for attempt in 1.. {
             let request = Request::builder()
@@ -103,7 +121,7 @@ impl Remote {
                 .header(http::header::CONTENT_TYPE, "application/json")
                 .body(review.to_string().into_bytes())
                 .map_err(|error| error.to_string())?;
-            let answer = tokio::time::timeout(ATTEMPT_MAX, self.client.request::<Value>(request));
+            let answer = tokio::time::timeout(attempt_max, self.client.request::<Value>(request));
             let error = match answer.await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(kube_client::Error::Api(status)))

@@ -12,29 +12,41 @@
 //! | none of these | a certificate of a CA that is made for this run | the kubeconfig |
 //! | [`cert_dir`](ServeOptions::cert_dir) | a certificate of the CA in that folder, which is made if it is missing | the same, also after restarts and at other servers with the folder |
 //! | [`tls_files`](ServeOptions::tls_files) | the certificate in those files, reloaded when they change |  |
-//! | [`client_ca_file`](ServeOptions::client_ca_file) |  | also certificates of that CA: the common name is the user, organizations are groups |
+//! | [`client_ca_file`](ServeOptions::client_ca_file) |  | also certificates of that CA: the common name is the user, organizations are groups; reloaded when it changes |
+//! | [`front_proxy`](ServeOptions::front_proxy) |  | also users whom a proxy with a certificate of another CA names in headers; that CA is reloaded too |
 //! | [`token_auth_file`](ServeOptions::token_auth_file) |  | also its tokens |
 //! | [`service_account_signing_key_file`](ServeOptions::service_account_signing_key_file) |  | tokens of service accounts that the key signs; otherwise a key in `cert_dir`, or one for this run |
 //!
+//! The client certificate for servers of APIServices is the one of
+//! [`ControlPlaneBuilder::webhook_identity`](crate::ControlPlaneBuilder::webhook_identity);
+//! otherwise it is in the folder or made for this run, with a CA of its own, which
+//! `extension-apiserver-authentication` shows.
+//!
 //! A certificate of setpoint's own CA is renewed in its last month, while the server runs.
 
+mod authorities;
 mod cert_dir;
 mod certificates;
+mod front_proxy;
 mod kubeconfig;
 mod signing;
 mod tokens;
 
+pub use authorities::FrontProxyError;
+pub(crate) use authorities::PublishedAuthentication;
 pub use cert_dir::CertDirError;
+pub(crate) use front_proxy::add_front_proxy;
 pub use signing::SigningKeyError;
 pub use tokens::TokenFileError;
 
 use crate::control_plane::{ControlPlane, ControlPlaneError, Published};
+use authorities::AuthorityFiles;
 use certificates::{Certificates, Freshness};
 use kube_client::Client;
 use setpoint_apiserver::listen::{
     CertificateError, CertificateFiles, ListenError, Listener, PkiError,
 };
-use setpoint_apiserver::{Credentials, Identity};
+use setpoint_apiserver::{AuthorityError, Credentials, Identity, RequestHeaderNames};
 use setpoint_runtime::cancel_on_signal;
 use std::fmt;
 use std::io;
@@ -60,6 +72,12 @@ pub enum ServeError {
     /// The certificate files cannot be used.
     #[error("use the files of a certificate")]
     Certificate(#[from] CertificateError),
+    /// The authorities of client certificates cannot be used.
+    #[error("use the CA of client certificates")]
+    Authorities(#[source] AuthorityError),
+    /// The front proxy cannot be trusted.
+    #[error(transparent)]
+    FrontProxy(#[from] FrontProxyError),
     /// The token file cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenFileError),
@@ -97,6 +115,7 @@ pub struct ServeOptions {
     cert_dir: Option<PathBuf>,
     tls_files: Option<CertificateFiles>,
     client_ca_file: Option<PathBuf>,
+    front_proxy: Option<(PathBuf, RequestHeaderNames)>,
     names: Vec<String>,
     token_auth_file: Option<PathBuf>,
     signing_key_file: Option<PathBuf>,
@@ -115,6 +134,7 @@ impl ServeOptions {
             cert_dir: None,
             tls_files: None,
             client_ca_file: None,
+            front_proxy: None,
             names: Vec::new(),
             token_auth_file: None,
             signing_key_file: None,
@@ -161,9 +181,17 @@ impl ServeOptions {
     }
 
     /// A PEM file of additional authorities for client certificates: the common name is the user,
-    /// each organization a group. Default: none.
+    /// each organization a group. It is reloaded while the server runs. Default: none.
     pub fn client_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.client_ca_file = Some(path.into());
+        self
+    }
+
+    /// A front proxy that authenticates users and names them in headers: a PEM file of the
+    /// authorities of its client certificates, which is reloaded while the server runs, and its
+    /// headers. Default: none.
+    pub fn front_proxy(mut self, ca_file: impl Into<PathBuf>, names: RequestHeaderNames) -> Self {
+        self.front_proxy = Some((ca_file.into(), names));
         self
     }
 
@@ -182,10 +210,10 @@ impl ServeOptions {
         self
     }
 
-    /// A PEM file with the private key that service account tokens are signed with: RSA, P-256 or
-    /// P-384. Default: a key in the [folder of certificates](Self::cert_dir), which is made if it
-    /// is missing; without a folder, a key for this run. Keys that the control plane was built with
-    /// have precedence over the folder's.
+    /// A PEM file with the private key that service account tokens are signed with: RSA, P-256,
+    /// P-384 or P-521. Default: a key in the [folder of certificates](Self::cert_dir), which is
+    /// made if it is missing; without a folder, a key for this run. Keys that the control plane was
+    /// built with have precedence over the folder's.
     pub fn service_account_signing_key_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.signing_key_file = Some(path.into());
         self
@@ -214,16 +242,21 @@ impl ControlPlane {
     /// If an address cannot be bound, or a file cannot be read, used or written.
     pub async fn serve(mut self, options: ServeOptions) -> Result<Serving, ServeError> {
         let server = self.server().clone();
-        let Certificates { pki, ca, client_ca, tls, freshness } =
+        let Certificates { pki, ca, authorities, front_proxy, tls, freshness } =
             Certificates::open(&options, server.registry().clock())?;
         signing::open(&options, server.registry().service_account_tokens())?;
+        let proxy_ca = front_proxy::open(&options, server.registry().clock(), &self.proxy)?;
         let mut credentials = options.credentials.token(pki.admin_token(), Identity::admin());
         if let Some(path) = &options.token_auth_file {
             credentials = tokens::read(path, credentials)?;
         }
         let secure = Listener::secure(server.clone(), options.address, tls).await?;
         let (url, port) = (url(secure.address()), secure.address().port());
-        let mut listeners = vec![secure.credentials(credentials)];
+        let mut secure = secure.credentials(credentials);
+        if let Some(front_proxy) = front_proxy {
+            secure = secure.front_proxy(front_proxy);
+        }
+        let mut listeners = vec![secure];
         let mut insecure_url = None;
         if let Some(port) = options.insecure_port {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -235,11 +268,14 @@ impl ControlPlane {
         let ip = options.advertise_address.unwrap_or_else(|| reachable(options.address.ip()));
         let address = SocketAddr::new(ip, port);
         let leaves = CancellationToken::new();
-        self.publish(&ca, Published { address, client_ca, leaves: leaves.clone() });
+        let authentication = authorities.published.clone();
+        let published = Published { address, authentication, proxy_ca, leaves: leaves.clone() };
+        self.publish(&ca, published);
         let serving = Serving {
             plane: self,
             listeners,
             freshness,
+            authorities,
             leaves,
             url,
             port,
@@ -259,6 +295,7 @@ pub struct Serving {
     plane: ControlPlane,
     listeners: Vec<Listener>,
     freshness: Freshness,
+    authorities: AuthorityFiles,
     /// Ends what others are told about the listeners.
     leaves: CancellationToken,
     url: String,
@@ -326,6 +363,7 @@ impl Serving {
         let (mut edge, mut planes) = (JoinSet::new(), JoinSet::new());
         planes.spawn(self.plane.run(stop_plane.clone()));
         edge.spawn(self.freshness.run(stop_listeners.clone()));
+        edge.spawn(self.authorities.run(stop_listeners.clone()));
         for listener in self.listeners {
             edge.spawn(listener.run(stop_listeners.clone()));
         }

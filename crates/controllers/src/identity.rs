@@ -10,7 +10,7 @@
 //! | Lease `kube-system/apiserver-…` | the server's address; renewed in every round, so that others know that it lives |
 //! | Service `default/kubernetes` | its target port, at start only |
 //! | Endpoints and EndpointSlice `default/kubernetes` | the addresses of all servers that live |
-//! | ConfigMap `kube-system/extension-apiserver-authentication` | the CA of client certificates; certificates of other servers are kept |
+//! | ConfigMap `kube-system/extension-apiserver-authentication` | the CAs of client certificates and of front proxies, and their headers; what other servers have written is kept |
 //!
 //! A server that stops removes its Lease and its address. A server that is killed loses its address
 //! after [`ALIVE`], and its Lease after an hour. A loopback address is of no use to others and is
@@ -21,7 +21,7 @@ use kube_client::Client;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,9 @@ const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 const AUTHENTICATION: &str = "extension-apiserver-authentication";
-const CLIENT_CA: &str = "client-ca-file";
+
+/// What a server publishes about authentication: members of the ConfigMap.
+type Authentication = Box<dyn Fn() -> BTreeMap<String, String> + Send + Sync>;
 
 /// Publishes a server. Does nothing until [`ServerIdentity::run`].
 #[must_use]
@@ -54,19 +56,24 @@ pub struct ServerIdentity {
     api: Api,
     clock: Clock,
     address: SocketAddr,
-    client_ca: Option<String>,
+    authentication: Option<Authentication>,
 }
 
 impl ServerIdentity {
     /// Creates a publisher for a server that other machines reach at `address`.
     pub fn new(client: Client, clock: Clock, address: SocketAddr) -> Self {
         // The servers write as themselves, not as a controller.
-        Self { api: Api::of_server(client, NAME), clock, address, client_ca: None }
+        Self { api: Api::of_server(client, NAME), clock, address, authentication: None }
     }
 
-    /// The certificates (PEM) that client certificates are verified with. Default: none.
-    pub fn client_ca(mut self, pem: Option<String>) -> Self {
-        self.client_ca = pem;
+    /// What extension servers read about authentication here: certificates in PEM
+    /// (`client-ca-file`, `requestheader-client-ca-file`) and JSON arrays of texts
+    /// (`requestheader-…`). Read in every round. Default: nothing.
+    pub fn authentication(
+        mut self,
+        members: impl Fn() -> BTreeMap<String, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.authentication = Some(Box::new(members));
         self
     }
 
@@ -108,8 +115,8 @@ impl ServerIdentity {
         self.renew().await?;
         let alive = self.alive().await?;
         self.endpoints(&alive).await?;
-        match &self.client_ca {
-            Some(pem) => self.authentication(pem).await,
+        match &self.authentication {
+            Some(members) => self.publish(&members()).await,
             None => Ok(()),
         }
     }
@@ -253,24 +260,34 @@ impl ServerIdentity {
         Ok(())
     }
 
-    /// Adds the missing certificates to the ConfigMap that extension servers read.
-    async fn authentication(&self, pem: &str) -> Result<(), RequestError> {
+    /// Adds what is missing to the ConfigMap that extension servers read.
+    async fn publish(&self, members: &BTreeMap<String, String>) -> Result<(), RequestError> {
         let path = format!("{MAPS}/{AUTHENTICATION}");
         for attempt in 1.. {
             let written = match found(self.api.get(&path).await)? {
                 None => {
                     let map = json!({
                         "apiVersion": "v1", "kind": "ConfigMap",
-                        "metadata": {"name": AUTHENTICATION}, "data": {CLIENT_CA: pem},
+                        "metadata": {"name": AUTHENTICATION}, "data": members,
                     });
                     self.api.post(MAPS, &map).await
                 }
                 Some(found) => {
-                    let held = found["data"][CLIENT_CA].as_str().unwrap_or_default();
-                    let Some(joined) = join(held, pem) else { return Ok(()) };
+                    let mut changed = BTreeMap::new();
+                    for (key, own) in members {
+                        let held = found["data"][key].as_str();
+                        let joined = match key.ends_with("-ca-file") {
+                            true => join(held.unwrap_or_default(), own),
+                            false => join_lists(held, own),
+                        };
+                        changed.extend(joined.map(|joined| (key, joined)));
+                    }
+                    if changed.is_empty() {
+                        return Ok(());
+                    }
                     let version = found.resource_version();
                     let patch = json!({
-                        "metadata": {"resourceVersion": version}, "data": {CLIENT_CA: joined},
+                        "metadata": {"resourceVersion": version}, "data": changed,
                     });
                     self.api.merge_patch(&path, &patch).await
                 }
@@ -282,6 +299,19 @@ impl ServerIdentity {
         }
         Ok(())
     }
+}
+
+/// A JSON array of texts with those of `own` that `held` lacks; `None` if it has all.
+fn join_lists(held: Option<&str>, own: &str) -> Option<String> {
+    let list = |text: &str| serde_json::from_str::<Vec<String>>(text).ok();
+    let Some(mut joined) = held.and_then(list) else { return Some(own.to_owned()) };
+    let n = joined.len();
+    for text in list(own).unwrap_or_default() {
+        if !joined.contains(&text) {
+            joined.push(text);
+        }
+    }
+    (joined.len() > n).then(|| json!(joined).to_string())
 }
 
 /// `held` with the certificates of `own` that it lacks; `None` if it has all.
@@ -338,5 +368,15 @@ mod tests {
         assert_eq!(join(&held, &format!("{}text\n{}", pem(1), pem(2))), Some(pem(1) + &pem(2)));
         assert_eq!(join("", &pem(2)), Some(pem(2)));
         assert_eq!(join("", "-----BEGIN CERTIFICATE-----\nx"), None);
+    }
+
+    #[test]
+    fn names_of_headers_are_added_once_and_others_are_kept() {
+        let list = |text: &str| Some(text.to_owned());
+        assert_eq!(join_lists(None, r#"["a"]"#), list(r#"["a"]"#));
+        assert_eq!(join_lists(Some("damaged"), r#"["a"]"#), list(r#"["a"]"#));
+        assert_eq!(join_lists(Some(r#"["a","b"]"#), r#"["b"]"#), None);
+        assert_eq!(join_lists(Some("[]"), "[]"), None);
+        assert_eq!(join_lists(Some(r#"["a"]"#), r#"["b","a"]"#), list(r#"["a","b"]"#));
     }
 }

@@ -34,9 +34,10 @@ pub enum KeyError {
     /// The file has no key of the wanted sort.
     #[error("no {0} key in the file")]
     Missing(&'static str),
-    /// The key is damaged, or neither RSA of 2048 to 4096 bits nor on the curves P-256 and P-384.
+    /// The key is damaged, or neither RSA of 2048 to 4096 bits nor on one of the curves P-256,
+    /// P-384 and P-521.
     #[error(
-        "the key is damaged or of another kind: RSA (2048 to 4096 bits), P-256 and P-384 can be used, the latter in PKCS #8"
+        "the key is damaged or of another kind: RSA (2048 to 4096 bits), P-256, P-384 and P-521 can be used, P-384 in PKCS #8"
     )]
     Unsupported,
     /// The source of randomness failed.
@@ -47,25 +48,62 @@ pub enum KeyError {
     Sign,
 }
 
-/// The signature algorithm of a key.
+/// A signature algorithm (RFC 7518 §3.1). Keys of this server have the first four; tokens of other
+/// issuers ([`JwkSet`](crate::JwkSet)) may have any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
     /// ECDSA on P-256 with SHA-256.
     Es256,
     /// ECDSA on P-384 with SHA-384.
     Es384,
+    /// ECDSA on P-521 with SHA-512.
+    Es512,
     /// RSASSA-PKCS1-v1_5 with SHA-256.
     Rs256,
+    /// RSASSA-PKCS1-v1_5 with SHA-384.
+    Rs384,
+    /// RSASSA-PKCS1-v1_5 with SHA-512.
+    Rs512,
+    /// RSASSA-PSS with SHA-256.
+    Ps256,
+    /// RSASSA-PSS with SHA-384.
+    Ps384,
+    /// RSASSA-PSS with SHA-512.
+    Ps512,
 }
 
 impl Algorithm {
+    /// All, sorted by name.
+    pub const ALL: [Self; 9] = [
+        Self::Es256,
+        Self::Es384,
+        Self::Es512,
+        Self::Ps256,
+        Self::Ps384,
+        Self::Ps512,
+        Self::Rs256,
+        Self::Rs384,
+        Self::Rs512,
+    ];
+
     /// Its name in the header of a token.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Es256 => "ES256",
             Self::Es384 => "ES384",
+            Self::Es512 => "ES512",
             Self::Rs256 => "RS256",
+            Self::Rs384 => "RS384",
+            Self::Rs512 => "RS512",
+            Self::Ps256 => "PS256",
+            Self::Ps384 => "PS384",
+            Self::Ps512 => "PS512",
         }
+    }
+
+    /// The algorithm of this name; `None` for all others, such as `none` and `HS256`.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.as_str() == name)
     }
 }
 
@@ -126,6 +164,7 @@ impl VerifyingKey {
                 let (algorithm, n_bytes) = match &*curve {
                     "1.2.840.10045.3.1.7" => (Algorithm::Es256, 32),
                     "1.3.132.0.34" => (Algorithm::Es384, 48),
+                    "1.3.132.0.35" => (Algorithm::Es512, 66),
                     _ => return Err(KeyError::Unsupported),
                 };
                 match point.data().split_first() {
@@ -158,6 +197,9 @@ impl VerifyingKey {
             Algorithm::Es256 => &ECDSA_P256_SHA256_FIXED,
             Algorithm::Es384 => &ECDSA_P384_SHA384_FIXED,
             Algorithm::Rs256 => &RSA_PKCS1_2048_8192_SHA256,
+            Algorithm::Es512 => return p521_verifies(&self.public, signed, signature),
+            // No key of this server.
+            _ => return false,
         };
         UnparsedPublicKey::new(algorithm, &self.public).verify(signed, signature).is_ok()
     }
@@ -168,7 +210,8 @@ impl VerifyingKey {
         let mut jwk = match self.algorithm {
             Algorithm::Es256 => json!({"kty": "EC", "crv": "P-256", "x": first, "y": second}),
             Algorithm::Es384 => json!({"kty": "EC", "crv": "P-384", "x": first, "y": second}),
-            Algorithm::Rs256 => json!({"kty": "RSA", "n": first, "e": second}),
+            Algorithm::Es512 => json!({"kty": "EC", "crv": "P-521", "x": first, "y": second}),
+            _ => json!({"kty": "RSA", "n": first, "e": second}),
         };
         jwk["use"] = "sig".into();
         jwk["kid"] = self.id.as_str().into();
@@ -177,8 +220,19 @@ impl VerifyingKey {
     }
 }
 
+/// Whether a signature with ES512 is of an uncompressed point. Takes some milliseconds.
+pub(crate) fn p521_verifies(point: &[u8], signed: &[u8], signature: &[u8]) -> bool {
+    use p521::ecdsa::signature::Verifier as _;
+    let key = p521::ecdsa::VerifyingKey::from_sec1_bytes(point);
+    let signature = p521::ecdsa::Signature::from_slice(signature);
+    match (key, signature) {
+        (Ok(key), Ok(signature)) => key.verify(signed, &signature).is_ok(),
+        _ => false,
+    }
+}
+
 /// A big-endian number without leading zeros.
-fn number(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn number(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().copied().skip_while(|byte| *byte == 0).collect()
 }
 
@@ -199,6 +253,7 @@ enum Private {
     /// Not ring's: it draws randomness for each signature.
     Es256(Box<p256::SecretKey>),
     Es384(EcdsaKeyPair),
+    Es512(Box<p521::SecretKey>),
     Rs256(RsaKeyPair),
 }
 
@@ -236,7 +291,8 @@ impl SigningKey {
         Self::generate(system_random)
     }
 
-    /// The first private key of a PEM file, in PKCS #8, PKCS #1 (RSA) or SEC 1 (P-256).
+    /// The first private key of a PEM file, in PKCS #8, PKCS #1 (RSA) or SEC 1 (P-256
+    /// and P-521).
     ///
     /// # Errors
     ///
@@ -261,7 +317,7 @@ impl SigningKey {
     pub fn to_pem(&self) -> Option<String> {
         match &self.private {
             Private::Es256(key) => key.to_pkcs8_pem(LineEnding::LF).ok().map(|pem| (*pem).clone()),
-            Private::Es384(_) | Private::Rs256(_) => None,
+            Private::Es384(_) | Private::Es512(_) | Private::Rs256(_) => None,
         }
     }
 
@@ -270,9 +326,10 @@ impl SigningKey {
         &self.public
     }
 
-    /// Whether a signature takes several milliseconds (RSA). Sign on a thread that may block then.
+    /// Whether a signature takes several milliseconds (RSA, P-521). Sign on a thread that may block
+    /// then.
     pub fn is_slow(&self) -> bool {
-        self.public.algorithm == Algorithm::Rs256
+        matches!(self.private, Private::Es512(_) | Private::Rs256(_))
     }
 
     /// The signature of a text.
@@ -287,6 +344,13 @@ impl SigningKey {
             Private::Es384(key) => {
                 let signature = key.sign(&SystemRandom::new(), text);
                 Ok(signature.map_err(|_| KeyError::Sign)?.as_ref().to_vec())
+            }
+            Private::Es512(key) => {
+                let key = p521::ecdsa::SigningKey::from_bytes(&key.to_bytes())
+                    .map_err(|_| KeyError::Sign)?;
+                let signature: p521::ecdsa::Signature =
+                    key.try_sign(text).map_err(|_| KeyError::Sign)?;
+                Ok(signature.to_bytes().to_vec())
             }
             Private::Rs256(key) => {
                 let mut signature = vec![0; key.public().modulus_len()];
@@ -309,6 +373,7 @@ impl Private {
     /// The private key of a PEM section; `None` if the section has none.
     fn from_section(kind: SectionKind, der: &[u8]) -> Option<Result<Self, KeyError>> {
         let es256 = |key| Self::Es256(Box::new(key));
+        let es512 = |key| Self::Es512(Box::new(key));
         let key = match kind {
             SectionKind::PrivateKey => p256::SecretKey::from_pkcs8_der(der)
                 .map(es256)
@@ -318,8 +383,12 @@ impl Private {
                     let key = EcdsaKeyPair::from_pkcs8(algorithm, der, &SystemRandom::new());
                     key.map(Self::Es384).ok()
                 })
+                .or_else(|| p521::SecretKey::from_pkcs8_der(der).map(es512).ok())
                 .or_else(|| RsaKeyPair::from_pkcs8(der).map(Self::Rs256).ok()),
-            SectionKind::EcPrivateKey => p256::SecretKey::from_sec1_der(der).map(es256).ok(),
+            SectionKind::EcPrivateKey => p256::SecretKey::from_sec1_der(der)
+                .map(es256)
+                .ok()
+                .or_else(|| p521::SecretKey::from_sec1_der(der).map(es512).ok()),
             SectionKind::RsaPrivateKey => RsaKeyPair::from_der(der).map(Self::Rs256).ok(),
             _ => return None,
         };
@@ -333,6 +402,10 @@ impl Private {
                 der::p256(key.public_key().to_encoded_point(false).as_bytes())
             }
             Self::Es384(key) => der::p384(key.public_key().as_ref()),
+            Self::Es512(key) => {
+                use p521::elliptic_curve::sec1::ToEncodedPoint as _;
+                der::p521(key.public_key().to_encoded_point(false).as_bytes())
+            }
             Self::Rs256(key) => der::rsa(key.public_key().as_ref()),
         };
         VerifyingKey::from_spki(&info)

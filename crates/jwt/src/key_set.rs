@@ -50,7 +50,8 @@ impl KeySet {
     ///
     /// # Errors
     ///
-    /// The operating system gives no randomness to an ECDSA key on P-384 or an RSA key.
+    /// The operating system gives no randomness to an ECDSA key on P-384 or P-521, or
+    /// an RSA key.
     pub fn sign(&self, claims: &Value) -> Result<String, KeyError> {
         token::sign(&self.signing, claims)
     }

@@ -4,8 +4,9 @@
 //! # Theory
 //!
 //! - **One algorithm per key.** A key decides how its signatures are checked: RSA is `RS256`, P-256
-//!   is `ES256`, P-384 is `ES384`. The header of a token only has to agree. So `alg: none`, an HMAC
-//!   with a public key as its secret, and a token of another key type are refused.
+//!   is `ES256`, P-384 is `ES384`, P-521 is `ES512`. The header of a token only has to agree. So
+//!   `alg: none`, an HMAC with a public key as its secret, and a token of another key type are
+//!   refused.
 //! - **A key has an id** (`kid`): the SHA-256 of its public key in DER, as Kubernetes computes it.
 //!   Tokens name the key that signed them.
 //! - **Rotation** is a [`KeySet`] with several keys: one signs, all of them verify. A [`KeyRing`]
@@ -13,16 +14,20 @@
 //! - **Verification ends with claims.** [`UnverifiedToken`] shows only the issuer, which selects
 //!   the authenticator. Times and audiences are claims, and are checked by the caller, which has a
 //!   clock.
+//! - **Keys of other issuers** are a [`JwkSet`]. There the header chooses the algorithm among those
+//!   of the key's type (RSA keys have six), never one of another type.
 //! - **Signatures of ES256 are deterministic** (RFC 6979): in a simulation the same key and claims
 //!   give the same token.
 //!
-//! Signatures are computed by `ring` and `p256`. This crate knows nothing of Kubernetes' objects
-//! or HTTP, has no clock and draws randomness only from what it is given.
+//! Signatures are computed by `ring`, `p256` and `p521`. This crate knows nothing of Kubernetes'
+//! objects or HTTP, has no clock and draws randomness only from what it is given.
 
+mod jwk;
 mod key;
 mod key_set;
 mod token;
 
+pub use jwk::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, JwkSet, JwksError};
 pub use key::{Algorithm, KeyError, SigningKey, VerifyingKey};
 pub use key_set::{KEYS_MAX, KeyRing, KeySet, RandomSource};
 pub use token::{TOKEN_BYTES_MAX, TokenError, UnverifiedToken};

@@ -71,6 +71,31 @@ impl<'a> UnverifiedToken<'a> {
         self.claims.get("iss").and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// The name of the algorithm in its header.
+    pub fn algorithm(&self) -> &str {
+        &self.header.alg
+    }
+
+    /// The id of the key that it names.
+    pub(crate) fn key_id(&self) -> Option<&str> {
+        self.header.kid.as_deref()
+    }
+
+    /// Whether it uses an extension (`crit`).
+    pub(crate) fn has_extension(&self) -> bool {
+        self.header.crit.is_some()
+    }
+
+    /// What is signed, and the signature.
+    pub(crate) fn signed(&self) -> (&[u8], &[u8]) {
+        (self.signed.as_bytes(), &self.signature)
+    }
+
+    /// The claims, which nobody has verified.
+    pub(crate) fn into_claims(self) -> Map<String, Value> {
+        self.claims
+    }
+
     /// The claims, if one of the keys has signed them.
     pub(crate) fn verify(self, keys: &[VerifyingKey]) -> Result<Map<String, Value>, TokenError> {
         if self.header.crit.is_some() {

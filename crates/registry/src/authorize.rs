@@ -8,6 +8,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use setpoint_object::{ApiError, GroupResource};
 use setpoint_rbac::Rule;
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock};
 
@@ -60,6 +61,12 @@ pub trait Authorizer: Debug + Send + Sync {
     /// SelfSubjectRulesReviews and for writers of roles: who holds the rights of a role may give
     /// it. `None`: it does not decide by rules. Default: `None`.
     fn rules(&self, _identity: &Identity, _namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
+        None
+    }
+
+    /// The authorizers that are asked in its place, one after the other, if it is a chain of others
+    /// that may change while the server runs. Default: `None`, it is asked itself.
+    fn members(&self) -> Option<Arc<[Arc<dyn Authorizer>]>> {
         None
     }
 
@@ -149,6 +156,22 @@ impl Chain {
         Self { authorizers }
     }
 
+    /// The authorizers with those of chains in their places.
+    fn flat(&self) -> Cow<'_, [Arc<dyn Authorizer>]> {
+        let is_chain = |authorizer: &Arc<dyn Authorizer>| authorizer.members().is_some();
+        if !self.authorizers.iter().any(is_chain) {
+            return Cow::Borrowed(&self.authorizers);
+        }
+        let mut flat = Vec::new();
+        for authorizer in &self.authorizers {
+            match authorizer.members() {
+                Some(members) => flat.extend(members.iter().cloned()),
+                None => flat.push(authorizer.clone()),
+            }
+        }
+        Cow::Owned(flat)
+    }
+
     /// Decides. The first answer that is not `NoOpinion` counts.
     ///
     /// # Errors
@@ -160,7 +183,7 @@ impl Chain {
         }
         let mut reasons = String::new();
         let mut failure = None;
-        for authorizer in &self.authorizers {
+        for authorizer in self.flat().iter() {
             match authorizer.authorize(request).await {
                 Ok(Decision::NoOpinion(reason)) if reason.is_empty() => {}
                 Ok(Decision::NoOpinion(reason)) => {
@@ -184,7 +207,7 @@ impl Chain {
             return HeldRules { rules, is_known: true, is_complete: true };
         }
         let mut held = HeldRules { rules: Vec::new(), is_known: false, is_complete: true };
-        for authorizer in &self.authorizers {
+        for authorizer in self.flat().iter() {
             match authorizer.rules(identity, namespace) {
                 Some(rules) => {
                     held.is_known = true;
@@ -203,7 +226,7 @@ impl Chain {
         is_cluster: bool,
         name: &str,
     ) -> Option<Arc<[Rule]>> {
-        self.authorizers.iter().find_map(|known| known.role(namespace, is_cluster, name))
+        self.flat().iter().find_map(|known| known.role(namespace, is_cluster, name))
     }
 
     /// Refuses the request unless an authorizer allows it, and records the decision for the audit
@@ -315,6 +338,35 @@ mod tests {
             check(vec![Err(0), none("")]).await,
             "500 Internal error occurred: out of reach"
         );
+    }
+
+    #[derive(Debug)]
+    struct Several(Arc<[Arc<dyn Authorizer>]>);
+    impl Authorizer for Several {
+        fn authorize<'a>(
+            &'a self,
+            _request: &'a Attributes,
+        ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+            async { Err(ApiError::internal("not asked")) }.boxed()
+        }
+        fn members(&self) -> Option<Arc<[Arc<dyn Authorizer>]>> {
+            Some(self.0.clone())
+        }
+    }
+
+    #[tokio::test]
+    async fn members_are_asked_in_the_place_of_a_chain() {
+        let one = |answer| Arc::new(Answers(Ok(answer))) as Arc<dyn Authorizer>;
+        let none = |why: &str| Decision::NoOpinion(why.to_owned());
+        let several = Several([one(none("a")), Arc::new(AllowAuthenticated)].into());
+        let chain = Chain::new(vec![one(none("b")), Arc::new(several)]);
+        assert!(chain.authorize(&request(Identity::new("bob", []))).await.is_ok());
+        let held = chain.rules(&Identity::new("bob", []), "");
+        assert_eq!((held.rules.len(), held.is_known, held.is_complete), (1, true, false));
+        let several = Several([one(none("c"))].into());
+        let chain = Chain::new(vec![Arc::new(several), one(none("b"))]);
+        let error = chain.authorize(&request(Identity::new("bob", []))).await.unwrap_err();
+        assert!(error.0.message.ends_with(": c, b"), "{}", error.0.message);
     }
 
     #[tokio::test]

@@ -143,7 +143,8 @@ impl State {
             }
             self.forget_nomination(&key);
             self.view.change(&pod.node, |info| info.add(pod.clone()));
-            self.jobs.remove(&key).filter(|_| !is_assumed);
+            // A binding that is being written goes on: the writer has its own copy.
+            self.jobs.remove(&key);
             self.refused.remove(&key);
             let entry = Entry { pod, is_assumed: false, n_refusals: 0, not_before: None };
             self.pods.insert(key, entry);

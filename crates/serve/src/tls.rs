@@ -21,9 +21,11 @@ pub enum TlsError {
     Verifier(#[from] VerifierBuilderError),
 }
 
-/// The verified certificate of a connection's peer, in the extensions of its requests.
+/// The certificates of a connection's peer, its own first, in the extensions of its requests. The
+/// peer has the key of its own. Whether an authority has signed it was checked if the server's
+/// configuration says so. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerCertificate(pub CertificateDer<'static>);
+pub struct PeerCertificate(pub Arc<[CertificateDer<'static>]>);
 
 /// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, with the certificate that is current at each handshake.
 /// With `roots`, a client certificate is required.
@@ -62,8 +64,11 @@ pub(crate) fn agreed(session: &ServerConnection) -> (Protocol, Option<PeerCertif
         Some(b"h2") => Protocol::Http2,
         _ => Protocol::Http1,
     };
-    let peer = session.peer_certificates().and_then(|chain| chain.first());
-    (protocol, peer.map(|certificate| PeerCertificate(certificate.clone().into_owned())))
+    let peer = session.peer_certificates().filter(|chain| !chain.is_empty());
+    let owned = |chain: &[CertificateDer<'_>]| {
+        chain.iter().map(|certificate| certificate.clone().into_owned()).collect()
+    };
+    (protocol, peer.map(|chain| PeerCertificate(owned(chain))))
 }
 
 /// A clock for TLS: a function that returns the time since 1970.

@@ -123,10 +123,11 @@ pub use manager_webhooks::{
 };
 #[cfg(feature = "server")]
 pub use setpoint_control_plane::{
-    AdmissionConfigError, AdmissionConfiguration, ControlPlane, ControlPlaneBuilder,
-    InProcessSource, NODE_LABEL, REQUEST_SECONDS, RequestMetrics, Selection, ServeError,
-    ServeOptions, Serving, SimulatedNodes, StageError, Stages, admission_config, control_plane,
-    remote, serve, source, webhook_client,
+    AdmissionConfigError, AdmissionConfiguration, AuthorizationConfig, ConfigMetrics,
+    ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, InProcessSource, IssuerTokens,
+    NODE_LABEL, REQUEST_SECONDS, RequestMetrics, Selection, ServeError, ServeOptions, Serving,
+    SimulatedNodes, StageError, Stages, admission_config, authorization_config, control_plane,
+    oidc, remote, serve, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

@@ -5,6 +5,7 @@ use crate::connect::{ConnectError, Connector, ServiceResolver, io_text};
 use crate::error::CallError;
 use crate::response::{PERMIT_BYTES, ReadError, interpret, read, retry_after};
 use crate::tasks::Tasks;
+use crate::tls::{self, Identity, roots, system_roots};
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use http::{Method, Request};
@@ -13,12 +14,8 @@ use hyper_util::client::legacy;
 use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
 use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::time_provider::TimeProvider;
 use serde_json::Value;
 use setpoint_object::time::Clock;
-use setpoint_serve::tls::TlsClock;
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
@@ -51,22 +48,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const RETRIES_MAX: usize = 10;
 /// How webhooks know their caller.
 const AGENT: &str = "kube-apiserver-admission";
-
-/// A client certificate, for webhooks that require one.
-#[derive(Clone)]
-pub struct Identity {
-    /// The certificate chain in PEM, leaf first.
-    pub certificates: Bytes,
-    /// The private key in PEM.
-    pub key: Bytes,
-}
-
-/// Does not show the key.
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Identity")
-    }
-}
 
 /// Makes webhooks, which share connections and limits. Cheap to clone. Connections are closed when
 /// the last clone and the last [`Webhook`] are dropped.
@@ -242,27 +223,11 @@ impl Inner {
     }
 
     async fn tls(&self, config: &ClientConfig) -> Result<rustls::ClientConfig, ConfigError> {
-        let wrong = |error: rustls::Error| ConfigError::Tls(error.to_string());
         let roots = match config.ca_bundle.is_empty() {
             true => self.system_roots.get_or_init(system_roots).await.clone()?,
             false => Arc::new(roots(&config.ca_bundle)?),
         };
-        let clock = self.clock.clone();
-        let clock: Arc<dyn TimeProvider> = Arc::new(TlsClock(move || clock.now().0));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = rustls::ClientConfig::builder_with_details(provider, clock)
-            .with_safe_default_protocol_versions()
-            .map_err(wrong)?
-            .with_root_certificates(roots);
-        let mut tls = match &self.identity {
-            None => builder.with_no_client_auth(),
-            Some(identity) => {
-                let (chain, key) = key_pair(identity).map_err(ConfigError::Tls)?;
-                builder.with_client_auth_cert(chain, key).map_err(wrong)?
-            }
-        };
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(tls)
+        tls::config(Some(roots), self.identity.as_ref(), &self.clock)
     }
 }
 
@@ -290,35 +255,8 @@ impl Pool {
     }
 }
 
-fn roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem).flatten() {
-        // Like Go, ignores blocks that are not certificates.
-        drop(roots.add(certificate));
-    }
-    if roots.is_empty() { Err(ConfigError::CaBundle) } else { Ok(roots) }
-}
-
-async fn system_roots() -> Result<Arc<RootCertStore>, ConfigError> {
-    // Reads files.
-    let found = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
-    let found = found.map_err(|error| ConfigError::SystemRoots(error.to_string()))?;
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(found.certs);
-    Ok(Arc::new(roots))
-}
-
-type KeyPair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
-
-fn key_pair(identity: &Identity) -> Result<KeyPair, String> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&identity.certificates).collect();
-    let chain = chain.map_err(|error| format!("client certificate: {error}"))?;
-    let key = PrivateKeyDer::from_pem_slice(&identity.key);
-    Ok((chain, key.map_err(|error| format!("client key: {error}"))?))
-}
-
 /// The cause of a failed request, in Go's words where they are known.
-fn cause(error: &legacy::Error) -> String {
+pub(crate) fn cause(error: &legacy::Error) -> String {
     let mut source: Option<&(dyn Error + 'static)> = error.source();
     let mut last = error.to_string();
     while let Some(error) = source {
@@ -334,7 +272,7 @@ fn cause(error: &legacy::Error) -> String {
     last
 }
 
-fn hyper_text(error: &hyper::Error) -> String {
+pub(crate) fn hyper_text(error: &hyper::Error) -> String {
     if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
         return "EOF".to_owned();
     }

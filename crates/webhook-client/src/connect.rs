@@ -34,6 +34,16 @@ pub struct Address {
     pub port: u16,
 }
 
+/// Shows `host:port`, with an IPv6 address in brackets.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
 /// Why a service has no address. Shown to clients as it is: `service "x" not found`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -87,24 +97,29 @@ impl Connector {
         let mut failure = ConnectError(format!("no address of {} is known", self.server_name));
         for address in addresses.into_iter().take(ADDRESSES_MAX) {
             match dial(&address).await {
-                Ok(tcp) => return self.handshake(tcp).await,
+                Ok(tcp) => return handshake(self.tls, &self.server_name, tcp).await,
                 Err(error) => failure = error,
             }
         }
         Err(failure)
     }
+}
 
-    async fn handshake(self, tcp: TcpStream) -> Result<Stream, ConnectError> {
-        let name = ServerName::try_from(self.server_name.clone())
-            .map_err(|error| ConnectError(format!("tls: {error}")))?;
-        match TlsConnector::from(self.tls).connect(name, tcp).await {
-            Ok(stream) => Ok(Stream(TokioIo::new(stream))),
-            Err(error) => Err(ConnectError(tls_text(&error))),
-        }
+/// The TLS handshake with a server of this name.
+pub(crate) async fn handshake(
+    tls: Arc<ClientConfig>,
+    server_name: &str,
+    tcp: TcpStream,
+) -> Result<Stream, ConnectError> {
+    let name = ServerName::try_from(server_name.to_owned())
+        .map_err(|error| ConnectError(format!("tls: {error}")))?;
+    match TlsConnector::from(tls).connect(name, tcp).await {
+        Ok(stream) => Ok(Stream(TokioIo::new(stream))),
+        Err(error) => Err(ConnectError(tls_text(&error))),
     }
 }
 
-async fn dial(address: &Address) -> Result<TcpStream, ConnectError> {
+pub(crate) async fn dial(address: &Address) -> Result<TcpStream, ConnectError> {
     let Address { host, port } = address;
     let found: Vec<SocketAddr> = match tokio::net::lookup_host((&**host, *port)).await {
         Ok(found) => found.take(ADDRESSES_MAX).collect(),

@@ -28,6 +28,8 @@
 //!
 //! Sources: Kubernetes' `apiserver/pkg/util/webhook` and `client-go/rest`, observed behavior.
 //!
+//! A proxy uses the same connections without the pool of webhooks: [`Transport`].
+//!
 //! This crate knows neither reviews nor the API server.
 
 mod client;
@@ -36,11 +38,15 @@ mod connect;
 mod error;
 mod response;
 mod tasks;
+mod tls;
+mod transport;
 
 pub use client::{
-    CALLS_MAX, CALLS_PER_SERVER_MAX, CLIENTS_MAX, Identity, READ_BYTES_MAX, REQUEST_BYTES_MAX,
+    CALLS_MAX, CALLS_PER_SERVER_MAX, CLIENTS_MAX, READ_BYTES_MAX, REQUEST_BYTES_MAX,
     RESPONSE_BYTES_MAX, Webhook, Webhooks,
 };
 pub use config::{ClientConfig, ConfigError, Endpoint, Service};
 pub use connect::{Address, ResolveError, ServiceResolver};
 pub use error::CallError;
+pub use tls::Identity;
+pub use transport::{Lane, Transport, TransportError, Trust};

@@ -16,6 +16,7 @@ pub(super) struct RawDocuments {
     pub(super) discovery: Option<Bytes>,
     pub(super) forward_discovery: bool,
     pub(super) v3: Option<Bytes>,
+    pub(super) v3_index: BTreeMap<String, String>,
     pub(super) v2: Option<Bytes>,
 }
 
@@ -28,6 +29,8 @@ pub(crate) struct Documents {
     pub(crate) discovery: Option<Value>,
     /// The OpenAPI v3 document and its ETag, without quotes.
     pub(crate) v3: Option<(Bytes, String)>,
+    /// The keys of the OpenAPI v3 documents at the handler, with the URLs in the index.
+    pub(crate) v3_index: BTreeMap<String, String>,
     /// Its part of the OpenAPI v2 document.
     pub(crate) v2: Option<Swagger>,
     len: usize,
@@ -59,7 +62,11 @@ impl RawDocuments {
         let len = [&self.resources, &self.discovery, &self.v3, &self.v2]
             .map(|document| document.as_ref().map_or(0, Bytes::len))
             .into_iter()
-            .sum();
+            .sum::<usize>();
+        let len_index = self.v3_index.iter().map(|(key, url)| key.len() + url.len()).sum::<usize>();
+        if len_index > DOCUMENT_BYTES_MAX {
+            return Err(BackendError::TooLarge { what: "OpenAPI v3 index", bytes: len_index });
+        }
         let list = self.resources.as_ref().map(|text| parse(RESOURCE_LIST, text)).transpose()?;
         let discovery = match (&self.discovery, &list) {
             (Some(text), _) => {
@@ -81,7 +88,8 @@ impl RawDocuments {
         };
         let v2 = self.v2.map(|text| Swagger::read(&text, group_version)).transpose()?;
         let resources = self.resources.filter(|_| !self.forward_discovery);
-        Ok(Documents { resources, discovery, v3, v2, len })
+        let len = len + len_index;
+        Ok(Documents { resources, discovery, v3, v3_index: self.v3_index, v2, len })
     }
 }
 

@@ -1,9 +1,11 @@
 //! The catalog and the backends combined: all groups and versions in discovery order.
 
 use super::{Backend, GROUP_PRIORITY, Table, VERSION_PRIORITY};
+use setpoint_object::GroupVersion;
 use setpoint_registry::catalog::{Catalog, Group};
 use setpoint_registry::compare_versions;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// All group versions that are served at one moment, by this server and by backends.
@@ -15,6 +17,8 @@ pub(crate) struct Served {
     pub(crate) backends: Arc<Table>,
     /// The groups of both in discovery order, each with its versions in priority order.
     pub(crate) groups: Vec<Group>,
+    /// The groups of legacy discovery, if they differ.
+    registered: Option<Vec<Group>>,
 }
 
 /// The generations of a catalog and of a table of backends.
@@ -29,8 +33,10 @@ impl Generation {
 
 impl Served {
     pub(crate) fn new(catalog: Arc<Catalog>, backends: Arc<Table>) -> Self {
-        let groups = merged(&catalog.groups, &backends);
-        Self { catalog, backends, groups }
+        let priorities = Priorities::of(&catalog.groups, &backends);
+        let groups = merged(&catalog.groups, &backends, &priorities);
+        let registered = registered(&groups, &backends, &priorities);
+        Self { groups, registered, catalog, backends }
     }
 
     /// Two values with the same generation are equal.
@@ -38,9 +44,17 @@ impl Served {
         Generation::of(&self.catalog, &self.backends)
     }
 
-    /// A group.
+    /// The groups of legacy discovery.
+    pub(crate) fn registered(&self) -> &[Group] {
+        self.registered.as_deref().unwrap_or(&self.groups)
+    }
+
+    /// A group, as legacy discovery shows it. A group that is served and not registered is as it is
+    /// served.
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
-        self.groups.iter().find(|group| &*group.name == name)
+        let find = |groups: &'_ [Group]| groups.iter().position(|group| &*group.name == name);
+        let listed = find(self.registered()).and_then(|at| self.registered().get(at));
+        listed.or_else(|| self.groups.get(find(&self.groups)?))
     }
 
     /// The backend of a group version, if it has one.
@@ -56,62 +70,112 @@ impl Backend {
     }
 }
 
-/// The groups of the catalog in their order, with those of backends inserted by priority.
-fn merged(local: &[Group], backends: &Table) -> Vec<Group> {
-    let mut groups = local.to_vec();
-    for (name, versions) in &backends.groups {
-        let at = groups.iter().position(|group| group.name == *name);
-        let mut group = match at {
-            Some(at) => groups.remove(at),
-            None => Group { name: name.clone(), versions: Vec::new(), custom: true },
-        };
-        let own = at.map_or(0, |_| group_priority(name));
-        group.versions.retain(|version| !versions.contains_key(version));
-        let rank = |version: &str| match versions.get(version) {
-            Some(backend) => backend.version_priority,
-            None => version_priority(name, version),
-        };
-        for version in versions.keys() {
-            let is_behind = |other: &Arc<str>| {
-                let by_priority = rank(version).cmp(&rank(other));
-                by_priority.then_with(|| compare_versions(other, version)).is_gt()
-            };
-            let behind = group.versions.iter().position(is_behind);
-            group.versions.insert(behind.unwrap_or(group.versions.len()), version.clone());
-        }
-        let highest = versions.values().map(|backend| backend.group_priority).max();
-        let priority = highest.unwrap_or_default().max(own);
-        let place = match at {
-            // It keeps its position.
-            Some(at) if priority == own => at,
-            _ => {
-                let of = |other: &Group| {
-                    let theirs = backends.groups.get(&other.name).into_iter().flatten();
-                    let highest = theirs.map(|(_, backend)| backend.group_priority).max();
-                    let own = local.iter().any(|group| group.name == other.name);
-                    highest.unwrap_or_default().max(if own {
-                        group_priority(&other.name)
-                    } else {
-                        0
-                    })
-                };
-                let is_behind = |other: &Group| {
-                    !other.name.is_empty()
-                        && (Reverse(of(other)), &other.name) > (Reverse(priority), name)
-                };
-                groups.iter().position(is_behind).unwrap_or(groups.len())
+/// The priorities of all versions of all groups, by group and version.
+struct Priorities<'a>(BTreeMap<&'a str, BTreeMap<&'a str, (u32, u32)>>);
+
+impl<'a> Priorities<'a> {
+    /// Those of backends, then of registrations, then the defaults of served ones.
+    fn of(local: &'a [Group], table: &'a Table) -> Self {
+        let mut all: BTreeMap<&str, BTreeMap<&str, (u32, u32)>> = BTreeMap::new();
+        for group in local {
+            for version in &group.versions {
+                let default = (group_priority(&group.name), version_priority(&group.name, version));
+                all.entry(&group.name).or_default().insert(version, default);
             }
-        };
-        groups.insert(place, group);
+        }
+        for registration in table.registrations.iter().flat_map(|all| all.iter()) {
+            let GroupVersion { group, version } = &registration.group_version;
+            let priorities = (registration.group_priority, registration.version_priority);
+            all.entry(group).or_default().insert(version, priorities);
+        }
+        for backend in table.iter() {
+            let GroupVersion { group, version } = &backend.group_version;
+            let priorities = (backend.group_priority, backend.version_priority);
+            all.entry(group).or_default().insert(version, priorities);
+        }
+        Self(all)
     }
+
+    /// The priority of a group: the highest of its versions.
+    fn group(&self, name: &str) -> u32 {
+        // It has no APIService, and is always first.
+        if name == FIRST_GROUP {
+            return u32::MAX;
+        }
+        let versions = self.0.get(name).into_iter().flatten();
+        versions.map(|(_, (group, _))| *group).max().unwrap_or_default()
+    }
+
+    fn sort(&self, groups: &mut [Group]) {
+        for group in &mut *groups {
+            let of = |version: &str| self.0.get(&*group.name).and_then(|known| known.get(version));
+            let rank = |version: &str| Reverse(of(version).map_or(0, |(_, version)| *version));
+            group.versions.sort_by(|a, b| rank(a).cmp(&rank(b)).then(compare_versions(a, b)));
+        }
+        let place = |group: &Group| {
+            (!group.name.is_empty(), Reverse(self.group(&group.name)), group.name.clone())
+        };
+        groups.sort_by_cached_key(place);
+    }
+}
+
+/// The groups of the catalog and of backends, ordered by priority.
+fn merged(local: &[Group], table: &Table, priorities: &Priorities<'_>) -> Vec<Group> {
+    let mut groups = local.to_vec();
+    if table.is_empty() && table.registrations.is_none() {
+        return groups;
+    }
+    for backend in table.iter() {
+        add(&mut groups, &backend.group_version);
+    }
+    priorities.sort(&mut groups);
     groups
 }
+
+/// The groups of legacy discovery: those that are registered, and all that are not Kubernetes' own.
+/// `None`: all that are served.
+fn registered(served: &[Group], table: &Table, priorities: &Priorities<'_>) -> Option<Vec<Group>> {
+    let registrations = table.registrations.as_ref()?;
+    let is_shown = |group: &Group, version: &Arc<str>| {
+        // Only Kubernetes' own groups have objects from the start.
+        group_priority(&group.name) == GROUP_PRIORITY
+            || table.get(&group.name, version).is_some()
+            || registrations.iter().any(|registration| {
+                let GroupVersion { group: known, version: of } = &registration.group_version;
+                *known == group.name && of == version
+            })
+    };
+    let mut groups: Vec<Group> = served.to_vec();
+    for group in &mut groups {
+        let all = std::mem::take(&mut group.versions);
+        group.versions = all.into_iter().filter(|version| is_shown(group, version)).collect();
+    }
+    groups.retain(|group| !group.versions.is_empty());
+    for registration in registrations.iter() {
+        add(&mut groups, &registration.group_version);
+    }
+    priorities.sort(&mut groups);
+    Some(groups)
+}
+
+/// Adds a group version, if it is missing.
+fn add(groups: &mut Vec<Group>, group_version: &GroupVersion) {
+    let GroupVersion { group: name, version } = group_version;
+    match groups.iter_mut().find(|group| group.name == *name) {
+        Some(group) if group.versions.contains(version) => {}
+        Some(group) => group.versions.push(version.clone()),
+        None => {
+            groups.push(Group { name: name.clone(), versions: vec![version.clone()], custom: true })
+        }
+    }
+}
+
+/// The group of APIServices.
+const FIRST_GROUP: &str = "apiregistration.k8s.io";
 
 /// The priority of a group of this server (spec: extension §1.1).
 fn group_priority(group: &str) -> u32 {
     match group {
-        // It has no APIService, and is always first.
-        "apiregistration.k8s.io" => u32::MAX,
         "" => 18_000,
         "apps" => 17_800,
         "events.k8s.io" => 17_750,

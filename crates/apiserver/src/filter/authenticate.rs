@@ -2,8 +2,14 @@
 //! from an [`Authenticator`]. A request without credentials may be anonymous ([`Anonymous`]). All
 //! others are answered with 401.
 
+mod authorities;
 mod bootstrap;
+mod request_header;
 mod service_account;
+pub(crate) mod subject;
+
+pub use authorities::{AuthorityError, ClientAuthorities};
+pub use request_header::{RequestHeader, RequestHeaderNames};
 
 use crate::filter::impersonate;
 use base64::Engine as _;
@@ -75,6 +81,11 @@ pub trait Authenticator: std::fmt::Debug + Send + Sync {
     /// Authenticates by the head of a request. Dropping the future must leave no side effects.
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Authentication>;
 }
+
+/// The connection of a request has a client certificate, and nobody knows it: an extension of the
+/// request, set by listeners. Such a request is never anonymous.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnknownCertificate;
 
 /// Which requests without credentials are those of `system:anonymous`. All others are answered with
 /// 401, and so are requests with invalid credentials.
@@ -171,10 +182,11 @@ impl Authenticators {
                 Authentication::Refused => return None,
             }
         }
-        let shows_token = bearer(&request.headers).is_some()
+        let shows_credentials = request.extensions.get::<UnknownCertificate>().is_some()
+            || bearer(&request.headers).is_some()
             || protocols(&request.headers).any(|word| word.starts_with(TOKEN_PROTOCOL));
         let may_be_anonymous = self.anonymous.is_allowed(request.uri.path());
-        (may_be_anonymous && !shows_token).then(Identity::anonymous)
+        (may_be_anonymous && !shows_credentials).then(Identity::anonymous)
     }
 
     /// Authenticates a token as if a request had it. The second value is what the authenticators
@@ -260,7 +272,7 @@ impl TokenReviewer for Authenticators {
 }
 
 /// Adds a user to the group of authenticated users.
-fn authenticated(identity: Identity) -> Identity {
+pub(crate) fn authenticated(identity: Identity) -> Identity {
     const GROUP: &str = "system:authenticated";
     if identity.is_in(GROUP) {
         return identity;
@@ -344,6 +356,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
     impersonate::strip(headers);
+    request_header::strip_standard(headers);
     if protocols(headers).any(|word| word.starts_with(TOKEN_PROTOCOL)) {
         let remaining = protocols(headers).filter(|word| !word.starts_with(TOKEN_PROTOCOL));
         let remaining = remaining.collect::<Vec<_>>().join(", ");

@@ -10,10 +10,12 @@
 //! | server | a year | renewed, with a new key, in its last thirty days and for further names |
 //! | administrator's token | as their key | the same: it is computed from the key |
 
+mod front_proxy;
 mod load;
 #[cfg(test)]
 mod tests;
 
+pub use front_proxy::FrontProxy;
 pub use load::{Loaded, PkiFiles};
 
 use base64::Engine as _;
@@ -68,6 +70,9 @@ pub enum PkiError {
     /// Client certificates cannot be verified against the CA.
     #[error("verify client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// Certificates cannot be authorities of clients.
+    #[error("use the CA of client certificates")]
+    Authorities(#[from] crate::filter::authenticate::AuthorityError),
     /// A stored file is invalid.
     #[error("{file} is damaged: {why}")]
     Damaged {

@@ -2,27 +2,35 @@
 //! certificates.
 
 use super::pki::{Pki, PkiError};
-use rustls::RootCertStore;
+use crate::filter::authenticate::ClientAuthorities;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::time_provider::TimeProvider;
+use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use setpoint_object::time::Clock;
 use setpoint_serve::certificate::CurrentCertificate;
 use std::sync::Arc;
 
 /// The certificate of a listener, read at each handshake, and the authorities of client
-/// certificates. A client certificate is requested, and verified if sent.
+/// certificates.
+///
+/// With authorities, a client certificate is requested. A handshake succeeds with any whose key the
+/// client has; the authorities decide for each request, and one that none of them has signed is
+/// answered with 401, as kube-apiserver does.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Tls {
     current: CurrentCertificate,
     client_cas: Vec<CertificateDer<'static>>,
+    authorities: Option<ClientAuthorities>,
 }
 
 impl Tls {
     /// With this certificate, without client certificates.
     pub fn new(current: CurrentCertificate) -> Self {
-        Self { current, client_cas: Vec::new() }
+        Self { current, client_cas: Vec::new(), authorities: None }
     }
 
     /// Also accepts client certificates that one of these authorities has signed.
@@ -34,27 +42,87 @@ impl Tls {
         self
     }
 
-    /// HTTP/2 is preferred.
-    pub(super) fn config(self, clock: Clock) -> Result<rustls::ServerConfig, PkiError> {
+    /// Accepts client certificates of authorities that can be replaced. Those of
+    /// [`client_ca`](Self::client_ca) are then ignored.
+    pub fn client_authorities(mut self, authorities: ClientAuthorities) -> Self {
+        self.authorities = Some(authorities);
+        self
+    }
+
+    /// The authorities of users' certificates.
+    pub(super) fn authorities(&self) -> Result<Option<ClientAuthorities>, PkiError> {
+        match &self.authorities {
+            Some(authorities) => Ok(Some(authorities.clone())),
+            None if self.client_cas.is_empty() => Ok(None),
+            None => Ok(Some(ClientAuthorities::new(self.client_cas.clone())?)),
+        }
+    }
+
+    /// HTTP/2 is preferred. `has_clients`: client certificates are requested.
+    pub(super) fn config(
+        self,
+        clock: Clock,
+        has_clients: bool,
+    ) -> Result<rustls::ServerConfig, PkiError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder =
             rustls::ServerConfig::builder_with_details(provider.clone(), Arc::new(TlsClock(clock)))
                 .with_safe_default_protocol_versions()?;
-        let builder = if self.client_cas.is_empty() {
-            builder.with_no_client_auth()
-        } else {
-            let mut roots = RootCertStore::empty();
-            for ca in self.client_cas {
-                roots.add(ca)?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .allow_unauthenticated()
-                .build()?;
-            builder.with_client_cert_verifier(verifier)
+        let builder = match has_clients {
+            false => builder.with_no_client_auth(),
+            true => builder.with_client_cert_verifier(Arc::new(KeyHolder(provider))),
         };
         let mut config = builder.with_cert_resolver(Arc::new(self.current));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
+    }
+}
+
+/// Requests a client certificate, and requires only that the client has its key.
+#[derive(Debug)]
+struct KeyHolder(Arc<CryptoProvider>);
+
+impl ClientCertVerifier for KeyHolder {
+    /// None: the authorities may change, and a client that does not find its own sends nothing.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _own: &CertificateDer<'_>,
+        _others: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, own, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, own, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

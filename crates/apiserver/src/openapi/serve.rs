@@ -61,7 +61,8 @@ impl Snapshot {
                 let rows: Vec<_> = match Key::parse(&key) {
                     Some(Key::GroupVersion(group, version)) => {
                         if let Some(backend) = served.backend(group, version) {
-                            // A backend without a document is not in the index.
+                            // A backend without a document is not in the index, and those at
+                            // its handler come below.
                             let (_, etag) = backend.documents().v3.as_ref()?;
                             return Some((key, etag.clone()));
                         }
@@ -79,7 +80,20 @@ impl Snapshot {
             hash.update(backend.group_version().to_string());
             hash.update(backend.documents().v2.as_ref().map_or("", |swagger| &swagger.etag));
         }
-        let index = super::index_of(etags.iter().map(|(key, etag)| (&**key, &**etag)));
+        let is_there = |key: &str| {
+            let found = served.backends.document(&served.catalog, key);
+            move |backend: &Backend| {
+                found.is_some_and(|found| found.group_version() == backend.group_version())
+            }
+        };
+        let of_handlers = served.backends.iter().flat_map(|backend| {
+            let index = backend.documents().v3_index.iter();
+            index.filter(move |(key, _)| is_there(key)(backend))
+        });
+        let index = super::index_of(
+            etags.iter().map(|(key, etag)| (&**key, &**etag)),
+            of_handlers.map(|(key, url)| (&**key, &**url)),
+        );
         let v2_etag = super::hex(hash);
         Self { generation: served.generation(), etags, v2_etag, index }
     }

@@ -1,7 +1,8 @@
 //! Authorization by a webhook: `SubjectAccessReview` (spec: auth §2.5).
 
 use super::cache::Answers;
-use super::{Remote, RemoteError};
+use super::conditions::{MatchConditions, Verdict};
+use super::{ATTEMPT_MAX, Remote, RemoteError};
 use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
@@ -33,7 +34,26 @@ impl Default for AccessWebhookOptions {
     }
 }
 
-/// An authorizer that posts a `SubjectAccessReview` (`authorization.k8s.io/v1`) to another server.
+/// The version of a review.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReviewVersion {
+    /// `authorization.k8s.io/v1`.
+    #[default]
+    V1,
+    /// `authorization.k8s.io/v1beta1`, whose groups are the member `group`.
+    V1Beta1,
+}
+
+impl ReviewVersion {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V1Beta1 => "v1beta1",
+        }
+    }
+}
+
+/// An authorizer that posts a `SubjectAccessReview` (`authorization.k8s.io`) to another server.
 ///
 /// | its status | decision |
 /// |---|---|
@@ -41,11 +61,16 @@ impl Default for AccessWebhookOptions {
 /// | `denied: true` | deny: no further authorizer is asked |
 /// | neither | no opinion |
 /// | no answer after three attempts | no opinion, or deny with `fails_closed` |
+///
+/// A request that does not meet the [match conditions](Self::match_conditions) is not asked about.
 #[derive(Debug)]
 pub struct AccessWebhook {
     remote: Remote,
     options: AccessWebhookOptions,
     answers: Answers<Decision>,
+    conditions: MatchConditions,
+    version: ReviewVersion,
+    attempt_max: Duration,
 }
 
 impl AccessWebhook {
@@ -59,29 +84,83 @@ impl AccessWebhook {
         kubeconfig: impl AsRef<Path>,
         options: AccessWebhookOptions,
     ) -> Result<Self, RemoteError> {
-        let remote = Remote::open(kubeconfig.as_ref()).await?;
-        Ok(Self { remote, options, answers: Answers::new() })
+        Ok(Self::new(Remote::open(kubeconfig.as_ref()).await?, options))
+    }
+
+    /// An authorizer that asks the API server of the cluster in which this process is a pod. Call
+    /// it within a tokio runtime. Connects later.
+    ///
+    /// # Errors
+    ///
+    /// This process is not in a pod.
+    pub fn in_cluster(
+        version: ReviewVersion,
+        options: AccessWebhookOptions,
+    ) -> Result<Self, RemoteError> {
+        let version_name = version.as_str();
+        let path = format!("/apis/authorization.k8s.io/{version_name}/subjectaccessreviews");
+        Ok(Self::new(Remote::in_cluster(&path)?, options).version(version))
+    }
+
+    fn new(remote: Remote, options: AccessWebhookOptions) -> Self {
+        Self {
+            remote,
+            options,
+            answers: Answers::new(),
+            conditions: MatchConditions::default(),
+            version: ReviewVersion::default(),
+            attempt_max: ATTEMPT_MAX,
+        }
+    }
+
+    /// Only requests that meet these conditions are asked about. Default: all.
+    #[must_use]
+    pub fn match_conditions(mut self, conditions: MatchConditions) -> Self {
+        self.conditions = conditions;
+        self
+    }
+
+    /// The version of the reviews. Default: v1.
+    #[must_use]
+    pub fn version(mut self, version: ReviewVersion) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Timeout of one attempt, at most 30 s. Default: 10 s.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.attempt_max = timeout.min(super::CONNECTION_MAX);
+        self
     }
 
     async fn decide(&self, request: &Attributes) -> Result<Decision, ApiError> {
-        let spec = spec(request);
+        let mut spec = spec(request);
+        match self.conditions.evaluate(&spec).await {
+            Verdict::Met => {}
+            Verdict::Unmet => return Ok(Decision::NoOpinion(String::new())),
+            Verdict::Failed(error) => return self.without_answer(error),
+        }
+        if self.version == ReviewVersion::V1Beta1
+            && let Some(members) = spec.as_object_mut()
+            && let Some(groups) = members.remove("groups")
+        {
+            members.insert("group".to_owned(), groups);
+        }
         let question = spec.to_string().into_bytes();
         if let Some(decision) = self.answers.get(&question) {
             return Ok(decision);
         }
         let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
+            "apiVersion": format!("authorization.k8s.io/{}", self.version.as_str()),
             "kind": "SubjectAccessReview",
             "spec": spec,
         });
-        let answer = match self.remote.review(&review).await {
+        let answer = match self.remote.review(&review, self.attempt_max).await {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(%error, "ask the authorization webhook");
-                return match self.options.fails_closed {
-                    true => Ok(Decision::Deny(error)),
-                    false => Err(ApiError::internal(error)),
-                };
+                return self.without_answer(error);
             }
         };
         let status = &answer["status"];
@@ -97,6 +176,14 @@ impl AccessWebhook {
         };
         self.answers.keep(&question, decision.clone(), ttl);
         Ok(decision)
+    }
+
+    /// The decision if the webhook cannot be asked.
+    fn without_answer(&self, error: String) -> Result<Decision, ApiError> {
+        match self.options.fails_closed {
+            true => Ok(Decision::Deny(error)),
+            false => Err(ApiError::internal(error)),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Authentication by a webhook: `TokenReview` (spec: auth §1, row 7).
 
 use super::cache::Answers;
-use super::{Remote, RemoteError};
+use super::{ATTEMPT_MAX, Remote, RemoteError};
 use futures::future::{BoxFuture, FutureExt as _};
 use http::request::Parts;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ impl TokenWebhook {
             "kind": "TokenReview",
             "spec": {"token": token},
         });
-        match self.remote.review(&review).await {
+        match self.remote.review(&review, ATTEMPT_MAX).await {
             Ok(answer) => {
                 let identity = identity(&answer["status"]);
                 self.answers.keep(token.as_bytes(), identity.clone(), self.ttl);

@@ -110,18 +110,23 @@ pub(super) fn signing_key(folder: &Path) -> Result<String, CertDirError> {
     let path = folder.join(SIGNING_KEY);
     if !path.exists() {
         let key = generate_key().map_err(failed("make", &path))?;
-        let temporary = folder.join(temporary_name(SIGNING_KEY));
-        let written =
-            write(&temporary, &key).and_then(|()| match fs::hard_link(&temporary, &path) {
-                // Another server was faster.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                linked => linked,
-            });
-        // A leftover temporary file does no harm.
-        _ = fs::remove_file(&temporary);
-        written.and_then(|()| File::open(folder)?.sync_all()).map_err(failed("write", &path))?;
+        create_file(folder, SIGNING_KEY, &key)?;
     }
     read(folder, SIGNING_KEY)
+}
+
+/// Creates a file in a folder atomically, unless another server has done so.
+pub(super) fn create_file(folder: &Path, name: &str, pem: &str) -> Result<(), CertDirError> {
+    let path = folder.join(name);
+    let temporary = folder.join(temporary_name(name));
+    let written = write(&temporary, pem).and_then(|()| match fs::hard_link(&temporary, &path) {
+        // Another server was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        linked => linked,
+    });
+    // A leftover temporary file does no harm.
+    _ = fs::remove_file(&temporary);
+    written.and_then(|()| File::open(folder)?.sync_all()).map_err(failed("write", &path))
 }
 
 fn generate_key() -> io::Result<String> {
@@ -131,9 +136,14 @@ fn generate_key() -> io::Result<String> {
 
 /// Replaces the server's certificate and key, the only part that is renewed, atomically.
 pub(super) fn renew(folder: &Path, files: &PkiFiles) -> Result<(), CertDirError> {
-    let path = folder.join(PkiFiles::SERVER_CRT);
-    let temporary = folder.join(temporary_name(PkiFiles::SERVER_CRT));
-    write(&temporary, &files.server_crt)
+    replace(folder, PkiFiles::SERVER_CRT, &files.server_crt)
+}
+
+/// Replaces a file in a folder atomically.
+pub(super) fn replace(folder: &Path, name: &str, pem: &str) -> Result<(), CertDirError> {
+    let path = folder.join(name);
+    let temporary = folder.join(temporary_name(name));
+    write(&temporary, pem)
         .and_then(|()| fs::rename(&temporary, &path))
         .and_then(|()| File::open(folder)?.sync_all())
         .map_err(failed("write", &path))
@@ -208,10 +218,10 @@ fn write(path: &Path, pem: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-fn read(folder: &Path, name: &str) -> Result<String, CertDirError> {
+pub(super) fn read(folder: &Path, name: &str) -> Result<String, CertDirError> {
     let path = folder.join(name);
     let file = File::open(&path).map_err(failed("read", &path))?;
-    if name.ends_with(".key") {
+    if name.ends_with(".key") || name.ends_with(".pem") {
         refuse_open_to_others(&path)?;
     }
     let mut pem = String::new();

@@ -1,11 +1,17 @@
 //! The certificates of a running server: loading and renewal.
 
+use super::authorities::{
+    AuthorityFiles, FollowedAuthorities, FrontProxyError, check_names, published_names,
+};
 use super::{CertDirError, ServeError, ServeOptions, cert_dir};
+use setpoint_apiserver::RequestHeader;
 use setpoint_apiserver::listen::{
-    CertificateWatcher, CurrentCertificate, Loaded, Pki, PkiFiles, Tls, read_chain, read_file,
+    CertificateWatcher, CurrentCertificate, Loaded, Pki, PkiFiles, Tls, read_file,
 };
 use setpoint_object::time::Clock;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -20,8 +26,9 @@ pub(super) struct Certificates {
     pub(super) pki: Pki,
     /// The CA of the listener's certificate, in PEM.
     pub(super) ca: String,
-    /// The CAs of client certificates, in PEM.
-    pub(super) client_ca: String,
+    /// The authorities of client certificates, and what is published about them.
+    pub(super) authorities: AuthorityFiles,
+    pub(super) front_proxy: Option<Arc<RequestHeader>>,
     pub(super) tls: Tls,
     pub(super) freshness: Freshness,
 }
@@ -62,14 +69,34 @@ impl Certificates {
                 (pki.current(), pki.ca_pem().to_owned(), Freshness::Own(renewal))
             }
         };
-        let mut tls = Tls::new(current).client_ca([pki.ca_certificate().clone()]);
-        let mut client_ca = pki.ca_pem().to_owned();
-        if let Some(path) = &options.client_ca_file {
-            let pem = read_file(path)?;
-            tls = tls.client_ca(read_chain(&pem)?);
-            client_ca.push_str(&String::from_utf8_lossy(&pem));
+        let own = pki.ca_pem().to_owned();
+        let file = options.client_ca_file.clone();
+        let (clients, pem) = FollowedAuthorities::open("client-ca-file", file, own)?;
+        let tls = Tls::new(current).client_authorities(clients.current.clone());
+        let mut published = BTreeMap::from([("client-ca-file".to_owned(), pem)]);
+        let mut front_proxy = None;
+        let mut followed = Vec::new();
+        if let Some((path, names)) = &options.front_proxy {
+            check_names(names)?;
+            let (key, file) = ("requestheader-client-ca-file", Some(path.clone()));
+            let (proxies, pem) = FollowedAuthorities::open(key, file, String::new())?;
+            let users = clients.current.certificates();
+            let is_of_users = |proxy| users.contains(proxy);
+            let overlap = proxies.current.certificates().iter().any(is_of_users);
+            if names.allowed_names.is_empty() && overlap {
+                return Err(FrontProxyError::Overlap.into());
+            }
+            published.insert(key.to_owned(), pem);
+            published.extend(published_names(names));
+            let authorities = proxies.current.clone();
+            let proxy = RequestHeader::new(names.clone(), authorities, clock.clone());
+            front_proxy = Some(Arc::new(proxy));
+            followed.push(proxies);
         }
-        Ok(Self { pki, ca, client_ca, tls, freshness })
+        followed.push(clients);
+        let published = Arc::new(parking_lot::Mutex::new(published));
+        let authorities = AuthorityFiles { followed, published };
+        Ok(Self { pki, ca, authorities, front_proxy, tls, freshness })
     }
 }
 

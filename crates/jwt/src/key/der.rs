@@ -4,6 +4,7 @@
 const P256: &[u8] =
     b"\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
 const P384: &[u8] = b"\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22";
+const P521: &[u8] = b"\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x23";
 const RSA: &[u8] = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
 
 const SEQUENCE: u8 = 0x30;
@@ -17,6 +18,11 @@ pub(super) fn p256(point: &[u8]) -> Vec<u8> {
 /// A point on P-384, uncompressed.
 pub(super) fn p384(point: &[u8]) -> Vec<u8> {
     info(P384, point)
+}
+
+/// A point on P-521, uncompressed.
+pub(super) fn p521(point: &[u8]) -> Vec<u8> {
+    info(P521, point)
 }
 
 /// An RSA key in PKCS #1.

@@ -11,6 +11,8 @@ const P256_PUBLIC: &[u8] = include_bytes!("../../testdata/p256.pub");
 const P256_CERTIFICATE: &[u8] = include_bytes!("../../testdata/p256.crt");
 const P384: &[u8] = include_bytes!("../../testdata/p384.key");
 const P384_PUBLIC: &[u8] = include_bytes!("../../testdata/p384.pub");
+const P521: &[u8] = include_bytes!("../../testdata/p521.key");
+const P521_PUBLIC: &[u8] = include_bytes!("../../testdata/p521.pub");
 
 fn key(pem: &[u8]) -> SigningKey {
     SigningKey::from_pem(pem).unwrap()
@@ -38,9 +40,12 @@ fn forged(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) -> St
 
 #[test]
 fn every_kind_of_key_signs_what_its_public_half_verifies() {
-    for (private, public, algorithm) in
-        [(RSA, RSA_PUBLIC, "RS256"), (P256, P256_PUBLIC, "ES256"), (P384, P384_PUBLIC, "ES384")]
-    {
+    for (private, public, algorithm) in [
+        (RSA, RSA_PUBLIC, "RS256"),
+        (P256, P256_PUBLIC, "ES256"),
+        (P384, P384_PUBLIC, "ES384"),
+        (P521, P521_PUBLIC, "ES512"),
+    ] {
         let token = set(private).sign(&claims()).unwrap();
         let header = URL_SAFE_NO_PAD.decode(token.split('.').next().unwrap()).unwrap();
         let header: Value = serde_json::from_slice(&header).unwrap();

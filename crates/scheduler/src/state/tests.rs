@@ -39,7 +39,8 @@ async fn a_refused_pod_is_handed_out_only_after_a_change_that_may_help_and_its_b
     let retry = Retry { key: key.clone(), priority: 3, after: Duration::from_secs(1) };
     assert_eq!((retries, last), (vec![retry], None));
     // Its own status changes nothing.
-    assert_eq!(put(&mut state, Pod::clone(&state.pod(&key).unwrap())), None);
+    let same = Pod::clone(&state.pod(&key).unwrap());
+    assert_eq!(put(&mut state, same), None);
     // The back-off doubles.
     for seconds in [2, 4, 8, 10, 10] {
         refuse(&mut state, &key, now);

@@ -293,6 +293,7 @@ async fn send(server: &ApiServer, path: &str, user: Option<&str>) -> (u16, Strin
 async fn authenticator_and_route_are_part_of_the_pipeline_and_are_audited() {
     let (audit, metrics) = (Arc::new(Lines::default()), Arc::new(Lines::default()));
     let plane = builder()
+        .aggregation(false)
         .authenticator(Arc::new(Proxy))
         .route("/hello", Arc::new(greet))
         .audit(audit.clone())

@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// A server over HTTP that keeps the reviews it gets, and the folder of its kubeconfig.
-struct Reviewer {
-    seen: Arc<Mutex<Vec<(String, Value)>>>,
+pub(crate) struct Reviewer {
+    pub(crate) seen: Arc<Mutex<Vec<(String, Value)>>>,
     folder: tempfile::TempDir,
     /// Ends with the reviewer.
     _tasks: JoinSet<()>,
@@ -29,7 +29,7 @@ struct Reviewer {
 
 impl Reviewer {
     /// A server that answers a review with the status that `answer` makes of its spec.
-    async fn start(answer: fn(&Value) -> (u16, Value)) -> Self {
+    pub(crate) async fn start(answer: fn(&Value) -> (u16, Value)) -> Self {
         let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -73,16 +73,16 @@ impl Reviewer {
         Self { seen, folder, _tasks: tasks }
     }
 
-    fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("config")
     }
 
-    fn n_seen(&self) -> usize {
+    pub(crate) fn n_seen(&self) -> usize {
         self.seen.lock().unwrap().len()
     }
 }
 
-async fn status(server: &ApiServer, path: &str) -> (u16, String) {
+pub(crate) async fn status(server: &ApiServer, path: &str) -> (u16, String) {
     let (status, answer) = send(server, bob(), Method::GET, path, Value::Null).await;
     (status.as_u16(), answer["message"].as_str().unwrap_or_default().to_owned())
 }

@@ -109,7 +109,9 @@ async fn the_service_kubernetes_has_the_addresses_of_the_servers_that_run() {
         }
     };
     let made = a.person.until(map, "it has the CA", is_in(1)).await.unwrap();
-    assert_eq!(made["data"].as_object().unwrap().len(), 1);
+    // The other six are about the proxy's certificate.
+    assert_eq!(made["data"].as_object().unwrap().len(), 7);
+    assert_eq!(made["data"]["requestheader-allowed-names"], r#"["front-proxy-client"]"#);
 
     let b = Served::start(&store, "b", Ipv4Addr::new(10, 9, 0, 2)).await;
     let both = ["10.9.0.1", "10.9.0.2"];

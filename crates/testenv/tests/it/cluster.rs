@@ -7,7 +7,6 @@ use setpoint_runtime::BoxError;
 use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{Manager, ManagerBuilder};
 use setpoint_testenv::TestEnv;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The time between two looks of the kubelets, and so the time until a pod's next state.
@@ -145,6 +144,7 @@ impl Cluster {
         user: impl Future<Output = T>,
     ) -> T {
         tokio::select! {
+            biased;
             answer = user => answer,
             () = self.kubelets(fate) => unreachable!("kubelets run for ever"),
         }
@@ -209,14 +209,15 @@ impl Cluster {
     }
 }
 
-/// An address for a pod, from its name.
+/// An address for a pod, from its name. Pods with generated names have the same.
 fn address(pod: &Value) -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    if let Some(address) = pod["status"]["podIP"].as_str() {
-        return address.to_owned();
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+    match (pod["metadata"]["generateName"].as_str(), digits.parse::<u8>()) {
+        (Some(_), _) => "10.1.0.1".to_owned(),
+        (None, Ok(n)) => format!("10.1.1.{n}"),
+        (None, Err(_)) => format!("10.1.2.{}", name.bytes().next().unwrap_or(1)),
     }
-    let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("10.1.{}.{}", n / 250 % 250, n % 250 + 1)
 }
 
 /// Whether an object has a true condition of a type.

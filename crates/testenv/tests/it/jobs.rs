@@ -438,7 +438,7 @@ impl Scenario for Batch {
         };
         let user = async {
             let spec = json!({
-                "completions": 5, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 9,
+                "completions": 3, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 9,
             });
             cluster.create(JOBS, &job("good", spec)).await;
             let spec = json!({"backoffLimit": 1, "parallelism": 1});
@@ -457,16 +457,17 @@ impl Scenario for Batch {
                     assert!(n <= parallelism, "{name} has {n} pods");
                     n_max.set(n_max.get().max(n));
                 }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(500)).await;
             }
         };
         tokio::select! {
+            biased;
             () = cluster.with_kubelets(fate, user) => {}
             () = watch => {}
         }
         assert!(n_max.get() > 0);
         let pods = cluster.list(PODS).await;
-        for (name, phase, n) in [("good", "Succeeded", 5), ("bad", "Failed", 2)] {
+        for (name, phase, n) in [("good", "Succeeded", 3), ("bad", "Failed", 2)] {
             let of_job = |pod: &&Value| pod["metadata"]["labels"]["job-name"] == name;
             let ended = pods.iter().filter(of_job).filter(|pod| pod["status"]["phase"] == phase);
             assert_eq!(ended.count(), n, "{name}");
@@ -477,5 +478,5 @@ impl Scenario for Batch {
 #[test]
 fn job_has_no_pod_too_many_and_counts_each_once_with_every_plan() {
     let n = check(&Batch, &Plans::new().crashes().storms(15));
-    assert!(n > 40, "{n} plans");
+    assert!(n > 20, "{n} plans");
 }

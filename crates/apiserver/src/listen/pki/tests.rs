@@ -15,7 +15,7 @@ fn load(files: &PkiFiles, at: Timestamp, names: &[&str]) -> Result<(Pki, Loaded)
 #[test]
 fn certificates_make_a_server() {
     let pki = Pki::generate(NOW, &["example.com".into()]).unwrap();
-    Tls::from(&pki).config(Clock::starting_at(NOW)).unwrap();
+    Tls::from(&pki).config(Clock::starting_at(NOW), true).unwrap();
     assert_eq!(pki.admin_token().len(), 43);
     assert_ne!(pki.admin_token(), Pki::generate(NOW, &[]).unwrap().admin_token());
 }
@@ -27,7 +27,7 @@ fn stored_certificates_are_used_again() {
     assert_eq!(what, Loaded::Same);
     assert_eq!(loaded.files(), made.files());
     assert_eq!(loaded.admin_token(), made.admin_token());
-    Tls::from(&loaded).config(Clock::starting_at(NOW)).unwrap();
+    Tls::from(&loaded).config(Clock::starting_at(NOW), true).unwrap();
 }
 
 #[test]

@@ -49,11 +49,17 @@ fn is_ready(n: i64) -> impl Fn(&Value) -> bool {
     }
 }
 
+/// Adds a node that is ready: without the taint that admission gives to a new one.
+async fn add_node(env: &TestEnv, name: &str) {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+    ask(env, "POST", NODES, &node).await;
+    ask(env, "PATCH", &format!("{NODES}/{name}"), &json!({"spec": {"taints": null}})).await;
+}
+
 impl OnNodes {
     async fn users(&self, env: &TestEnv, rules: &Rules) {
         for name in ["n1", "n2", "n3"] {
-            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
-            ask(env, "POST", NODES, &node).await;
+            add_node(env, name).await;
         }
         let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": {"name": "agent"},
@@ -83,8 +89,7 @@ impl OnNodes {
         settled(env).await;
 
         rules.clear();
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n4"}});
-        ask(env, "POST", NODES, &node).await;
+        add_node(env, "n4").await;
         until(env, AGENT, "the fourth node has a pod", is_ready(4)).await;
         let taint = json!([{"key": "k", "value": "v", "effect": "NoExecute"}]);
         ask(env, "PATCH", &format!("{NODES}/n2"), &json!({"spec": {"taints": taint}})).await;

@@ -1,11 +1,15 @@
 //! The user in a client certificate: the subject's common name is the user, each organization a
-//! group, as on the reference server.
+//! group, a certain attribute the uid, as on the reference server.
 //!
-//! TLS has verified the certificate before. Only the DER structure up to the subject is parsed
+//! The certificate has been verified before. Only the DER structure up to the subject is parsed
 //! here.
 
-use crate::Identity;
 use rustls::pki_types::CertificateDer;
+use setpoint_registry::Identity;
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
 
 /// The group of all authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
@@ -22,10 +26,20 @@ const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
 /// `id-at-commonName` 2.5.4.3 and `id-at-organizationName` 2.5.4.10.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 3];
 const ORGANIZATION: [u8; 3] = [0x55, 0x04, 10];
+/// Kubernetes' attribute for the uid: 1.3.6.1.4.1.57683.2.
+const UID: [u8; 9] = [0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2];
+
+/// The extra key of the certificate's digest.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// The common name of a certificate, if it can be read.
+pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    identity(certificate).map(|identity| identity.user.to_string())
+}
 
 /// The identity in a certificate; `None` without a common name.
-pub(super) fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
-    let (mut user, mut groups) = (None, Vec::new());
+pub(crate) fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
+    let (mut user, mut uid, mut groups) = (None, "", Vec::new());
     let mut name = subject(certificate)?;
     while let Some((SET, mut set)) = element(&mut name) {
         while let Some((SEQUENCE, mut attribute)) = element(&mut set) {
@@ -36,6 +50,9 @@ pub(super) fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
                 // The last one, as in Go's parser.
                 Some(text) if kind == COMMON_NAME => user = Some(text),
                 Some(text) if kind == ORGANIZATION => groups.push(text),
+                // Two are no uid, nor is an empty one.
+                Some(text) if kind == UID && uid.is_empty() && !text.is_empty() => uid = text,
+                _ if kind == UID => return None,
                 // A user or group that cannot be read must not be left out: a user with fewer
                 // groups may have more rights.
                 None if kind == COMMON_NAME || kind == ORGANIZATION => return None,
@@ -45,7 +62,13 @@ pub(super) fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
     }
     let user = user.filter(|user| !user.is_empty())?;
     groups.push(AUTHENTICATED);
-    Some(Identity::new(user, groups))
+    let mut id = "X509SHA256=".to_owned();
+    for byte in Sha256::digest(certificate) {
+        // Writing to a String cannot fail.
+        _ = write!(id, "{byte:02x}");
+    }
+    let extra = Arc::new(BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![id])]));
+    Some(Identity { uid: uid.into(), extra, ..Identity::new(user, groups) })
 }
 
 /// The content of `Certificate.tbsCertificate.subject`.
@@ -106,7 +129,24 @@ mod tests {
             (DnType::OrganizationName, "dévs"),
             (DnType::CommonName, &long),
         ]);
-        assert_eq!(identity(&certificate), Some(Identity::new(&long, ["dévs", AUTHENTICATED])));
+        let identity = identity(&certificate).unwrap();
+        assert_eq!((&*identity.user, &*identity.uid), (&*long, ""));
+        let groups: Vec<&str> = identity.groups.iter().map(|group| &**group).collect();
+        assert_eq!(groups, ["dévs", AUTHENTICATED]);
+        let id = &identity.extra[CREDENTIAL_ID][0];
+        assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{id}");
+    }
+
+    #[test]
+    fn an_attribute_is_the_uid() {
+        let of = |uids: &[&str]| {
+            let uid = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+            let mut names = vec![(DnType::CommonName, "a")];
+            names.extend(uids.iter().map(|text| (uid.clone(), *text)));
+            identity(&certificate(&names)).map(|identity| identity.uid.to_string())
+        };
+        assert_eq!(of(&["u-7"]).as_deref(), Some("u-7"));
+        assert_eq!(of(&[""]), None);
     }
 
     #[test]

@@ -1,0 +1,130 @@
+//! The authorities of client certificates, which can be replaced while the server runs.
+//!
+//! A certificate is verified for each request, so that it ends with its authority and with its own
+//! time, also on connections that are open. Results are remembered for a few seconds.
+
+use parking_lot::{Mutex, RwLock};
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use setpoint_object::time::Timestamp;
+use sha2::{Digest as _, Sha256};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a verified certificate is not verified again.
+const REMEMBERED: Duration = Duration::from_secs(10);
+/// Maximum number of certificates that are remembered.
+const CERTIFICATES_MAX: usize = 4096;
+
+/// Why certificates cannot be authorities.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthorityError {
+    /// A certificate is damaged.
+    #[error("use the certificate of an authority")]
+    Use(#[from] rustls::Error),
+    /// There are none.
+    #[error("verify client certificates")]
+    Verifier(#[from] VerifierBuilderError),
+}
+
+/// Authorities of client certificates. Cheap to clone; all clones have the same ones.
+#[derive(Clone)]
+pub struct ClientAuthorities(Arc<Inner>);
+
+struct Inner {
+    current: RwLock<Arc<Current>>,
+}
+
+struct Current {
+    certificates: Vec<CertificateDer<'static>>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// When certificates were verified, by the digests of their chains.
+    remembered: Mutex<HashMap<[u8; 32], Timestamp>>,
+}
+
+impl Current {
+    fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Self, AuthorityError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            roots.add(certificate.clone())?;
+        }
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+        Ok(Self { certificates, verifier, remembered: Mutex::default() })
+    }
+}
+
+impl ClientAuthorities {
+    /// These authorities.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or one is damaged.
+    pub fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Self, AuthorityError> {
+        let current = RwLock::new(Arc::new(Current::new(certificates)?));
+        Ok(Self(Arc::new(Inner { current })))
+    }
+
+    /// Replaces the authorities. Certificates of former ones are refused from now on. Returns
+    /// whether they differ.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new); the former ones stay.
+    pub fn set(&self, certificates: Vec<CertificateDer<'static>>) -> Result<bool, AuthorityError> {
+        if self.0.current.read().certificates == certificates {
+            return Ok(false);
+        }
+        let current = Arc::new(Current::new(certificates)?);
+        let former = std::mem::replace(&mut *self.0.current.write(), current);
+        drop(former);
+        Ok(true)
+    }
+
+    /// The present ones.
+    pub fn certificates(&self) -> Vec<CertificateDer<'static>> {
+        self.0.current.read().certificates.clone()
+    }
+
+    /// Whether one of them has signed a chain, its own certificate first, for clients and for this
+    /// time. Takes some tenths of a millisecond for a chain that is not remembered.
+    pub fn verify(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> bool {
+        let Some((own, others)) = chain.split_first() else { return false };
+        let current = self.0.current.read().clone();
+        let mut digest = Sha256::new();
+        for certificate in chain {
+            digest.update((certificate.len() as u64).to_be_bytes());
+            digest.update(certificate);
+        }
+        let digest: [u8; 32] = digest.finalize().into();
+        let known = current.remembered.lock().get(&digest).copied();
+        if known.is_some_and(|at| at <= now && now < at + REMEMBERED) {
+            return true;
+        }
+        let time = UnixTime::since_unix_epoch(now.0);
+        let is_valid = current.verifier.verify_client_cert(own, others, time).is_ok();
+        let mut remembered = current.remembered.lock();
+        if is_valid {
+            if remembered.len() >= CERTIFICATES_MAX {
+                remembered.retain(|_, at| now < *at + REMEMBERED);
+            }
+            if remembered.len() < CERTIFICATES_MAX {
+                remembered.insert(digest, now);
+            }
+        }
+        is_valid
+    }
+}
+
+impl fmt::Debug for ClientAuthorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.0.current.read().certificates.len();
+        f.debug_struct("ClientAuthorities").field("n", &n).finish()
+    }
+}

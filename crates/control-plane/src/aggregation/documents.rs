@@ -1,0 +1,279 @@
+//! Discovery and OpenAPI documents of a server (spec: extension §1.4).
+
+use super::check::request;
+use super::remote::{Remote, Route};
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use setpoint_apiserver::{Backend, DOCUMENT_BYTES_MAX, Identity};
+use setpoint_object::GroupVersion;
+use setpoint_webhook_client::Lane;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a server has for discovery, and for OpenAPI, which it may have to build first.
+const DISCOVERY_MAX: Duration = Duration::from_secs(5);
+const OPEN_API_MAX: Duration = Duration::from_secs(60);
+/// Maximum length of a document of all groups, of which one version is kept.
+const ALL_BYTES_MAX: usize = 4 * DOCUMENT_BYTES_MAX;
+
+/// Both forms of aggregated discovery, and the legacy one.
+const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+    application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+/// What is known of a server.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Documents {
+    discovery: Option<Discovery>,
+    /// The OpenAPI v2 document with its ETag.
+    v2: Option<(Bytes, Option<HeaderValue>)>,
+    /// Keys and URLs of OpenAPI v3 documents.
+    v3: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone)]
+enum Discovery {
+    /// An `APIVersionDiscovery`.
+    Aggregated(Bytes),
+    /// An `APIResourceList`.
+    Legacy(Bytes),
+}
+
+/// An answer with status 200, or none.
+struct Answer {
+    head: http::response::Parts,
+    body: Bytes,
+}
+
+impl Documents {
+    /// Fetches what has changed. What cannot be fetched stays as it was.
+    pub(super) async fn refresh(&mut self, remote: &Remote, route: &Route) {
+        if let Some(discovery) = discovery(remote, route).await {
+            self.discovery = Some(discovery);
+        }
+        let user = Identity::new("system:aggregator", []);
+        let known = self.v2.as_ref().and_then(|(_, etag)| etag.clone());
+        let fetch = fetch(remote, route, "/openapi/v2", &user, None, known, OPEN_API_MAX);
+        if let Some(Answer { head, body }) = fetch.await {
+            self.v2 = Some((body, head.headers.get(header::ETAG).cloned()));
+        }
+        let fetch = fetch_json::<Index>(remote, route, "/openapi/v3", &user);
+        if let Some(index) = fetch.await {
+            let paths = index.paths.into_iter();
+            self.v3 = paths.map(|(key, entry)| (key, entry.server_relative_url)).collect();
+        }
+    }
+
+    /// The backend with these documents. Those that cannot be used are left out. Parses them on
+    /// another thread.
+    pub(super) async fn backend(&self, remote: &Arc<Remote>) -> Option<Backend> {
+        let (documents, remote) = (self.clone(), remote.clone());
+        let built = tokio::task::spawn_blocking(move || documents.build(&remote)).await;
+        built.ok().flatten()
+    }
+
+    fn build(&self, remote: &Arc<Remote>) -> Option<Backend> {
+        // A document of the wrong form is no reason to do without the others.
+        let mut used = self.clone();
+        loop {
+            let mut builder = remote.builder().open_api_v3_index(used.v3.clone());
+            builder = match &used.discovery {
+                Some(Discovery::Aggregated(document)) => builder.discovery(document.clone()),
+                Some(Discovery::Legacy(document)) => builder.resources(document.clone()),
+                None => builder,
+            };
+            if let Some((document, _)) = &used.v2 {
+                builder = builder.open_api_v2(used_part(document, &remote.group_version));
+            }
+            let error = match builder.build() {
+                Ok(backend) => return Some(backend),
+                Err(error) => error,
+            };
+            tracing::warn!(%error, group_version = %remote.group_version, "use a server's documents");
+            if used.v2.take().is_none() && used.discovery.take().is_none() {
+                if used.v3.is_empty() {
+                    return None;
+                }
+                used.v3.clear();
+            }
+        }
+    }
+}
+
+/// An OpenAPI v2 document. Of one that is too long, only what a group version uses.
+fn used_part(document: &Bytes, group_version: &GroupVersion) -> Bytes {
+    type Members<'a> = BTreeMap<String, &'a RawValue>;
+    const REFERENCE: &str = "\"#/definitions/";
+    if document.len() <= DOCUMENT_BYTES_MAX {
+        return document.clone();
+    }
+    let Ok(mut members) = serde_json::from_slice::<Members<'_>>(document) else {
+        return document.clone();
+    };
+    let section = |members: &Members<'_>, name: &str| -> BTreeMap<String, Box<RawValue>> {
+        let section = members.get(name);
+        section.and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default()
+    };
+    let root = format!("/apis/{group_version}/");
+    let mut paths = section(&members, "paths");
+    paths.retain(|path, _| path.starts_with(&root));
+    let mut definitions = section(&members, "definitions");
+    let references = |text: &str| -> Vec<String> {
+        let parts = text.split(REFERENCE).skip(1);
+        parts.filter_map(|part| Some(part.split_once('"')?.0.to_owned())).collect()
+    };
+    let mut open: Vec<String> = paths.values().flat_map(|text| references(text.get())).collect();
+    let mut used = BTreeMap::new();
+    while let Some(name) = open.pop() {
+        if let Some(text) = definitions.remove(&name) {
+            open.extend(references(text.get()));
+            used.insert(name, text);
+        }
+    }
+    let raw = |value: &BTreeMap<String, Box<RawValue>>| serde_json::value::to_raw_value(value);
+    let (Ok(paths), Ok(used)) = (raw(&paths), raw(&used)) else { return document.clone() };
+    members.insert("paths".to_owned(), &paths);
+    members.insert("definitions".to_owned(), &used);
+    serde_json::to_vec(&members).map_or_else(|_| document.clone(), Bytes::from)
+}
+
+/// The index of OpenAPI v3 documents.
+#[derive(Deserialize)]
+struct Index {
+    #[serde(default)]
+    paths: BTreeMap<String, Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(rename = "serverRelativeURL", default)]
+    server_relative_url: String,
+}
+
+#[derive(Deserialize)]
+struct Groups<'a> {
+    #[serde(borrow, default)]
+    items: Vec<Group<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Group<'a> {
+    #[serde(default)]
+    metadata: Value,
+    #[serde(borrow, default)]
+    versions: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    #[serde(default)]
+    version: String,
+}
+
+/// The description of the group version: in aggregated form, if the server has it.
+async fn discovery(remote: &Remote, route: &Route) -> Option<Discovery> {
+    let user = Identity::new("system:kube-aggregator", ["system:masters"]);
+    let whole = fetch(remote, route, "/apis", &user, Some(DISCOVERY), None, DISCOVERY_MAX).await;
+    let is_aggregated = |answer: &Answer| {
+        let kind = answer.head.headers.get(header::CONTENT_TYPE);
+        kind.and_then(|kind| kind.to_str().ok())
+            .is_some_and(|kind| kind.contains("APIGroupDiscoveryList"))
+    };
+    if let Some(answer) = whole.filter(is_aggregated) {
+        // Absent: the server has another opinion of what it serves.
+        let group_version = remote.group_version.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let groups: Groups<'_> = serde_json::from_slice(&answer.body).ok()?;
+            let named = |group: &&Group<'_>| group.metadata["name"] == *group_version.group;
+            let group = groups.items.iter().find(named)?;
+            let version = group.versions.iter().find(|text| {
+                let version = serde_json::from_str::<Version>(text.get());
+                version.is_ok_and(|found| *found.version == *group_version.version)
+            })?;
+            Some(Discovery::Aggregated(Bytes::copy_from_slice(version.get().as_bytes())))
+        });
+        return found.await.ok().flatten();
+    }
+    let path = format!("/apis/{}", remote.group_version);
+    let answer = fetch(remote, route, &path, &user, None, None, DISCOVERY_MAX).await?;
+    Some(Discovery::Legacy(answer.body))
+}
+
+async fn fetch_json<T: for<'d> Deserialize<'d>>(
+    remote: &Remote,
+    route: &Route,
+    path: &str,
+    user: &Identity,
+) -> Option<T> {
+    let answer = fetch(remote, route, path, user, None, None, OPEN_API_MAX).await?;
+    serde_json::from_slice(&answer.body).ok()
+}
+
+/// GETs a document; `None` if it is unchanged, not there, too long or late.
+async fn fetch(
+    remote: &Remote,
+    route: &Route,
+    path: &str,
+    user: &Identity,
+    accept: Option<&str>,
+    known: Option<HeaderValue>,
+    most: Duration,
+) -> Option<Answer> {
+    let fetched = async {
+        let address = remote.address(route).await.map_err(|error| format!("{error:?}"))?;
+        let mut request = request(path, user, accept);
+        if let Some(known) = known {
+            request.headers_mut().insert(header::IF_NONE_MATCH, known);
+        }
+        let sent = remote.send(route, &address, request, Lane::Shared).await;
+        let (head, body) = sent.map_err(|error| format!("{error:?}"))?.into_parts();
+        match head.status {
+            StatusCode::OK => {}
+            StatusCode::NOT_MODIFIED => return Ok(None),
+            code => return Err(code.to_string()),
+        }
+        let body = Limited::new(body, ALL_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        Ok::<_, String>(Some(Answer { head, body }))
+    };
+    let fetched = tokio::time::timeout(most, fetched).await;
+    match fetched.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
+        Ok(answer) => answer,
+        Err(error) => {
+            let group_version = &remote.group_version;
+            tracing::debug!(%error, %group_version, path, "fetch a server's document");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_is_used_remains_of_a_long_document() {
+        let long = "x".repeat(DOCUMENT_BYTES_MAX);
+        let reference = |name: &str| json!({"$ref": format!("#/definitions/{name}")});
+        let document = json!({"swagger": "2.0",
+            "paths": {"/apis/ex.io/v1/things": {"get": reference("A")}, "/apis/ex.io/v2/things": reference("C")},
+            "definitions": {"A": {"b": reference("B"), "a": reference("A")}, "B": {}, "C": {"description": long}}});
+        let gv = GroupVersion::new("ex.io", "v1");
+        let used = used_part(&document.to_string().into(), &gv);
+        let used: Value = serde_json::from_slice(&used).unwrap();
+        assert_eq!(used["swagger"], "2.0");
+        let names =
+            |member: &str| used[member].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(
+            (names("paths"), names("definitions")),
+            (vec!["/apis/ex.io/v1/things".to_owned()], vec!["A".to_owned(), "B".to_owned()])
+        );
+        let short = Bytes::from("{}");
+        assert_eq!(used_part(&short, &gv), short);
+    }
+}

@@ -1,0 +1,151 @@
+//! The file of `--authorization-config`: an AuthorizationConfiguration, read again while the server
+//! runs.
+//!
+//! ```yaml
+//! apiVersion: apiserver.config.k8s.io/v1
+//! kind: AuthorizationConfiguration
+//! authorizers:
+//!   - type: Webhook
+//!     name: policy
+//!     webhook:
+//!       timeout: 3s
+//!       subjectAccessReviewVersion: v1
+//!       matchConditionSubjectAccessReviewVersion: v1
+//!       failurePolicy: Deny
+//!       connectionInfo: {type: KubeConfigFile, kubeConfigFile: /etc/policy.kubeconfig}
+//!       matchConditions:
+//!         - expression: has(request.resourceAttributes) && request.resourceAttributes.resource == 'secrets'
+//!   - type: RBAC
+//!     name: rbac
+//! ```
+//!
+//! The authorizers are asked in the order of the file. A changed file that is valid replaces the
+//! chain as a whole; otherwise the present one stays. Types other than webhooks that the first file
+//! had must stay, and `RBAC` cannot be added later.
+
+mod document;
+mod reload;
+mod validate;
+
+pub use document::{
+    AuthorizationConfig, AuthorizationConfigError, AuthorizerConfig, ConnectionInfo,
+    FILE_BYTES_MAX, MatchCondition, WebhookConfig,
+};
+pub use reload::{AuthorizationWorker, RELOAD_PERIOD};
+
+use crate::ControlPlaneBuilder;
+use crate::remote::{
+    AccessWebhook, AccessWebhookOptions, MatchConditions, RemoteError, ReviewVersion,
+};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use parking_lot::RwLock;
+use setpoint_object::ApiError;
+use setpoint_registry::{AllowAuthenticated, AlwaysDeny, Attributes, Authorizer, Decision, Rbac};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A chain of authorizers that a configuration names.
+#[derive(Debug)]
+pub struct ConfiguredAuthorizers {
+    current: RwLock<Arc<[Arc<dyn Authorizer>]>>,
+    /// If the first configuration had it.
+    rbac: Option<Arc<Rbac>>,
+}
+
+impl ConfiguredAuthorizers {
+    /// Makes the authorizers of a valid configuration. Call it within a tokio runtime: it makes the
+    /// clients of webhooks, which connect later.
+    ///
+    /// # Errors
+    ///
+    /// The kubeconfig of a webhook cannot be used.
+    pub async fn new(config: &AuthorizationConfig) -> Result<Self, RemoteError> {
+        let has_rbac = config.authorizers.iter().any(|one| one.kind == "RBAC");
+        let rbac = has_rbac.then(|| Arc::new(Rbac::new()));
+        let this = Self { current: RwLock::new(Arc::new([])), rbac };
+        let authorizers = this.make(config).await?;
+        this.replace(authorizers);
+        Ok(this)
+    }
+
+    async fn make(
+        &self,
+        config: &AuthorizationConfig,
+    ) -> Result<Arc<[Arc<dyn Authorizer>]>, RemoteError> {
+        let mut authorizers: Vec<Arc<dyn Authorizer>> = Vec::new();
+        for one in &config.authorizers {
+            match (&*one.kind, &one.webhook, &self.rbac) {
+                ("Webhook", Some(webhook), _) => {
+                    authorizers.push(Arc::new(Self::webhook(webhook).await?));
+                }
+                ("RBAC", _, Some(rbac)) => authorizers.push(rbac.clone()),
+                ("AlwaysAllow", ..) => authorizers.push(Arc::new(AllowAuthenticated)),
+                // Every other one has been refused before; nothing is allowed by mistake.
+                _ => authorizers.push(Arc::new(AlwaysDeny)),
+            }
+        }
+        Ok(authorizers.into())
+    }
+
+    async fn webhook(config: &WebhookConfig) -> Result<AccessWebhook, RemoteError> {
+        let options = AccessWebhookOptions {
+            authorized_ttl: config.cached(config.authorized_ttl, config.cache_authorized_requests),
+            unauthorized_ttl: config
+                .cached(config.unauthorized_ttl, config.cache_unauthorized_requests),
+            fails_closed: config.failure_policy == "Deny",
+        };
+        let version = match &*config.subject_access_review_version {
+            "v1beta1" => ReviewVersion::V1Beta1,
+            _ => ReviewVersion::V1,
+        };
+        let webhook = match &config.connection_info.kube_config_file {
+            Some(file) => AccessWebhook::open(Path::new(file), options).await?,
+            None => AccessWebhook::in_cluster(version, options)?,
+        };
+        let compile = |condition: &MatchCondition| {
+            let text = &condition.expression;
+            // They have been compiled before.
+            MatchConditions::compile(text).ok().map(|program| (text.clone(), program))
+        };
+        let conditions = config.match_conditions.iter().filter_map(compile).collect();
+        Ok(webhook
+            .version(version)
+            .timeout(config.timeout.max())
+            .match_conditions(MatchConditions::new(conditions)))
+    }
+
+    fn replace(&self, authorizers: Arc<[Arc<dyn Authorizer>]>) {
+        let former = std::mem::replace(&mut *self.current.write(), authorizers);
+        drop(former);
+    }
+}
+
+impl Authorizer for ConfiguredAuthorizers {
+    /// Not called, because the [members](Authorizer::members) are asked.
+    fn authorize<'a>(
+        &'a self,
+        _request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        async { Ok(Decision::NoOpinion(String::new())) }.boxed()
+    }
+
+    fn members(&self) -> Option<Arc<[Arc<dyn Authorizer>]>> {
+        Some(self.current.read().clone())
+    }
+}
+
+impl ControlPlaneBuilder {
+    /// Adds the chain of a configuration to the authorizers, and runs its worker with the control
+    /// plane. If the chain has RBAC, this includes [`rbac`](Self::rbac). Default: none.
+    pub fn authorization_config(
+        mut self,
+        (chain, worker): (Arc<ConfiguredAuthorizers>, AuthorizationWorker),
+    ) -> Self {
+        if let Some(rbac) = &chain.rbac {
+            self.extensions.set_rbac(rbac.clone());
+        }
+        self.extensions.task(move |_, stop| worker.run(stop).boxed());
+        self.authorizer(chain)
+    }
+}

@@ -1,0 +1,120 @@
+//! The file of an authorization configuration, read again while the server runs.
+
+use super::document::{self, AuthorizationConfig, AuthorizationConfigError};
+use super::{ConfiguredAuthorizers, validate};
+use crate::config_metrics::ConfigMetrics;
+use sha2::{Digest as _, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+/// How often the file is read: every 10 s. kube-apiserver watches it, and reads it every minute
+/// besides.
+pub const RELOAD_PERIOD: Duration = Duration::from_secs(10);
+
+/// Reads the file of a chain of authorizers again. Its owner runs it.
+#[derive(Debug)]
+#[must_use = "a changed file has no effect unless it runs"]
+pub struct AuthorizationWorker {
+    chain: Arc<ConfiguredAuthorizers>,
+    path: PathBuf,
+    loaded: AuthorizationConfig,
+    /// The content that was read last.
+    seen: Option<Vec<u8>>,
+    /// Types that must stay.
+    required: Vec<String>,
+    period: Duration,
+    metrics: Option<ConfigMetrics>,
+}
+
+impl AuthorizationWorker {
+    pub(super) fn new(
+        chain: Arc<ConfiguredAuthorizers>,
+        loaded: AuthorizationConfig,
+        path: &Path,
+    ) -> Self {
+        let kinds = loaded.authorizers.iter().map(|one| one.kind.clone());
+        let required = kinds.filter(|kind| kind != "Webhook").collect();
+        let (path, period) = (path.to_owned(), RELOAD_PERIOD);
+        Self { chain, path, loaded, seen: None, required, period, metrics: None }
+    }
+
+    /// How often the file is read. Default: [`RELOAD_PERIOD`].
+    pub fn period(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
+    }
+
+    /// Counts reloads. Default: they are only logged.
+    pub fn metrics(mut self, metrics: ConfigMetrics) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// Reads the file again and again until `stop`. Dropping the future stops it at once.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(self.period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // It has just been read.
+        ticks.reset();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                // Cancel safe: a dropped `tick` fires next time.
+                _ = ticks.tick() => {}
+            }
+            let file = self.path.display().to_string();
+            let result = match self.look().await {
+                Ok(None) => continue,
+                Ok(Some(hash)) => {
+                    tracing::info!(file, "reloaded the authorization configuration");
+                    Some(hash)
+                }
+                Err(error) => {
+                    tracing::error!(
+                        file,
+                        error = &error as &dyn std::error::Error,
+                        "the authorization configuration cannot be used: the earlier one stays"
+                    );
+                    None
+                }
+            };
+            if let Some(metrics) = &self.metrics {
+                metrics.reloaded(result.as_deref());
+            }
+        }
+    }
+
+    /// Takes the file's configuration if it is another one. Returns its digest.
+    async fn look(&mut self) -> Result<Option<String>, AuthorizationConfigError> {
+        // Small, and read rarely.
+        let document = document::read(&self.path)?;
+        if self.seen.as_ref() == Some(&document) {
+            return Ok(None);
+        }
+        let hash = Sha256::digest(&document);
+        // It is tried once, as in kube-apiserver.
+        let document = self.seen.insert(document);
+        let config = AuthorizationConfig::parse(document)?;
+        config.validate()?;
+        let mut required: Vec<&str> = self.required.iter().map(String::as_str).collect();
+        required.dedup();
+        validate::names(&config, &required).map_err(AuthorizationConfigError::Names)?;
+        if config == self.loaded {
+            return Ok(None);
+        }
+        let adds_rbac = config.authorizers.iter().any(|one| one.kind == "RBAC");
+        if adds_rbac && self.chain.rbac.is_none() {
+            let why = "authorizer type RBAC is not allowed if it was not enabled at initial server startup";
+            return Err(AuthorizationConfigError::Names(why.to_owned()));
+        }
+        let authorizers = self.chain.make(&config).await?;
+        self.chain.replace(authorizers);
+        self.loaded = config;
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Some(format!("sha256:{hex}")))
+    }
+}

@@ -1,0 +1,103 @@
+//! Metrics of configuration files that are read again, under kube-apiserver's names.
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use setpoint_object::time::Clock;
+use setpoint_runtime::metrics::Metrics;
+use std::fmt;
+use std::sync::Arc;
+
+/// Counts how often a configuration was taken or refused:
+/// `apiserver_<subject>_config_controller_automatic_reloads_total` by status,
+/// `…_automatic_reload_last_timestamp_seconds` by status, and `…_last_config_info` with the digest.
+/// Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct ConfigMetrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    subject: &'static str,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Successes, then failures: how often, and when last in seconds since 1970.
+    reloads: [(u64, f64); 2],
+    hash: Option<String>,
+}
+
+impl ConfigMetrics {
+    /// Registers the metrics of `authentication` or `authorization`.
+    pub fn register(metrics: &Metrics, subject: &'static str, clock: Clock) -> Self {
+        let new = Self(Arc::new(Inner { subject, clock, state: Mutex::default() }));
+        metrics.update(|registry| registry.register_collector(Box::new(new.clone())));
+        new
+    }
+
+    /// Counts one: the digest of the configuration that was taken; `None`: it was refused.
+    pub fn reloaded(&self, hash: Option<&str>) {
+        let now = self.0.clock.now().0.as_secs_f64();
+        let mut state = self.0.state.lock();
+        let (n, last) = &mut state.reloads[usize::from(hash.is_none())];
+        (*n, *last) = (*n + 1, now);
+        if let Some(hash) = hash {
+            state.hash = Some(hash.to_owned());
+        }
+    }
+}
+
+impl Collector for ConfigMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (reloads, hash) = {
+            let state = self.0.state.lock();
+            (state.reloads, state.hash.clone())
+        };
+        let name = |end: &str| format!("apiserver_{}_config_controller_{end}", self.0.subject);
+        let rows = || ["success", "failure"].into_iter().zip(reloads).filter(|(_, (n, _))| *n > 0);
+        let (total, help) = (name("automatic_reloads"), "Reloads of the configuration by status");
+        let mut family = encoder.encode_descriptor(&total, help, None, MetricType::Counter)?;
+        for (status, (n, _)) in rows() {
+            family
+                .encode_family(&[("status", status)])?
+                .encode_counter::<NoLabelSet, _, u64>(&n, None)?;
+        }
+        let last = name("automatic_reload_last_timestamp_seconds");
+        let help = "Time of the last reload of the configuration by status";
+        let mut family = encoder.encode_descriptor(&last, help, None, MetricType::Gauge)?;
+        for (status, (_, at)) in rows() {
+            family.encode_family(&[("status", status)])?.encode_gauge(&at)?;
+        }
+        let Some(hash) = hash else { return Ok(()) };
+        let (info, help) = (name("last_config_info"), "The digest of the configuration in use");
+        let mut family = encoder.encode_descriptor(&info, help, None, MetricType::Gauge)?;
+        family.encode_family(&[("hash", &*hash)])?.encode_gauge(&1_i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use setpoint_object::time::Timestamp;
+
+    #[test]
+    fn reloads_are_counted_by_status() {
+        let metrics = Metrics::new();
+        let clock = Clock::starting_at(Timestamp::from_secs(7));
+        let counted = ConfigMetrics::register(&metrics, "authorization", clock);
+        counted.reloaded(None);
+        counted.reloaded(Some("sha256:ab"));
+        counted.reloaded(Some("sha256:cd"));
+        let text = metrics.prometheus();
+        for line in [
+            r#"apiserver_authorization_config_controller_automatic_reloads_total{status="success"} 2"#,
+            r#"apiserver_authorization_config_controller_automatic_reloads_total{status="failure"} 1"#,
+            r#"apiserver_authorization_config_controller_last_config_info{hash="sha256:cd"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Kubernetes' AuthenticationConfiguration: the file, and its checks.
+
+mod email;
+mod validate;
+
+use crate::mapping::Mapping;
+use serde::Deserialize;
+use setpoint_object::field;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Maximum size of a configuration file in bytes: 1 MiB.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+
+/// Maximum number of issuers: 64, as kube-apiserver.
+pub const JWT_MAX: usize = 64;
+
+const KIND: &str = "AuthenticationConfiguration";
+const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1"];
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// More than [`FILE_BYTES_MAX`] bytes.
+    #[error("more than {FILE_BYTES_MAX} bytes")]
+    TooLarge,
+    /// Nothing in it.
+    #[error("empty config data")]
+    Empty,
+    /// Not YAML or JSON, or a member has another type.
+    #[error("{0}")]
+    Syntax(String),
+    /// Another kind.
+    #[error("no kind {kind:?} is registered for version {version:?}: expected {KIND} in {}", VERSIONS.join(" or "))]
+    Kind {
+        /// Its API version.
+        version: String,
+        /// Its kind.
+        kind: String,
+    },
+    /// Members that do not exist.
+    #[error("strict decoding error: {}", .0.iter().map(|field| format!("unknown field {field:?}")).collect::<Vec<_>>().join(", "))]
+    UnknownFields(Vec<String>),
+    /// Invalid values.
+    #[error("{}", field::aggregate(.0))]
+    Invalid(Vec<field::Error>),
+}
+
+/// Which issuers are trusted and how their tokens become users.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct AuthenticationConfig {
+    /// The issuers.
+    pub jwt: Vec<JwtAuthenticator>,
+    /// Which requests without credentials are anonymous; `None`: not said here.
+    pub anonymous: Option<Anonymous>,
+}
+
+/// Which requests without credentials are anonymous.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Anonymous {
+    /// Whether any are.
+    pub enabled: bool,
+    /// Only those of these paths; empty: all.
+    pub conditions: Vec<AnonymousCondition>,
+}
+
+/// A path that anonymous requests may have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct AnonymousCondition {
+    /// The path, complete.
+    pub path: String,
+}
+
+/// One issuer.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct JwtAuthenticator {
+    /// Who signs the tokens.
+    pub issuer: Issuer,
+    /// Conditions on the claims.
+    pub claim_validation_rules: Vec<ClaimValidationRule>,
+    /// What the user is made of.
+    pub claim_mappings: ClaimMappings,
+    /// Conditions on the user.
+    pub user_validation_rules: Vec<UserValidationRule>,
+}
+
+/// Who signs tokens.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Issuer {
+    /// The claim `iss` of its tokens, and where its discovery document is.
+    pub url: String,
+    /// The complete URL of the discovery document, if it is elsewhere.
+    #[serde(rename = "discoveryURL")]
+    pub discovery_url: String,
+    /// The CA of its server in PEM; empty: those of the system.
+    pub certificate_authority: String,
+    /// The claim `aud` must have one of these.
+    pub audiences: Vec<String>,
+    /// `MatchAny` with several audiences.
+    pub audience_match_policy: String,
+    /// Not supported: an error.
+    pub egress_selector_type: String,
+}
+
+/// A condition on claims: a claim has a value, or an expression is true.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ClaimValidationRule {
+    /// The claim.
+    pub claim: String,
+    /// Its text.
+    pub required_value: String,
+    /// An expression about `claims`.
+    pub expression: String,
+    /// What a token that fails is told.
+    pub message: String,
+}
+
+/// What a user is made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ClaimMappings {
+    /// Its name.
+    pub username: PrefixedClaimOrExpression,
+    /// Its groups.
+    pub groups: PrefixedClaimOrExpression,
+    /// Its uid.
+    pub uid: ClaimOrExpression,
+    /// Its extra values.
+    pub extra: Vec<ExtraMapping>,
+}
+
+/// A claim with a prefix, or an expression.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PrefixedClaimOrExpression {
+    /// The claim.
+    pub claim: String,
+    /// What is put before it; may be empty, but must be there.
+    pub prefix: Option<String>,
+    /// An expression about `claims`.
+    pub expression: String,
+}
+
+/// A claim or an expression.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ClaimOrExpression {
+    /// The claim.
+    pub claim: String,
+    /// An expression about `claims`.
+    pub expression: String,
+}
+
+/// An extra value of the user.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ExtraMapping {
+    /// Its key: a domain, a slash and a path, in lower case.
+    pub key: String,
+    /// An expression about `claims`: a text or a list of texts.
+    pub value_expression: String,
+}
+
+/// A condition on the user.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct UserValidationRule {
+    /// An expression about `user`.
+    pub expression: String,
+    /// What a token that fails is told.
+    pub message: String,
+}
+
+impl AuthenticationConfig {
+    /// Reads and checks a file. `disallowed_issuers`: those of this server's own tokens.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or as [`parse`](Self::parse) and [`validate`](Self::validate).
+    pub fn load(path: &Path, disallowed_issuers: &[String]) -> Result<Self, ConfigError> {
+        let config = Self::parse(&read(path)?)?;
+        config.validate(disallowed_issuers)?;
+        Ok(config)
+    }
+
+    /// Reads a document in YAML or JSON.
+    ///
+    /// # Errors
+    ///
+    /// It is empty, has another kind, unknown members, or members of another type.
+    pub fn parse(document: &[u8]) -> Result<Self, ConfigError> {
+        if document.is_empty() {
+            return Err(ConfigError::Empty);
+        }
+        let syntax = |why: &dyn std::fmt::Display| ConfigError::Syntax(why.to_string());
+        let tree: serde_json::Value =
+            serde_saphyr::from_slice(document).map_err(|error| syntax(&error))?;
+        let text = |member: &str| {
+            tree.get(member).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+        };
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        if kind != KIND || !VERSIONS.contains(&&*version) {
+            return Err(ConfigError::Kind { version, kind });
+        }
+        let mut unknown = Vec::new();
+        let config = serde_ignored::deserialize(tree, |path| {
+            let path = field_path(&path);
+            if path != "apiVersion" && path != "kind" {
+                unknown.push(path);
+            }
+        });
+        let config = config.map_err(|error| syntax(&error))?;
+        if unknown.is_empty() { Ok(config) } else { Err(ConfigError::UnknownFields(unknown)) }
+    }
+
+    /// Checks all values and compiles all expressions.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, in kube-apiserver's words.
+    pub fn validate(&self, disallowed_issuers: &[String]) -> Result<(), ConfigError> {
+        self.compile(disallowed_issuers).map(drop)
+    }
+
+    /// The compiled expressions of each issuer.
+    pub(crate) fn compile(
+        &self,
+        disallowed_issuers: &[String],
+    ) -> Result<Vec<Arc<Mapping>>, ConfigError> {
+        validate::validate(self, disallowed_issuers).map_err(ConfigError::Invalid)
+    }
+}
+
+/// Reads a small file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut document = Vec::new();
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut document).map_err(failed)?;
+    if document.len() > FILE_BYTES_MAX { Err(ConfigError::TooLarge) } else { Ok(document) }
+}
+
+/// The path of an unknown member as Kubernetes writes it: `jwt[0].issuer.url`.
+pub fn field_path(path: &serde_ignored::Path<'_>) -> String {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}[{index}]", field_path(parent)),
+        Path::Map { parent, key } => match field_path(parent) {
+            before if before.is_empty() => key.clone(),
+            before => format!("{before}.{key}"),
+        },
+        Path::Some { parent }
+        | Path::NewtypeStruct { parent }
+        | Path::NewtypeVariant { parent } => field_path(parent),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! The keys of one issuer: discovery, and reading them again.
+
+use crate::config::Issuer;
+use crate::fetch::{FetchError, Fetcher};
+use crate::issuer::text_of;
+use parking_lot::Mutex;
+use serde_json::Value;
+use setpoint_jwt::{JWKS_BYTES_MAX, JwkSet};
+use setpoint_object::field::quote;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long a failed discovery is left: 10 s, as kube-apiserver.
+pub const RETRY: Duration = Duration::from_secs(10);
+
+/// How often the keys are read again without a reason: every hour, so that a key that the issuer
+/// has withdrawn ends.
+pub const REFRESH_PERIOD: Duration = Duration::from_secs(3600);
+
+/// How often tokens with unknown keys make the keys be read again: once in 10 s, so that nobody can
+/// make this server flood the issuer.
+pub const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often they do so at once: five times, so that a rotation is seen when it happens.
+pub const REFRESH_BURST: u32 = 5;
+
+/// How long a request waits for the keys: 10 s.
+pub const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The path of the discovery document below an issuer.
+const WELL_KNOWN: &str = "/.well-known/openid-configuration";
+
+/// Maximum size of a discovery document in bytes: 1 MiB.
+const DISCOVERY_BYTES_MAX: usize = 1 << 20;
+
+/// The keys of an issuer, as requests see them.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    state: watch::Sender<State>,
+    wanted: Notify,
+    allowance: Mutex<Allowance>,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    /// `None`: never read.
+    keys: Option<Arc<JwkSet>>,
+    /// How often reading them has ended, well or not.
+    n_ended: u64,
+    /// How often it was begun.
+    n_begun: u64,
+    /// Why the last attempt failed.
+    error: Option<String>,
+}
+
+/// How often the keys may be read again because of a token.
+#[derive(Debug)]
+struct Allowance {
+    left: u32,
+    counted: Option<Instant>,
+    /// The number of readings that had begun when the last one was asked for: who comes before the
+    /// next one begins waits for the same.
+    asked: Option<u64>,
+}
+
+impl Allowance {
+    fn new() -> Self {
+        Self { left: REFRESH_BURST, counted: None, asked: None }
+    }
+
+    fn join_or_take(&mut self, begun: u64, now: Instant) -> bool {
+        let is_allowed = self.asked == Some(begun) || self.take(now);
+        if is_allowed {
+            self.asked = Some(begun);
+        }
+        is_allowed
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let counted = *self.counted.get_or_insert(now);
+        let earned = now.duration_since(counted).as_secs() / REFRESH_INTERVAL.as_secs();
+        if earned > 0 {
+            self.left = self.left.saturating_add(earned as u32).min(REFRESH_BURST);
+            self.counted = Some(now);
+        }
+        let is_allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_allowed
+    }
+}
+
+impl Keys {
+    pub(crate) fn new() -> Self {
+        let state = State { keys: None, n_ended: 0, n_begun: 0, error: None };
+        let allowance = Mutex::new(Allowance::new());
+        Self { state: watch::Sender::new(state), wanted: Notify::new(), allowance }
+    }
+
+    /// The present keys; `None` until they have been read for the first time.
+    pub(crate) fn current(&self) -> Option<Arc<JwkSet>> {
+        self.state.borrow().keys.clone()
+    }
+
+    /// Becomes `Ok` once there are keys, or ends with the last error at `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none.
+    pub(crate) async fn first(&self, deadline: Instant) -> Result<(), String> {
+        let mut state = self.state.subscribe();
+        let found = tokio::time::timeout_at(deadline, state.wait_for(|s| s.keys.is_some())).await;
+        match found {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let why = self.state.borrow().error.clone();
+                Err(why.unwrap_or_else(|| "no answer yet".to_owned()))
+            }
+        }
+    }
+
+    /// Reads the keys again and waits for them, at most [`WAIT_MAX`]. `None`: they were read too
+    /// often already.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be read.
+    pub(crate) async fn again(&self) -> Option<Result<Arc<JwkSet>, String>> {
+        let mut state = self.state.subscribe();
+        // One that has begun before may have got older keys.
+        let begun = self.state.borrow().n_begun;
+        if !self.allowance.lock().join_or_take(begun, Instant::now()) {
+            return None;
+        }
+        self.wanted.notify_one();
+        let read = state.wait_for(|state| state.n_ended > begun);
+        let Ok(Ok(state)) = tokio::time::timeout(WAIT_MAX, read).await else {
+            return Some(Err("no answer in time".to_owned()));
+        };
+        match (&state.error, &state.keys) {
+            (None, Some(keys)) => Some(Ok(keys.clone())),
+            (error, _) => Some(Err(error.clone().unwrap_or_default())),
+        }
+    }
+
+    /// Discovers the issuer, reads its keys, and reads them again when it is time or somebody wants
+    /// it, until `stop`.
+    pub(crate) async fn follow(
+        &self,
+        issuer: &Issuer,
+        fetcher: &Fetcher,
+        stop: &CancellationToken,
+    ) {
+        let work = async {
+            let mut url = None;
+            loop {
+                self.state.send_modify(|state| state.n_begun += 1);
+                let read = read(issuer, fetcher, &mut url).await;
+                if let Err(error) = &read {
+                    let issuer = &issuer.url;
+                    tracing::error!(issuer, error, "read the keys of an issuer");
+                }
+                let has_failed = read.is_err();
+                self.state.send_modify(|state| {
+                    state.n_ended = state.n_begun;
+                    match read {
+                        Ok(keys) => (state.keys, state.error) = (Some(Arc::new(keys)), None),
+                        // The keys that are known stay.
+                        Err(error) => state.error = Some(error),
+                    }
+                });
+                let pause = if has_failed { RETRY } else { REFRESH_PERIOD };
+                tokio::select! {
+                    // Cancel safe: both only wait.
+                    () = self.wanted.notified() => {}
+                    () = tokio::time::sleep(pause) => {}
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            // Cancel safe: a document that is not read completely is dropped.
+            () = work => {}
+        }
+    }
+}
+
+/// Reads the keys, after discovery of their URL.
+async fn read(
+    issuer: &Issuer,
+    fetcher: &Fetcher,
+    url: &mut Option<String>,
+) -> Result<JwkSet, String> {
+    let target = match url {
+        Some(known) => known.clone(),
+        None => discover(issuer, fetcher).await?,
+    };
+    let document = fetcher
+        .get(&target, JWKS_BYTES_MAX)
+        .await
+        .map_err(|error| format!("oidc: get keys failed {}", text_of(&error)))?;
+    let keys = JwkSet::parse(&document)
+        .map_err(|error| format!("oidc: failed to decode keys: {}", text_of(&error)))?;
+    if keys.is_empty() {
+        return Err(format!("oidc: no usable keys at {target}"));
+    }
+    *url = Some(target);
+    Ok(keys)
+}
+
+/// The URL of the keys.
+async fn discover(issuer: &Issuer, fetcher: &Fetcher) -> Result<String, String> {
+    let url = match issuer.discovery_url.is_empty() {
+        true => {
+            format!("{}{WELL_KNOWN}", issuer.url.strip_suffix('/').unwrap_or(&issuer.url))
+        }
+        false => issuer.discovery_url.clone(),
+    };
+    let document = fetcher
+        .get(&url, DISCOVERY_BYTES_MAX)
+        .await
+        .map_err(|error: FetchError| format!("Get {}: {}", quote(&url), text_of(&error)))?;
+    let document: Value = serde_json::from_slice(&document)
+        .map_err(|error| format!("oidc: failed to decode provider discovery object: {error}"))?;
+    let found = document["issuer"].as_str().unwrap_or_default();
+    if found != issuer.url {
+        return Err(format!(
+            "oidc: issuer did not match the issuer returned by provider, expected {} got {}",
+            quote(&issuer.url),
+            quote(found)
+        ));
+    }
+    match document["jwks_uri"].as_str().filter(|url| !url.is_empty()) {
+        Some(url) => Ok(url.to_owned()),
+        None => Err("provider did not return JWKS URL".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_cannot_make_the_keys_be_read_often() {
+        let mut allowance = Allowance::new();
+        let start = Instant::now();
+        let mut taken = |seconds| allowance.take(start + Duration::from_secs(seconds));
+        assert_eq!([0, 0, 1, 1, 2, 2].map(&mut taken), [true, true, true, true, true, false]);
+        assert_eq!(
+            [9, 10, 11, 19, 20, 20].map(&mut taken),
+            [false, true, false, false, true, false]
+        );
+        assert_eq!([3600; 7].map(&mut taken), [true, true, true, true, true, false, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_keys_the_error_is_told() {
+        let keys = Keys::new();
+        let soon = Instant::now() + Duration::from_secs(1);
+        assert_eq!(keys.first(soon).await.unwrap_err(), "no answer yet");
+        assert_eq!(keys.again().await.unwrap().unwrap_err(), "no answer in time");
+    }
+}

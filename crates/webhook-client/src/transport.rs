@@ -1,0 +1,176 @@
+//! HTTPS to one server at addresses that the caller chooses: what a proxy needs.
+
+use crate::client::{cause, hyper_text};
+use crate::config::ConfigError;
+use crate::connect::{Address, ConnectError, Stream, dial, handshake};
+use crate::tasks::Tasks;
+use crate::tls::{self, Identity, roots, system_roots};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response, Uri, Version};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioTimer;
+use rustls::ClientConfig;
+use setpoint_object::time::Clock;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Bytes of an answer over HTTP/2 that may wait for a slow reader: 256 KiB. Then the server waits.
+const STREAM_BYTES_MAX: u32 = 256 << 10;
+/// The same for all answers of a connection together, so that slow readers do not block others.
+/// The number of requests at a time bounds it in practice.
+const CONNECTION_BYTES_MAX: u32 = 1 << 30;
+/// How long an idle connection is held: 90 s, as Go's default.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Idle connections per address.
+const IDLE_CONNECTIONS_MAX: usize = 25;
+/// When a silent HTTP/2 connection is checked, and how long the server has to answer, as in Go.
+const PING_AFTER: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Whose certificates a client accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// Those of authorities in PEM. A text without certificates is an error.
+    Bundle(Bytes),
+    /// Those of the system's authorities.
+    System,
+    /// All: nobody knows who answers.
+    Anyone,
+}
+
+/// How a request travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// With others on one connection, if the server speaks HTTP/2.
+    Shared,
+    /// Over HTTP/1.1 on a connection that no other request uses at the same time: for requests that
+    /// last, and for upgrades.
+    Own,
+}
+
+/// Why a request has no answer, in the words of Go's HTTP client: `EOF`, `dial tcp 127.0.0.1:1:
+/// connect: connection refused`. Whether the server has seen the request is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TransportError(pub String);
+
+impl TransportError {
+    /// Why an answer broke off.
+    pub fn of_body(error: &hyper::Error) -> Self {
+        Self(hyper_text(error))
+    }
+}
+
+/// HTTPS to one server, wherever it is. Connections are pooled by address, and closed when it is
+/// dropped.
+pub struct Transport<B> {
+    shared: legacy::Client<Dialer, B>,
+    own: legacy::Client<Dialer, B>,
+    _tasks: Tasks,
+}
+
+impl<B> fmt::Debug for Transport<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Transport")
+    }
+}
+
+impl<B> Transport<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// A transport to a server whose certificate has this name. Connects when it is first used.
+    ///
+    /// # Errors
+    ///
+    /// The certificates cannot be used.
+    pub async fn new(
+        trust: &Trust,
+        server_name: &str,
+        identity: Option<&Identity>,
+        clock: &Clock,
+    ) -> Result<Self, ConfigError> {
+        let roots = match trust {
+            Trust::Bundle(pem) => Some(Arc::new(roots(pem)?)),
+            Trust::System => Some(system_roots().await?),
+            Trust::Anyone => None,
+        };
+        let tls = tls::config(roots, identity, clock)?;
+        let tasks = Tasks::default();
+        let client = |tls: ClientConfig| {
+            let dialer = Dialer { tls: Arc::new(tls), server_name: server_name.into() };
+            legacy::Client::builder(tasks.spawner())
+                .timer(TokioTimer::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE_TIMEOUT)
+                .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+                .http2_initial_stream_window_size(STREAM_BYTES_MAX)
+                .http2_initial_connection_window_size(CONNECTION_BYTES_MAX)
+                .http2_keep_alive_interval(PING_AFTER)
+                .http2_keep_alive_timeout(PING_TIMEOUT)
+                .build(dialer)
+        };
+        let mut http1 = tls.clone();
+        http1.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { shared: client(tls), own: client(http1), _tasks: tasks })
+    }
+
+    /// Sends a request to an address, and returns the answer as soon as its head is there. The URI
+    /// has the path and the query; `Host` is the address.
+    ///
+    /// # Errors
+    ///
+    /// [`TransportError`]. Dropping the future, or the answer, ends the request.
+    pub async fn send(
+        &self,
+        address: &Address,
+        mut request: Request<B>,
+        lane: Lane,
+    ) -> Result<Response<Incoming>, TransportError> {
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        let uri = Uri::builder().scheme("https").authority(address.to_string());
+        let uri = uri.path_and_query(path).build();
+        *request.uri_mut() = uri.map_err(|error| TransportError(error.to_string()))?;
+        *request.version_mut() = Version::HTTP_11;
+        request.headers_mut().remove(http::header::HOST);
+        let client = match lane {
+            Lane::Shared => &self.shared,
+            Lane::Own => &self.own,
+        };
+        client.request(request).await.map_err(|error| TransportError(cause(&error)))
+    }
+}
+
+/// Connects to the address in a request's URI.
+#[derive(Clone)]
+struct Dialer {
+    tls: Arc<ClientConfig>,
+    server_name: Arc<str>,
+}
+
+impl tower_service::Service<Uri> for Dialer {
+    type Response = Stream;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<Stream, ConnectError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Self { tls, server_name } = self.clone();
+        Box::pin(async move {
+            let host = uri.host().unwrap_or_default();
+            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+            let address = Address { host, port: uri.port_u16().unwrap_or(443) };
+            handshake(tls, &server_name, dial(&address).await?).await
+        })
+    }
+}
