@@ -330,7 +330,7 @@ async fn an_event_is_encoded_once_for_every_watcher() {
         frames.push(stream.next().await.unwrap().unwrap().frame());
     }
     assert!(frames.iter().all(|frame| frame.as_ptr() == frames[0].as_ptr()));
-    let expected = r#"{"type":"MODIFIED","object":{"apiVersion":"v1","data":{"v":"2"},"kind":"ConfigMap","metadata":{"labels":{"app":"x"},"name":"a","namespace":"default","resourceVersion":"5"}}}"#;
+    let expected = r#"{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"default","resourceVersion":"5","labels":{"app":"x"}},"data":{"v":"2"}}}"#;
     assert_eq!(frames[0], format!("{expected}\n"));
     let expected = expected.replace("MODIFIED", "ADDED");
     assert_eq!(initial.next().await.unwrap().unwrap().frame(), format!("{expected}\n"));
