@@ -431,9 +431,9 @@ impl Backends {
     }
 
     /// Sets the group versions that legacy discovery lists besides those of backends, definitions
-    /// and compiled-in kinds, and the positions of what the catalog serves. `None`: legacy discovery lists
-    /// everything that is served, at the positions that Kubernetes gives its own groups. That is so
-    /// at start.
+    /// and compiled-in kinds, and the positions of what the catalog serves. `None`: legacy
+    /// discovery lists everything that is served, at the positions that Kubernetes gives its own
+    /// groups. That is so at start.
     pub fn register(&self, registrations: Option<Vec<Registration>>) {
         self.change(|table| {
             if table.registrations.as_deref() == registrations.as_ref() {
