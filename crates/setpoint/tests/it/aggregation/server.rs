@@ -66,6 +66,8 @@ struct Shared {
     mode: Arc<Mutex<Mode>>,
     seen: Arc<Mutex<Vec<Seen>>>,
     broken: Arc<Notify>,
+    /// Connections that have been upgraded.
+    tunnels: Arc<Mutex<JoinSet<()>>>,
 }
 
 /// Serves until it is dropped.
@@ -112,6 +114,7 @@ impl Extension {
             mode: Arc::new(Mutex::new(Mode::Serve)),
             seen: Arc::default(),
             broken: Arc::default(),
+            tunnels: Arc::default(),
         };
         let acceptor = TlsAcceptor::from(Arc::new(tls(ca, client_ca)));
         let mut listening = JoinSet::new();
@@ -203,8 +206,7 @@ async fn answer(mut request: Request<Incoming>, shared: Shared) -> Response<Body
         }
         Mode::Echo if is_below => {
             let on_upgrade = request.extensions_mut().remove::<OnUpgrade>().unwrap();
-            // The task ends with its connection.
-            tokio::spawn(async move {
+            shared.tunnels.lock().spawn(async move {
                 let Ok(upgraded) = on_upgrade.await else { return };
                 let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded));
                 _ = tokio::io::copy(&mut read, &mut write).await;
