@@ -204,7 +204,8 @@ mod tests {
         let current = authorities.followed[0].current.clone();
         let published = authorities.published.clone();
         let trusts = |pki: &Pki| current.certificates().contains(pki.ca_certificate());
-        let publishes = |pki: &Pki| published.lock()["client-ca-file"].contains(pki.ca_pem().trim());
+        let publishes =
+            |pki: &Pki| published.lock()["client-ca-file"].contains(pki.ca_pem().trim());
         assert!(trusts(&first) && publishes(&first) && !trusts(&second));
         let stop = CancellationToken::new();
         let story = async {
