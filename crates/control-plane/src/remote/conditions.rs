@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use setpoint_cel::check::{Env, check};
-use setpoint_cel::decl::{DeclKind, DeclType, FieldDecl, ListType, ObjectDecl};
+use setpoint_cel::decl::{DeclType, ListType};
 use setpoint_cel::eval::{Context, EXPRESSION_COST_MAX, Error, OBJECT_COST_MAX, Program};
 use setpoint_cel::macros::Macros;
 use setpoint_cel::parse::parse;
@@ -172,18 +172,8 @@ static REQUEST: LazyLock<DeclType> = LazyLock::new(|| {
     object("SubjectAccessReviewSpec", fields)
 });
 
-/// An object type whose fields have their own names: `namespace` is a word of CEL, which schemas
-/// escape, and reviews do not.
 fn object(name: &str, fields: Vec<(String, DeclType)>) -> DeclType {
-    let name = format!("kubernetes.{name}");
-    let types = fields.iter().map(|(field, decl)| (field.clone(), decl.ty.clone())).collect();
-    let ty = Type::object(&name, types);
-    let field = |(json, decl): (String, DeclType)| {
-        (json.clone(), FieldDecl { json, decl, required: false })
-    };
-    let fields = fields.into_iter().map(field).collect();
-    let kind = DeclKind::Object(Arc::new(ObjectDecl { name, fields }));
-    DeclType { kind, ty, max_elements: 0, min_size: 2 }
+    DeclType::declared(format!("kubernetes.{name}"), fields)
 }
 
 #[cfg(test)]
