@@ -260,6 +260,7 @@ mod tests {
     fn conditions_are_about_the_request_and_its_objects() {
         for expression in [
             "object.metadata.name.startsWith('a')",
+            "request.namespace == 'a' && namespaceObject.metadata.namespace == ''",
             "request.operation == 'CREATE' && 'system:nodes' in request.userInfo.groups",
             "request.userInfo.extra['a.b/c'].exists(x, x == 'y') || request.dryRun",
             "request.requestKind.kind == 'Pod' && request.options.fieldManager == 'x'",
