@@ -224,6 +224,22 @@ impl DeclType {
         DeclType::new(DeclKind::Object(Arc::new(ObjectDecl { name, fields })), ty, 0, min_size)
     }
 
+    /// An object that is not of a schema, such as the request that a policy sees: expressions spell
+    /// its fields as they are, `namespace` too, which a schema's properties cannot be.
+    pub fn declared(
+        name: String,
+        fields: impl IntoIterator<Item = (String, DeclType)>,
+    ) -> DeclType {
+        let field = |(json, decl): (String, DeclType)| {
+            (json.clone(), FieldDecl { json, decl, required: false })
+        };
+        let fields: BTreeMap<_, _> = fields.into_iter().map(field).collect();
+        let types =
+            fields.iter().map(|(name, field)| (name.clone(), field.decl.ty.clone())).collect();
+        let ty = Type::object(&name, types);
+        DeclType::new(DeclKind::Object(Arc::new(ObjectDecl { name, fields })), ty, 0, 2)
+    }
+
     /// The type of a list's items or of a map's values.
     pub fn element(&self) -> Option<&DeclType> {
         match &self.kind {

@@ -13,8 +13,8 @@ pub(crate) struct NodeOptions {
     /// nodes.setpoint.dev/simulated=true.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=12_000))]
     nodes: Option<u32>,
-    /// A file of stages (YAML), which decide what becomes of nodes, pods and other objects. They are
-    /// used beside the default stages; one with the name of a default stage replaces it. May be
+    /// A file of stages (YAML), which decide what becomes of nodes, pods and other objects. They
+    /// are used beside the default stages; one with the name of a default stage replaces it. May be
     /// given several times.
     #[arg(long, value_name = "FILE", requires = "nodes")]
     stages: Vec<PathBuf>,

@@ -39,9 +39,9 @@
 //!
 //! [`ServerIdentity`] is no controller of objects: every server runs one, to publish its address.
 //!
-//! They write as `kube-controller-manager`, the name that tools expect in `managedFields`.
-//! They start from one [`Setup`]. Constructors do nothing; `run` returns a future that the caller owns. The crate knows nothing of
-//! the API server's internals.
+//! They write as `kube-controller-manager`, the name that tools expect in `managedFields`. They
+//! start from one [`Setup`]. Constructors do nothing; `run` returns a future that the caller owns.
+//! The crate knows nothing of the API server's internals.
 
 pub mod aggregation;
 mod api;

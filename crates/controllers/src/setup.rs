@@ -61,8 +61,8 @@ impl Setup {
         Ok(self.bare_manager().cache(caches))
     }
 
-    /// Runs the controllers that `add` adds, on one [manager](Self::manager), until `stop`, and then
-    /// lets running passes finish. Dropping it stops everything at once.
+    /// Runs the controllers that `add` adds, on one [manager](Self::manager), until `stop`, and
+    /// then lets running passes finish. Dropping it stops everything at once.
     ///
     /// # Errors
     ///

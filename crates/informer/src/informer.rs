@@ -225,11 +225,9 @@ impl<K> SharedInformer<K> {
     /// # Errors
     /// If the informer stops first.
     pub async fn synced(&self) -> Result<(), Stopped> {
-        let mut status = self.watch_status();
-        match status.wait_for(|status| status.has_synced || status.has_stopped).await {
-            Ok(status) if status.has_synced => Ok(()),
-            _ => Err(Stopped),
-        }
+        let board = &self.0.board;
+        board.wait_for(|status| status.has_synced || status.has_stopped).await;
+        if self.has_synced() { Ok(()) } else { Err(Stopped) }
     }
 
     /// Whether the worker has ended (SHI-1).
@@ -257,9 +255,7 @@ impl<K> SharedInformer<K> {
 
     /// Waits until the worker has ended, and returns the last status.
     pub async fn stopped(&self) -> InformerStatus {
-        let mut status = self.watch_status();
-        // The sender is this informer's own, so it is there.
-        _ = status.wait_for(|status| status.has_stopped).await;
+        self.0.board.wait_for(|status| status.has_stopped).await;
         self.status()
     }
 

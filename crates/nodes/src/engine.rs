@@ -3,9 +3,9 @@
 //! # Theory
 //!
 //! A pass over an object finds the stage that it matches. If it matched that stage before, the
-//! stage is due when its delay has passed since; otherwise the delay begins now. A stage that is due
-//! is carried out. What it writes makes a new version of the object, and so another pass. A stage
-//! without a delay that changes nothing is not repeated before the object changes.
+//! stage is due when its delay has passed since; otherwise the delay begins now. A stage that is
+//! due is carried out. What it writes makes a new version of the object, and so another pass. A
+//! stage without a delay that changes nothing is not repeated before the object changes.
 
 use crate::kubelet::{self, Plan, PodEvent, Surroundings, is_over, text};
 use crate::stage::{Action as PodAction, Next, Scope, Stage, choose};

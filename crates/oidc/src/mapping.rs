@@ -4,7 +4,7 @@ use crate::authenticator::User;
 use crate::config::JwtAuthenticator;
 use serde_json::{Map, Value, json};
 use setpoint_cel::check::{Checked, Env, check};
-use setpoint_cel::decl::{DeclType, ListType, Property};
+use setpoint_cel::decl::{DeclType, ListType};
 use setpoint_cel::eval::{Context, EXPRESSION_COST_MAX, Error, OBJECT_COST_MAX, Program};
 use setpoint_cel::macros::Macros;
 use setpoint_cel::parse::parse;
@@ -71,13 +71,8 @@ static USER: LazyLock<DeclType> = LazyLock::new(|| {
         ("groups", texts()),
         ("extra", DeclType::map(texts(), None)),
     ];
-    let property = |(name, decl): (&str, DeclType)| Property {
-        name: name.to_owned(),
-        decl: Some(decl),
-        required: false,
-        defaulted: false,
-    };
-    DeclType::object("kubernetes.UserInfo".to_owned(), fields.into_iter().map(property))
+    let fields = fields.into_iter().map(|(field, decl)| (field.to_owned(), decl));
+    DeclType::declared("kubernetes.UserInfo".to_owned(), fields)
 });
 
 /// Compiles an expression about `claims`.

@@ -110,16 +110,18 @@ pub struct StatusRule {
     pub meta: StatusMeta,
     /// `status` of a new object, as JSON; empty: removed, whatever the client sent.
     pub initial: &'static str,
+    /// A new object keeps the status that the client sent; only what it lacks is initial.
+    pub is_kept: bool,
     /// Members that are not owned through `/status`.
     pub resets: &'static [&'static str],
 }
 impl StatusRule {
     /// Custom resources: `/status` does not change metadata, and a new object has no status.
     pub const CUSTOM: Self =
-        Self { meta: StatusMeta::Nothing, initial: "", resets: &["metadata", "spec"] };
+        Self { resets: &["metadata", "spec"], ..Self::new(StatusMeta::Nothing, "") };
     /// A rule of a built-in kind.
     pub const fn new(meta: StatusMeta, initial: &'static str) -> Self {
-        Self { meta, initial, resets: &["spec"] }
+        Self { meta, initial, is_kept: false, resets: &["spec"] }
     }
 }
 

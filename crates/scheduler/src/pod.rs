@@ -178,7 +178,8 @@ impl Spread {
 }
 
 impl Pod {
-    /// Reads a pod. `earlier` is the same pod before: if its spec is the same, it is not read again.
+    /// Reads a pod. `earlier` is the same pod before: if its spec is the same, it is not read
+    /// again.
     pub(crate) fn read(pod: &Value, earlier: Option<&Self>) -> Self {
         let labels = Arc::new(strings(&pod["metadata"]["labels"]));
         let generation = pod["metadata"]["generation"].as_i64().unwrap_or_default();

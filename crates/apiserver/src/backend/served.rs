@@ -174,7 +174,7 @@ fn add(groups: &mut Vec<Group>, group_version: &GroupVersion) {
 const FIRST_GROUP: &str = "apiregistration.k8s.io";
 
 /// The priority of a group of this server (spec: extension §1.1).
-fn group_priority(group: &str) -> u32 {
+pub(super) fn group_priority(group: &str) -> u32 {
     match group {
         "" => 18_000,
         "apps" => 17_800,

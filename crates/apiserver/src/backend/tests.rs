@@ -26,7 +26,9 @@ fn built_in_groups_keep_their_order() {
     let catalog = &local.catalog;
     for group in catalog.groups.iter().filter(|group| !group.name.is_empty()) {
         for version in &group.versions {
-            let taken_over = Backend { version_priority: 15, ..backend(&group.name, version) };
+            let group_priority = super::served::group_priority(&group.name);
+            let taken_over = backend(&group.name, version);
+            let taken_over = Backend { group_priority, version_priority: 15, ..taken_over };
             if &*group.name == "autoscaling" {
                 continue;
             }

@@ -133,7 +133,7 @@ pub(super) fn path(encoded: &str) -> Option<String> {
             b'%' => {
                 let digits = encoded.get(at + 1..at + 3)?;
                 at += 2;
-                u8::from_str_radix(digits, 16).ok()?
+                u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))?
             }
             byte => byte,
         };

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use setpoint_cel::check::{Env, check};
-use setpoint_cel::decl::{DeclType, ListType, Property};
+use setpoint_cel::decl::{DeclType, ListType};
 use setpoint_cel::eval::{Context, EXPRESSION_COST_MAX, Error, OBJECT_COST_MAX, Program};
 use setpoint_cel::macros::Macros;
 use setpoint_cel::parse::parse;
@@ -173,13 +173,7 @@ static REQUEST: LazyLock<DeclType> = LazyLock::new(|| {
 });
 
 fn object(name: &str, fields: Vec<(String, DeclType)>) -> DeclType {
-    let property = |(name, decl): (String, DeclType)| Property {
-        name,
-        decl: Some(decl),
-        required: false,
-        defaulted: false,
-    };
-    DeclType::object(format!("kubernetes.{name}"), fields.into_iter().map(property))
+    DeclType::declared(format!("kubernetes.{name}"), fields)
 }
 
 #[cfg(test)]

@@ -189,4 +189,38 @@ mod tests {
         let pki = cert_dir::open(&folder, later, &["127.0.0.1".to_owned()]).unwrap();
         assert_eq!(pki.current().get().chain(), second);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn authorities_of_clients_are_replaced_while_the_server_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::starting_at(Timestamp::from_secs(1_767_225_600));
+        // Any CA will do: those of other servers are at hand.
+        let ca = || Pki::generate(clock.now(), &["127.0.0.1".to_owned()]).unwrap();
+        let (first, second) = (ca(), ca());
+        let file = dir.path().join("ca.crt");
+        std::fs::write(&file, first.ca_pem()).unwrap();
+        let options = ServeOptions::new(([127, 0, 0, 1], 0)).client_ca_file(&file);
+        let Certificates { authorities, .. } = Certificates::open(&options, &clock).unwrap();
+        let current = authorities.followed[0].current.clone();
+        let published = authorities.published.clone();
+        let trusts = |pki: &Pki| current.certificates().contains(pki.ca_certificate());
+        let publishes =
+            |pki: &Pki| published.lock()["client-ca-file"].contains(pki.ca_pem().trim());
+        assert!(trusts(&first) && publishes(&first) && !trusts(&second));
+        let stop = CancellationToken::new();
+        let story = async {
+            let poll = Duration::from_secs(11);
+            // What cannot be used changes nothing.
+            std::fs::write(&file, "no PEM").unwrap();
+            tokio::time::sleep(poll).await;
+            assert!(trusts(&first) && publishes(&first));
+            std::fs::write(&file, second.ca_pem()).unwrap();
+            tokio::time::sleep(poll).await;
+            assert!(trusts(&second) && publishes(&second) && !trusts(&first));
+            // The server's own authority stays.
+            assert_eq!(current.certificates().len(), 2);
+            stop.cancel();
+        };
+        tokio::join!(authorities.run(stop.clone()), story);
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //!
-//! A node is alive while its Lease or its condition `Ready` is renewed. The controller notes, by its
-//! own clock, when it last saw that change; the clocks of nodes do not matter.
+//! A node is alive while its Lease or its condition `Ready` is renewed. The controller notes, by
+//! its own clock, when it last saw that change; the clocks of nodes do not matter.
 //!
 //! | a node is | conditions | taints |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! | silent for [`GRACE`] | `Unknown` | `node.kubernetes.io/unreachable` |
 //! | cordoned, or short of something | as the node says | `node.kubernetes.io/unschedulable`, `…/memory-pressure`, `…/disk-pressure`, `…/pid-pressure`, `…/network-unavailable` |
 //!
-//! The first two taints have the effects `NoSchedule` and `NoExecute`, the others `NoSchedule`. Pods
-//! on a node that is not ready are not ready either. Taints with other keys are left alone.
+//! The first two taints have the effects `NoSchedule` and `NoExecute`, the others `NoSchedule`.
+//! Pods on a node that is not ready are not ready either. Taints with other keys are left alone.
 //! [`super::taint_eviction`] removes the pods.
 
 use super::node_pods::{BY_NODE, NodePod, NodeView, Taint, by_node};

@@ -55,6 +55,7 @@ pub(crate) struct PodCondition {
     /// `True`, `False` or `Unknown`.
     pub(crate) status: String,
     /// RFC 3339; empty if unknown.
+    #[serde(deserialize_with = "crate::workload::view::or_default")]
     pub(crate) last_transition_time: String,
 }
 

@@ -73,7 +73,8 @@ async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> 
     Ok(Action::await_change())
 }
 
-/// How long a Job still stays; `None` if it has not finished, has no such time, or is being deleted.
+/// How long a Job still stays; `None` if it has not finished, has no such time, or is being
+/// deleted.
 fn left(job: &Job, now: Timestamp) -> Option<Duration> {
     let ttl = job.spec.ttl_seconds_after_finished.filter(|_| !job.is_being_deleted())?;
     let ttl = Duration::from_secs(u64::try_from(ttl).unwrap_or_default());

@@ -4,6 +4,8 @@
 //! Pod templates stay JSON, so that fields that this program does not know are kept. Views are read
 //! and patched, but never written as whole objects.
 
+use serde::{Deserialize, Deserializer};
+
 /// Declares a view of a Kubernetes type: a struct with `metadata` and the named fields.
 macro_rules! view {
     ($(#[$doc:meta])* $name:ident of $kind:ty { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
@@ -47,6 +49,15 @@ macro_rules! view {
             }
         }
     };
+}
+
+/// The value, or its default if it is null: Kubernetes writes times that are not known so.
+pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 pub(crate) use view;

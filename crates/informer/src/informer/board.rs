@@ -5,9 +5,10 @@ use crate::reflector::{ReflectorError, ReflectorObserver};
 use crate::source::SourceError;
 use crate::status::{Degraded, InformerStatus};
 use parking_lot::Mutex;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 /// Called with every failure of a reflector; for visibility only (REF-32).
@@ -15,6 +16,9 @@ pub type ErrorHandler = Arc<dyn Fn(&ReflectorError) + Send + Sync>;
 
 pub(crate) struct Board {
     pub(super) status: watch::Sender<InformerStatus>,
+    /// Wakes those who wait for the sync or the end in the order in which they came: a `watch`
+    /// wakes in random order, so that two runs from one seed would differ.
+    moved_on: Notify,
     resource: String,
     on_error: Option<ErrorHandler>,
     resource_version: Mutex<String>,
@@ -29,6 +33,7 @@ impl Board {
     ) -> Self {
         Self {
             status: watch::Sender::default(),
+            moved_on: Notify::new(),
             resource,
             on_error,
             resource_version: Mutex::default(),
@@ -53,10 +58,25 @@ impl Board {
 
     pub(super) fn synced(&self) {
         self.status.send_if_modified(|status| !std::mem::replace(&mut status.has_synced, true));
+        self.moved_on.notify_waiters();
     }
 
     pub(super) fn stopped(&self) {
         self.status.send_if_modified(|status| !std::mem::replace(&mut status.has_stopped, true));
+        self.moved_on.notify_waiters();
+    }
+
+    /// Waits for the sync or the end. Cancel safe.
+    pub(super) async fn wait_for(&self, is_so: impl Fn(&InformerStatus) -> bool) {
+        loop {
+            let mut moved_on = pin!(self.moved_on.notified());
+            // From here on a change wakes this call, even one before the await.
+            moved_on.as_mut().enable();
+            if is_so(&self.status.borrow()) {
+                return;
+            }
+            moved_on.await;
+        }
     }
 
     /// Waits until the type has been refused for `patience`, and records it.

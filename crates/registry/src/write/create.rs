@@ -278,16 +278,31 @@ impl Write<'_> {
         Context { now: self.now, user: &identity.user, groups: &identity.groups }
     }
 }
-/// Sets `status` of a new object, whatever the client sent.
+/// Sets `status` of a new object, whatever the client sent, unless its rule keeps that.
 fn set_initial_status(object: &mut Value, rule: StatusRule) {
     let Some(members) = object.as_object_mut() else { return };
     match serde_json::from_str(rule.initial) {
-        Ok(status) => {
+        Ok(initial) => {
+            let sent = members.remove("status").filter(|sent| rule.is_kept && sent.is_object());
+            let mut status = sent.unwrap_or_default();
+            complete(&mut status, initial);
             members.insert("status".into(), status);
         }
         Err(_) => {
             members.remove("status");
         }
+    }
+}
+/// Adds the members that a value lacks. As deep as `initial`, which is a constant.
+fn complete(value: &mut Value, initial: Value) {
+    match (value, initial) {
+        (Value::Object(members), Value::Object(initial)) => {
+            for (name, initial) in initial {
+                complete(members.entry(name).or_insert(Value::Null), initial);
+            }
+        }
+        (value @ Value::Null, initial) => *value = initial,
+        _ => {}
     }
 }
 /// The 409 for a `generateName` whose generated names were all taken.

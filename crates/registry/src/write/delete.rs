@@ -265,7 +265,9 @@ impl Write<'_> {
         }
         let asked = options.grace_period_seconds.map(|s| if s < 0 { 1 } else { s });
         if !object.deletion_timestamp().is_empty() {
-            let Some(pending) = integer(object, "deletionGracePeriodSeconds") else {
+            // 0 and no finalizer: a delete whose second commit failed. This one ends it.
+            let pending = integer(object, "deletionGracePeriodSeconds");
+            let Some(pending) = pending.filter(|seconds| *seconds != 0) else {
                 return Grace::None;
             };
             let Some(seconds) = asked.filter(|s| *s < pending) else { return Grace::Pending };

@@ -32,7 +32,7 @@ fn sent() -> [(&'static str, Value); 7] {
             json!({
                 "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
                 "spec": {
-                    "clusterIP": "10.0.0.1",
+                    "clusterIP": "10.0.0.1", "ipFamilyPolicy": "SingleStack",
                     "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
                     "sessionAffinity": "None",
                     "type": "ClusterIP",

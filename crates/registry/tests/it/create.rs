@@ -174,3 +174,33 @@ async fn a_dry_run_answers_like_a_create_and_stores_nothing() {
         r#"409 configmaps "a" already exists"#
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_keeps_the_status_that_its_kubelet_registers_with() {
+    let server = Server::start().await;
+    let status = json!({"capacity": {"cpu": "4"}, "nodeInfo": {"osImage": "linux"}});
+    let sent = json!({"metadata": {"name": "n"}, "status": status});
+    let node = server.create("/api/v1/nodes", sent).await.unwrap();
+    assert_eq!(node["status"]["allocatable"], json!({"cpu": "4"}));
+    assert_eq!(node["status"]["nodeInfo"]["osImage"], "linux");
+    assert_eq!(node["status"]["nodeInfo"]["architecture"], "");
+    assert_eq!(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_gates_says_that_they_keep_it_from_being_scheduled() {
+    let server = Server::start().await;
+    let spec = json!({
+        "containers": [{"name": "c", "image": "nginx"}],
+        "schedulingGates": [{"name": "example.com/wait"}],
+    });
+    let sent = json!({"metadata": {"name": "p"}, "spec": spec});
+    let pod = server.create("/api/v1/namespaces/default/pods", sent).await.unwrap();
+    let condition = &pod["status"]["conditions"][0];
+    assert_eq!(condition["type"], "PodScheduled");
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("False"), &json!("SchedulingGated"))
+    );
+    assert_eq!(condition["lastTransitionTime"], "2026-11-20T07:00:00Z");
+}

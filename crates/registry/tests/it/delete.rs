@@ -2,6 +2,7 @@
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
 use setpoint_registry::{DeleteOptions, PropagationPolicy};
+use setpoint_store::{Op, Store as _, Txn};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
@@ -115,6 +116,20 @@ async fn a_pod_on_a_node_gets_a_grace_period_that_can_only_be_shortened() {
     assert_eq!(sooner["metadata"]["generation"], 2);
     let last = server.delete_with(POD, &grace(0)).await.unwrap().unwrap();
     assert_eq!(last["metadata"]["deletionGracePeriodSeconds"], 0);
+    assert_eq!(refused(server.get(POD).await), r#"404 pods "p" not found"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_ends_one_whose_second_commit_failed() {
+    let (server, stored) = with_pod("n").await;
+    let mut marked = stored;
+    marked["metadata"]["deletionTimestamp"] = "2026-11-20T07:00:00Z".into();
+    marked["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+    marked["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    let op = Op::Put("/registry/pods/default/p".into(), marked.to_string().into());
+    server.store.commit(Txn { ops: vec![op], ..Txn::default() }).await.unwrap();
+    let now = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+    server.delete_with(POD, &now).await.unwrap();
     assert_eq!(refused(server.get(POD).await), r#"404 pods "p" not found"#);
 }
 

@@ -265,7 +265,10 @@ fn numeric(text: &str) -> Option<Value> {
     if bytes.iter().all(u8::is_ascii_digit) {
         return number::integer(text.strip_prefix('+').unwrap_or(text));
     }
-    let radix = |digits: &str, radix| i64::from_str_radix(digits, radix).ok().map(Value::from);
+    let radix = |digits: &str, radix| {
+        let number = i64::from_str_radix(digits, radix).ok().map(Value::from);
+        number.filter(|_| !digits.starts_with(['+', '-']))
+    };
     if unsigned.len() == text.len() {
         if let Some(hex) = text.strip_prefix("0x") {
             return radix(hex, 16);

@@ -37,7 +37,9 @@ pub(crate) struct Condition {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) status: String,
+    #[serde(deserialize_with = "crate::workload::view::or_default")]
     pub(crate) last_update_time: String,
+    #[serde(deserialize_with = "crate::workload::view::or_default")]
     pub(crate) last_transition_time: String,
     pub(crate) reason: String,
     pub(crate) message: String,

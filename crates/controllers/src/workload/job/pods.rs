@@ -207,11 +207,19 @@ async fn remove_finalizer<'p>(api: &Api<Pod>, pod: &'p Pod) -> (&'p Pod, Result<
     let patch = json!({"metadata": {
         "uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER],
     }});
-    match api.patch(&key_of(pod), &Patch::Strategic(patch)).await {
-        // Another pod has the name.
-        Err(error) if error.is_not_found() || error.is_conflict() => (pod, Ok(())),
-        patched => (pod, patched.map(drop)),
-    }
+    let key = key_of(pod);
+    let removed = match api.patch(&key, &Patch::Strategic(patch)).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        // Another pod has the name, or somebody else has changed this one: it is not counted as
+        // long as it has the finalizer.
+        Err(error) if error.is_conflict() => match api.get_live(&key).await {
+            Ok(found) if found.is_none_or(|found| found.metadata.uid != pod.metadata.uid) => Ok(()),
+            Ok(_) => Err(error),
+            Err(error) => Err(error),
+        },
+        patched => patched.map(drop),
+    };
+    (pod, removed)
 }
 
 fn key_of(pod: &Pod) -> Request {

@@ -78,7 +78,8 @@ fn number_of_pods_follows_parallelism_and_what_is_left() {
         (json!({"succeeded": 3}), "S S", "keep"),
         (json!({"succeeded": 3}), "S- S-", "create - -"),
         (json!({"succeeded": 4}), "R+ R P", "delete p2 p1"),
-        (json!({}), "Rx Rx R", "create - -"),
+        // Pods that are being deleted have failed, and new ones wait for the delay.
+        (json!({}), "Rx Rx R", "wait 20"),
     ] {
         assert_eq!(plan(spec.clone(), status.clone(), pods), expected, "{pods} {status}");
     }

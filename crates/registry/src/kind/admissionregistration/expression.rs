@@ -1,7 +1,7 @@
 //! Expressions in CEL about a request: match conditions of webhooks and policies, and the other
 //! expressions of policies (spec: admission §4, §5, §6).
 use setpoint_cel::check::{Checked, Env, check};
-use setpoint_cel::decl::{DeclType, ListType, Property};
+use setpoint_cel::decl::{DeclType, ListType};
 use setpoint_cel::eval::Program;
 use setpoint_cel::macros::Macros;
 use setpoint_cel::parse::parse;
@@ -179,13 +179,8 @@ fn time() -> DeclType {
     DeclType::text(Some("date-time"), None, std::iter::empty())
 }
 fn object<const N: usize>(name: &str, fields: [(&str, DeclType); N]) -> DeclType {
-    let property = |(name, decl): (&str, DeclType)| Property {
-        name: name.to_owned(),
-        decl: Some(decl),
-        required: false,
-        defaulted: false,
-    };
-    DeclType::object(format!("kubernetes.{name}"), fields.into_iter().map(property))
+    let fields = fields.into_iter().map(|(field, decl)| (field.to_owned(), decl));
+    DeclType::declared(format!("kubernetes.{name}"), fields)
 }
 
 fn namespace() -> DeclType {
@@ -265,6 +260,7 @@ mod tests {
     fn conditions_are_about_the_request_and_its_objects() {
         for expression in [
             "object.metadata.name.startsWith('a')",
+            "request.namespace == 'a' && namespaceObject.metadata.namespace == ''",
             "request.operation == 'CREATE' && 'system:nodes' in request.userInfo.groups",
             "request.userInfo.extra['a.b/c'].exists(x, x == 'y') || request.dryRun",
             "request.requestKind.kind == 'Pod' && request.options.fieldManager == 'x'",

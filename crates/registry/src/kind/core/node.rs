@@ -1,8 +1,8 @@
 //! Nodes.
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, Kind, Members, Selectable, StatusMeta, format, list, not_supported, resources, template,
-    text,
+    Fill, Kind, Members, Selectable, StatusMeta, StatusRule, format, list, not_supported,
+    resources, template, text,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -20,7 +20,9 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unknown_label: not_supported,
     cells: Some(cells),
     rules: "taints, amounts, addresses, ranges; what is set once. Not: dynamic configuration, declared features",
-    ..Kind::with_status("", "Node", StatusMeta::All, INITIAL)
+    // Kubelets register with their status.
+    status: Some(StatusRule { is_kept: true, ..StatusRule::new(StatusMeta::All, INITIAL) }),
+    ..Kind::plain("", "Node")
 };
 
 /// Node information has members that are always present.

@@ -63,10 +63,19 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// A new pod is pending; a running pod keeps its status.
-fn prepare(_: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
-    if old.is_none() {
-        pod["status"] = json!({"phase": "Pending", "qosClass": template::qos_class(pod)});
+/// A new pod is pending, and says so if gates keep it from being scheduled; a running pod keeps its
+/// status.
+fn prepare(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
+    if old.is_some() {
+        return;
+    }
+    pod["status"] = json!({"phase": "Pending", "qosClass": template::qos_class(pod)});
+    if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+        let message = "Scheduling is blocked due to non-empty scheduling gates";
+        pod["status"]["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": message, "lastProbeTime": null, "lastTransitionTime": context.now.rfc3339(),
+        }]);
     }
 }
 
