@@ -213,8 +213,8 @@ async fn remove_finalizer<'p>(api: &Api<Pod>, pod: &'p Pod) -> (&'p Pod, Result<
         // Another pod has the name, or somebody else has changed this one: it is not counted as
         // long as it has the finalizer.
         Err(error) if error.is_conflict() => match api.get_live(&key).await {
-            Ok(found) if found.is_none_or(|found| found.metadata.uid != pod.metadata.uid) => Ok(()),
-            Ok(_) => Err(error),
+            Ok(Some(found)) if found.metadata.uid == pod.metadata.uid => Err(error),
+            Ok(_) => Ok(()),
             Err(error) => Err(error),
         },
         patched => patched.map(drop),
