@@ -3,10 +3,10 @@
 //! # Theory
 //!
 //! Each is an ordinary controller of [`setpoint_runtime`], with kube-controller-manager's name. All
-//! of them share one [`Manager`], so there is one cache of pods. [`ROWS`] lists them.
+//! of them share one [`Manager`], so there is one cache of pods. `ROWS` lists them.
 //!
 //! They write with merge patches of the fields they own, and create pods from the template's JSON:
-//! fields that this program does not know are kept. They read what they have written ([`fresh`]),
+//! fields that this program does not know are kept. They read what they have written (`fresh`),
 //! instead of counting expectations. Events go to the core API, in the reference's words.
 
 pub mod cron_job;

@@ -10,9 +10,9 @@
 //! 2. For `RollingUpdate`, replaces pods of older revisions: with `maxUnavailable`, old pods are
 //!    deleted first; with `maxSurge`, the new pod is created beside the old one, which is deleted
 //!    when the new one is available.
-//! 3. Writes the status, and shortens the [history](super::history).
+//! 3. Writes the status, and shortens the history.
 //!
-//! A pass reads its own writes ([`super::fresh`]), so no node gets two pods.
+//! A pass reads its own writes (`fresh`), so no node gets two pods.
 
 mod node;
 mod status;

@@ -8,17 +8,17 @@
 //! | situation | step |
 //! |---|---|
 //! | it is being deleted | only the status |
-//! | it is paused, or its number of replicas has changed | [scale](Rollout::scale): the only ReplicaSet with pods, or all of them in proportion |
+//! | it is paused, or its number of replicas has changed | scale: the only ReplicaSet with pods, or all of them in proportion |
 //! | strategy `RollingUpdate` | the new ReplicaSet grows as the surge permits; else the old ones shrink as availability permits |
 //! | strategy `Recreate` | the old ones have no pods, then the new one grows |
 //! | the rollout is complete | old ReplicaSets beyond the history's limit are deleted |
 //!
-//! The decisions are pure functions of sizes ([`numbers`]). A ReplicaSet's name has the hash of the
+//! The decisions are pure functions of sizes (`numbers`). A ReplicaSet's name has the hash of the
 //! template, so it is created once. If the name is taken by another one, `status.collisionCount`
 //! changes the hash.
 //!
 //! Every write of a ReplicaSet's size has the version that the decision was based on, and a pass
-//! reads its own writes ([`super::fresh`]); so no step is done twice. Unlike in the reference, a
+//! reads its own writes (`fresh`); so no step is done twice. Unlike in the reference, a
 //! pod counts against the surge until its ReplicaSet has deleted it.
 
 mod numbers;

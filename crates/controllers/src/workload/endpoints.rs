@@ -10,7 +10,7 @@
 //!
 //! A pod is an endpoint if the Service selects it, it has an address, and it has not finished. All
 //! pods of a Service are compared in one pass. A slice stays as it is unless one of its endpoints
-//! changed; new ones fill changed slices first ([`pack`]). So a change of one pod changes one
+//! changed; new ones fill changed slices first (`pack`). So a change of one pod changes one
 //! slice.
 //!
 //! Each has kube-controller-manager's rules. Not implemented: the hints of

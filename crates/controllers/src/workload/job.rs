@@ -4,18 +4,18 @@
 //!
 //! One pass over a Job:
 //!
-//! 1. Claims its pods, and counts what they are now ([`state`]).
+//! 1. Claims its pods, and counts what they are now (`state`).
 //! 2. Decides whether the Job is to end: by a policy, a limit or a deadline; otherwise creates the
 //!    missing pods or deletes those that are too many, and looks whether enough have succeeded.
-//! 3. Counts ended pods, each once ([`track`]). A Job that is to end first says so by the condition
+//! 3. Counts ended pods, each once (`track`). A Job that is to end first says so by the condition
 //!    `SuccessCriteriaMet` or `FailureTarget`. When its last pod has ended, it gets `Complete` or
 //!    `Failed`.
 //!
 //! A pod that was created for the Job carries a finalizer until it is counted. Pods whose Job is
 //! gone lose it too: their keys are those of the Job, or, without a controller, `pod/<name>`.
 //!
-//! Passes read their own writes ([`super::fresh`]), so a Job never has more pods than
-//! `parallelism`, unless that is lowered. The back-off of failed pods is in memory ([`backoff`]).
+//! Passes read their own writes (`fresh`), so a Job never has more pods than
+//! `parallelism`, unless that is lowered. The back-off of failed pods is in memory (`backoff`).
 //! The rules are those of kube-controller-manager's `job-controller`.
 
 mod backoff;

@@ -8,11 +8,11 @@
 //!    match ([`setpoint_runtime::adopt`]). Pods that have finished or are being deleted do not
 //!    count.
 //! 2. Creates the missing pods in batches of 1, 2, 4 …, or deletes those that are too many, by the
-//!    order of [`rank`]; at most 500 in a pass.
+//!    order of `rank`; at most 500 in a pass.
 //! 3. Writes the status, with the pods as they were at the start of the pass. A pass that could not
 //!    create or delete sets the condition `ReplicaFailure`.
 //!
-//! A pass reads its own writes ([`super::fresh`]), so it needs no expectations. Nobody else creates
+//! A pass reads its own writes (`fresh`), so it needs no expectations. Nobody else creates
 //! pods of the owner, and one key has one pass at a time; so there are never more pods than
 //! replicas, unless the number is lowered or pods are adopted.
 

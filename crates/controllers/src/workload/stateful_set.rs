@@ -5,7 +5,7 @@
 //! The pod of ordinal `n` is `<set>-<n>`, and its claims are `<template>-<set>-<n>`. Because names
 //! are fixed, nothing is created twice, whatever a cache shows. One pass:
 //!
-//! 1. Finds the revision of the template in the [history](super::history), or adds it.
+//! 1. Finds the revision of the template in the history, or adds it.
 //! 2. Goes through the wanted ordinals: deletes finished pods, creates missing ones (claims first).
 //!    With `OrderedReady` it stops at the first pod that is not available.
 //! 3. Deletes pods beyond the wanted ordinals, the highest first; with `OrderedReady` one at a
