@@ -176,11 +176,19 @@ impl Jobs {
             self.forget(request);
             return Ok(Action::await_change());
         };
-        if job.finished().is_some() {
+        let is_finished = job.finished().is_some();
+        if is_finished {
             self.forget(request);
         }
-        if job.is_managed_elsewhere() || job.finished().is_some() {
+        if job.is_managed_elsewhere() {
             return Ok(Action::await_change());
+        }
+        if is_finished {
+            // It counts no more.
+            let tracked: Vec<&Pod> =
+                of_name.iter().map(|pod| &**pod).filter(|pod| is_tracked(pod)).collect();
+            let (_, error) = pods::release(&client.api::<Pod>(), &tracked).await;
+            return error.map_or(Ok(Action::await_change()), |error| Err(error.into()));
         }
         let reference = ObjectReference::of(&*job);
         let mode = job.spec.completion_mode.as_deref().unwrap_or("NonIndexed");

@@ -108,7 +108,8 @@ impl Indexed<'_> {
 
 impl Tracked<'_> {
     /// Step 3, after the finalizers of the pods in `released` were removed: the status to write
-    /// then. Returns the condition that it ends the Job with.
+    /// then. Returns the condition that it ends the Job with; a Job does not end while a pod has
+    /// its finalizer: an index counts without a uid, so the status does not say it.
     pub(super) fn count(
         &self,
         status: &mut JobStatus,
@@ -121,7 +122,9 @@ impl Tracked<'_> {
             uncounted.succeeded.as_ref().map_or(0, Vec::len)
                 + uncounted.failed.as_ref().map_or(0, Vec::len)
         });
-        let is_ended = n_left == 0 && !self.is_full && status.terminating.unwrap_or(0) == 0;
+        let is_released = self.release.iter().all(|pod| released.contains(&uid_of(pod)));
+        let is_ended =
+            n_left == 0 && is_released && !self.is_full && status.terminating.unwrap_or(0) == 0;
         let finished = self.finished.clone().filter(|_| is_ended)?;
         if finished.type_ == "Complete" {
             status.completion_time = Some(time(now));
