@@ -1,10 +1,10 @@
 //! `cargo xtask bench`: runs the benchmarks and writes the committed tables.
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, root};
 use crate::pages;
 use crate::parts::GoParts;
 use anyhow::{Context, Result, bail};
-use std::path::Path;
+use std::path::PathBuf;
 
 /// The benchmark to run.
 #[derive(Debug, clap::Args)]
@@ -45,10 +45,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if matches!(what, None | Some("api" | "crds" | "storage" | "watch")) {
         // Measurements from outside use the shipped build.
         build("setpoint-cli", "dist")?;
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-            || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
-            std::path::PathBuf::from,
-        );
+        let target = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| root().join("target"), PathBuf::from);
         cargo.env("SETPOINT_BENCH_PROGRAM", target.join("dist/setpoint"));
     }
     if !cargo.status().context("cannot start cargo")?.success() {
@@ -58,9 +56,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Builds a peer written in Go.
-fn go_program(name: &str) -> Result<std::path::PathBuf> {
-    let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/peers");
-    GoParts::install()?.build(&Path::new(peers).join(name), name)
+fn go_program(name: &str) -> Result<PathBuf> {
+    GoParts::install()?.build(&root().join("benches/peers").join(name), name)
 }
 
 fn build(package: &str, profile: &str) -> Result<()> {

@@ -1,11 +1,15 @@
 //! The workspace's folder, and starting cargo.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder of the workspace.
+/// The folder of the workspace: as cargo says at the start of this program, which another checkout
+/// with the same target folder may have built.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+    let built = || OsString::from(env!("CARGO_MANIFEST_DIR"));
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(built);
+    Path::new(&package).parent().map(Path::to_owned).unwrap_or_default()
 }
 
 /// Cargo, without the variables that it set for this program. Build scripts that read them, such as
