@@ -1,8 +1,8 @@
 //! `cargo xtask conformance`: runs Kubernetes' end-to-end specs against `setpoint up` and writes
 //! `docs/conformance.md`.
 //!
-//! The program is one process without nodes, so specs that need more than an API server are not
-//! run: `conformance/needs.txt` says which and why. The others are divided among several servers,
+//! The program's nodes run no containers, so specs that need output of a container, or packets, are
+//! not run: `conformance/needs.txt` says which and why. The others are divided among several servers,
 //! each with an `e2e.test` of its own, so that specs that change a whole server do not meet.
 
 mod page;
@@ -242,7 +242,8 @@ fn run_shard(
     let kubeconfig = file("kubeconfig");
     let server = Command::new(program)
         // Of all addresses, so that it publishes one as the endpoint of the Service `kubernetes`.
-        .args(["up", "--bind-address", "0.0.0.0", "--secure-port", "0", "--kubeconfig"])
+        .args(["up", "--nodes", "4", "--bind-address", "0.0.0.0", "--secure-port", "0"])
+        .arg("--kubeconfig")
         .arg(&kubeconfig)
         .stdout(Stdio::piped())
         .stderr(log("server.log")?)

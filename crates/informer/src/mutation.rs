@@ -21,22 +21,21 @@
 //! stored was either just created or deleted. A deletion leaves a tombstone, so that a late call of
 //! `written` for the same incarnation, or for an older version, is ignored.
 
-mod recent;
-
 use crate::event::{Event, Tombstone};
 use crate::handler::Handler;
 use crate::indexer::{Lister, Snapshot, UnknownIndex};
 use crate::key::Key;
 use crate::object::{DecodeError, Object};
 use parking_lot::Mutex;
-use recent::Recent;
 use serde::de::DeserializeOwned;
+use setpoint_object::bounded::Expiring;
 use setpoint_object::resource_version::compare;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The largest number of written objects, and of tombstones: 100, as client-go's `MutationCache`.
 pub const WRITTEN_MAX: usize = 100;
@@ -68,8 +67,8 @@ pub struct MutationCache<K> {
 }
 
 struct State<K> {
-    written: Recent<Object<K>>,
-    deleted: Recent<Incarnation>,
+    written: Expiring<Key, Object<K>, Instant>,
+    deleted: Expiring<Key, Incarnation, Instant>,
 }
 
 /// A deleted incarnation of a name.
@@ -96,8 +95,8 @@ impl<K> fmt::Debug for MutationCache<K> {
 impl<K> MutationCache<K> {
     /// A cache over the store of an informer, without written objects.
     pub fn new(lister: Lister<K>) -> Self {
-        let written = Recent::new(WRITTEN_MAX, WRITTEN_TTL);
-        let deleted = Recent::new(WRITTEN_MAX, WRITTEN_TTL);
+        let written = Expiring::new(WRITTEN_MAX);
+        let deleted = Expiring::new(WRITTEN_MAX);
         Self {
             lister,
             shows_unstored: false,
@@ -115,15 +114,15 @@ impl<K> MutationCache<K> {
     /// Adds the object of the server's answer to a write.
     pub fn written(&self, object: Object<K>) {
         let mut state = self.state.lock();
-        let key = object.key().clone();
-        if state.deleted.get(&key).is_some_and(|gone| gone.covers(&object)) {
+        let (key, now) = (object.key().clone(), Instant::now());
+        if state.deleted.get(&key, now).is_some_and(|gone| gone.covers(&object)) {
             return;
         }
         // The answers to two writes may come in any order.
-        if state.written.get(&key).is_some_and(|held| !is_newer(&object, held)) {
+        if state.written.get(&key, now).is_some_and(|held| !is_newer(&object, held)) {
             return;
         }
-        state.written.insert(key, object);
+        state.written.put(key, object, now + WRITTEN_TTL);
     }
 
     /// Handles an event of the informer: a deletion leaves a tombstone, and a written object is
@@ -132,7 +131,8 @@ impl<K> MutationCache<K> {
         let mut state = self.state.lock();
         match event {
             Event::Added { object, .. } | Event::Updated { new: object, .. } => {
-                if state.written.get(object.key()).is_some_and(|held| !is_newer(held, object)) {
+                let held = state.written.get(object.key(), Instant::now());
+                if held.is_some_and(|held| !is_newer(held, object)) {
                     state.written.remove(object.key());
                 }
             }
@@ -204,7 +204,7 @@ impl<K> State<K> {
         stored: Option<Object<K>>,
         shows_unstored: bool,
     ) -> Option<Object<K>> {
-        let Some(written) = self.written.get(key) else { return stored };
+        let Some(written) = self.written.get(key, Instant::now()) else { return stored };
         match stored {
             None => shows_unstored.then(|| written.clone()),
             Some(stored) if is_newer(written, &stored) => Some(written.clone()),
@@ -218,7 +218,9 @@ impl<K> State<K> {
     /// All written objects that reads return instead of the stored ones.
     fn all_written(&mut self, snapshot: &Snapshot<K>, shows_unstored: bool) -> Vec<Object<K>> {
         let mut written = Vec::new();
-        for key in self.written.keys() {
+        // Uses all of them in turn, which keeps their order.
+        let keys: Vec<Key> = self.written.keys().cloned().collect();
+        for key in keys {
             let stored = snapshot.get(&key);
             if let Some(newest) = self.newest(&key, stored.clone(), shows_unstored)
                 && !stored.is_some_and(|stored| stored.same(&newest))
@@ -240,10 +242,11 @@ impl<K> State<K> {
             uid: object.uid().into(),
             resource_version: object.resource_version().into(),
         };
-        if self.written.get(key).is_some_and(|written| gone.covers(written)) {
+        let now = Instant::now();
+        if self.written.get(key, now).is_some_and(|written| gone.covers(written)) {
             self.written.remove(key);
         }
-        self.deleted.insert(key.clone(), gone);
+        self.deleted.put(key.clone(), gone, now + WRITTEN_TTL);
     }
 }
 

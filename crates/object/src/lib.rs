@@ -30,6 +30,7 @@
 //! # Ok::<(), setpoint_object::skim::SkimError>(())
 //! ```
 
+pub mod bounded;
 pub mod cron;
 pub mod encode;
 pub mod field;

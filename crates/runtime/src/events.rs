@@ -36,7 +36,6 @@ mod correlator;
 mod encode;
 mod event;
 mod loss;
-mod lru;
 mod recorder;
 mod worker;
 

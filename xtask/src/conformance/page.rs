@@ -13,15 +13,11 @@ const CONFORMANCE: &str = "[Conformance]";
 /// Why specs are not run, in the order of the columns.
 const NEEDS: [(&str, &str, &str); 6] = [
     (
-        "node",
-        "need nodes",
-        "a scheduler, and a kubelet that runs containers (among them those that serve webhooks and aggregated APIs)",
+        "container",
+        "need containers",
+        "what a container does: output, exit codes, files, traffic, servers of webhooks and aggregated APIs",
     ),
-    (
-        "workload",
-        "need workload controllers",
-        "controllers that make Pods or answer to them, and nodes that run the Pods",
-    ),
+    ("cluster", "need other parts", "drivers of storage, load balancers, or a cluster's add-ons"),
     ("time", "take too long", "more than ten minutes, or a restart of the server by the spec"),
     ("flaky", "flaky", "a stable outcome: Kubernetes marks them as flaky, and leaves them out"),
     ("feature", "of alpha and beta APIs", "group versions that are off by default"),
@@ -66,7 +62,8 @@ pub(super) fn page(specs: &[Spec], e2e: &str, server: &str) -> Result<String> {
          Kubernetes' own end-to-end specs, unchanged, run against `setpoint up`. Written by\n\
          `cargo xtask conformance --e2e PATH`, which takes the `e2e.test` of a Kubernetes release.\n\n\
          {}, {}. Specs of {e2e}; the server says it is {server}, built without optimization, objects in memory.\n\n\
-         `setpoint up` is a control plane without nodes. Specs that need more are not run:\n\n| | needs |\n|---|---|\n",
+         The command is `setpoint up --nodes 4`: nodes whose Pods start, become ready and end as their specs \
+         say, without containers. Specs that need more are not run:\n\n| | needs |\n|---|---|\n",
         date()?,
         hardware()?,
     );

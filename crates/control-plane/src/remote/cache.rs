@@ -1,8 +1,8 @@
 //! Answers of a remote server that are still valid.
 
 use parking_lot::Mutex;
+use setpoint_object::bounded::Expiring;
 use sha2::{Digest as _, Sha256};
-use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -15,31 +15,18 @@ pub const QUESTION_BYTES_MAX: usize = 10_000;
 /// The digest of a question, so that no token is kept.
 type Key = [u8; 32];
 
-/// Answers by question. The one that ends first makes room.
+/// Answers by question.
 #[derive(Debug)]
-pub(super) struct Answers<T> {
-    kept: Mutex<Kept<T>>,
-}
-
-#[derive(Debug)]
-struct Kept<T> {
-    by_key: HashMap<Key, (T, Instant, u64)>,
-    /// By end, with a number that makes it unique.
-    by_end: BTreeMap<(Instant, u64), Key>,
-    n: u64,
-}
+pub(super) struct Answers<T>(Mutex<Expiring<Key, T, Instant>>);
 
 impl<T: Clone> Answers<T> {
     pub(super) fn new() -> Self {
-        let kept = Kept { by_key: HashMap::new(), by_end: BTreeMap::new(), n: 0 };
-        Self { kept: Mutex::new(kept) }
+        Self(Mutex::new(Expiring::new(ANSWERS_MAX)))
     }
 
     pub(super) fn get(&self, question: &[u8]) -> Option<T> {
         let key: Key = Sha256::digest(question).into();
-        let mut kept = self.kept.lock();
-        kept.drop_ended(Instant::now());
-        kept.by_key.get(&key).map(|(answer, ..)| answer.clone())
+        self.0.lock().get(&key, Instant::now()).cloned()
     }
 
     /// Keeps an answer for `ttl`, unless its question is too long or `ttl` is zero.
@@ -48,31 +35,7 @@ impl<T: Clone> Answers<T> {
             return;
         }
         let key: Key = Sha256::digest(question).into();
-        let now = Instant::now();
-        let mut kept = self.kept.lock();
-        kept.drop_ended(now);
-        kept.n += 1;
-        let (end, n) = (now + ttl, kept.n);
-        if let Some((_, former, m)) = kept.by_key.insert(key, (answer, end, n)) {
-            kept.by_end.remove(&(former, m));
-        }
-        kept.by_end.insert((end, n), key);
-        while kept.by_key.len() > ANSWERS_MAX {
-            let Some((_, key)) = kept.by_end.pop_first() else { break };
-            kept.by_key.remove(&key);
-        }
-    }
-}
-
-impl<T> Kept<T> {
-    fn drop_ended(&mut self, now: Instant) {
-        while let Some(first) = self.by_end.first_entry() {
-            if first.key().0 > now {
-                break;
-            }
-            let key = first.remove();
-            self.by_key.remove(&key);
-        }
+        self.0.lock().put(key, answer, Instant::now() + ttl);
     }
 }
 
@@ -103,7 +66,6 @@ mod tests {
             answers.keep(&n.to_be_bytes(), 0, 60 * second);
         }
         assert_eq!(answers.get(b"b"), None);
-        let kept = answers.kept.lock();
-        assert_eq!((kept.by_key.len(), kept.by_end.len()), (ANSWERS_MAX, ANSWERS_MAX));
+        assert_eq!(answers.0.lock().len(), ANSWERS_MAX);
     }
 }

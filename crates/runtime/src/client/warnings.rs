@@ -1,10 +1,11 @@
 //! Warnings of the server: deprecated versions, unknown fields.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
-use hashbrown::HashSet;
 use http::{HeaderMap, header};
+use lru::LruCache;
 use parking_lot::Mutex;
+use setpoint_object::bounded;
 
 use super::{Call, Client};
 
@@ -33,26 +34,23 @@ pub(crate) struct Warnings {
     logged: Mutex<Logged>,
 }
 
-#[derive(Debug, Default)]
-struct Logged {
-    texts: HashSet<Arc<str>>,
-    in_order: VecDeque<Arc<str>>,
+/// The texts that were logged.
+#[derive(Debug)]
+struct Logged(LruCache<Box<str>, ()>);
+
+impl Default for Logged {
+    fn default() -> Self {
+        Self(bounded::lru(WARNING_TEXTS_MAX))
+    }
 }
 
 impl Logged {
     /// Remembers a text; returns whether it is new.
     fn add(&mut self, text: &str) -> bool {
-        if self.texts.contains(text) {
+        if self.0.contains(text) {
             return false;
         }
-        if self.in_order.len() == WARNING_TEXTS_MAX
-            && let Some(oldest) = self.in_order.pop_front()
-        {
-            self.texts.remove(&oldest);
-        }
-        let text: Arc<str> = text.into();
-        self.texts.insert(text.clone());
-        self.in_order.push_back(text);
+        self.0.put(text.into(), ());
         true
     }
 }
@@ -142,10 +140,7 @@ mod tests {
         for n in 0..WARNING_TEXTS_MAX {
             assert!(logged.add(&n.to_string()));
         }
-        assert_eq!(
-            (logged.texts.len(), logged.in_order.len()),
-            (WARNING_TEXTS_MAX, WARNING_TEXTS_MAX)
-        );
+        assert_eq!(logged.0.len(), WARNING_TEXTS_MAX);
         assert!(logged.add("first"), "forgotten");
     }
 }

@@ -1,12 +1,12 @@
 //! Token and access reviews by the API server.
 
-use std::{hash::Hash, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use hashbrown::HashMap;
 use http::Request;
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
+use setpoint_object::bounded::Expiring;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::bearer::Fingerprint;
@@ -58,8 +58,8 @@ pub(super) struct Reviewer {
 
     // State.
     rng: Mutex<SmallRng>,
-    tokens: Mutex<Recent<Fingerprint, Option<User>>>,
-    permissions: Mutex<Recent<(User, Attributes), bool>>,
+    tokens: Mutex<Expiring<Fingerprint, Option<User>, Instant>>,
+    permissions: Mutex<Expiring<(User, Attributes), bool, Instant>>,
 }
 
 impl Reviewer {
@@ -68,8 +68,8 @@ impl Reviewer {
             client,
             places: Semaphore::new(REVIEWS_MAX),
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
-            tokens: Mutex::new(Recent::new(REVIEW_CACHE_MAX)),
-            permissions: Mutex::new(Recent::new(REVIEW_CACHE_MAX)),
+            tokens: Mutex::new(Expiring::new(REVIEW_CACHE_MAX)),
+            permissions: Mutex::new(Expiring::new(REVIEW_CACHE_MAX)),
         }
     }
 
@@ -79,7 +79,7 @@ impl Reviewer {
         fingerprint: Fingerprint,
         token: &str,
     ) -> Result<Option<User>, kube_client::Error> {
-        let known = self.tokens.lock().get(&fingerprint);
+        let known = self.tokens.lock().get(&fingerprint, Instant::now()).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
@@ -96,7 +96,7 @@ impl Reviewer {
         let status = &reviewed["status"];
         let is_somebody = status["authenticated"].as_bool().unwrap_or_default();
         let user = is_somebody.then(|| User::from(status["user"].to_string()));
-        self.tokens.lock().put(fingerprint, user.clone(), TOKEN_LASTS);
+        self.tokens.lock().put(fingerprint, user.clone(), Instant::now() + TOKEN_LASTS);
         Ok(user)
     }
 
@@ -107,7 +107,7 @@ impl Reviewer {
         attributes: Attributes,
     ) -> Result<bool, kube_client::Error> {
         let question = (user.clone(), attributes);
-        let known = self.permissions.lock().get(&question);
+        let known = self.permissions.lock().get(&question, Instant::now()).copied();
         if let Some(known) = known {
             return Ok(known);
         }
@@ -131,7 +131,7 @@ impl Reviewer {
         // The cache is bounded in bytes too.
         if question.1.path.len() <= PATH_BYTES_MAX {
             let lasts = if may { ALLOWED_LASTS } else { DENIED_LASTS };
-            self.permissions.lock().put(question, may, lasts);
+            self.permissions.lock().put(question, may, Instant::now() + lasts);
         }
         Ok(may)
     }
@@ -163,39 +163,6 @@ impl Reviewer {
             tokio::time::sleep(pause.mul_f64(jitter)).await;
             pause = pause.mul_f64(RETRY_FACTOR);
         }
-    }
-}
-
-/// A cache of a bounded number of answers, each with an expiry.
-#[derive(Debug)]
-pub(super) struct Recent<K, V> {
-    answers: HashMap<K, (Instant, V)>,
-    max: usize,
-}
-
-impl<K: Eq + Hash + Clone, V: Clone> Recent<K, V> {
-    pub(super) fn new(max: usize) -> Self {
-        Self { answers: HashMap::new(), max }
-    }
-
-    pub(super) fn get(&self, key: &K) -> Option<V> {
-        let (until, answer) = self.answers.get(key)?;
-        (*until > Instant::now()).then(|| answer.clone())
-    }
-
-    pub(super) fn put(&mut self, key: K, answer: V, lasts: Duration) {
-        let now = Instant::now();
-        if self.answers.len() >= self.max && !self.answers.contains_key(&key) {
-            self.answers.retain(|_, (until, _)| *until > now);
-        }
-        // Full of valid answers: evicts the one that expires first.
-        if self.answers.len() >= self.max && !self.answers.contains_key(&key) {
-            let first = self.answers.iter().min_by_key(|(_, (until, _))| *until);
-            if let Some(first) = first.map(|(key, _)| key.clone()) {
-                self.answers.remove(&first);
-            }
-        }
-        self.answers.insert(key, (now + lasts, answer));
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use setpoint_object::time::Timestamp;
+use lru::LruCache;
+use setpoint_object::{bounded, time::Timestamp};
 
 use super::{
     EventApi, REMEMBERED_MAX,
     event::{Emitted, EventType, ObjectReference},
-    lru::Lru,
 };
 
 /// How often the count of an ongoing series is written: 30 min, as client-go.
@@ -62,7 +62,7 @@ struct Known {
 pub(super) struct Correlator {
     api: EventApi,
     aggregator: Aggregator,
-    known: Lru<Id, Known>,
+    known: LruCache<Id, Known>,
     spam_filter: SpamFilter,
     last_name: u128,
     /// The earliest time at which a series is due.
@@ -104,7 +104,7 @@ impl Correlator {
         Self {
             api,
             aggregator: Aggregator::new(),
-            known: Lru::new(REMEMBERED_MAX),
+            known: bounded::lru(REMEMBERED_MAX),
             spam_filter: SpamFilter::new(),
             last_name: 0,
             next_due: None,
@@ -143,7 +143,7 @@ impl Correlator {
                 let due = known.due();
                 self.next_due = Some(self.next_due.map_or(due, |next| next.min(due)));
             }
-            forgotten = self.known.insert(id.clone(), known);
+            forgotten = self.known.push(id.clone(), known).map(|(_, forgotten)| forgotten);
         }
         let now = at;
         let write = self.known.get_mut(&id).and_then(|known| {
@@ -178,15 +178,16 @@ impl Correlator {
             return Vec::new();
         }
         let due = |(id, known): (&Id, &Known)| (known.due() <= now).then(|| id.clone());
-        let due: Vec<Id> = self.known.iter().filter_map(due).collect();
+        // The least recently used first.
+        let due: Vec<Id> = self.known.iter().rev().filter_map(due).collect();
         let mut writes = Vec::new();
         for id in due {
-            let Some(mut known) = self.known.remove(&id) else { continue };
+            let Some(mut known) = self.known.pop(&id) else { continue };
             if known.record.last + SERIES_SILENCE_MAX <= now {
                 writes.extend(self.finish(known, now));
             } else {
                 writes.push(known.write(now));
-                self.known.insert(id, known);
+                self.known.put(id, known);
             }
         }
         self.next_due = self.known.iter().map(|(_, known)| known.due()).min();
@@ -195,9 +196,9 @@ impl Correlator {
 
     /// The last writes of all series, at shutdown.
     pub(super) fn end(&mut self, now: Timestamp) -> Vec<Write> {
-        let known = std::mem::replace(&mut self.known, Lru::new(0));
+        let known = std::mem::replace(&mut self.known, bounded::lru(REMEMBERED_MAX));
         self.next_due = None;
-        known.into_values().filter_map(|known| self.finish(known, now)).collect()
+        known.into_iter().filter_map(|(_, known)| self.finish(known, now)).collect()
     }
 
     /// How many were held back since the last call.
@@ -247,16 +248,17 @@ struct Tokens {
 }
 
 /// Token buckets of the most recent sources; client-go's `EventSourceObjectSpamFilter`.
-pub(super) struct SpamFilter(Lru<SpamKey, Tokens>);
+pub(super) struct SpamFilter(LruCache<SpamKey, Tokens>);
 
 impl SpamFilter {
     pub(super) fn new() -> Self {
-        Self(Lru::new(REMEMBERED_MAX))
+        Self(bounded::lru(REMEMBERED_MAX))
     }
 
     /// Takes a token for one write, if there is one.
     pub(super) fn admit(&mut self, spam_key: &SpamKey, now: Timestamp) -> bool {
-        let bucket = self.0.entry(spam_key, || Tokens { tokens: BURST, at: now });
+        let bucket =
+            self.0.get_or_insert_mut(spam_key.clone(), || Tokens { tokens: BURST, at: now });
         let refilled = now.since(bucket.at).as_secs_f64() / REFILL.as_secs_f64();
         bucket.tokens = (bucket.tokens + refilled).min(BURST);
         bucket.at = bucket.at.max(now);
@@ -292,11 +294,11 @@ struct Messages {
 }
 
 /// The recent messages of groups.
-pub(super) struct Aggregator(Lru<Arc<Group>, Messages>);
+pub(super) struct Aggregator(LruCache<Arc<Group>, Messages>);
 
 impl Aggregator {
     pub(super) fn new() -> Self {
-        Self(Lru::new(REMEMBERED_MAX))
+        Self(bounded::lru(REMEMBERED_MAX))
     }
 
     /// Adds a message of a group; returns whether the group is combined into one event.
@@ -306,7 +308,9 @@ impl Aggregator {
         note: &Arc<str>,
         at: Timestamp,
     ) -> bool {
-        let messages = self.0.entry(group, || Messages { recent: BTreeSet::new(), last: at });
+        let messages = self
+            .0
+            .get_or_insert_mut(group.clone(), || Messages { recent: BTreeSet::new(), last: at });
         if at.since(messages.last) > SILENCE_MAX {
             messages.recent.clear();
         }

@@ -8,9 +8,9 @@ use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use setpoint_object::bounded::Expiring;
 use setpoint_object::time::Timestamp;
 use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +43,8 @@ struct Inner {
 struct Current {
     certificates: Vec<CertificateDer<'static>>,
     verifier: Arc<dyn ClientCertVerifier>,
-    /// When certificates were verified, by the digests of their chains.
-    remembered: Mutex<HashMap<[u8; 32], Timestamp>>,
+    /// When chains were verified, by their digests.
+    remembered: Mutex<Expiring<[u8; 32], Timestamp, Timestamp>>,
 }
 
 impl Current {
@@ -56,7 +56,7 @@ impl Current {
         }
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
-        Ok(Self { certificates, verifier, remembered: Mutex::default() })
+        Ok(Self { certificates, verifier, remembered: Mutex::new(Expiring::new(CERTIFICATES_MAX)) })
     }
 }
 
@@ -103,20 +103,14 @@ impl ClientAuthorities {
             digest.update(certificate);
         }
         let digest: [u8; 32] = digest.finalize().into();
-        let known = current.remembered.lock().get(&digest).copied();
-        if known.is_some_and(|at| at <= now && now < at + REMEMBERED) {
+        // A clock that was set back asks again.
+        if current.remembered.lock().get(&digest, now).is_some_and(|at| *at <= now) {
             return true;
         }
         let time = UnixTime::since_unix_epoch(now.0);
         let is_valid = current.verifier.verify_client_cert(own, others, time).is_ok();
-        let mut remembered = current.remembered.lock();
         if is_valid {
-            if remembered.len() >= CERTIFICATES_MAX {
-                remembered.retain(|_, at| now < *at + REMEMBERED);
-            }
-            if remembered.len() < CERTIFICATES_MAX {
-                remembered.insert(digest, now);
-            }
+            current.remembered.lock().put(digest, now, now + REMEMBERED);
         }
         is_valid
     }

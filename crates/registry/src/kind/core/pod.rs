@@ -3,6 +3,7 @@
 pub(crate) mod actions;
 mod cells;
 mod containers;
+mod label_keys;
 pub(crate) mod secrets;
 mod status;
 mod update;
@@ -63,12 +64,13 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// A new pod is pending, and says so if gates keep it from being scheduled; a running pod keeps its
-/// status.
+/// A new pod is pending, and says so if gates keep it from being scheduled; its label keys become
+/// part of selectors. A pod that exists keeps its status.
 fn prepare(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
     if old.is_some() {
         return;
     }
+    label_keys::merge(pod);
     pod["status"] = json!({"phase": "Pending", "qosClass": template::qos_class(pod)});
     if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         let message = "Scheduling is blocked due to non-empty scheduling gates";

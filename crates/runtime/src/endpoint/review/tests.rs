@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
 
-use super::{super::bearer::BearerAuth, Recent};
+use super::super::bearer::BearerAuth;
 
 /// The server's requests, and how many of its answers are failures.
 #[derive(Default)]
@@ -128,16 +128,4 @@ async fn spec_1_3_failures_are_retried_four_times_and_then_answered_with_500() {
     *api.failures.lock() = 100;
     assert_eq!(admit(&auth, "GET", "/metrics", "another").await, 500);
     assert_eq!(*api.failures.lock(), 95);
-}
-
-#[tokio::test(start_paused = true)]
-async fn cached_answers_expire_and_their_number_is_bounded() {
-    let secs = Duration::from_secs;
-    let mut recent = Recent::new(2);
-    recent.put("a", 1, secs(10));
-    recent.put("b", 2, secs(5));
-    recent.put("c", 3, secs(20));
-    assert_eq!((recent.get(&"a"), recent.get(&"b"), recent.get(&"c")), (Some(1), None, Some(3)));
-    tokio::time::advance(secs(10)).await;
-    assert_eq!((recent.get(&"a"), recent.get(&"c")), (None, Some(3)));
 }
