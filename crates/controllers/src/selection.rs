@@ -12,6 +12,7 @@ pub(crate) mod names {
     pub(crate) const ENDPOINTS: &str = "endpoints-controller";
     pub(crate) const ENDPOINT_SLICE: &str = "endpointslice-controller";
     pub(crate) const ENDPOINT_SLICE_MIRRORING: &str = "endpointslice-mirroring-controller";
+    pub(crate) const HORIZONTAL_POD_AUTOSCALER: &str = "horizontal-pod-autoscaler-controller";
     pub(crate) const JOB: &str = "job-controller";
     pub(crate) const TTL_AFTER_FINISHED: &str = "ttl-after-finished-controller";
     pub(crate) const POD_GC: &str = "pod-garbage-collector-controller";
@@ -84,7 +85,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row(names::ENDPOINT_SLICE_MIRRORING, &["endpointslicemirroring"], Workload),
     row("ephemeral-volume-controller", &["ephemeral-volume"], Missing),
     row("garbage-collector-controller", &["garbagecollector"], BuiltIn),
-    row("horizontal-pod-autoscaler-controller", &["horizontalpodautoscaling"], Missing),
+    row(names::HORIZONTAL_POD_AUTOSCALER, &["horizontalpodautoscaling"], Workload),
     row(names::JOB, &["job"], Workload),
     row("kube-apiserver-serving-clustertrustbundle-publisher-controller", &[], Missing),
     row(

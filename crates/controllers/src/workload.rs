@@ -9,6 +9,7 @@
 //! fields that this program does not know are kept. They read what they have written (`fresh`),
 //! instead of counting expectations. Events go to the core API, in the reference's words.
 
+pub mod autoscaler;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
@@ -31,6 +32,7 @@ mod view;
 
 use crate::selection::{Selection, names};
 use crate::setup::Setup;
+use autoscaler::HorizontalPodAutoscalerController;
 use cron_job::CronJobController;
 use daemon_set::DaemonSetController;
 use deployment::DeploymentController;
@@ -63,6 +65,9 @@ const ROWS: &[(&str, Add)] = &[
     (names::ENDPOINT_SLICE, |setup, manager| EndpointSliceController::new(setup).add_to(manager)),
     (names::ENDPOINT_SLICE_MIRRORING, |setup, manager| {
         EndpointSliceMirroring::new(setup).add_to(manager)
+    }),
+    (names::HORIZONTAL_POD_AUTOSCALER, |setup, manager| {
+        HorizontalPodAutoscalerController::new(setup).add_to(manager)
     }),
     (names::JOB, |setup, manager| JobController::new(setup).add_to(manager)),
     (names::POD_GC, |setup, manager| PodGarbageCollector::new(setup).add_to(manager)),
