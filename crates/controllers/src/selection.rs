@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 /// kube-controller-manager's names of the controllers that this crate has.
 pub(crate) mod names {
+    pub(crate) const CSR_APPROVING: &str = "certificatesigningrequest-approving-controller";
+    pub(crate) const CSR_CLEANER: &str = "certificatesigningrequest-cleaner-controller";
+    pub(crate) const CSR_SIGNING: &str = "certificatesigningrequest-signing-controller";
     pub(crate) const DAEMON_SET: &str = "daemonset-controller";
     pub(crate) const DEPLOYMENT: &str = "deployment-controller";
     pub(crate) const CRON_JOB: &str = "cronjob-controller";
@@ -70,9 +73,9 @@ const fn off(
 /// The controllers of kube-controller-manager 1.36, by name.
 pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     off("bootstrap-signer-controller", &["bootstrapsigner"], Missing),
-    row("certificatesigningrequest-approving-controller", &["csrapproving"], Missing),
-    row("certificatesigningrequest-cleaner-controller", &["csrcleaner"], Missing),
-    row("certificatesigningrequest-signing-controller", &["csrsigning"], Missing),
+    row(names::CSR_APPROVING, &["csrapproving"], Workload),
+    row(names::CSR_CLEANER, &["csrcleaner"], Workload),
+    row(names::CSR_SIGNING, &["csrsigning"], Workload),
     row("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"], Missing),
     row("clusterrole-aggregation-controller", &["clusterrole-aggregation"], BuiltIn),
     row(names::CRON_JOB, &["cronjob"], Workload),
@@ -312,8 +315,8 @@ mod tests {
     fn unknown_and_missing_controllers_are_refused() {
         let error = |text: &str| text.parse::<Selection>().unwrap_err().to_string();
         assert_eq!(error("*,-foo"), "\"foo\" is not in the list of known controllers");
-        assert!(error("csrsigning").contains("does not have"));
-        assert!("*,-csrsigning".parse::<Selection>().is_ok());
+        assert!(error("nodeipam").contains("does not have"));
+        assert!("*,-nodeipam".parse::<Selection>().is_ok());
     }
 
     #[test]

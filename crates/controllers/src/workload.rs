@@ -10,6 +10,7 @@
 //! instead of counting expectations. Events go to the core API, in the reference's words.
 
 pub mod autoscaler;
+pub mod certificates;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
@@ -33,6 +34,7 @@ mod view;
 use crate::selection::{Selection, names};
 use crate::setup::Setup;
 use autoscaler::HorizontalPodAutoscalerController;
+use certificates::{CsrApprover, CsrCleaner, CsrSigner};
 use cron_job::CronJobController;
 use daemon_set::DaemonSetController;
 use deployment::DeploymentController;
@@ -57,6 +59,9 @@ type Add = fn(Setup, &mut Manager) -> Result<(), BoxError>;
 
 /// The workload controllers, by kube-controller-manager's names.
 const ROWS: &[(&str, Add)] = &[
+    (names::CSR_APPROVING, |setup, manager| CsrApprover::new(setup).add_to(manager)),
+    (names::CSR_CLEANER, |setup, manager| CsrCleaner::new(setup).add_to(manager)),
+    (names::CSR_SIGNING, |setup, manager| CsrSigner::new(setup).add_to(manager)),
     (names::DAEMON_SET, |setup, manager| DaemonSetController::new(setup).add_to(manager)),
     (names::DEPLOYMENT, |setup, manager| DeploymentController::new(setup).add_to(manager)),
     (names::CRON_JOB, |setup, manager| CronJobController::new(setup).add_to(manager)),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod autoscale;
 mod built_in;
 mod cluster;
 mod copier;
