@@ -24,6 +24,7 @@ pub(crate) mod names {
     pub(crate) const STATEFUL_SET: &str = "statefulset-controller";
     pub(crate) const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
     pub(crate) const TAINT_EVICTION: &str = "taint-eviction-controller";
+    pub(crate) const VOLUME_BINDER: &str = "persistentvolume-binder-controller";
 }
 
 /// A controller of kube-controller-manager 1.36.
@@ -101,7 +102,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row(names::NODE_LIFECYCLE, &["nodelifecycle"], Workload),
     row("node-route-controller", &["route"], Missing),
     row("persistentvolume-attach-detach-controller", &["attachdetach"], Missing),
-    row("persistentvolume-binder-controller", &["persistentvolume-binder"], Missing),
+    row(names::VOLUME_BINDER, &["persistentvolume-binder"], Workload),
     row("persistentvolume-expander-controller", &["persistentvolume-expander"], Missing),
     row("persistentvolume-protection-controller", &["pv-protection"], BuiltIn),
     row("persistentvolumeclaim-protection-controller", &["pvc-protection"], BuiltIn),

@@ -30,6 +30,7 @@ pub mod stateful_set;
 pub mod taint_eviction;
 pub mod ttl_after_finished;
 mod view;
+pub mod volume_binder;
 
 use crate::selection::{Selection, names};
 use crate::setup::Setup;
@@ -50,6 +51,7 @@ use stateful_set::StatefulSetController;
 use taint_eviction::TaintEvictionController;
 use tokio_util::sync::CancellationToken;
 use ttl_after_finished::TtlAfterFinished;
+use volume_binder::VolumeBinder;
 
 /// The field manager of all writes.
 const COMPONENT: &str = "kube-controller-manager";
@@ -84,6 +86,7 @@ const ROWS: &[(&str, Add)] = &[
     (names::STATEFUL_SET, |setup, manager| StatefulSetController::new(setup).add_to(manager)),
     (names::NODE_LIFECYCLE, |setup, manager| NodeLifecycleController::new(setup).add_to(manager)),
     (names::TAINT_EVICTION, |setup, manager| TaintEvictionController::new(setup).add_to(manager)),
+    (names::VOLUME_BINDER, |setup, manager| VolumeBinder::new(setup).add_to(manager)),
 ];
 
 /// The workload controllers of a selection, on one manager. They do nothing until

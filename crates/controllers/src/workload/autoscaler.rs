@@ -19,13 +19,13 @@
 mod behavior;
 mod evaluate;
 mod metrics;
+mod pod;
 mod replicas;
 
 pub use metrics::{MetricObject, MetricsError, MetricsSource, PodMetric, PodMetrics};
 
 use super::COMPONENT;
 use super::difference::difference;
-use super::pod::PodCondition;
 use super::view::view;
 use crate::api::Api;
 use crate::setup::Setup;
@@ -33,16 +33,15 @@ use behavior::{Behavior, Bounds, History, Limited};
 use evaluate::{Found, Scaled};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2 as api;
-use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::DynamicObject;
 use kube_core::discovery::ApiResource;
 use kube_core::params::Patch;
 use metrics::ApiMetrics;
 use parking_lot::Mutex;
+use pod::Pod;
 use replicas::Tolerance;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use setpoint_object::label::Selector;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
@@ -78,33 +77,6 @@ view! {
         spec: api::HorizontalPodAutoscalerSpec,
         /// What is.
         status: api::HorizontalPodAutoscalerStatus,
-    }
-}
-
-view! {
-    /// A pod.
-    Pod of core::Pod {
-        /// What is wanted, as JSON: requests of resources are in it.
-        spec: Value,
-        /// What is.
-        status: PodStatus,
-    }
-}
-
-/// `status` of a pod.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct PodStatus {
-    phase: String,
-    conditions: Vec<PodCondition>,
-    /// RFC 3339; empty before a node has accepted the pod.
-    #[serde(deserialize_with = "crate::workload::view::or_default")]
-    start_time: String,
-}
-
-impl Pod {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
     }
 }
 
@@ -289,8 +261,9 @@ impl Run<'_> {
             Ok(found) => found,
             Err(error) => {
                 self.warn("FailedGetScale", &error);
-                let message =
-                    format!("the HPA controller was unable to get the target's current scale: {error}");
+                let message = format!(
+                    "the HPA controller was unable to get the target's current scale: {error}"
+                );
                 self.set(ABLE, false, "FailedGetScale", message);
                 return Err(error);
             }
@@ -469,7 +442,8 @@ impl Run<'_> {
         if let Some(first) = first
             && (n_failed >= specs.len() || greatest < replicas(scale))
         {
-            let message = format!("the HPA was unable to compute the replica count: {}", first.note);
+            let message =
+                format!("the HPA was unable to compute the replica count: {}", first.note);
             self.set(ACTIVE, false, first.reason, message);
             let n = specs.len();
             let error = format!(

@@ -1,24 +1,13 @@
 //! HorizontalPodAutoscalers, as a user sees them.
 
+mod fake;
+mod surge;
+
 use crate::cluster::{Cluster, Fate, condition};
-use futures::FutureExt as _;
-use futures::future::{BoxFuture, ready};
-use http::{Request, Response};
+use fake::Fake;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use setpoint_apiserver::{Backend, Body, Handler, RequestBody};
-use setpoint_control_plane::ControlPlaneBuilder;
-use setpoint_controllers::Setup;
-use setpoint_controllers::workload::autoscaler::{
-    HorizontalPodAutoscalerController, MetricObject, MetricsError, MetricsSource, PodMetric,
-    PodMetrics,
-};
-use setpoint_runtime::BoxError;
-use setpoint_runtime::events::EventApi;
-use setpoint_testenv::scenario::check;
-use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use setpoint_testenv::TestEnv;
 use std::time::Duration;
 
 const AUTOSCALERS: &str = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
@@ -56,70 +45,6 @@ fn reasons(autoscaler: &Value) -> [String; 3] {
         let words = [&held["status"], &held["reason"]].map(|text| text.as_str().unwrap_or("-"));
         words.join(" ")
     })
-}
-
-/// The metrics APIs: answers by path. Others are not found.
-#[derive(Clone, Default)]
-struct Fake(Arc<Mutex<BTreeMap<String, Value>>>);
-
-impl Handler for Fake {
-    fn handle(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<Body>> {
-        let path = request.uri().path().to_owned();
-        let found = self.0.lock().get(&path).cloned();
-        let mut response = Response::new(Body::once(match &found {
-            Some(items) => json!({"kind": "List", "apiVersion": "v1", "items": items}).to_string(),
-            None => json!({
-                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
-                "reason": "NotFound", "message": format!("no metric at {path}"), "details": {},
-            })
-            .to_string(),
-        }));
-        if found.is_none() {
-            *response.status_mut() = http::StatusCode::NOT_FOUND;
-        }
-        ready(response).boxed()
-    }
-}
-
-impl Fake {
-    fn set(&self, path: &str, items: Value) {
-        self.0.lock().insert(path.to_owned(), items);
-    }
-
-    /// Sets the CPU of pods, in thousandths.
-    fn set_cpu(&self, env: &TestEnv, pods: &[(String, i64)]) {
-        let at = env.clock().now().rfc3339();
-        let metric = |(pod, milli): &(String, i64)| {
-            json!({
-                "metadata": {"name": pod, "namespace": "default"}, "timestamp": at, "window": "0s",
-                "containers": [{"name": "c", "usage": {"cpu": format!("{milli}m")}}],
-            })
-        };
-        let items = pods.iter().map(metric).collect();
-        self.set("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods", items);
-    }
-
-    fn backend(&self, group: &str, version: &str, resource: &str) -> Backend {
-        let resources = json!({
-            "kind": "APIResourceList", "apiVersion": "v1",
-            "groupVersion": format!("{group}/{version}"),
-            "resources": [{
-                "name": resource, "singularName": "", "namespaced": true, "kind": "Metric",
-                "verbs": ["get", "list"],
-            }],
-        });
-        Backend::builder(group, version, Arc::new(self.clone()))
-            .resources(resources.to_string())
-            .build()
-            .unwrap()
-    }
-
-    fn serve(&self, plane: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        plane
-            .backend(self.backend("metrics.k8s.io", "v1beta1", "pods"))
-            .backend(self.backend("custom.metrics.k8s.io", "v1beta2", "pods/hits"))
-            .backend(self.backend("external.metrics.k8s.io", "v1beta1", "queue"))
-    }
 }
 
 /// An environment with metrics APIs, and a kind with a scale that nobody else controls.
@@ -234,7 +159,10 @@ async fn target_follows_the_load(_: &TestEnv) {
         tokio::time::sleep(Duration::from_secs(31)).await;
         let held = cluster.get(&path("web")).await.unwrap();
         let status = &held["status"];
-        assert_eq!((&status["currentReplicas"], &status["desiredReplicas"]), (&json!(8), &json!(8)));
+        assert_eq!(
+            (&status["currentReplicas"], &status["desiredReplicas"]),
+            (&json!(8), &json!(8))
+        );
         let current = &status["currentMetrics"][0]["resource"];
         assert_eq!(
             current,
@@ -559,153 +487,4 @@ async fn behavior_limits_the_rate(_: &TestEnv) {
         () = user => {}
         () = follow => {}
     }
-}
-
-/// The load, in thousandths, and the pods that share it.
-#[derive(Clone, Default)]
-struct Load(Arc<Mutex<(i64, Vec<String>)>>);
-
-impl Load {
-    fn refuse<T: Send + 'static>() -> BoxFuture<'static, Result<T, MetricsError>> {
-        ready(Err(MetricsError("there is no such metric".to_owned()))).boxed()
-    }
-}
-
-impl MetricsSource for Load {
-    fn resource<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a str,
-        _: &'a str,
-        _: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<PodMetrics, MetricsError>> {
-        Self::refuse()
-    }
-
-    fn pods<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a str,
-        _: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<PodMetrics, MetricsError>> {
-        let (load, pods) = &*self.0.lock();
-        let milli = load / i64::try_from(pods.len().max(1)).unwrap();
-        let metric = PodMetric { milli, at: Default::default(), window: Duration::ZERO };
-        let metrics = pods.iter().map(|pod| (pod.clone(), metric)).collect();
-        ready(Ok(metrics)).boxed()
-    }
-
-    fn object<'a>(
-        &'a self,
-        _: &'a str,
-        _: MetricObject<'a>,
-        _: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<i64, MetricsError>> {
-        Self::refuse()
-    }
-
-    fn external<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<i64>, MetricsError>> {
-        Self::refuse()
-    }
-}
-
-/// A target that grows with its load, and shrinks again.
-struct Surge;
-
-impl Scenario for Surge {
-    type World = Load;
-
-    fn world(&self) -> Load {
-        Load::default()
-    }
-
-    fn definitions(
-        &self,
-    ) -> Vec<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition>
-    {
-        vec![worker_definition()]
-    }
-
-    async fn live(&self, life: Life, world: Load) -> Result<(), BoxError> {
-        let setup = Setup::new(life.client.clone(), life.clock.clone());
-        let mut manager = life.manager().events(EventApi::Core).build();
-        HorizontalPodAutoscalerController::new(setup)
-            .metrics(Arc::new(world))
-            .add_to(&mut manager)?;
-        Ok(manager.run(life.stop.clone()).await?)
-    }
-
-    async fn drive(&self, env: &TestEnv, world: &Load) {
-        let cluster = Cluster::of(env);
-        let worker_path = format!("{WORKERS}/w");
-        // Plays the controller of the workers, and the kubelets.
-        let follow = async {
-            loop {
-                if let Some(held) = cluster.get(&worker_path).await {
-                    let n = usize::try_from(held["spec"]["replicas"].as_i64().unwrap()).unwrap();
-                    assert!((2..=6).contains(&n), "{n} is out of bounds");
-                    let pods = cluster.list(PODS).await;
-                    for n in pods.len()..n {
-                        let name = format!("p{n}");
-                        cluster.create(PODS, &pod(&name, "w")).await;
-                        let running = json!({"status": {"phase": "Running"}});
-                        cluster.patch(&format!("{PODS}/{name}/status"), &running).await;
-                    }
-                    for n in n..pods.len() {
-                        let now = json!({"gracePeriodSeconds": 0});
-                        cluster.delete(&format!("{PODS}/p{n}"), &now).await;
-                    }
-                    world.0.lock().1 = (0..n).map(|n| format!("p{n}")).collect();
-                    if held["status"]["replicas"] != n {
-                        let status = json!({"status": {"replicas": n, "selector": "app=w"}});
-                        cluster.patch(&format!("{worker_path}/status"), &status).await;
-                    }
-                }
-                tokio::time::sleep(Duration::from_secs(2)).await;
-            }
-        };
-        let user = async {
-            let settled = async |n: i64| {
-                let is_settled = |a: &Value| {
-                    let status = &a["status"];
-                    status["currentReplicas"] == n
-                        && status["desiredReplicas"] == n
-                        && reasons(a)[0] == "True ReadyForNewScale"
-                        && reasons(a)[1] == "True ValidMetricFound"
-                };
-                while !is_settled(&cluster.get(&path("w")).await.unwrap()) {
-                    tokio::time::sleep(Duration::from_secs(3)).await;
-                }
-            };
-            world.0.lock().0 = 20_000;
-            worker(&cluster, "w", 2).await;
-            let metric = json!({"type": "Pods", "pods": {
-                "metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": "4"},
-            }});
-            let spec = json!({"metrics": [metric], "minReplicas": 2, "maxReplicas": 6});
-            cluster.create(AUTOSCALERS, &autoscaler("Worker", "w", spec)).await;
-            settled(5).await;
-            world.0.lock().0 = 9_000;
-            settled(3).await;
-            cluster.until_all(PODS, |pods| pods.len() == 3).await;
-        };
-        tokio::select! {
-            biased;
-            () = user => {}
-            () = follow => {}
-        }
-    }
-}
-
-#[test]
-fn autoscaler_stays_in_its_bounds_and_settles_with_every_plan() {
-    let n = check(&Surge, &Plans::new().crashes().storms(15));
-    assert!(n > 20, "{n} plans");
 }

@@ -4,10 +4,12 @@
 
 mod autoscale;
 mod built_in;
+mod certificates;
 mod cluster;
 mod copier;
 mod env;
 mod jobs;
 mod scenario;
 mod services;
+mod volumes;
 mod workloads;

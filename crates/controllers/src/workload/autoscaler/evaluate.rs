@@ -1,8 +1,8 @@
 //! From the metrics of a spec to the recommendations, their statuses and their texts.
 
-use super::Pod;
 use super::metrics::{MetricObject, MetricsSource, PodMetrics};
-use super::replicas::{PodState, Proposal, Ready, Target, Tolerance, of_average, of_value, per_pod};
+use super::pod::{Pod, request};
+use super::replicas::{PodState, Proposal, Target, Tolerance, of_average, of_value, per_pod};
 use k8s_openapi::api::autoscaling::v2 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -113,8 +113,9 @@ impl Scaled<'_> {
         let proposal = async {
             let metrics =
                 self.source.resource(self.namespace, self.selector, resource, container).await;
-            let metrics = metrics
-                .map_err(|error| format!("unable to get metrics for resource {resource}: {error}"))?;
+            let metrics = metrics.map_err(|error| {
+                format!("unable to get metrics for resource {resource}: {error}")
+            })?;
             let target = match target {
                 Err(average) => Target::Average(average),
                 // Pods come first: without one there are no requests.
@@ -130,7 +131,8 @@ impl Scaled<'_> {
             self.per_pod(&metrics, &target, resource == "cpu")
         };
         let proposal: Result<Proposal, String> = proposal.await;
-        let proposal = proposal.map_err(|error| format!("failed to get {resource} {what}: {error}"))?;
+        let proposal =
+            proposal.map_err(|error| format!("failed to get {resource} {what}: {error}"))?;
         let name = match (proposal.utilization, container) {
             (None, _) => format!("{resource} resource"),
             (Some(_), None) => format!("{resource} resource utilization (percentage of request)"),
@@ -187,8 +189,11 @@ impl Scaled<'_> {
         let twice = |error: String| (error.clone(), error);
         let (name, object) = (spec.metric.name.as_str(), &spec.described_object);
         let target = &spec.target;
-        let (target, is_average) = match (target.type_.as_str(), &target.value, &target.average_value)
-        {
+        let (target, is_average) = match (
+            target.type_.as_str(),
+            &target.value,
+            &target.average_value,
+        ) {
             ("Value", Some(value), _) => (milli(value).map_err(twice)?, false),
             ("AverageValue", _, Some(value)) => (milli(value).map_err(twice)?, true),
             _ => {
@@ -206,7 +211,8 @@ impl Scaled<'_> {
         })?;
         let (proposal, current, name) = if is_average {
             let proposal = of_average(usage, target, self.status_replicas, self.tolerance);
-            let name = format!("external metric {name}({})", go_text(spec.metric.selector.as_ref()));
+            let name =
+                format!("external metric {name}({})", go_text(spec.metric.selector.as_ref()));
             (proposal, average(proposal.usage), name)
         } else {
             let states = self.states();
@@ -235,9 +241,8 @@ impl Scaled<'_> {
         let version = object.api_version.as_deref().unwrap_or_default();
         let group = version.split_once('/').map_or("", |(group, _)| group);
         let resource = self.mapper.resolve_preferred(group, &object.kind).await;
-        let resource = resource.map_err(|error| {
-            format!("unable to fetch metrics from custom metrics API: {error}")
-        })?;
+        let resource = resource
+            .map_err(|error| format!("unable to fetch metrics from custom metrics API: {error}"))?;
         let resource = match resource.resource {
             resource if resource.group.is_empty() => resource.plural,
             resource => format!("{}.{}", resource.plural, resource.group),
@@ -319,61 +324,9 @@ impl Scaled<'_> {
         resource: &str,
         container: Option<&str>,
     ) -> Result<BTreeMap<String, i64>, String> {
-        let of_pod = |pod: &Arc<Pod>| Ok((pod.name().to_owned(), request(pod, resource, container)?));
+        let of_pod =
+            |pod: &Arc<Pod>| Ok((pod.name().to_owned(), request(pod, resource, container)?));
         self.pods.iter().map(of_pod).collect()
-    }
-}
-
-impl Pod {
-    fn state(&self) -> PodState {
-        let ready = self.status.conditions.iter().find(|condition| condition.kind == "Ready");
-        PodState {
-            name: self.name().to_owned(),
-            phase: self.status.phase.clone(),
-            is_being_deleted: self.metadata.deletion_timestamp.is_some(),
-            started: Timestamp::parse(&self.status.start_time),
-            ready: ready.map(|ready| Ready {
-                is_true: ready.status == "True",
-                is_false: ready.status == "False",
-                since: Timestamp::parse(&ready.last_transition_time).unwrap_or_default(),
-            }),
-        }
-    }
-}
-
-/// What a pod requests: of one container, of the whole pod, or of its containers that keep running.
-fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, String> {
-    let name = pod.name();
-    let of_pod = &pod.spec["resources"]["requests"];
-    let is_of_pod = of_pod.as_object().is_some_and(|requests| !requests.is_empty());
-    if container.is_none() && is_of_pod {
-        let requests = setpoint_quota::pod::requests(&pod.spec);
-        let request = requests.get(resource).map(Quantity::milli_value);
-        return request
-            .ok_or_else(|| format!("missing pod-level request for {resource} in Pod {name}"));
-    }
-    let list = |member: &str| pod.spec[member].as_array().map_or(&[][..], Vec::as_slice);
-    let sidecars = list("initContainers").iter().filter(|init| init["restartPolicy"] == "Always");
-    let mut sum = 0_i64;
-    let mut is_found = false;
-    for held in list("containers").iter().chain(sidecars) {
-        let of = held["name"].as_str().unwrap_or_default();
-        if container.is_some_and(|container| container != of) {
-            continue;
-        }
-        is_found = true;
-        let amount = &held["resources"]["requests"][resource];
-        let amount = amount.as_str().and_then(|amount| Quantity::parse(amount).ok());
-        let amount = amount.ok_or_else(|| {
-            format!("missing request for {resource} in container {of} of Pod {name}")
-        })?;
-        sum = sum.saturating_add(amount.milli_value());
-    }
-    match container {
-        Some(container) if !is_found => {
-            Err(format!("container {container} not found in Pod {name}"))
-        }
-        _ => Ok(sum),
     }
 }
 
@@ -443,36 +396,6 @@ mod tests {
         ] {
             assert_eq!(quantity(milli, is_bytes).0, text);
         }
-    }
-
-    #[test]
-    fn requests_of_pods_and_containers() {
-        let pod = |spec: Value| -> Pod {
-            serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap()
-        };
-        let container = |name: &str, cpu: &str| {
-            json!({"name": name, "resources": {"requests": {"cpu": cpu}}})
-        };
-        let mut sidecar = container("s", "50m");
-        sidecar["restartPolicy"] = "Always".into();
-        let plain = pod(json!({
-            "containers": [container("a", "1"), container("b", "250m")],
-            "initContainers": [container("i", "4"), sidecar],
-        }));
-        assert_eq!(request(&plain, "cpu", None), Ok(1300));
-        assert_eq!(request(&plain, "cpu", Some("b")), Ok(250));
-        let error = |pod: &Pod, resource, container| request(pod, resource, container).unwrap_err();
-        assert_eq!(
-            error(&plain, "memory", None),
-            "missing request for memory in container a of Pod p"
-        );
-        assert_eq!(error(&plain, "cpu", Some("x")), "container x not found in Pod p");
-        let whole = pod(json!({
-            "containers": [container("a", "1")], "resources": {"requests": {"cpu": "3"}},
-        }));
-        assert_eq!(request(&whole, "cpu", None), Ok(3000));
-        assert_eq!(request(&whole, "cpu", Some("a")), Ok(1000));
-        assert!(error(&whole, "memory", None).starts_with("missing pod-level request"));
     }
 
     #[test]

@@ -236,15 +236,18 @@ impl MetricsSource for ApiMetrics {
 }
 
 /// A resource of a pod; `None` if one of its containers has no value yet.
-fn resource_of(pod: &Value, resource: &str, container: Option<&str>) -> Option<(String, PodMetric)> {
+fn resource_of(
+    pod: &Value,
+    resource: &str,
+    container: Option<&str>,
+) -> Option<(String, PodMetric)> {
     let mut containers = pod["containers"].as_array()?.iter();
     let usage = |container: &Value| milli(&container["usage"][resource]);
     let milli = match container {
         Some(name) => usage(containers.find(|container| container["name"] == name)?)?,
         None if containers.len() == 0 => return None,
-        None => containers.try_fold(0_i64, |sum, container| {
-            Some(sum.saturating_add(usage(container)?))
-        })?,
+        None => containers
+            .try_fold(0_i64, |sum, container| Some(sum.saturating_add(usage(container)?)))?,
     };
     let window = pod["window"].as_str().and_then(go_duration).unwrap_or_default();
     let name = pod["metadata"]["name"].as_str()?.to_owned();
@@ -285,7 +288,8 @@ fn encode(text: &str) -> String {
 /// A query of the parameters that are not empty.
 fn encode_query(parameters: &[(&str, &str)]) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
-    let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", encode(value))).collect();
+    let given: Vec<String> =
+        given.map(|(name, value)| format!("{name}={}", encode(value))).collect();
     if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
 }
 

@@ -133,7 +133,8 @@ impl Target {
     fn ratio(&self, usage: &BTreeMap<&str, i64>) -> Result<(f64, Option<i32>, i64), String> {
         match self {
             Self::Utilization { percent, requests } => {
-                let known = usage.iter().filter_map(|(pod, used)| Some((used, requests.get(*pod)?)));
+                let known =
+                    usage.iter().filter_map(|(pod, used)| Some((used, requests.get(*pod)?)));
                 let (mut used_sum, mut requested_sum, mut n) = (0, 0, 0);
                 for (used, requested) in known {
                     used_sum += i128::from(*used);
@@ -189,9 +190,7 @@ pub(super) fn per_pod(
         metrics.iter().map(|(pod, metric)| (pod.as_str(), metric.milli)).collect();
     usage.retain(|pod, _| !groups.ignored.contains(pod) && !groups.unready.contains(pod));
     if usage.is_empty() {
-        return Err(
-            "did not receive metrics for targeted pods (pods might be unready)".to_owned()
-        );
+        return Err("did not receive metrics for targeted pods (pods might be unready)".to_owned());
     }
     let (ratio, utilization, used) = target.ratio(&usage)?;
     let proposal = |replicas| Proposal { replicas, utilization, usage: used };
@@ -331,7 +330,8 @@ mod tests {
     #[test]
     fn ratio_decides_outside_of_the_tolerance() {
         let target = utilization(50, 1000, 3);
-        let proposal = cpu(&pods(3), &metrics(&[("p0", 300), ("p1", 500), ("p2", 700)]), &target, 3);
+        let proposal =
+            cpu(&pods(3), &metrics(&[("p0", 300), ("p1", 500), ("p2", 700)]), &target, 3);
         assert_eq!(proposal, Proposal { replicas: 3, utilization: Some(50), usage: 500 });
         for (each, replicas) in [(550, 3), (560, 4), (1000, 6), (450, 3), (440, 3), (300, 2)] {
             let metrics = metrics(&[("p0", each), ("p1", each), ("p2", each)]);
@@ -397,7 +397,10 @@ mod tests {
         pods[0].is_being_deleted = true;
         pods[1].phase = "Failed".to_owned();
         let all = metrics(&[("p0", 900), ("p1", 900), ("p2", 300)]);
-        assert_eq!(cpu(&pods, &all, &target, 3), Proposal { replicas: 3, utilization: None, usage: 300 });
+        assert_eq!(
+            cpu(&pods, &all, &target, 3),
+            Proposal { replicas: 3, utilization: None, usage: 300 }
+        );
         let refuse = |pods: &[PodState], metrics: &[(&str, i64)]| {
             let metrics = self::metrics(metrics);
             per_pod(pods, &metrics, &target, 1, TOLERANCE, true, now()).unwrap_err()

@@ -113,7 +113,8 @@ impl CertificateAuthority {
     ///
     /// One of them cannot be read, or they do not belong together.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, AuthorityError> {
-        let certificate = Certificate::from_pem(certificate).map_err(AuthorityError::Certificate)?;
+        let certificate =
+            Certificate::from_pem(certificate).map_err(AuthorityError::Certificate)?;
         let key = KeyPair::from_pem(key).map_err(AuthorityError::Key)?;
         let of_certificate = &certificate.tbs_certificate.subject_public_key_info;
         let of_certificate = of_certificate.to_der().map_err(AuthorityError::Certificate)?;
@@ -209,7 +210,8 @@ impl CertificateAuthority {
         let constraints = BasicConstraints { ca: false, path_len_constraint: None };
         extensions.push(extension(&constraints, true)?);
         if let Some(id) = &self.key_id {
-            let id = AuthorityKeyIdentifier { key_identifier: Some(id.clone()), ..Default::default() };
+            let id =
+                AuthorityKeyIdentifier { key_identifier: Some(id.clone()), ..Default::default() };
             extensions.push(extension(&id, false)?);
         }
         if !request.names.is_empty() {

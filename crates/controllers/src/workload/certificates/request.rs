@@ -112,8 +112,9 @@ impl Requested {
     /// Whether a kubelet may serve with it.
     fn check_kubelet_serving(&self, usages: &[String]) -> Result<(), String> {
         self.check_organization()?;
-        let is_server =
-            |name: &GeneralName| matches!(name, GeneralName::DnsName(_) | GeneralName::IpAddress(_));
+        let is_server = |name: &GeneralName| {
+            matches!(name, GeneralName::DnsName(_) | GeneralName::IpAddress(_))
+        };
         if !self.names.iter().any(is_server) {
             return Err("DNS or IP subjectAltName is required".to_owned());
         }

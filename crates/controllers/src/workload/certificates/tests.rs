@@ -38,7 +38,8 @@ fn certificate_has_what_was_requested_and_is_signed() {
     ];
     let requested = request("system:node:n", "system:nodes", &names);
     let usages = words(&["server auth", "digital signature", "client auth"]);
-    for key in [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &rcgen::PKCS_ED25519]
+    for key in
+        [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &rcgen::PKCS_ED25519]
     {
         let key = KeyPair::generate_for(key).unwrap();
         let authority = authority(&key);
@@ -92,8 +93,11 @@ fn every_group_of_a_request_remains() {
     let pem = authority.sign(&requested, &[], HOUR, NOW, [1; 16]).unwrap();
     let block = Pem::iter_from_buffer(pem.as_bytes()).next().unwrap().unwrap();
     let held = block.parse_x509().unwrap();
-    let groups: Vec<_> =
-        held.subject().iter_organization().map(|group| group.as_str().unwrap().to_owned()).collect();
+    let groups: Vec<_> = held
+        .subject()
+        .iter_organization()
+        .map(|group| group.as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(groups, ["a", "b"]);
 }
 
