@@ -68,9 +68,9 @@ impl Volume {
     }
 }
 
-/// The volume that fits a claim best: one that is reserved for it, or the one with the fewest modes,
-/// the smallest capacity, and the first name. If the claim waits for its consumer, only a reserved
-/// one.
+/// The volume that fits a claim best: one that is reserved for it, or the one with the fewest
+/// modes, the smallest capacity, and the first name. If the claim waits for its consumer, only a
+/// reserved one.
 pub(super) fn best<'v>(
     claim: &Claim,
     volumes: impl Iterator<Item = &'v Volume>,
