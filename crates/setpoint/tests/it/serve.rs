@@ -1,9 +1,7 @@
 //! `ControlPlane::serve`: certificates, credentials and clients over TLS; and the example program.
 
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube_client::api::{Patch, PatchParams, PostParams};
+use kube_client::api::PostParams;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Api, Client, Config};
 use rcgen::{
@@ -12,7 +10,7 @@ use rcgen::{
 };
 use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::store::MemoryStore;
-use setpoint::{ControlPlane, Selection, ServeOptions};
+use setpoint::{ControlPlane, ServeOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -149,55 +147,6 @@ async fn only_tokens_and_client_certificates_of_the_files_are_accepted() {
     get(config.clone()).await.unwrap();
     config.tls_server_name = Some("other.example".to_owned());
     get(config).await.unwrap_err();
-    served.stop().await;
-}
-
-#[tokio::test]
-async fn approved_request_becomes_a_certificate_that_the_server_accepts() {
-    let dir = tempfile::tempdir().unwrap();
-    let plane = ControlPlane::builder().controllers("csrsigning".parse::<Selection>().unwrap());
-    let served = Served::start(dir.path(), "s", plane.build(), local()).await;
-    let admin = Client::try_from(served.config().await).unwrap();
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.distinguished_name.push(DnType::CommonName, "ann");
-    let key = KeyPair::generate().unwrap();
-    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
-    let request = serde_json::json!({
-        "metadata": {"name": "ann"},
-        "spec": {
-            "request": k8s_openapi::ByteString(pem.into_bytes()), "usages": ["client auth"],
-            "signerName": "kubernetes.io/kube-apiserver-client",
-        },
-    });
-    let requests = Api::<CertificateSigningRequest>::all(admin);
-    let request = serde_json::from_value(request).unwrap();
-    requests.create(&PostParams::default(), &request).await.unwrap();
-    let approved = serde_json::json!({"type": "Approved", "status": "True", "reason": "User"});
-    let approval = Patch::Merge(serde_json::json!({"status": {"conditions": [approved]}}));
-    requests.patch_approval("ann", &PatchParams::default(), &approval).await.unwrap();
-    let signed = async {
-        loop {
-            let request = requests.get("ann").await.unwrap();
-            if let Some(signed) = request.status.and_then(|status| status.certificate) {
-                return signed;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let signed = tokio::time::timeout(PATIENCE, signed).await.unwrap();
-    let (certificate, of_key) = (dir.path().join("ann.crt"), dir.path().join("ann.key"));
-    std::fs::write(&certificate, &signed.0).unwrap();
-    std::fs::write(&of_key, key.serialize_pem()).unwrap();
-    let credentials = format!(
-        "{{client-certificate: {}, client-key: {}}}",
-        certificate.display(),
-        of_key.display()
-    );
-    let client = Client::try_from(served.config_of(&credentials).await).unwrap();
-    let review = Api::<SelfSubjectReview>::all(client);
-    let me = review.create(&PostParams::default(), &SelfSubjectReview::default()).await.unwrap();
-    let user = me.status.unwrap().user_info.unwrap();
-    assert_eq!(user.username.as_deref(), Some("ann"));
     served.stop().await;
 }
 
