@@ -142,6 +142,17 @@ struct CertificateOptions {
     /// Its private key (PEM).
     #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
     proxy_client_key_file: Option<PathBuf>,
+    /// The CA (PEM) that signs CertificateSigningRequests. Read at start. Default: the CA of the
+    /// certificate folder.
+    #[arg(long, value_name = "FILE", requires = "cluster_signing_key_file")]
+    cluster_signing_cert_file: Option<PathBuf>,
+    /// Its private key (PEM).
+    #[arg(long, value_name = "FILE", requires = "cluster_signing_cert_file")]
+    cluster_signing_key_file: Option<PathBuf>,
+    /// How long signed certificates are valid: seconds, or a duration such as `24h`. Requests may
+    /// ask for less. Default: a year.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    cluster_signing_duration: Option<Duration>,
     /// A file of additional tokens: lines of `token,user,uid,"group1,group2"`.
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
@@ -169,6 +180,14 @@ impl CertificateOptions {
         }
         if let (Some(certificate), Some(key)) = (self.tls_cert_file, self.tls_private_key_file) {
             options = options.tls_files(CertificateFiles { certificate, key });
+        }
+        if let (Some(certificate), Some(key)) =
+            (self.cluster_signing_cert_file, self.cluster_signing_key_file)
+        {
+            options = options.cluster_signing_files(CertificateFiles { certificate, key });
+        }
+        if let Some(duration) = self.cluster_signing_duration {
+            options = options.cluster_signing_duration(duration);
         }
         if let Some(path) = self.client_ca_file {
             options = options.client_ca_file(path);

@@ -8,6 +8,7 @@ use crate::nodes::SimulatedNodes;
 use futures::future::{BoxFuture, FutureExt as _, join_all, select_all};
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
+use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{
     ApiServices, ClusterRoleAggregation, FlowSchemas, GarbageCollector, NamespaceController,
     NamespaceDefaults, ProtectionController, QuotaController, Selection, Setup, TokenCleaner,
@@ -61,6 +62,8 @@ pub(crate) struct Settings {
     pub(crate) api_services: bool,
     /// The CA in PEM that namespaces get; `None`: no listener has one.
     pub(crate) root_ca: Option<Arc<str>>,
+    /// The authorities that sign certificate requests; `None`: no listener has one.
+    pub(crate) signers: Option<Signers>,
     /// Simulated nodes, with a scheduler.
     pub(crate) nodes: Option<SimulatedNodes>,
 }
@@ -72,6 +75,16 @@ impl Controllers {
             Self::None => {}
             Self::Always(settings) | Self::Elected { settings, .. } => {
                 settings.root_ca = Some(pem);
+            }
+        }
+    }
+
+    /// Sets the authorities that sign certificate requests.
+    pub(crate) fn set_signers(&mut self, signers: Signers) {
+        match self {
+            Self::None => {}
+            Self::Always(settings) | Self::Elected { settings, .. } => {
+                settings.signers = Some(signers);
             }
         }
     }
@@ -115,12 +128,16 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         bootstrap_tokens,
         api_services,
         root_ca,
+        signers,
         nodes,
     } = settings;
     let is_on = |name| selection.is_enabled(name);
     // One client for all of them, because each client has a queue and a task.
     let client = server.client();
-    let setup = Setup::new(client.clone(), server.registry().clock().clone()).seed(seed);
+    let mut setup = Setup::new(client.clone(), server.registry().clock().clone()).seed(seed);
+    if let Some(signers) = signers {
+        setup = setup.signers(signers);
+    }
     let setup = || setup.clone();
     let feed = || Feed(server.registry().object_changes());
     let protects = is_on("persistentvolumeclaim-protection-controller")

@@ -9,6 +9,7 @@ use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
+use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{Selection, ServerIdentity};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
@@ -270,6 +271,7 @@ impl ControlPlaneBuilder {
             bootstrap_tokens: self.bootstrap_tokens,
             api_services: self.api_services,
             root_ca: None,
+            signers: None,
             nodes: self.nodes,
         };
         let controllers = match (has_controllers, self.shared_as) {
@@ -384,6 +386,11 @@ impl ControlPlane {
         K::DynamicType: Default,
     {
         InProcessSource::all::<K>(&self.server)
+    }
+
+    /// The authorities that sign certificate requests.
+    pub(crate) fn sign_with(&mut self, signers: Signers) {
+        self.controllers.set_signers(signers);
     }
 
     /// Publishes a listener, and the CA (PEM) that clients verify its certificate with.

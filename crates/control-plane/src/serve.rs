@@ -15,6 +15,7 @@
 //! | [`client_ca_file`](ServeOptions::client_ca_file) |  | also certificates of that CA: the common name is the user, organizations are groups; reloaded when it changes |
 //! | [`front_proxy`](ServeOptions::front_proxy) |  | also users whom a proxy with a certificate of another CA names in headers; that CA is reloaded too |
 //! | [`token_auth_file`](ServeOptions::token_auth_file) |  | also its tokens |
+//! | [`cluster_signing_files`](ServeOptions::cluster_signing_files) |  | certificates for requests are signed by that CA, otherwise by that of `cert_dir` |
 //! | [`service_account_signing_key_file`](ServeOptions::service_account_signing_key_file) |  | tokens of service accounts that the key signs; otherwise a key in `cert_dir`, or one for this run |
 //!
 //! The client certificate for servers of APIServices is the one of
@@ -44,14 +45,18 @@ use authorities::AuthorityFiles;
 use certificates::{Certificates, Freshness};
 use kube_client::Client;
 use setpoint_apiserver::listen::{
-    CertificateError, CertificateFiles, ListenError, Listener, PkiError,
+    CertificateError, CertificateFiles, ListenError, Listener, PkiError, PkiFiles, read_file,
 };
 use setpoint_apiserver::{AuthorityError, Credentials, Identity, RequestHeaderNames};
+use setpoint_controllers::workload::certificates::{
+    AuthorityError as SigningAuthorityError, CertificateAuthority, Signers,
+};
 use setpoint_runtime::cancel_on_signal;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -84,6 +89,9 @@ pub enum ServeError {
     /// The keys of service account tokens cannot be used.
     #[error(transparent)]
     SigningKey(#[from] SigningKeyError),
+    /// The authority of certificate requests cannot be used.
+    #[error("use the authority that signs certificate requests")]
+    ClusterSigning(#[from] SigningAuthorityError),
     /// The kubeconfig cannot be rendered as YAML.
     #[error("write the kubeconfig as YAML")]
     KubeconfigText(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -120,6 +128,8 @@ pub struct ServeOptions {
     token_auth_file: Option<PathBuf>,
     signing_key_file: Option<PathBuf>,
     verification_key_files: Vec<PathBuf>,
+    cluster_signing: Option<CertificateFiles>,
+    cluster_signing_duration: Option<Duration>,
     credentials: Credentials,
 }
 
@@ -139,6 +149,8 @@ impl ServeOptions {
             token_auth_file: None,
             signing_key_file: None,
             verification_key_files: Vec::new(),
+            cluster_signing: None,
+            cluster_signing_duration: None,
             credentials: Credentials::none(),
         }
     }
@@ -226,6 +238,19 @@ impl ServeOptions {
         self
     }
 
+    /// The CA, its certificate and its private key in PEM, that signs CertificateSigningRequests.
+    /// Read once. Default: the CA of the server's own certificate.
+    pub fn cluster_signing_files(mut self, files: CertificateFiles) -> Self {
+        self.cluster_signing = Some(files);
+        self
+    }
+
+    /// How long signed certificates are valid; requests may ask for less. Default: a year.
+    pub fn cluster_signing_duration(mut self, duration: Duration) -> Self {
+        self.cluster_signing_duration = Some(duration);
+        self
+    }
+
     /// Additional credentials that the secure listener accepts. Default: none.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
@@ -244,6 +269,7 @@ impl ControlPlane {
         let server = self.server().clone();
         let Certificates { pki, ca, authorities, front_proxy, tls, freshness } =
             Certificates::open(&options, server.registry().clock())?;
+        let signers = signers(&options, pki.files())?;
         signing::open(&options, server.registry().service_account_tokens())?;
         let proxy_ca = front_proxy::open(&options, server.registry().clock(), &self.proxy)?;
         let mut credentials = options.credentials.token(pki.admin_token(), Identity::admin());
@@ -271,6 +297,7 @@ impl ControlPlane {
         let authentication = authorities.published.clone();
         let published = Published { address, authentication, proxy_ca, leaves: leaves.clone() };
         self.publish(&ca, published);
+        self.sign_with(signers);
         let serving = Serving {
             plane: self,
             listeners,
@@ -287,6 +314,23 @@ impl ControlPlane {
         }
         Ok(serving)
     }
+}
+
+/// The authorities that sign certificate requests.
+fn signers(options: &ServeOptions, own: &PkiFiles) -> Result<Signers, ServeError> {
+    let authority = match &options.cluster_signing {
+        Some(files) => {
+            let (certificate, key) = (read_file(&files.certificate)?, read_file(&files.key)?);
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            CertificateAuthority::from_pem(&text(&certificate), &text(&key))?
+        }
+        None => CertificateAuthority::from_pem(&own.ca_crt, &own.ca_key)?,
+    };
+    let signers = Signers::new(authority);
+    Ok(match options.cluster_signing_duration {
+        Some(duration) => signers.lifetime(duration),
+        None => signers,
+    })
 }
 
 /// A control plane with its listeners, bound but not yet running.

@@ -31,6 +31,9 @@
 //! | [`EndpointsController`](workload::endpoints::EndpointsController) | Services, pods | keeps the Endpoints of Services |
 //! | [`EndpointSliceMirroring`](workload::endpoints::EndpointSliceMirroring) | Endpoints, Services | copies Endpoints that users write into EndpointSlices |
 //! | [`DisruptionController`](workload::disruption::DisruptionController) | budgets, pods, their owners | counts how many pods may be evicted |
+//! | [`HorizontalPodAutoscalerController`](workload::autoscaler::HorizontalPodAutoscalerController) | autoscalers, metrics, scales | sets how many replicas a target has |
+//! | [`CsrApprover`](workload::certificates::CsrApprover), [`CsrSigner`](workload::certificates::CsrSigner), [`CsrCleaner`](workload::certificates::CsrCleaner) | certificate requests | approve, sign and delete them |
+//! | [`VolumeBinder`](workload::volume_binder::VolumeBinder) | volumes, claims, storage classes | binds, makes and reclaims volumes |
 //! | [`PodGarbageCollector`](workload::pod_gc::PodGarbageCollector) | pods, nodes | deletes pods that nobody else ends |
 //! | [`NodeLifecycleController`](workload::node_lifecycle::NodeLifecycleController) | nodes, Leases, pods | marks nodes whose Leases are not renewed, with conditions and taints |
 //! | [`TaintEvictionController`](workload::taint_eviction::TaintEvictionController) | nodes, pods | deletes pods from tainted nodes when their tolerations end |

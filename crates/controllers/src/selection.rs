@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 /// kube-controller-manager's names of the controllers that this crate has.
 pub(crate) mod names {
+    pub(crate) const CSR_APPROVING: &str = "certificatesigningrequest-approving-controller";
+    pub(crate) const CSR_CLEANER: &str = "certificatesigningrequest-cleaner-controller";
+    pub(crate) const CSR_SIGNING: &str = "certificatesigningrequest-signing-controller";
     pub(crate) const DAEMON_SET: &str = "daemonset-controller";
     pub(crate) const DEPLOYMENT: &str = "deployment-controller";
     pub(crate) const CRON_JOB: &str = "cronjob-controller";
@@ -12,6 +15,7 @@ pub(crate) mod names {
     pub(crate) const ENDPOINTS: &str = "endpoints-controller";
     pub(crate) const ENDPOINT_SLICE: &str = "endpointslice-controller";
     pub(crate) const ENDPOINT_SLICE_MIRRORING: &str = "endpointslice-mirroring-controller";
+    pub(crate) const HORIZONTAL_POD_AUTOSCALER: &str = "horizontal-pod-autoscaler-controller";
     pub(crate) const JOB: &str = "job-controller";
     pub(crate) const TTL_AFTER_FINISHED: &str = "ttl-after-finished-controller";
     pub(crate) const POD_GC: &str = "pod-garbage-collector-controller";
@@ -20,6 +24,7 @@ pub(crate) mod names {
     pub(crate) const STATEFUL_SET: &str = "statefulset-controller";
     pub(crate) const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
     pub(crate) const TAINT_EVICTION: &str = "taint-eviction-controller";
+    pub(crate) const VOLUME_BINDER: &str = "persistentvolume-binder-controller";
 }
 
 /// A controller of kube-controller-manager 1.36.
@@ -69,9 +74,9 @@ const fn off(
 /// The controllers of kube-controller-manager 1.36, by name.
 pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     off("bootstrap-signer-controller", &["bootstrapsigner"], Missing),
-    row("certificatesigningrequest-approving-controller", &["csrapproving"], Missing),
-    row("certificatesigningrequest-cleaner-controller", &["csrcleaner"], Missing),
-    row("certificatesigningrequest-signing-controller", &["csrsigning"], Missing),
+    row(names::CSR_APPROVING, &["csrapproving"], Workload),
+    row(names::CSR_CLEANER, &["csrcleaner"], Workload),
+    row(names::CSR_SIGNING, &["csrsigning"], Workload),
     row("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"], Missing),
     row("clusterrole-aggregation-controller", &["clusterrole-aggregation"], BuiltIn),
     row(names::CRON_JOB, &["cronjob"], Workload),
@@ -84,7 +89,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row(names::ENDPOINT_SLICE_MIRRORING, &["endpointslicemirroring"], Workload),
     row("ephemeral-volume-controller", &["ephemeral-volume"], Missing),
     row("garbage-collector-controller", &["garbagecollector"], BuiltIn),
-    row("horizontal-pod-autoscaler-controller", &["horizontalpodautoscaling"], Missing),
+    row(names::HORIZONTAL_POD_AUTOSCALER, &["horizontalpodautoscaling"], Workload),
     row(names::JOB, &["job"], Workload),
     row("kube-apiserver-serving-clustertrustbundle-publisher-controller", &[], Missing),
     row(
@@ -97,7 +102,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row(names::NODE_LIFECYCLE, &["nodelifecycle"], Workload),
     row("node-route-controller", &["route"], Missing),
     row("persistentvolume-attach-detach-controller", &["attachdetach"], Missing),
-    row("persistentvolume-binder-controller", &["persistentvolume-binder"], Missing),
+    row(names::VOLUME_BINDER, &["persistentvolume-binder"], Workload),
     row("persistentvolume-expander-controller", &["persistentvolume-expander"], Missing),
     row("persistentvolume-protection-controller", &["pv-protection"], BuiltIn),
     row("persistentvolumeclaim-protection-controller", &["pvc-protection"], BuiltIn),
@@ -311,8 +316,8 @@ mod tests {
     fn unknown_and_missing_controllers_are_refused() {
         let error = |text: &str| text.parse::<Selection>().unwrap_err().to_string();
         assert_eq!(error("*,-foo"), "\"foo\" is not in the list of known controllers");
-        assert!(error("csrsigning").contains("does not have"));
-        assert!("*,-csrsigning".parse::<Selection>().is_ok());
+        assert!(error("nodeipam").contains("does not have"));
+        assert!("*,-nodeipam".parse::<Selection>().is_ok());
     }
 
     #[test]

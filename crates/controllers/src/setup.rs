@@ -2,6 +2,7 @@
 
 use crate::api::Api;
 use crate::defaults::{ACCOUNT, ROOT_CA};
+use crate::workload::certificates::Signers;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Client;
@@ -19,12 +20,19 @@ pub struct Setup {
     client: Client,
     clock: Clock,
     seed: u64,
+    signers: Option<Signers>,
 }
 
 impl Setup {
     /// Controllers send requests with `client`, and date conditions and compute ages by `clock`.
     pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, seed: seed::from_entropy() }
+        Self { client, clock, seed: seed::from_entropy(), signers: None }
+    }
+
+    /// The authorities that sign certificate requests. Default: none, and so none is signed.
+    pub fn signers(mut self, signers: Signers) -> Self {
+        self.signers = Some(signers);
+        self
     }
 
     /// The seed for all randomness, for simulations. Default: the operating system's randomness.
@@ -90,6 +98,16 @@ impl Setup {
     /// A client that writes as the server itself.
     pub(crate) fn api_of_server(&self, part: &str) -> Api {
         Api::of_server(self.client.clone(), part)
+    }
+
+    /// The authorities that sign certificate requests.
+    pub(crate) fn signing(&self) -> Option<&Signers> {
+        self.signers.as_ref()
+    }
+
+    /// A seed for randomness beside the manager's.
+    pub(crate) fn own_seed(&self) -> u64 {
+        self.seed
     }
 
     /// The clock.

@@ -9,6 +9,8 @@
 //! fields that this program does not know are kept. They read what they have written (`fresh`),
 //! instead of counting expectations. Events go to the core API, in the reference's words.
 
+pub mod autoscaler;
+pub mod certificates;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;
@@ -28,9 +30,12 @@ pub mod stateful_set;
 pub mod taint_eviction;
 pub mod ttl_after_finished;
 mod view;
+pub mod volume_binder;
 
 use crate::selection::{Selection, names};
 use crate::setup::Setup;
+use autoscaler::HorizontalPodAutoscalerController;
+use certificates::{CsrApprover, CsrCleaner, CsrSigner};
 use cron_job::CronJobController;
 use daemon_set::DaemonSetController;
 use deployment::DeploymentController;
@@ -46,6 +51,7 @@ use stateful_set::StatefulSetController;
 use taint_eviction::TaintEvictionController;
 use tokio_util::sync::CancellationToken;
 use ttl_after_finished::TtlAfterFinished;
+use volume_binder::VolumeBinder;
 
 /// The field manager of all writes.
 const COMPONENT: &str = "kube-controller-manager";
@@ -55,6 +61,9 @@ type Add = fn(Setup, &mut Manager) -> Result<(), BoxError>;
 
 /// The workload controllers, by kube-controller-manager's names.
 const ROWS: &[(&str, Add)] = &[
+    (names::CSR_APPROVING, |setup, manager| CsrApprover::new(setup).add_to(manager)),
+    (names::CSR_CLEANER, |setup, manager| CsrCleaner::new(setup).add_to(manager)),
+    (names::CSR_SIGNING, |setup, manager| CsrSigner::new(setup).add_to(manager)),
     (names::DAEMON_SET, |setup, manager| DaemonSetController::new(setup).add_to(manager)),
     (names::DEPLOYMENT, |setup, manager| DeploymentController::new(setup).add_to(manager)),
     (names::CRON_JOB, |setup, manager| CronJobController::new(setup).add_to(manager)),
@@ -63,6 +72,9 @@ const ROWS: &[(&str, Add)] = &[
     (names::ENDPOINT_SLICE, |setup, manager| EndpointSliceController::new(setup).add_to(manager)),
     (names::ENDPOINT_SLICE_MIRRORING, |setup, manager| {
         EndpointSliceMirroring::new(setup).add_to(manager)
+    }),
+    (names::HORIZONTAL_POD_AUTOSCALER, |setup, manager| {
+        HorizontalPodAutoscalerController::new(setup).add_to(manager)
     }),
     (names::JOB, |setup, manager| JobController::new(setup).add_to(manager)),
     (names::POD_GC, |setup, manager| PodGarbageCollector::new(setup).add_to(manager)),
@@ -74,6 +86,7 @@ const ROWS: &[(&str, Add)] = &[
     (names::STATEFUL_SET, |setup, manager| StatefulSetController::new(setup).add_to(manager)),
     (names::NODE_LIFECYCLE, |setup, manager| NodeLifecycleController::new(setup).add_to(manager)),
     (names::TAINT_EVICTION, |setup, manager| TaintEvictionController::new(setup).add_to(manager)),
+    (names::VOLUME_BINDER, |setup, manager| VolumeBinder::new(setup).add_to(manager)),
 ];
 
 /// The workload controllers of a selection, on one manager. They do nothing until

@@ -170,7 +170,7 @@ impl Cluster {
         let now = pod["metadata"]["creationTimestamp"].clone();
         let status = |ready: &str, phase: &str, state: Value| {
             json!({"status": {
-                "phase": phase, "podIP": address(pod), "podIPs": [{"ip": address(pod)}],
+                "phase": phase, "startTime": now, "podIP": address(pod), "podIPs": [{"ip": address(pod)}],
                 "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": now}],
                 "containerStatuses": [{
                     "name": container, "ready": ready == "True", "restartCount": 0,

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod autoscale;
 mod built_in;
+mod certificates;
 mod cluster;
 mod copier;
 mod env;
 mod jobs;
 mod scenario;
 mod services;
+mod volumes;
 mod workloads;
