@@ -1,4 +1,4 @@
-//! The changes of a resource's objects as a signal, for readers that look at the objects themselves.
+//! The changes of a resource as a signal, for readers that look at its objects themselves.
 use super::{Interest, ResourceCache, Taken, Term, Watcher};
 use std::collections::VecDeque;
 use std::fmt;
