@@ -74,7 +74,7 @@ mod tests {
     use tokio::task::JoinSet;
 
     /// Maximum memory of another idle control plane, including its controllers.
-    const IDLE_BYTES_MAX: u64 = 600 << 10;
+    const IDLE_BYTES_MAX: u64 = 160 << 10;
 
     /// The only test of this program, because another one would allocate concurrently.
     #[test]

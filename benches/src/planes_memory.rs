@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 /// Maximum number of control planes.
 pub(crate) const PLANES: usize = 1000;
-/// Idle time until caches are filled and controllers wait.
+/// Idle time until controllers sleep.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// The results.

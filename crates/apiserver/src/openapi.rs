@@ -21,10 +21,12 @@ mod protobuf;
 mod row;
 mod schema;
 mod serve;
+mod template;
 #[cfg(test)]
 mod tests;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use row::Row;
 use serde_json::{Value, json};
 use setpoint_object::GroupVersionKind;
@@ -33,6 +35,7 @@ use setpoint_registry::{Catalog, Resource};
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use template::Templates;
 
 pub(crate) use serve::Documents;
 
@@ -235,8 +238,11 @@ fn built_in_schemas(roots: Vec<&'static str>) -> impl Iterator<Item = (String, S
 fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str]) -> Pieces<'a> {
     let head = format!("{{\"openapi\":\"3.0.0\",\"info\":{},\"paths\":{{", info());
     let paths = path::all(rows, Dialect::V3).into_iter();
-    let paths =
-        paths.map(|(path, make)| (path, move |out: &mut Vec<u8>| write_value(out, &make.build())));
+    let templates = Arc::new(Mutex::new(Templates::default()));
+    let paths = paths.map(move |(path, make)| {
+        let templates = templates.clone();
+        (path, move |out: &mut Vec<u8>| make.write(out, &mut templates.lock()))
+    });
     let roots = [used, &roots(rows)].concat();
     let mut schemas: BTreeMap<String, Schema<'a>> = built_in_schemas(roots).collect();
     schemas.extend(custom_schemas(rows));

@@ -1,6 +1,7 @@
 //! Scans the top level of an encoded object without a tree. Lists, tables and metadata-only answers
 //! are cut from stored bytes.
 
+use setpoint_object::ValueEnd;
 use std::ops::Range;
 
 /// One member of an object, as byte ranges of the encoding.
@@ -135,6 +136,10 @@ fn value_end(bytes: &[u8], at: usize) -> Option<usize> {
     match bytes.get(at)? {
         b'"' => string_end(bytes, at),
         b'{' | b'[' => {
+            // 64 bytes at a time. It fails for what nests deeply.
+            if let Ok(Some(len)) = ValueEnd::default().feed(&bytes[at..]) {
+                return Some(at + len);
+            }
             let (mut at, mut depth) = (at, 0_usize);
             loop {
                 match bytes.get(at)? {

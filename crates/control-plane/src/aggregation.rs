@@ -163,7 +163,8 @@ impl Aggregation {
 
     /// Lists the objects, and follows their changes until the watch ends.
     async fn follow(&self, state: &mut State) -> Result<(), ApiError> {
-        let list = self.server.list(request(Verb::List), ListOptions::default()).await?;
+        // Boxed, so that an idle watch holds no space for the requests.
+        let list = Box::pin(self.server.list(request(Verb::List), ListOptions::default())).await?;
         let found = list.items.iter().filter_map(|item| ApiService::parse(&item.bytes()));
         let found: Vec<ApiService> = found.collect();
         let gone: Vec<String> = state
@@ -181,7 +182,9 @@ impl Aggregation {
         self.register(state);
         let options =
             ListOptions { resource_version: list.revision.to_string(), ..ListOptions::default() };
-        let mut events: Events = self.server.watch(request(Verb::Watch), options).await?;
+        drop(list);
+        let watch = Box::pin(self.server.watch(request(Verb::Watch), options));
+        let mut events: Events = watch.await?;
         while let Some(first) = events.next().await {
             let mut next = Some(first);
             // All that have happened are one change of discovery.

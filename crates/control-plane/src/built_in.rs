@@ -1,10 +1,14 @@
 //! Runs the built-in controllers of a control plane.
 //!
+//! Controllers start when the first object exists that they may have to do with. Those of objects
+//! that every control plane has sleep while there is nothing to do (`while_needed`).
+//!
 //! If several servers share a store, only the holder of a Lease runs them. Several sets would do no
 //! harm, because their writes carry preconditions and are idempotent, but half of the writes would
 //! be conflicts.
 
 use crate::nodes::SimulatedNodes;
+use crate::while_needed::{Watched, while_needed};
 use futures::future::{BoxFuture, FutureExt as _, join_all, select_all};
 use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
@@ -17,7 +21,7 @@ use setpoint_controllers::{
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
 use setpoint_runtime::{BoxError, Manager};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 /// The Lease that elects the server that runs them.
@@ -28,6 +32,16 @@ const CLAIMS: &str = "/registry/persistentvolumeclaims/";
 const VOLUMES: &str = "/registry/persistentvolumes/";
 const QUOTAS: &str = "/registry/resourcequotas/";
 const SECRETS: &str = "/registry/secrets/";
+
+// The objects that controllers of every control plane watch.
+const NAMESPACES: Watched = Watched::all("", "namespaces");
+const ACCOUNTS: Watched = Watched::named("", "serviceaccounts", NamespaceDefaults::ACCOUNT);
+const ROOT_CAS: Watched = Watched::named("", "configmaps", NamespaceDefaults::ROOT_CA);
+const CLUSTER_ROLES: Watched = Watched::all("rbac.authorization.k8s.io", "clusterroles");
+const SCHEMAS: Watched = Watched::all("flowcontrol.apiserver.k8s.io", "flowschemas");
+const LEVELS: Watched = Watched::all("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations");
+const DEFINITIONS: Watched = Watched::all("apiextensions.k8s.io", "customresourcedefinitions");
+const API_SERVICES: Watched = Watched::all("apiregistration.k8s.io", "apiservices");
 
 /// When the controllers run.
 #[derive(Debug)]
@@ -132,41 +146,48 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         nodes,
     } = settings;
     let is_on = |name| selection.is_enabled(name);
-    // One client for all of them, because each client has a queue and a task.
-    let client = server.client();
-    let mut setup = Setup::new(client.clone(), server.registry().clock().clone()).seed(seed);
-    if let Some(signers) = signers {
-        setup = setup.signers(signers);
-    }
-    let setup = || setup.clone();
-    let feed = || Feed(server.registry().object_changes());
+    let registry = server.registry();
+    // Made when the first of them runs. One client for most of them, because each client has a
+    // queue and a task.
+    let client = OnceLock::new();
+    let client = || client.get_or_init(|| server.client()).clone();
+    let setup_of = |client| {
+        let setup = Setup::new(client, registry.clock().clone()).seed(seed);
+        match &signers {
+            Some(signers) => setup.signers(signers.clone()),
+            None => setup,
+        }
+    };
+    let setup = || setup_of(client());
+    let feed = || Feed(registry.object_changes());
     let protects = is_on("persistentvolumeclaim-protection-controller")
         || is_on("persistentvolume-protection-controller");
-    let has_defaults = accounts
-        && (is_on("serviceaccount-controller")
-            || is_on("root-ca-certificate-publisher-controller"));
     let cleans_tokens = is_on("token-cleaner-controller")
         || bootstrap_tokens && !selection.is_disabled("token-cleaner-controller");
-    let add = |setup: &Setup, manager: &mut Manager| {
-        FlowSchemas::new(setup.clone()).add_to(manager)?;
-        if is_on("namespace-controller") {
-            NamespaceController::new(setup.clone()).add_to(manager)?;
-        }
-        if aggregates && is_on("clusterrole-aggregation-controller") {
-            ClusterRoleAggregation::new(setup.clone()).add_to(manager)?;
-        }
-        if has_defaults {
-            NamespaceDefaults::new(setup.clone()).root_ca(root_ca.clone()).add_to(manager)?;
-        }
-        if api_services {
-            ApiServices::new(setup.clone()).add_to(manager)?;
-        }
-        Ok(())
+    let everywhere = Everywhere {
+        deletes_namespaces: is_on("namespace-controller"),
+        aggregates: aggregates && is_on("clusterrole-aggregation-controller"),
+        has_defaults: accounts
+            && (is_on("serviceaccount-controller")
+                || is_on("root-ca-certificate-publisher-controller")),
+        api_services,
+        root_ca: root_ca.clone(),
     };
+    let watched = everywhere.watched();
     // Boxed, so that a control plane holds space only for what it runs.
+    let everywhere = while_needed(
+        registry,
+        stop,
+        &watched,
+        || everywhere.is_settled(registry),
+        // With a client of its own, which ends with it.
+        |stop| {
+            let add = |setup: &Setup, manager: &mut Manager| everywhere.add_to(setup, manager);
+            setup_of(server.client()).run(stop, add).boxed()
+        },
+    );
     let mut running: Vec<(&str, BoxFuture<'_, Result<(), BoxError>>)> =
-        vec![("controllers of every control plane", setup().run(stop.clone(), add).boxed())];
-    let registry = server.registry();
+        vec![("controllers of every control plane", everywhere.boxed())];
     if protects {
         let protection = once(registry, stop, [CLAIMS, VOLUMES], || {
             let add = |setup: &Setup, manager: &mut Manager| {
@@ -195,9 +216,8 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         });
         running.push(("tokens in Secrets", tokens.boxed()));
     }
-    let collects_garbage = is_on("garbage-collector-controller");
-    let workloads = WorkloadControllers::new(setup(), selection.clone());
-    if !workloads.is_empty() {
+    if WorkloadControllers::has_any(&selection) {
+        let workloads = WorkloadControllers::new(setup(), selection.clone());
         running.push(("workload controllers", workloads.run(stop.clone()).boxed()));
     }
     if let Some(nodes) = nodes {
@@ -208,17 +228,107 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         let running_nodes = nodes.run(server, setup(), seed, has_lifecycle, stop.clone());
         running.push(("simulated nodes", running_nodes.boxed()));
     }
+    if is_on("garbage-collector-controller") {
+        let collect = async {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                // Cancel safe: it only waits for a state.
+                () = first_to_collect(registry) => {}
+            }
+            let collector = GarbageCollector::new(client()).seed(seed).feed(feed());
+            // Boxed, so that a server without such objects holds no space for it.
+            Box::pin(collector.run(stop.clone())).await;
+            Ok(())
+        };
+        running.push(("garbage collection", collect.boxed()));
+    }
     let running = running.into_iter().map(async |(controller, running)| {
         if let Err(error) = running.await {
             tracing::error!(%error, controller, "a built-in controller has failed");
         }
     });
-    let garbage = async {
-        if collects_garbage {
-            GarbageCollector::new(client).seed(seed).feed(feed()).run(stop.clone()).await;
+    join_all(running).await;
+}
+
+/// The controllers whose objects every control plane has. They share a manager.
+struct Everywhere {
+    deletes_namespaces: bool,
+    aggregates: bool,
+    has_defaults: bool,
+    api_services: bool,
+    root_ca: Option<Arc<str>>,
+}
+
+impl Everywhere {
+    fn add_to(&self, setup: &Setup, manager: &mut Manager) -> Result<(), BoxError> {
+        FlowSchemas::new(setup.clone()).add_to(manager)?;
+        if self.deletes_namespaces {
+            NamespaceController::new(setup.clone()).add_to(manager)?;
         }
-    };
-    tokio::join!(join_all(running), garbage);
+        if self.aggregates {
+            ClusterRoleAggregation::new(setup.clone()).add_to(manager)?;
+        }
+        if self.has_defaults {
+            NamespaceDefaults::new(setup.clone()).root_ca(self.root_ca.clone()).add_to(manager)?;
+        }
+        if self.api_services {
+            ApiServices::new(setup.clone()).add_to(manager)?;
+        }
+        Ok(())
+    }
+
+    /// What they watch.
+    fn watched(&self) -> Vec<Watched> {
+        let mut watched = vec![SCHEMAS, LEVELS];
+        if self.deletes_namespaces || self.has_defaults {
+            watched.push(NAMESPACES);
+        }
+        if self.aggregates {
+            watched.push(CLUSTER_ROLES);
+        }
+        if self.has_defaults {
+            watched.push(ACCOUNTS);
+            watched.extend(self.root_ca.as_ref().map(|_| ROOT_CAS));
+        }
+        if self.api_services {
+            watched.extend([DEFINITIONS, API_SERVICES]);
+        }
+        watched
+    }
+
+    /// Whether none of them has anything to do.
+    fn is_settled(&self, registry: &Registry) -> bool {
+        let all = |watched: Watched| watched.objects(registry);
+        let root_ca = self.root_ca.as_deref();
+        let maps = || root_ca.map(|_| all(ROOT_CAS)).unwrap_or_default();
+        FlowSchemas::is_settled(&all(SCHEMAS), &all(LEVELS))
+            && (!self.deletes_namespaces || NamespaceController::is_settled(&all(NAMESPACES)))
+            && (!self.aggregates || ClusterRoleAggregation::is_settled(&all(CLUSTER_ROLES)))
+            && (!self.has_defaults
+                || NamespaceDefaults::is_settled(
+                    &all(NAMESPACES),
+                    &all(ACCOUNTS),
+                    &maps(),
+                    root_ca,
+                ))
+            && (!self.api_services
+                || ApiServices::is_settled(&all(DEFINITIONS), &all(API_SERVICES)))
+    }
+}
+
+/// Waits until there is an object that the garbage collector may have to do with.
+async fn first_to_collect(registry: &Registry) {
+    let mut changes = registry.object_changes();
+    while let Some(change) = changes.next().await {
+        if let ObjectChange::Put(object) = change
+            && GarbageCollector::is_concerned(&object.value)
+        {
+            return;
+        }
+    }
+    // The server has stopped, and so do the controllers.
+    std::future::pending().await
 }
 
 /// Runs a controller from when one of the resources has an object, unless `stop` is sooner: most

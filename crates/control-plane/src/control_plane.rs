@@ -7,6 +7,7 @@ use crate::nodes::SimulatedNodes;
 use crate::serve::{PublishedAuthentication, add_front_proxy};
 use crate::source::InProcessSource;
 use crate::webhooks::{Clients, ServedServices};
+use futures::future::OptionFuture;
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_controllers::workload::certificates::Signers;
@@ -450,11 +451,9 @@ impl ControlPlane {
                     aggregation.run(stop.clone()).await;
                 }
             };
-            tokio::join!(
-                controllers.run(&server, &stop),
-                identify(&server, &stop, published),
-                aggregate
-            );
+            // Boxed, so that a control plane holds space only for what it runs.
+            let identify = published.map(|published| Box::pin(identify(&server, &stop, published)));
+            tokio::join!(controllers.run(&server, &stop), OptionFuture::from(identify), aggregate);
             stop.cancelled().await;
             server.drain();
             Ok(())
@@ -467,8 +466,8 @@ impl ControlPlane {
 }
 
 /// Publishes a listener from when the server is ready until `stop`.
-async fn identify(server: &ApiServer, stop: &CancellationToken, published: Option<Published>) {
-    let Some(Published { address, authentication, proxy_ca, leaves }) = published else { return };
+async fn identify(server: &ApiServer, stop: &CancellationToken, published: Published) {
+    let Published { address, authentication, proxy_ca, leaves } = published;
     if !is_served(server, stop).await {
         return;
     }
@@ -482,7 +481,7 @@ async fn identify(server: &ApiServer, stop: &CancellationToken, published: Optio
         }
         members
     };
-    let identity = Box::pin(identity.authentication(members).run(leaves.clone()));
+    let identity = identity.authentication(members).run(leaves.clone());
     let follow = async {
         tokio::select! {
             // Cancel safe: both only wait for a state.

@@ -37,6 +37,7 @@ mod request_metrics;
 pub mod serve;
 pub mod source;
 mod webhooks;
+mod while_needed;
 
 pub use admission_config::{AdmissionConfigError, AdmissionConfiguration};
 pub use authorization_config::{AuthorizationConfig, ConfiguredAuthorizers};

@@ -11,6 +11,7 @@
 
 use crate::api::{Api, RequestError};
 use crate::setup::Setup;
+use bytes::Bytes;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::{Value, json};
@@ -36,6 +37,14 @@ impl ClusterRoleAggregation {
     /// Creates a controller that starts from `setup`.
     pub fn new(setup: Setup) -> Self {
         Self { setup }
+    }
+
+    /// Whether the controller has nothing to do, by all ClusterRoles as encoded objects.
+    pub fn is_settled(roles: &[Bytes]) -> bool {
+        let read = |role: &Bytes| serde_json::from_slice::<Value>(role).ok();
+        let Some(roles) = roles.iter().map(read).collect::<Option<Vec<_>>>() else { return false };
+        let roles = roles.into_iter().map(|role| (role.name().to_owned(), role)).collect();
+        due(&roles).next().is_none()
     }
 
     /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
@@ -79,12 +88,7 @@ impl Roles {
                 roles.insert(role.name().to_owned(), role);
             })
             .await?;
-        for (name, role) in &roles {
-            let Some(selectors) = selectors(role) else { continue };
-            let rules = aggregate(name, &selectors, &roles);
-            if role.get("rules").and_then(Value::as_array).map_or(&[][..], Vec::as_slice) == rules {
-                continue;
-            }
+        for (name, rules) in due(&roles) {
             let applied = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
                 "metadata": {"name": name}, "rules": rules,
@@ -98,6 +102,15 @@ impl Roles {
         }
         Ok(Action::await_change())
     }
+}
+
+/// The aggregated roles that have other rules than they should, with the right ones.
+fn due(roles: &BTreeMap<String, Value>) -> impl Iterator<Item = (&String, Vec<Value>)> {
+    roles.iter().filter_map(|(name, role)| {
+        let rules = aggregate(name, &selectors(role)?, roles);
+        let held = role.get("rules").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        (held != rules).then_some((name, rules))
+    })
 }
 
 /// The selectors of an aggregated role; `None` if it is none, or if it is being deleted: an apply

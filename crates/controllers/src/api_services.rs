@@ -16,12 +16,14 @@
 
 use crate::api::{Api, RequestError};
 use crate::setup::Setup;
+use bytes::Bytes;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
     APIService, APIServiceCondition,
 };
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
+use setpoint_object::Skim;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
 };
@@ -48,6 +50,15 @@ impl ApiServices {
     /// Creates a controller that starts from `setup`.
     pub fn new(setup: Setup) -> Self {
         Self { setup }
+    }
+
+    /// Whether the controller has nothing to do, by all definitions and APIServices as encoded
+    /// objects. With a definition it always may have.
+    pub fn is_settled(definitions: &[Bytes], services: &[Bytes]) -> bool {
+        let needs_pass = |object: &Bytes| {
+            Skim::of(object).map_or(true, |skim| is_concerned(skim.label(MANAGED), object))
+        };
+        definitions.is_empty() && !services.iter().any(needs_pass)
     }
 
     /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
@@ -79,12 +90,16 @@ fn needs_pass(event: &Event<APIService>) -> bool {
     let Some(object) = event.object().filter(|_| !matches!(event, Event::Deleted { .. })) else {
         return true;
     };
-    if object.label(MANAGED).is_some_and(|label| label == ALWAYS) {
+    // Decoded here, as what the cache decodes for a pass stays in memory.
+    is_concerned(object.label(MANAGED).as_deref(), &object.json().unwrap_or_default())
+}
+
+/// Whether a pass may have something to do for an object with this label.
+fn is_concerned(label: Option<&str>, object: &[u8]) -> bool {
+    if label == Some(ALWAYS) {
         return true;
     }
-    // Decoded here, as what the cache decodes for a pass stays in memory.
-    let json = object.json().unwrap_or_default();
-    let Ok(service) = serde_json::from_slice::<APIService>(&json) else { return true };
+    let Ok(service) = serde_json::from_slice::<APIService>(object) else { return true };
     is_local(&service) && !is_available(&service)
 }
 

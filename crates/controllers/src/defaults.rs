@@ -13,14 +13,16 @@
 
 use crate::api::{Api, RequestError};
 use crate::setup::Setup;
+use bytes::Bytes;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
-use setpoint_object::ApiError;
+use setpoint_object::{ApiError, Skim};
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
 };
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The controllers' name in logs.
@@ -46,6 +48,11 @@ pub struct NamespaceDefaults {
 }
 
 impl NamespaceDefaults {
+    /// The name of the ServiceAccount.
+    pub const ACCOUNT: &str = ACCOUNT;
+    /// The name of the ConfigMap.
+    pub const ROOT_CA: &str = ROOT_CA;
+
     /// Creates a controller that starts from `setup`.
     pub fn new(setup: Setup) -> Self {
         Self { setup, root_ca: None }
@@ -56,6 +63,36 @@ impl NamespaceDefaults {
     pub fn root_ca(mut self, pem: Option<Arc<str>>) -> Self {
         self.root_ca = pem;
         self
+    }
+
+    /// Whether the controller has nothing to do, by all namespaces, ServiceAccounts and ConfigMaps
+    /// as encoded objects. ConfigMaps are ignored without a `root_ca`.
+    pub fn is_settled(
+        namespaces: &[Bytes],
+        accounts: &[Bytes],
+        maps: &[Bytes],
+        root_ca: Option<&str>,
+    ) -> bool {
+        // What cannot be read is missing.
+        let namespaces_of = |objects: &[Bytes], is_right: &dyn Fn(&Skim<'_>, &Bytes) -> bool| {
+            let skims = objects.iter().filter_map(|object| Some((Skim::of(object).ok()?, object)));
+            let right = skims.filter(|(skim, object)| is_right(skim, object));
+            right.map(|(skim, _)| skim.namespace.into_owned()).collect::<HashSet<_>>()
+        };
+        let with_account = namespaces_of(accounts, &|skim, _| skim.name == ACCOUNT);
+        let with_map = root_ca.map(|root_ca| {
+            namespaces_of(maps, &|skim, object| {
+                skim.name == ROOT_CA
+                    && serde_json::from_slice(object).is_ok_and(|map| is_right(&map, root_ca))
+            })
+        });
+        namespaces.iter().all(|object| {
+            let Ok(namespace) = Skim::of(object) else { return false };
+            let name = &*namespace.name;
+            !namespace.deletion_timestamp.is_empty()
+                || with_account.contains(name)
+                    && with_map.as_ref().is_none_or(|with_map| with_map.contains(name))
+        })
     }
 
     /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
@@ -144,15 +181,10 @@ impl Pass {
             });
             return ignore_lost(self.publisher.post(&collection, &map).await);
         };
-        let data = found.data.as_ref();
-        let is_right = found.binary_data.is_none()
-            && data.is_some_and(|data| {
-                data.len() == 1 && data.get(CA_KEY).is_some_and(|value| value == root_ca)
-            });
-        let description = found.metadata.annotations.as_ref().and_then(|all| all.get(DESCRIPTION));
-        if is_right && description.is_some_and(|text| text == DESCRIPTION_TEXT) {
+        if is_right(found, root_ca) {
             return Ok(());
         }
+        let data = found.data.as_ref();
         // Null removes further keys.
         let mut restored = json!({CA_KEY: root_ca});
         for key in data.into_iter().flatten().map(|(key, _)| key).filter(|key| *key != CA_KEY) {
@@ -168,6 +200,16 @@ impl Pass {
         let path = format!("{collection}/{ROOT_CA}");
         ignore_lost(self.publisher.merge_patch(&path, &patch).await)
     }
+}
+
+/// Whether a ConfigMap has the CA, nothing else, and its description.
+fn is_right(map: &ConfigMap, root_ca: &str) -> bool {
+    let is_right = map.binary_data.is_none()
+        && map.data.as_ref().is_some_and(|data| {
+            data.len() == 1 && data.get(CA_KEY).is_some_and(|value| value == root_ca)
+        });
+    let description = map.metadata.annotations.as_ref().and_then(|all| all.get(DESCRIPTION));
+    is_right && description.is_some_and(|text| text == DESCRIPTION_TEXT)
 }
 
 /// Whether a create was refused because its namespace is being deleted.

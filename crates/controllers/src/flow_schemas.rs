@@ -9,13 +9,16 @@
 
 use crate::api::Api;
 use crate::setup::Setup;
+use bytes::Bytes;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use kube_core::metadata::PartialObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 use setpoint_informer::Event;
+use setpoint_object::Skim;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, Reconciler, Request, Watch,
 };
+use std::collections::HashSet;
 
 const NAME: &str = "flow-schema-controller";
 /// The field manager of the condition, as kube-apiserver's.
@@ -35,6 +38,22 @@ impl FlowSchemas {
     /// Creates a controller that starts from `setup`.
     pub fn new(setup: Setup) -> Self {
         Self { setup }
+    }
+
+    /// Whether the controller has nothing to do, by all FlowSchemas and PriorityLevelConfigurations
+    /// as encoded objects.
+    pub fn is_settled(schemas: &[Bytes], levels: &[Bytes]) -> bool {
+        let levels: HashSet<String> = levels
+            .iter()
+            .filter_map(|level| Some(Skim::of(level).ok()?.name.into_owned()))
+            .collect();
+        schemas.iter().all(|schema| {
+            let Ok(schema) = serde_json::from_slice::<Value>(schema) else { return false };
+            let level = schema["spec"]["priorityLevelConfiguration"]["name"].as_str();
+            level.is_none_or(|level| {
+                Verdict::of(level, levels.contains(level)).is_held(&schema["status"])
+            })
+        })
     }
 
     /// Adds it to a manager of [`Setup::manager`], which runs it; [`Setup::run`] makes one.
@@ -74,6 +93,33 @@ fn level(schema: &FlowSchema) -> Option<String> {
     spec["priorityLevelConfiguration"]["name"].as_str().map(str::to_owned)
 }
 
+/// What the condition should say.
+struct Verdict {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl Verdict {
+    fn of(level: &str, exists: bool) -> Self {
+        let (status, reason, what) = match exists {
+            true => ("False", "Found", "and it exists"),
+            false => ("True", "NotFound", "but there is no such object"),
+        };
+        let message = format!(
+            "This FlowSchema references the PriorityLevelConfiguration object named {level:?} {what}"
+        );
+        Self { status, reason, message }
+    }
+
+    /// Whether a schema's status says so.
+    fn is_held(&self, status: &Value) -> bool {
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let held = conditions.find(|condition| condition["type"] == CONDITION);
+        held.is_some_and(|held| held["status"] == self.status && held["message"] == self.message)
+    }
+}
+
 struct Pass {
     api: Api,
 }
@@ -111,19 +157,12 @@ impl Pass {
             return Ok(());
         };
         let levels = context.client().metadata::<PriorityLevelConfiguration>();
-        let (status, reason, what) = match levels.get(&Request::cluster(level.as_str()))? {
-            Some(_) => ("False", "Found", "and it exists"),
-            None => ("True", "NotFound", "but there is no such object"),
-        };
-        let held = serde_json::to_value(&schema.status)?;
-        let held = held["conditions"].as_array().into_iter().flatten();
-        let held = held.into_iter().find(|condition| condition["type"] == CONDITION).cloned();
-        let message = format!(
-            "This FlowSchema references the PriorityLevelConfiguration object named {level:?} {what}"
-        );
-        if held.is_some_and(|held| held["status"] == status && held["message"] == message) {
+        let exists = levels.get(&Request::cluster(level.as_str()))?.is_some();
+        let verdict = Verdict::of(&level, exists);
+        if verdict.is_held(&serde_json::to_value(&schema.status)?) {
             return Ok(());
         }
+        let Verdict { status, reason, message } = verdict;
         let applied = json!({
             "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
             "metadata": {"name": name, "uid": schema.metadata.uid},

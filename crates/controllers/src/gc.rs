@@ -225,6 +225,16 @@ impl GarbageCollector {
         Self { client, seed: seed::from_entropy(), feed: None }
     }
 
+    /// Whether an encoded object needs a collector: it has owners, or waits for one to handle its
+    /// dependents. A server without such an object has nothing to collect.
+    pub fn is_concerned(object: &[u8]) -> bool {
+        let awaits = |finalizer: &str| finalizer == FOREGROUND || finalizer == ORPHAN;
+        // The collector reports what it cannot read.
+        Skim::of(object).map_or(true, |skim| {
+            !skim.owner_references.is_empty() || skim.finalizers.iter().any(|name| awaits(name))
+        })
+    }
+
     /// The seed for all randomness, for simulations. Default: the operating system's randomness.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;

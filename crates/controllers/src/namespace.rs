@@ -25,10 +25,12 @@ mod content;
 
 use crate::api::{Api, RequestError, discover};
 use crate::setup::Setup;
+use bytes::Bytes;
 use condition::Findings;
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
+use setpoint_object::Skim;
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, Predicate, RateLimits, Reconciler, Request,
@@ -96,6 +98,14 @@ impl NamespaceController {
             .build(self)?;
         manager.add(controller)?;
         Ok(())
+    }
+
+    /// Whether the controller has nothing to do, by all namespaces as encoded objects.
+    pub fn is_settled(namespaces: &[Bytes]) -> bool {
+        let is_live = |object: &Bytes| {
+            Skim::of(object).is_ok_and(|namespace| namespace.deletion_timestamp.is_empty())
+        };
+        namespaces.iter().all(is_live)
     }
 
     /// One pass over one namespace.

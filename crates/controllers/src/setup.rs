@@ -66,7 +66,7 @@ impl Setup {
             .of::<ServiceAccount>(&(), named(ACCOUNT))?
             .of::<ConfigMap>(&(), named(ROOT_CA))?
             .of::<CustomResourceDefinition>(&(), definitions)?;
-        Ok(self.bare_manager().cache(caches))
+        Ok(self.bare_manager().cache(caches).quiet())
     }
 
     /// Runs the controllers that `add` adds, on one [manager](Self::manager), until `stop`, and

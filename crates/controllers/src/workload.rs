@@ -103,9 +103,14 @@ impl WorkloadControllers {
         Self { setup, selection }
     }
 
+    /// Whether a selection enables any.
+    pub fn has_any(selection: &Selection) -> bool {
+        ROWS.iter().any(|(name, _)| selection.is_enabled(name))
+    }
+
     /// Whether there are none to run.
     pub fn is_empty(&self) -> bool {
-        self.rows().next().is_none()
+        !Self::has_any(&self.selection)
     }
 
     fn rows(&self) -> impl Iterator<Item = &'static (&'static str, Add)> {

@@ -5,11 +5,14 @@ use crate::verb::Verb;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, Origin};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 /// The group whose members are authorized for everything.
 pub const MASTERS: &str = "system:masters";
+/// The user name of the server itself.
+const LOOPBACK: &str = "system:apiserver";
 
 /// Maximum number of warnings in one answer.
 ///
@@ -47,7 +50,11 @@ impl Identity {
     }
     /// The server itself: `system:apiserver` in `system:masters`.
     pub fn loopback() -> Self {
-        Self::new("system:apiserver", [MASTERS])
+        Self::new(LOOPBACK, [MASTERS])
+    }
+    /// Whether it is the server itself.
+    pub fn is_loopback(&self) -> bool {
+        &*self.user == LOOPBACK && self.is_in(MASTERS)
     }
     /// The administrator: `system:admin` in `system:masters`.
     pub fn admin() -> Self {
@@ -198,8 +205,8 @@ pub struct Impersonator {
 pub struct Notes {
     /// Texts of `Warning` headers, in order, without duplicates.
     warnings: Mutex<Vec<String>>,
-    /// For the audit log.
-    audit_annotations: Mutex<BTreeMap<String, String>>,
+    /// For the audit log. A list, because most requests have two.
+    audit_annotations: Mutex<Vec<(Cow<'static, str>, Cow<'static, str>)>>,
 }
 
 impl Attributes {
@@ -380,13 +387,21 @@ impl Attributes {
     /// Adds an audit annotation. The first value of a key stays. Drops it if there are
     /// [`AUDIT_ANNOTATIONS_MAX`] already.
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+        self.annotate_with(Cow::Owned(key.into()), Cow::Owned(value.into()));
+    }
+    /// As [`Attributes::annotate`], without a copy of constants.
+    pub(crate) fn annotate_with(&self, key: Cow<'static, str>, value: Cow<'static, str>) {
         let mut annotations = self.notes.audit_annotations.lock();
-        if annotations.len() < AUDIT_ANNOTATIONS_MAX {
-            annotations.entry(key.into()).or_insert_with(|| value.into());
+        let is_new = !annotations.iter().any(|(known, _)| *known == key);
+        if is_new && annotations.len() < AUDIT_ANNOTATIONS_MAX {
+            annotations.push((key, value));
         }
     }
     /// The audit annotations so far.
     pub fn audit_annotations(&self) -> BTreeMap<String, String> {
-        self.notes.audit_annotations.lock().clone()
+        let annotations = self.notes.audit_annotations.lock();
+        let owned =
+            |(key, value): &(Cow<'_, str>, Cow<'_, str>)| (key.to_string(), value.to_string());
+        annotations.iter().map(owned).collect()
     }
 }

@@ -242,8 +242,9 @@ impl Chain {
             Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => ("forbid", reason.as_str()),
             Err(_) => ("forbid", "internal error"),
         };
-        request.annotate("authorization.k8s.io/decision", word);
-        request.annotate("authorization.k8s.io/reason", reason);
+        let reason = if reason.is_empty() { Cow::default() } else { reason.to_owned().into() };
+        request.annotate_with("authorization.k8s.io/decision".into(), word.into());
+        request.annotate_with("authorization.k8s.io/reason".into(), reason);
         match decision? {
             Decision::Allow(_) => Ok(()),
             Decision::Deny(reason) | Decision::NoOpinion(reason) => {

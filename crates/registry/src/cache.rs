@@ -46,6 +46,7 @@ mod interest;
 mod item;
 mod objects;
 mod resource;
+mod signal;
 mod view;
 mod window;
 
@@ -59,6 +60,7 @@ pub use objects::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
 };
 pub(crate) use resource::{ResourceCache, Taken, Watcher};
+pub use signal::ChangeSignal;
 pub use view::VIEW_BYTES_MAX;
 pub(crate) use view::{ViewReader, serve};
 

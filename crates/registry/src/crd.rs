@@ -154,7 +154,8 @@ impl Controller {
         // Clean-ups end with the feed that started them.
         let mut cleanups = JoinSet::new();
         self.cleaning.clear();
-        let mut settled = self.settle(&mut cleanups).await;
+        // Boxed, so that an idle registry holds no space for writes.
+        let mut settled = Box::pin(self.settle(&mut cleanups)).await;
         loop {
             tokio::select! {
                 biased;
@@ -174,7 +175,7 @@ impl Controller {
                 // Cancel safe: a sleep takes nothing.
                 () = tokio::time::sleep(RETRY_PERIOD), if !settled => {}
             }
-            settled = self.settle(&mut cleanups).await;
+            settled = Box::pin(self.settle(&mut cleanups)).await;
         }
     }
 

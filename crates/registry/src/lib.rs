@@ -79,8 +79,8 @@ pub use attributes::{
 };
 pub use authorize::{AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden};
 pub use cache::{
-    MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
-    VIEW_BYTES_MAX,
+    ChangeSignal, MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges,
+    StoredObject, VIEW_BYTES_MAX,
 };
 pub use catalog::{Catalog, Resource, SubresourceRow};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};

@@ -183,6 +183,11 @@ impl Registry {
     pub async fn any_object(&self, storage_prefix: &str) {
         self.inner.cache.resource(storage_prefix).any().await;
     }
+    /// A signal of the changes of a resource's objects from now on; only of those with a name, if
+    /// there is one.
+    pub fn change_signal(&self, storage_prefix: &str, name: Option<&str>) -> cache::ChangeSignal {
+        cache::ChangeSignal::new(self.inner.cache.resource(storage_prefix), name)
+    }
     /// The objects of a resource as they are stored, by key, and the revision of their newest
     /// change.
     pub fn stored_objects(&self, storage_prefix: &str) -> (Vec<StoredObject>, u64) {
@@ -192,6 +197,11 @@ impl Registry {
             StoredObject::new(item.key.clone(), item.revision, item.value.clone())
         };
         (items.map(object).collect(), newest)
+    }
+    /// Whether a resource has at most `n_max` objects in all namespaces.
+    pub fn has_at_most(&self, storage_prefix: &str, n_max: usize) -> bool {
+        let (index, _) = self.inner.cache.resource(storage_prefix).snapshot();
+        index.count(n_max.saturating_add(1)) <= n_max
     }
     /// The number of a resource's objects in all namespaces, at most `n_max`.
     pub fn count_objects(&self, resource: &Resource, n_max: usize) -> usize {

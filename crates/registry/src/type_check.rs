@@ -5,7 +5,7 @@
 //! `status.typeChecking`. `status.observedGeneration` says that it is done. Nothing depends on the
 //! result: it is for the author of the policy.
 use crate::attributes::{Attributes, Target};
-use crate::cache::{Interest, ResourceCache, Taken, Watcher};
+use crate::cache::ChangeSignal;
 use crate::catalog::{Catalog, Resource};
 use crate::kind::admissionregistration::expression::{Environment, Wanted};
 use crate::kind::{list, text};
@@ -19,11 +19,10 @@ use setpoint_cel::types::Type;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersion, Reason, encode, keys};
 use setpoint_schema::rules::object_type;
-use std::collections::{BTreeMap, VecDeque};
-use std::future::poll_fn;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -45,27 +44,19 @@ const RETRY_PERIOD: Duration = Duration::from_secs(1);
 ///
 /// None: a write that fails is repeated. Dropping the future leaves no state behind.
 pub(crate) async fn run(registry: &Registry, stop: CancellationToken) -> Result<(), ApiError> {
-    loop {
-        tokio::select! {
-            biased;
-            // Cancel safe: all state is in the store.
-            () = follow(registry) => {}
-            () = stop.cancelled() => return Ok(()),
-        }
-        tokio::select! {
-            biased;
-            // Cancel safe: a sleep takes nothing.
-            () = tokio::time::sleep(RETRY_PERIOD) => {}
-            () = stop.cancelled() => return Ok(()),
-        }
+    tokio::select! {
+        biased;
+        // Cancel safe: all state is in the store.
+        never = follow(registry) => match never {},
+        () = stop.cancelled() => Ok(()),
     }
 }
 
-/// Returns when the watch cache starts over, or stops.
-async fn follow(registry: &Registry) {
+/// Never returns: without changes it waits.
+async fn follow(registry: &Registry) -> Infallible {
     registry.wait_ready().await;
     let cache = registry.inner.cache.resource(&keys::built_in_prefix(GROUP, RESOURCE));
-    let mut changes = Changes::new(cache.clone());
+    let mut changes = ChangeSignal::new(cache.clone(), None);
     // The versions that need no look any more.
     let mut settled = BTreeMap::new();
     loop {
@@ -80,7 +71,9 @@ async fn follow(registry: &Registry) {
         }
         let mut is_settled = true;
         for item in due {
-            if let Err(error) = settle(registry, &item.value, item.revision).await {
+            // Boxed, so that an idle registry holds no space for writes.
+            let settled = Box::pin(settle(registry, &item.value, item.revision)).await;
+            if let Err(error) = settled {
                 tracing::warn!(%error, "write the status of an admission policy");
                 present.remove(&item.key);
                 is_settled = false;
@@ -90,42 +83,10 @@ async fn follow(registry: &Registry) {
         tokio::select! {
             biased;
             // Cancel safe: changes are found in the next snapshot.
-            is_open = changes.next() => if !is_open { return },
+            () = changes.changed() => {}
             // Cancel safe: a sleep takes nothing.
             () = tokio::time::sleep(RETRY_PERIOD), if !is_settled => {}
         }
-    }
-}
-
-/// The changes of policies, as a signal.
-struct Changes {
-    cache: Arc<ResourceCache>,
-    watcher: Watcher,
-}
-impl Changes {
-    fn new(cache: Arc<ResourceCache>) -> Self {
-        let watcher = cache.begin(&Interest::default()).watcher;
-        Self { cache, watcher }
-    }
-    /// Waits for changes. `false`: there will be no more.
-    async fn next(&mut self) -> bool {
-        let mut taken = VecDeque::new();
-        poll_fn(|cx| {
-            loop {
-                match self.cache.take(&mut self.watcher, &mut taken, cx.waker()) {
-                    Taken::Some => {}
-                    Taken::Nothing if taken.is_empty() => return Poll::Pending,
-                    Taken::Nothing => return Poll::Ready(true),
-                    Taken::Ended | Taken::Failed(_) => return Poll::Ready(false),
-                }
-            }
-        })
-        .await
-    }
-}
-impl Drop for Changes {
-    fn drop(&mut self) {
-        self.cache.end(&self.watcher);
     }
 }
 

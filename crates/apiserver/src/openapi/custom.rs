@@ -76,13 +76,17 @@ fn push_as_written(out: &mut Vec<u8>, row: &Row<'_>) -> Option<()> {
             members.insert(name.into_bytes().into(), value.to_string().into_bytes().into());
         }
     }
-    fn push(out: &mut Vec<u8>, members: &Members<'_>) {
+    /// `properties`: the members of the member with this name.
+    fn push(out: &mut Vec<u8>, members: &Members<'_>, properties: Option<&Members<'_>>) {
         out.push(b'{');
         for (at, (name, value)) in members.iter().enumerate() {
             out.extend_from_slice(if at > 0 { b",\"" } else { b"\"" });
             out.extend_from_slice(name);
             out.extend_from_slice(b"\":");
-            out.extend_from_slice(value);
+            match properties.filter(|_| &**name == b"properties") {
+                Some(properties) => push(out, properties, None),
+                None => out.extend_from_slice(value),
+            }
         }
         out.push(b'}');
     }
@@ -96,12 +100,11 @@ fn push_as_written(out: &mut Vec<u8>, row: &Row<'_>) -> Option<()> {
         _ => Members::default(),
     };
     put(&mut properties, own_properties(Dialect::V3));
-    let mut written = Vec::with_capacity(text.len() + 1024);
-    push(&mut written, &properties);
-    root.insert(b"properties".into(), written.into());
+    root.insert(b"properties".into(), Cow::Borrowed(b"".as_slice()));
     put(&mut root, extensions(&row.kind, row));
     put(&mut root, [("type".to_owned(), "object".into())].into_iter().collect());
-    push(out, &root);
+    out.reserve(text.len() + 1024);
+    push(out, &root, Some(&properties));
     Some(())
 }
 

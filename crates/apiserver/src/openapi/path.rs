@@ -1,7 +1,8 @@
 //! Paths and their operations.
 
 use super::row::{Kind, Row, Sub};
-use super::{Dialect, name, parameter, schema};
+use super::template::Templates;
+use super::{Dialect, name, parameter, schema, write_value};
 use serde_json::{Map, Value, json};
 
 const JSON: &str = "application/json";
@@ -40,12 +41,12 @@ const RETURNED_WHEN_DELETED: [&str; 16] = [
 /// One path, built when it is written.
 #[derive(Debug)]
 pub(super) struct Path<'a> {
-    row: &'a Row<'a>,
-    place: Place<'a>,
-    dialect: Dialect,
+    pub(super) row: &'a Row<'a>,
+    pub(super) place: Place<'a>,
+    pub(super) dialect: Dialect,
 }
 #[derive(Debug, Clone, Copy)]
-enum Place<'a> {
+pub(super) enum Place<'a> {
     Collection,
     Everywhere,
     Item,
@@ -134,7 +135,14 @@ pub(super) fn all<'a>(rows: &'a [Row<'a>], dialect: Dialect) -> Vec<(String, Pat
     out
 }
 
-impl Path<'_> {
+impl<'a> Path<'a> {
+    /// Appends the path item to a document in JSON.
+    pub(super) fn write(&self, out: &mut Vec<u8>, templates: &mut Templates<'a>) {
+        if !templates.write(self, out) {
+            write_value(out, &self.build());
+        }
+    }
+
     /// The path item.
     pub(super) fn build(&self) -> Value {
         let mut out = Map::new();

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use setpoint_registry::{Catalog, Resource};
 
 /// A group, version and kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Kind<'a> {
     pub(super) group: &'a str,
     pub(super) version: &'a str,

@@ -1,5 +1,6 @@
 //! Behaviour of whole control planes on virtual time.
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod idle;
 mod nodes;
 mod user;

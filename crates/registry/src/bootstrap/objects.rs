@@ -109,16 +109,21 @@ pub(crate) async fn maintain(
             // Cancel safe: a sleep holds no state.
             () = tokio::time::sleep(PERIOD) => {}
         }
-        let lasting =
-            objects().filter(|(key, _)| !ONLY_AT_START.iter().any(|start| key.starts_with(start)));
-        if let Err(error) = create_missing(&registry.inner, lasting.collect()).await {
-            tracing::warn!(%error, "create the objects of the control plane itself");
-        }
-        for (start, resource) in FLOW_CONTROL {
-            for (key, object) in objects().filter(|(key, _)| key.starts_with(start)) {
-                if let Err(error) = restore(registry, resource, key, object).await {
-                    tracing::warn!(%error, key, "restore a flow control object");
-                }
+        // Boxed, so that an idle registry holds no space for writes.
+        Box::pin(maintain_once(registry)).await;
+    }
+}
+
+async fn maintain_once(registry: &Registry) {
+    let lasting =
+        objects().filter(|(key, _)| !ONLY_AT_START.iter().any(|start| key.starts_with(start)));
+    if let Err(error) = create_missing(&registry.inner, lasting.collect()).await {
+        tracing::warn!(%error, "create the objects of the control plane itself");
+    }
+    for (start, resource) in FLOW_CONTROL {
+        for (key, object) in objects().filter(|(key, _)| key.starts_with(start)) {
+            if let Err(error) = restore(registry, resource, key, object).await {
+                tracing::warn!(%error, key, "restore a flow control object");
             }
         }
     }

@@ -158,6 +158,10 @@ impl ResourceCache {
     pub(crate) fn newest(&self) -> u64 {
         self.state.lock().newest
     }
+    /// Whether no more changes follow.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.lock().is_stopped
+    }
     /// The keys of values that could not be decrypted.
     pub(super) fn all_sealed(&self) -> BTreeSet<Bytes> {
         self.state.lock().sealed.clone()

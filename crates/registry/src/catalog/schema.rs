@@ -1,15 +1,12 @@
 //! The schema of a row, and the definition that a custom schema comes from.
 use bytes::Bytes;
 use parking_lot::Mutex;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use setpoint_object::{ApiError, Reason, field};
+use setpoint_object::{ApiError, Reason, field, skim};
 use setpoint_schema::decode::{self, DecodeError};
 use setpoint_schema::node::TypeSchema;
 use setpoint_schema::{INLINE_BYTES_MAX, default, prune, rules, validate};
 use sha2::{Digest as _, Sha256};
-use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -164,33 +161,19 @@ impl DefinitionSource {
     }
     /// `openAPIV3Schema` of a version as it was written: a part of the stored bytes.
     pub(crate) fn open_api(&self, version: &str) -> Option<Bytes> {
-        #[derive(Deserialize)]
-        struct Definition<'a> {
-            #[serde(borrow)]
-            spec: Spec<'a>,
-        }
-        #[derive(Deserialize)]
-        struct Spec<'a> {
-            #[serde(borrow)]
-            versions: Vec<Version<'a>>,
-        }
-        #[derive(Deserialize)]
-        struct Version<'a> {
-            #[serde(borrow)]
-            name: Cow<'a, str>,
-            #[serde(borrow)]
-            schema: Option<Validation<'a>>,
-        }
-        #[derive(Deserialize)]
-        struct Validation<'a> {
-            #[serde(borrow, rename = "openAPIV3Schema")]
-            schema: Option<&'a RawValue>,
+        fn at<'b>(bytes: &'b [u8], path: &[&str]) -> Option<&'b [u8]> {
+            let path: Vec<String> = path.iter().map(|&name| name.to_owned()).collect();
+            skim::value_at(bytes, &path)
         }
         let bytes = self.bytes.lock().clone();
-        let definition: Definition<'_> = serde_json::from_slice(&bytes).ok()?;
-        let version = definition.spec.versions.into_iter().find(|v| v.name == version)?;
-        let text = version.schema?.schema?.get();
-        Some(bytes.slice_ref(text.as_bytes()))
+        let versions = at(&bytes, &["spec", "versions"])?;
+        // Ends at the first position without a version.
+        let mut all = (0..).map_while(|n: usize| at(versions, &[&n.to_string()]));
+        let is_wanted =
+            |found: &&[u8]| skim::scalar(found, &["name"]).is_some_and(|n| n == version);
+        let found = all.find(is_wanted)?;
+        let text = at(found, &["schema", "openAPIV3Schema"]).filter(|text| *text != b"null")?;
+        Some(bytes.slice_ref(text))
     }
 }
 

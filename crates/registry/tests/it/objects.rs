@@ -1,7 +1,10 @@
 //! Every object and every change, for readers in this process.
 use crate::server::Server;
+use futures::FutureExt as _;
 use serde_json::{Value, json};
-use setpoint_registry::{ListOptions, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, Verb};
+use setpoint_registry::{
+    ChangeSignal, ListOptions, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, Verb,
+};
 use setpoint_store::{Op, Store as _, Txn};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -88,4 +91,30 @@ async fn a_reader_that_falls_behind_resyncs() {
     server.registry.list(&request, &ListOptions::default()).await.unwrap();
     assert_eq!(words(&mut changes, 3).await, "resync +kept synced");
     server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_says_that_objects_of_a_resource_or_a_name_have_changed() {
+    let server = Server::start().await;
+    let prefix = "/registry/configmaps/";
+    let mut all = server.registry.change_signal(prefix, None);
+    let mut named = server.registry.change_signal(prefix, Some("wanted"));
+    let said = |signal: &mut ChangeSignal| signal.changed().now_or_never().is_some();
+    let synced = async |what: &str| {
+        // A list of the newest waits until the cache has every change.
+        let request = server.request(Verb::List, MAPS);
+        server.registry.list(&request, &ListOptions::default()).await.expect(what);
+    };
+    assert!(!said(&mut all) && !said(&mut named));
+    server.create(MAPS, map("other")).await.unwrap();
+    server.create("/api/v1/namespaces/default/secrets", map("wanted")).await.unwrap();
+    synced("after the first creates").await;
+    assert!(said(&mut all) && !said(&mut named));
+    server.create(MAPS, map("wanted")).await.unwrap();
+    server.delete(&format!("{MAPS}/wanted")).await.unwrap();
+    synced("after the delete").await;
+    assert!(said(&mut all) && said(&mut named));
+    assert!(!said(&mut all) && !said(&mut named), "once for several changes");
+    server.stop().await;
+    assert!(!said(&mut all) && !said(&mut named), "no change follows");
 }

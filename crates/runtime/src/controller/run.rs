@@ -43,6 +43,8 @@ pub(crate) struct Environment {
     pub(crate) seed: u64,
     /// Cancelled when workers may start: when this process leads, or at once without an election.
     pub(crate) go: CancellationToken,
+    /// Logs the start at level `debug`.
+    pub(crate) is_quiet: bool,
     /// Checks whether this process still leads, for leader-only controllers.
     pub(crate) fence: Option<Arc<dyn Fence>>,
 }
@@ -119,7 +121,10 @@ impl<R: RequestKey> BoundController<R> {
             }
         }
 
-        tracing::info!(controller = %name, workers = options.n_workers, "running");
+        match environment.is_quiet {
+            true => tracing::debug!(controller = %name, workers = options.n_workers, "running"),
+            false => tracing::info!(controller = %name, workers = options.n_workers, "running"),
+        }
         shared.state.send_replace(ControllerState::Running);
         let n_workers = options.n_workers as u64;
         shared.counters.n_workers.store(n_workers, Ordering::Relaxed);

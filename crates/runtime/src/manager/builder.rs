@@ -51,6 +51,7 @@ pub struct ManagerBuilder {
     controllers: ControllerDefaults,
     metrics: Metrics,
     election: Option<ElectionOptions>,
+    is_quiet: bool,
     #[cfg(feature = "endpoints")]
     pub(super) served: Served,
 }
@@ -68,6 +69,7 @@ impl ManagerBuilder {
             controllers: ControllerDefaults::new(),
             metrics: Metrics::new(),
             election: None,
+            is_quiet: false,
             #[cfg(feature = "endpoints")]
             served: Served::default(),
         }
@@ -188,6 +190,13 @@ impl ManagerBuilder {
         self
     }
 
+    /// Logs at level `debug` that controllers run and that the manager stops, for a manager that is
+    /// started often. Default: at `info`.
+    pub fn quiet(mut self) -> Self {
+        self.is_quiet = true;
+        self
+    }
+
     /// The host or pod that events are reported from. Their reporting instance is `component-host`.
     /// Default: none.
     pub fn event_host(mut self, host: impl Into<Arc<str>>) -> Self {
@@ -202,7 +211,7 @@ impl ManagerBuilder {
     /// If there is no seed and the operating system provides no randomness.
     pub fn build(self) -> Manager {
         let Self { clock, mut cache, grace, field_manager, events, .. } = self;
-        let Self { client, controllers, metrics, election, seed, .. } = self;
+        let Self { client, controllers, metrics, election, seed, is_quiet, .. } = self;
         #[cfg(feature = "endpoints")]
         let client = self.served.counted(client, &metrics);
         let clock = clock.unwrap_or_else(Clock::wall);
@@ -250,6 +259,7 @@ impl ManagerBuilder {
             informers,
             field_manager,
             clusters: Mutex::default(),
+            is_quiet,
         };
         let seed = environment.seed_of("event recorder");
         let event_worker = EventWorker::new(client, queue, events, seed);

@@ -55,6 +55,8 @@ pub(super) struct ManagerEnvironment {
     pub(super) informers: Option<MetricsRegistry>,
     pub(super) field_manager: Arc<str>,
     pub(super) clusters: Mutex<Vec<Cluster>>,
+    /// See [`ManagerBuilder::quiet`](super::ManagerBuilder::quiet).
+    pub(super) is_quiet: bool,
 }
 
 impl ManagerHandle {
@@ -102,6 +104,7 @@ impl ManagerHandle {
             clock: shared.clock.clone(),
             seed: shared.seed_of(&name),
             go: CancellationToken::new(),
+            is_quiet: shared.is_quiet,
             fence: shared
                 .leadership
                 .as_ref()

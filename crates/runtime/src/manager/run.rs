@@ -150,6 +150,7 @@ impl Manager {
         let cause = life.supervise(&stop, synced, election).await;
         life.roster.begin_stop();
         match &cause {
+            Cause::Requested if handle.environment.is_quiet => tracing::debug!("stopping"),
             Cause::Requested => tracing::info!("stopping"),
             Cause::Failed(error) | Cause::Lost(error) => {
                 tracing::error!(error = chain(error), "stopping");

@@ -82,17 +82,25 @@ enum Subject {
 
 #[derive(Debug)]
 struct ResourceRule {
-    verbs: Vec<String>,
-    groups: Vec<String>,
-    resources: Vec<String>,
-    namespaces: Vec<String>,
+    verbs: Words,
+    groups: Words,
+    resources: Words,
+    namespaces: Words,
     is_cluster: bool,
 }
 
 #[derive(Debug)]
 struct PathRule {
-    verbs: Vec<String>,
-    paths: Vec<String>,
+    verbs: Words,
+    paths: Words,
+}
+
+/// A list of words of a rule.
+#[derive(Debug)]
+enum Words {
+    /// It has `*`, which stands for all words.
+    All,
+    These(Box<[Box<str>]>),
 }
 
 impl Config {
@@ -220,15 +228,15 @@ impl Rule {
             }
         };
         let resource = |rule: &Value| ResourceRule {
-            verbs: texts(&rule["verbs"]),
-            groups: texts(&rule["apiGroups"]),
-            resources: texts(&rule["resources"]),
-            namespaces: texts(&rule["namespaces"]),
+            verbs: Words::of(&rule["verbs"]),
+            groups: Words::of(&rule["apiGroups"]),
+            resources: Words::of(&rule["resources"]),
+            namespaces: Words::of(&rule["namespaces"]),
             is_cluster: rule["clusterScope"] == true,
         };
         let path = |rule: &Value| PathRule {
-            verbs: texts(&rule["verbs"]),
-            paths: texts(&rule["nonResourceURLs"]),
+            verbs: Words::of(&rule["verbs"]),
+            paths: Words::of(&rule["nonResourceURLs"]),
         };
         Self {
             subjects: list(&rule["subjects"]).iter().filter_map(subject).collect(),
@@ -260,26 +268,22 @@ impl Subject {
 
 impl ResourceRule {
     fn matches(&self, request: &Attributes) -> bool {
-        has(&self.verbs, request.verb.as_str())
-            && has(&self.groups, request.group())
+        self.verbs.has(request.verb.as_str())
+            && self.groups.has(request.group())
             && self.has_resource(request)
             && match request.scope() {
                 "" => self.is_cluster,
-                namespace => has(&self.namespaces, namespace),
+                namespace => self.namespaces.has(namespace),
             }
     }
 
     /// A subresource has a name of its own: `pods/status`.
     fn has_resource(&self, request: &Attributes) -> bool {
         let subresource = request.subresource().map(Subresource::as_str);
-        self.resources.iter().any(|wanted| {
-            let own = wanted.strip_prefix(request.resource());
-            wanted == "*"
-                || match (own, subresource) {
-                    (Some(""), None) => true,
-                    (Some(rest), Some(sub)) => rest.strip_prefix('/') == Some(sub),
-                    _ => false,
-                }
+        self.resources.any(|wanted| match (wanted.strip_prefix(request.resource()), subresource) {
+            (Some(""), None) => true,
+            (Some(rest), Some(sub)) => rest.strip_prefix('/') == Some(sub),
+            _ => false,
         })
     }
 }
@@ -287,17 +291,34 @@ impl ResourceRule {
 impl PathRule {
     fn matches(&self, request: &Attributes) -> bool {
         let path = request.path();
-        has(&self.verbs, request.verb.as_str())
-            && self.paths.iter().any(|wanted| match wanted.strip_suffix('*') {
+        self.verbs.has(request.verb.as_str())
+            && self.paths.any(|wanted| match wanted.strip_suffix('*') {
                 Some(start) => path.starts_with(start),
                 None => wanted == path,
             })
     }
 }
 
-/// Whether a list has a word, or the word for all.
-fn has(words: &[String], wanted: &str) -> bool {
-    words.iter().any(|word| word == "*" || word == wanted)
+impl Words {
+    fn of(value: &Value) -> Self {
+        let words = || list(value).iter().filter_map(Value::as_str);
+        match words().any(|word| word == "*") {
+            true => Self::All,
+            false => Self::These(words().map(Box::from).collect()),
+        }
+    }
+
+    fn has(&self, wanted: &str) -> bool {
+        self.any(|word| word == wanted)
+    }
+
+    /// Whether a word matches.
+    fn any(&self, matches: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(words) => words.iter().any(|word| matches(word)),
+        }
+    }
 }
 
 fn trees(objects: &[StoredObject]) -> impl Iterator<Item = Value> {
@@ -402,10 +423,6 @@ fn header(object: &Value) -> HeaderValue {
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    list(value).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,148 @@
+//! Controllers that sleep while there is nothing to do.
+
+use crate::user::{User, with_user};
+use serde_json::{Value, json};
+use setpoint_control_plane::ControlPlane;
+use std::time::Duration;
+
+const NAMESPACES: &str = "/api/v1/namespaces";
+const FLOW: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
+const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+
+/// Long enough that controllers sleep.
+async fn quiet() {
+    tokio::time::sleep(Duration::from_secs(30)).await;
+}
+
+fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+async fn account_of(user: &User, namespace: &str, except: &str) -> String {
+    let path = format!("{NAMESPACES}/{namespace}/serviceaccounts/default");
+    let found = user.until(&path, |found| !uid(found).is_empty() && uid(found) != except).await;
+    uid(&found)
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_are_completed_and_deleted_after_any_quiet_time() {
+    with_user(ControlPlane::builder(), async |user| {
+        let first = account_of(&user, "default", "").await;
+        for round in 0..3 {
+            quiet().await;
+            let name = format!("ns-{round}");
+            let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            user.create(NAMESPACES, body).await;
+            account_of(&user, &name, "").await;
+            quiet().await;
+            user.delete(&format!("{NAMESPACES}/{name}")).await;
+            user.until(&format!("{NAMESPACES}/{name}"), Value::is_null).await;
+        }
+        quiet().await;
+        user.delete(&format!("{NAMESPACES}/default/serviceaccounts/default")).await;
+        account_of(&user, "default", &first).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn flow_schemas_and_api_services_are_kept_after_a_quiet_time() {
+    with_user(ControlPlane::builder(), async |user| {
+        quiet().await;
+        let schema = json!({
+            "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
+            "metadata": {"name": "mine"},
+            "spec": {"priorityLevelConfiguration": {"name": "absent"}, "matchingPrecedence": 500},
+        });
+        user.create(&format!("{FLOW}/flowschemas"), schema).await;
+        let dangling = |wanted: &'static str| {
+            move |schema: &Value| {
+                let mut all = schema["status"]["conditions"].as_array().into_iter().flatten();
+                all.any(|one| one["type"] == "Dangling" && one["status"] == wanted)
+            }
+        };
+        let path = format!("{FLOW}/flowschemas/mine");
+        user.until(&path, dangling("True")).await;
+        quiet().await;
+        let level = json!({
+            "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "PriorityLevelConfiguration",
+            "metadata": {"name": "absent"},
+            "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}},
+        });
+        user.create(&format!("{FLOW}/prioritylevelconfigurations"), level).await;
+        user.until(&path, dangling("False")).await;
+
+        quiet().await;
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.io"},
+            "spec": {
+                "group": "example.io", "scope": "Cluster",
+                "names": {"plural": "widgets", "kind": "Widget"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}},
+                }],
+            },
+        });
+        user.create(DEFINITIONS, definition).await;
+        let service = format!("{API_SERVICES}/v1.example.io");
+        user.until(&service, |found| !found.is_null()).await;
+        quiet().await;
+        user.delete(&format!("{DEFINITIONS}/widgets.example.io")).await;
+        user.until(&service, Value::is_null).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn dependents_are_collected_after_a_quiet_time() {
+    with_user(ControlPlane::builder(), async |user| {
+        quiet().await;
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let map = |name: &str, owners: Value| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": name, "ownerReferences": owners},
+            })
+        };
+        let owner = user.create(maps, map("owner", json!([]))).await;
+        quiet().await;
+        let reference = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid(&owner),
+        });
+        user.create(maps, map("dependent", json!([reference]))).await;
+        quiet().await;
+        assert!(user.get(&format!("{maps}/dependent")).await.is_object());
+        user.delete(&format!("{maps}/owner")).await;
+        user.until(&format!("{maps}/dependent"), Value::is_null).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn roles_are_aggregated_after_a_quiet_time() {
+    with_user(ControlPlane::builder().rbac(), async |user| {
+        quiet().await;
+        let rules = json!([{"verbs": ["get"], "apiGroups": ["example.io"], "resources": ["widgets"]}]);
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {
+                "name": "widgets", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"},
+            },
+            "rules": rules,
+        });
+        user.create(CLUSTER_ROLES, role).await;
+        let has_rule = |role: &Value| {
+            let mut all = role["rules"].as_array().into_iter().flatten();
+            all.any(|rule| *rule == rules[0])
+        };
+        user.until(&format!("{CLUSTER_ROLES}/view"), has_rule).await;
+        quiet().await;
+        user.delete(&format!("{CLUSTER_ROLES}/widgets")).await;
+        user.until(&format!("{CLUSTER_ROLES}/view"), |role| !has_rule(role)).await;
+    })
+    .await;
+}
