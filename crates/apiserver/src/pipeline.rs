@@ -39,7 +39,9 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
-use setpoint_registry::{Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath};
+use setpoint_registry::{
+    Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, is_health,
+};
 use setpoint_serve::PeerAddress;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -110,10 +112,7 @@ impl Inner {
     ) -> Response<Body> {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let style = Style::of(&parts.headers, &query);
-        let is_health = ["/healthz", "/livez", "/readyz"]
-            .iter()
-            .any(|endpoint| parts.uri.path().starts_with(endpoint));
-        if !is_health && !readiness::wait(&self.registry).await {
+        if !is_health(parts.uri.path()) && !readiness::wait(&self.registry).await {
             return unavailable();
         }
         let catalog = self.registry.catalog();
@@ -262,9 +261,9 @@ impl Inner {
             return response;
         }
         keep_connection(&parts.extensions, &attributes.identity);
-        let attributes = match self.impersonate(parts, attributes).await {
-            Ok((attributes, false)) => attributes,
-            Ok((attributes, true)) => {
+        let attributes = match self.impersonate(parts, &attributes).await {
+            Ok(None) => attributes,
+            Ok(Some(attributes)) => {
                 observation.impersonated(attributes.clone());
                 attributes
             }
@@ -345,7 +344,7 @@ impl Inner {
         response
     }
 
-    /// The request as the user that its headers name, and whether they name one.
+    /// The request as the user that its headers name; `None` if they name none.
     ///
     /// # Errors
     ///
@@ -353,13 +352,13 @@ impl Inner {
     async fn impersonate(
         &self,
         parts: &Parts,
-        attributes: Arc<Attributes>,
-    ) -> Result<(Arc<Attributes>, bool), ApiError> {
-        let Some(wanted) = Wanted::of(&parts.headers)? else { return Ok((attributes, false)) };
-        let (identity, verb) = impersonate::authorize(&self.registry, &attributes, &wanted).await?;
+        attributes: &Attributes,
+    ) -> Result<Option<Arc<Attributes>>, ApiError> {
+        let Some(wanted) = Wanted::of(&parts.headers)? else { return Ok(None) };
+        let (identity, verb) = impersonate::authorize(&self.registry, attributes, &wanted).await?;
         let impersonator = Impersonator { identity: attributes.identity.clone(), verb };
         let attributes = attributes.as_user(identity, impersonator);
-        Ok((Arc::new(attributes), true))
+        Ok(Some(Arc::new(attributes)))
     }
 
     /// Waits for start-up and routes a request in process.

@@ -20,7 +20,10 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, header};
 use parking_lot::Mutex;
 use service_account::ServiceAccounts;
-use setpoint_registry::{Identity, Registry, TokenReviewer, TokenVerdict, WeakRegistry};
+use setpoint_object::users::{AUTHENTICATED, UNAUTHENTICATED};
+use setpoint_registry::{
+    Identity, Registry, TokenReviewer, TokenVerdict, WeakRegistry, is_health,
+};
 use setpoint_serve::ConnectionSlot;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -108,10 +111,7 @@ impl Anonymous {
     fn is_allowed(&self, path: &str) -> bool {
         match self {
             Self::Nowhere => false,
-            Self::Health => {
-                let first = path.strip_prefix('/').and_then(|path| path.split('/').next());
-                matches!(first, Some("healthz" | "livez" | "readyz"))
-            }
+            Self::Health => is_health(path),
             Self::Paths(paths) => paths.iter().any(|allowed| allowed == path),
             Self::Everywhere => true,
         }
@@ -273,16 +273,12 @@ impl TokenReviewer for Authenticators {
 
 /// Adds a user to the group of authenticated users.
 pub(crate) fn authenticated(identity: Identity) -> Identity {
-    const GROUP: &str = "system:authenticated";
-    if identity.is_in(GROUP) {
+    if identity.is_in(AUTHENTICATED) {
         return identity;
     }
-    let groups = identity.groups.iter().cloned().chain([GROUP.into()]).collect();
+    let groups = identity.groups.iter().cloned().chain([AUTHENTICATED.into()]).collect();
     Identity { groups, ..identity }
 }
-
-/// The group of clients without credentials.
-const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// Accepted credentials. Tokens are stored as digests and never printed.
 #[derive(Clone, Default)]
@@ -296,10 +292,10 @@ impl Credentials {
         Self::default()
     }
 
-    /// Accepts a bearer token.
+    /// Accepts a bearer token. Its user is added to `system:authenticated`.
     #[must_use]
     pub fn token(mut self, token: &str, identity: Identity) -> Self {
-        self.tokens.push((Sha256::digest(token).into(), identity));
+        self.tokens.push((Sha256::digest(token).into(), authenticated(identity)));
         self
     }
 

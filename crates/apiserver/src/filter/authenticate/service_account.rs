@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use http::request::Parts;
 use serde_json::json;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{ApiError, GroupVersionResource, Skim, encode};
+use setpoint_object::{ApiError, GroupVersionResource, Skim, encode, users};
 use setpoint_registry::jwt::UnverifiedToken;
 use setpoint_registry::{
     Attributes, Body, Format, Identity, LEGACY_ISSUER, PatchType, Registry, Target, Verb,
@@ -233,12 +233,12 @@ fn identity(
     account: &Reference,
     extra: BTreeMap<String, Vec<String>>,
 ) -> Identity {
-    let name = format!("system:serviceaccount:{namespace}:{}", account.name);
-    let of_namespace = format!("system:serviceaccounts:{namespace}");
+    let name = users::service_account(namespace, &account.name);
+    let groups = users::service_account_groups(namespace);
     Identity {
         uid: account.uid.as_str().into(),
         extra: Arc::new(extra),
-        ..Identity::new(&name, ["system:serviceaccounts", &of_namespace])
+        ..Identity::new(&name, groups.iter().map(String::as_str))
     }
 }
 

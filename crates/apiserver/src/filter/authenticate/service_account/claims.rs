@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use setpoint_object::users;
 use std::collections::BTreeMap;
 
 /// The claims of a verified token.
@@ -60,7 +61,7 @@ impl Claims {
         let kubernetes = serde_json::from_value(claims.remove("kubernetes.io")?).ok()?;
         let Kubernetes { namespace, serviceaccount: account, pod, secret, node } = kubernetes;
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
-        if text("sub")? != format!("system:serviceaccount:{namespace}:{}", account.name) {
+        if text("sub")? != users::service_account(&namespace, &account.name) {
             return None;
         }
         let seconds = |claim: &str| claims.get(claim).and_then(Value::as_u64);
@@ -102,7 +103,7 @@ impl Legacy {
         let own = |name: &str| text(&format!("kubernetes.io/serviceaccount/{name}"));
         let (name, uid) = (own("service-account.name")?, own("service-account.uid")?);
         let (namespace, secret) = (own("namespace")?, own("secret.name")?);
-        (text("sub")? == format!("system:serviceaccount:{namespace}:{name}")).then_some(Self {
+        (text("sub")? == users::service_account(&namespace, &name)).then_some(Self {
             namespace,
             secret,
             account: Reference { name, uid },
