@@ -84,8 +84,14 @@ impl ConfiguredAuthorizers {
             let deny = || Arc::new(AlwaysDeny) as Arc<dyn Authorizer>;
             authorizers.push(match (&*one.kind, &one.webhook) {
                 ("Webhook", Some(webhook)) => Arc::new(Self::webhook(webhook).await?),
-                ("RBAC", _) => self.rbac.clone().map_or_else(deny, |rbac| rbac),
-                ("Node", _) => self.node.clone().map_or_else(deny, |node| node),
+                ("RBAC", _) => match &self.rbac {
+                    Some(rbac) => rbac.clone(),
+                    None => deny(),
+                },
+                ("Node", _) => match &self.node {
+                    Some(node) => node.clone(),
+                    None => deny(),
+                },
                 ("AlwaysAllow", _) => Arc::new(AllowAuthenticated),
                 _ => deny(),
             });

@@ -4,7 +4,9 @@ use crate::subresource::Subresource;
 use crate::verb::Verb;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use setpoint_object::users::{ANONYMOUS as ANONYMOUS_USER, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
+use setpoint_object::users::{
+    ANONYMOUS as ANONYMOUS_USER, AUTHENTICATED, MASTERS, UNAUTHENTICATED,
+};
 use setpoint_object::{ApiError, Origin};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

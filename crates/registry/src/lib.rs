@@ -78,9 +78,7 @@ pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Identity, Impersonator, Notes, Requested, ResourcePath,
     Target, WARNINGS_MAX,
 };
-pub use authorize::{
-    AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden, is_health,
-};
+pub use authorize::{AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden, is_health};
 pub use cache::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
     VIEW_BYTES_MAX,

@@ -224,7 +224,9 @@ fn decide(graph: &Graph, rules: &[Rule], node: &str, request: &Attributes) -> Re
         ("coordination.k8s.io", "leases") => match verb {
             "get" | "create" | "update" | "patch" | "delete" => {
                 if request.namespace() != LEASES {
-                    return Err(format!("can only access leases in the {LEASES:?} system namespace"));
+                    return Err(format!(
+                        "can only access leases in the {LEASES:?} system namespace"
+                    ));
                 }
                 match verb == "create" || request.name() == node {
                     true => Ok(()),
@@ -287,9 +289,9 @@ fn decide(graph: &Graph, rules: &[Rule], node: &str, request: &Attributes) -> Re
                     _ => is_related(Kind::Pod),
                 }
             }
-            ("", "create" | "delete")
-            | ("status", "update" | "patch")
-            | ("eviction", "create") => Ok(()),
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
+                Ok(())
+            }
             _ => refuse(""),
         },
         ("certificates.k8s.io", "podcertificaterequests") => refuse(""),
@@ -318,7 +320,10 @@ fn is_related(graph: &Graph, node: &str, kind: Kind, request: &Attributes) -> Re
 /// Whether the field selector of a request requires a value.
 fn selects(request: &Attributes, path: &str, value: &str) -> bool {
     FieldSelector::parse(&request.field_selector).is_ok_and(|selector| {
-        selector.terms().iter().any(|term| !term.negated && term.path == path && term.value == value)
+        selector
+            .terms()
+            .iter()
+            .any(|term| !term.negated && term.path == path && term.value == value)
     })
 }
 

@@ -21,9 +21,7 @@ use http::{Extensions, HeaderMap, HeaderValue, header};
 use parking_lot::Mutex;
 use service_account::ServiceAccounts;
 use setpoint_object::users::{AUTHENTICATED, UNAUTHENTICATED};
-use setpoint_registry::{
-    Identity, Registry, TokenReviewer, TokenVerdict, WeakRegistry, is_health,
-};
+use setpoint_registry::{Identity, Registry, TokenReviewer, TokenVerdict, WeakRegistry, is_health};
 use setpoint_serve::ConnectionSlot;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;

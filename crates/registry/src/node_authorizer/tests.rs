@@ -113,11 +113,12 @@ const UNRELATED: &str = "no relationship found between node 'n1' and this object
 #[test]
 fn agents_read_what_pods_on_their_nodes_refer_to() {
     let graph = graph();
-    for name in
-        ["pull", "init", "key", "debug", "mounted", "projected", "csi", "azure"]
-    {
+    for name in ["pull", "init", "key", "debug", "mounted", "projected", "csi", "azure"] {
         assert_eq!(ask(&graph, "n1", &format!("get /secrets shop/{name}")), "yes", "{name}");
-        assert_eq!(ask(&graph, "n2", &format!("get /secrets shop/{name}")), UNRELATED.replace("n1", "n2"));
+        assert_eq!(
+            ask(&graph, "n2", &format!("get /secrets shop/{name}")),
+            UNRELATED.replace("n1", "n2")
+        );
     }
     for name in ["from", "map", "mounted", "projected"] {
         assert_eq!(ask(&graph, "n1", &format!("watch /configmaps shop/{name}")), "yes", "{name}");
@@ -158,8 +159,16 @@ fn agents_write_what_is_theirs() {
     let mut graph = graph();
     let attachment = json!({"metadata": {"name": "va"}, "spec": {"nodeName": "n1"}});
     put(&mut graph, Source::Attachment, &attachment);
-    put(&mut graph, Source::Slice, &json!({"metadata": {"name": "own"}, "spec": {"nodeName": "n1"}}));
-    put(&mut graph, Source::Slice, &json!({"metadata": {"name": "any"}, "spec": {"allNodes": true}}));
+    put(
+        &mut graph,
+        Source::Slice,
+        &json!({"metadata": {"name": "own"}, "spec": {"nodeName": "n1"}}),
+    );
+    put(
+        &mut graph,
+        Source::Slice,
+        &json!({"metadata": {"name": "any"}, "spec": {"allNodes": true}}),
+    );
     let lease = "can only access node lease with the same name as the requesting node";
     for (question, expected) in [
         ("get storage.k8s.io/volumeattachments va", "yes"),
@@ -198,7 +207,10 @@ fn agents_write_what_is_theirs() {
         ("get /pods shop/web", "yes"),
         ("get /pods shop/other", UNRELATED),
         ("list /pods / spec.nodeName=n1", "yes"),
-        ("list /pods / spec.nodeName=n2", "can only list/watch pods with spec.nodeName field selector"),
+        (
+            "list /pods / spec.nodeName=n2",
+            "can only list/watch pods with spec.nodeName field selector",
+        ),
         ("watch /pods shop/ metadata.name=web", "yes"),
         ("create /pods/eviction shop/web", "yes"),
         ("patch /pods/status shop/web", "yes"),
