@@ -55,6 +55,8 @@ const STARTING: &str =
 
 /// Maximum number of addresses of proxies that are recorded for audit.
 const FORWARDED_MAX: usize = 16;
+/// The audit annotation of a token that is older than its holder asked for.
+const STALE_TOKEN: &str = "authentication.k8s.io/stale-token";
 
 /// A request over HTTP after routing.
 struct RoutedRequest<'a> {
@@ -246,6 +248,9 @@ impl Inner {
         let identity = self.authenticators.identify(parts).await;
         let is_known = identity.is_some();
         attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
+        if let Some(staleness) = self.authenticators.staleness(parts, &attributes.identity) {
+            attributes.annotate(STALE_TOKEN, staleness);
+        }
         let attributes = Arc::new(attributes);
         let observation = begun.get_or_init(|| self.observers.begin(&attributes, || source(parts)));
         let failed = |error: &ApiError| {

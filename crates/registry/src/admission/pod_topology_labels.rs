@@ -28,11 +28,12 @@ impl Admission for PodTopologyLabels {
         object: &'a mut Value,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         async move {
+            let row = review.inner.catalog.borrow().get("", "v1", "nodes").cloned();
+            let is_node = |kind: &str| row.as_ref().is_some_and(|row| *row.gvk.kind == *kind);
+            let target = &object["target"];
             let node = match review.subresource {
                 None => text(&object["spec"], "nodeName"),
-                Some(_) if text(&object["target"], "kind") == "Node" => {
-                    text(&object["target"], "name")
-                }
+                Some(_) if is_node(text(target, "kind")) => text(target, "name"),
                 Some(_) => "",
             };
             if node.is_empty() {

@@ -102,6 +102,17 @@ impl ServiceAccounts {
         Ok(Some((identity, common)))
     }
 
+    /// What the audit log says of a token, just accepted, that is older than its holder asked for:
+    /// its lifetime was extended, and the holder should have read a new one.
+    pub(super) fn staleness(&self, token: &str, now: Timestamp) -> Option<String> {
+        let token = self.verified.get(&Verified::digest(token), now)?;
+        let Token::Bound(claims) = &*token else { return None };
+        let seconds = now.0.as_secs().checked_sub(claims.warn_after)?;
+        let subject = users::service_account(&claims.namespace, &claims.account.name);
+        (claims.warn_after > 0 && seconds > 0)
+            .then(|| format!("subject: {subject}, seconds after warning threshold: {seconds}"))
+    }
+
     /// The claims of a token of an accepted issuer, with a valid signature.
     fn verify(
         &self,

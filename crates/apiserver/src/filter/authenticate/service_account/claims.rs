@@ -41,6 +41,8 @@ pub(super) struct Claims {
     pub(super) pod: Option<Reference>,
     pub(super) secret: Option<Reference>,
     pub(super) node: Option<Reference>,
+    /// When the token would have expired if its lifetime had not been extended. Zero: it has not.
+    pub(super) warn_after: u64,
 }
 
 #[derive(Deserialize)]
@@ -53,13 +55,16 @@ struct Kubernetes {
     secret: Option<Reference>,
     #[serde(default)]
     node: Option<Reference>,
+    #[serde(default)]
+    warnafter: u64,
 }
 
 impl Claims {
     /// Reads claims; `None` if they are not those of a service account, or have no end.
     pub(super) fn read(mut claims: Map<String, Value>) -> Option<Self> {
         let kubernetes = serde_json::from_value(claims.remove("kubernetes.io")?).ok()?;
-        let Kubernetes { namespace, serviceaccount: account, pod, secret, node } = kubernetes;
+        let Kubernetes { namespace, serviceaccount: account, pod, secret, node, warnafter } =
+            kubernetes;
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
         if text("sub")? != users::service_account(&namespace, &account.name) {
             return None;
@@ -84,6 +89,7 @@ impl Claims {
             pod,
             secret,
             node,
+            warn_after: warnafter,
         })
     }
 }
