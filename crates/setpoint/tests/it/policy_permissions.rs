@@ -97,7 +97,11 @@ async fn streams_are_reviewed_as_connects() {
         settled().await;
         let refused = admin.post(&format!("{PODS}/a/exec?command=sh"), &Value::Null).await;
         assert_eq!(refused.code, 422, "{}", refused.message());
-        assert!(refused.message().ends_with("denied request: nobody enters"), "{}", refused.message());
+        assert!(
+            refused.message().ends_with("denied request: nobody enters"),
+            "{}",
+            refused.message()
+        );
         // Other streams get as far as the missing agent of the node.
         let other = admin.post(&format!("{PODS}/a/attach"), &Value::Null).await;
         assert!(!other.message().contains("nobody enters"), "{}", other.message());
