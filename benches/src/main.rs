@@ -15,6 +15,7 @@ mod crds;
 mod definitions;
 mod definitions_memory;
 mod explain;
+mod gate;
 mod https;
 mod in_process;
 mod informer;
@@ -55,6 +56,8 @@ enum Command {
     Client(client::Args),
     /// Print the cost of explanations of reconciles.
     Explain(explain::Args),
+    /// Print the cost of authorization, tokens, audit and admission.
+    Gate(gate::Args),
     /// Print the latency of deliveries to informers in this process.
     Deliveries,
     /// Run every client, and write the informer table.
@@ -84,6 +87,7 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Source(args)) => source::run(&args),
         Some(Command::Client(args)) => client::run(&args, || 0),
         Some(Command::Explain(args)) => explain::measure(&args),
+        Some(Command::Gate(args)) => gate::measure(&args),
         Some(Command::Deliveries) => {
             let mut table = Table::with_verdicts();
             in_process::Server::start()?.deliveries(&mut table)?;

@@ -15,7 +15,6 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-workqueue", 0),
     ("setpoint-store", 0),
     ("setpoint-object", 0),
-    ("setpoint-rbac", 0),
     ("setpoint-facts", 0),
     ("setpoint-jwt", 0),
     ("setpoint-log", 0),
@@ -23,6 +22,8 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-serve", 0),
     ("setpoint-encryption", 1),
     ("setpoint-quota", 1),
+    ("setpoint-rbac", 1),
+    ("setpoint-remote", 1),
     ("setpoint-informer", 1),
     ("setpoint-webhook", 1),
     ("setpoint-webhook-client", 1),
@@ -109,6 +110,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ),
     ("setpoint-object", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
     ("setpoint-schema", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
+    ("setpoint-remote", &["setpoint-store", "setpoint-object"]),
     ("setpoint-quota", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
     ("setpoint-cel", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
     ("setpoint-oidc", &["kube-core", "k8s-openapi", "setpoint-store", "setpoint-schema"]),
@@ -382,6 +384,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["registry"],
             // Follows the objects of a registry that runs.
             &["rbac"],
+            &["node_authorizer"],
         ],
     ),
     (

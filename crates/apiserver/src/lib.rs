@@ -72,12 +72,13 @@ pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
 pub use extra::Handler;
 pub use filter::authenticate::{
     Anonymous, Authentication, Authenticator, AuthorityError, ClientAuthorities, Credentials,
-    RequestHeader, RequestHeaderNames, TokenAudiences, bearer_token,
+    NotText, RequestHeader, RequestHeaderNames, TokenAudiences, bearer_token,
 };
 pub use filter::fairness::{Durations, FlowControl, FlowControlReader, FlowFigures, LevelFigures};
 pub use filter::in_flight::RequestLimits;
 pub use observe::{
-    AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Metrics, Stage,
+    ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource,
+    Metrics, Stage,
 };
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};

@@ -139,6 +139,23 @@ impl Form {
         Ok(())
     }
 
+    /// The whole list in JSON; `None` if it is longer than `bytes_max`.
+    pub(crate) fn json(&self, list: &List, bytes_max: usize) -> Option<Vec<u8>> {
+        let (head, tail) = self.envelope(list);
+        let mut out = head.into_bytes();
+        for (i, item) in list.items.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            self.push_json(&mut out, item);
+            if out.len() + tail.len() > bytes_max {
+                return None;
+            }
+        }
+        out.extend_from_slice(tail.as_bytes());
+        Some(out)
+    }
+
     /// Bytes of items per slice.
     fn slice_bytes(&self) -> usize {
         match (self.encoding, self.transform) {

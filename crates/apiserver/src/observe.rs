@@ -2,7 +2,9 @@
 
 mod audit;
 
-pub use audit::{AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Stage};
+pub use audit::{
+    ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Stage,
+};
 
 use bytes::Bytes;
 use setpoint_object::ApiError;
@@ -10,7 +12,7 @@ use setpoint_object::Status;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::{Attributes, Format};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -55,6 +57,7 @@ impl Observers {
             },
             sent: OnceLock::new(),
             answer: OnceLock::new(),
+            answer_left_out: AtomicBool::new(false),
             failure: OnceLock::new(),
             observers: self.clone(),
             request: request.clone(),
@@ -88,6 +91,7 @@ pub(crate) struct Observation {
     source: Arc<AuditSource>,
     sent: OnceLock<AuditBody>,
     answer: OnceLock<Bytes>,
+    answer_left_out: AtomicBool,
     failure: OnceLock<Arc<Status>>,
 }
 
@@ -111,6 +115,19 @@ impl Observation {
         if self.level >= AuditLevel::RequestResponse {
             // Once: a request has one answer.
             let _ = self.answer.set(json.clone());
+        }
+    }
+
+    /// Whether a sink records answers.
+    pub(crate) fn wants_answer(&self) -> bool {
+        self.level >= AuditLevel::RequestResponse
+    }
+
+    /// The answer is this list; `None`: one that is too long.
+    pub(crate) fn list(&self, json: Option<Vec<u8>>) {
+        match json {
+            Some(json) => self.object(&json.into()),
+            None => self.answer_left_out.store(true, Ordering::Relaxed),
         }
     }
 
@@ -158,6 +175,7 @@ impl Observation {
                 source: self.source.clone(),
                 sent: self.sent.get().cloned(),
                 answer: self.answer.get().cloned(),
+                answer_left_out: self.answer_left_out.load(Ordering::Relaxed),
                 failure: self.failure.get().cloned(),
             });
         }

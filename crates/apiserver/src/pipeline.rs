@@ -39,7 +39,9 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
-use setpoint_registry::{Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath};
+use setpoint_registry::{
+    Attributes, Catalog, Identity, Impersonator, Requested, ResourcePath, is_health,
+};
 use setpoint_serve::PeerAddress;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -53,6 +55,8 @@ const STARTING: &str =
 
 /// Maximum number of addresses of proxies that are recorded for audit.
 const FORWARDED_MAX: usize = 16;
+/// The audit annotation of a token that is older than its holder asked for.
+const STALE_TOKEN: &str = "authentication.k8s.io/stale-token";
 
 /// A request over HTTP after routing.
 struct RoutedRequest<'a> {
@@ -110,10 +114,7 @@ impl Inner {
     ) -> Response<Body> {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let style = Style::of(&parts.headers, &query);
-        let is_health = ["/healthz", "/livez", "/readyz"]
-            .iter()
-            .any(|endpoint| parts.uri.path().starts_with(endpoint));
-        if !is_health && !readiness::wait(&self.registry).await {
+        if !is_health(parts.uri.path()) && !readiness::wait(&self.registry).await {
             return unavailable();
         }
         let catalog = self.registry.catalog();
@@ -247,6 +248,9 @@ impl Inner {
         let identity = self.authenticators.identify(parts).await;
         let is_known = identity.is_some();
         attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
+        if let Some(staleness) = self.authenticators.staleness(parts, &attributes.identity) {
+            attributes.annotate(STALE_TOKEN, staleness);
+        }
         let attributes = Arc::new(attributes);
         let observation = begun.get_or_init(|| self.observers.begin(&attributes, || source(parts)));
         let failed = |error: &ApiError| {
@@ -262,9 +266,9 @@ impl Inner {
             return response;
         }
         keep_connection(&parts.extensions, &attributes.identity);
-        let attributes = match self.impersonate(parts, attributes).await {
-            Ok((attributes, false)) => attributes,
-            Ok((attributes, true)) => {
+        let attributes = match self.impersonate(parts, &attributes).await {
+            Ok(None) => attributes,
+            Ok(Some(attributes)) => {
                 observation.impersonated(attributes.clone());
                 attributes
             }
@@ -345,7 +349,7 @@ impl Inner {
         response
     }
 
-    /// The request as the user that its headers name, and whether they name one.
+    /// The request as the user that its headers name; `None` if they name none.
     ///
     /// # Errors
     ///
@@ -353,13 +357,13 @@ impl Inner {
     async fn impersonate(
         &self,
         parts: &Parts,
-        attributes: Arc<Attributes>,
-    ) -> Result<(Arc<Attributes>, bool), ApiError> {
-        let Some(wanted) = Wanted::of(&parts.headers)? else { return Ok((attributes, false)) };
-        let (identity, verb) = impersonate::authorize(&self.registry, &attributes, &wanted).await?;
+        attributes: &Attributes,
+    ) -> Result<Option<Arc<Attributes>>, ApiError> {
+        let Some(wanted) = Wanted::of(&parts.headers)? else { return Ok(None) };
+        let (identity, verb) = impersonate::authorize(&self.registry, attributes, &wanted).await?;
         let impersonator = Impersonator { identity: attributes.identity.clone(), verb };
         let attributes = attributes.as_user(identity, impersonator);
-        Ok((Arc::new(attributes), true))
+        Ok(Some(Arc::new(attributes)))
     }
 
     /// Waits for start-up and routes a request in process.

@@ -4,7 +4,7 @@ use crate::body::{self, Body, RequestBody};
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
 use crate::list::Form;
 use crate::negotiate::{self, Accepted, Encoding, Endpoint, Transform, accept_header, negotiate};
-use crate::observe::Observation;
+use crate::observe::{ANSWER_BYTES_MAX, Observation};
 use crate::options;
 use crate::query::Query;
 use crate::respond::{self, Style};
@@ -266,8 +266,22 @@ impl Exchange<'_> {
         list: List,
         is_done: bool,
     ) -> Result<Response<Body>, Refusal> {
-        let form = self.form(accepted, target);
+        let mut form = self.form(accepted, target);
+        let mut list = list;
         let (large, user) = (self.large, &self.attributes.identity.user);
+        if self.observation.wants_answer() {
+            let json;
+            let encode = move || {
+                let json = form.json(&list, ANSWER_BYTES_MAX);
+                (form, list, json)
+            };
+            // Rows of Tables take long.
+            (form, list, json) = match matches!(accepted.transform, Transform::Table(_)) {
+                true => large.run_blocking(encode).await.map_err(ApiError::internal)?,
+                false => encode(),
+            };
+            self.observation.list(json);
+        }
         let list = respond::LargeList { form, list, large, user, is_done };
         Ok(respond::list(self.style, list).await?)
     }

@@ -6,15 +6,53 @@ use setpoint_object::{ApiError, Skim};
 use setpoint_registry::{Attributes, Format, Subresource};
 use setpoint_schema::decode::parse;
 
-/// Maximum size of a recorded object in bytes: 100 KiB, as kube-apiserver's limit of an event when
-/// it truncates. Larger ones are left out.
-pub const OBJECT_BYTES_MAX: usize = 100 << 10;
+/// Maximum size of a recorded object in bytes: 4 MiB, which is more than a request body may have.
+/// Larger ones, which are lists, are left out.
+pub const OBJECT_BYTES_MAX: usize = 4 << 20;
 
 /// The annotation of an event whose object was left out.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// Encodes an event, without a line break.
-pub(crate) fn encode(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -> Vec<u8> {
+/// How large events may be for a receiver that has a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Truncation {
+    /// The size of an event in bytes from which its objects are left out, which the annotation
+    /// `audit.k8s.io/truncated` says. An event that is still larger is lost. Default: 100 KiB.
+    pub event_bytes_max: usize,
+    /// Maximum bytes of events that are sent at once. Default: 10 MiB.
+    pub batch_bytes_max: usize,
+}
+
+impl Default for Truncation {
+    fn default() -> Self {
+        Self { event_bytes_max: 100 << 10, batch_bytes_max: 10 << 20 }
+    }
+}
+
+/// Encodes an event, without a line break. `None`: it is too large even without its objects.
+pub(crate) fn encode(
+    event: &AuditEvent,
+    level: AuditLevel,
+    omits_managed_fields: bool,
+    truncation: Option<Truncation>,
+) -> Option<Vec<u8>> {
+    let mut out = document(event, level, omits_managed_fields);
+    let encoded = out.to_string().into_bytes();
+    let Some(Truncation { event_bytes_max, .. }) = truncation else { return Some(encoded) };
+    if encoded.len() <= event_bytes_max {
+        return Some(encoded);
+    }
+    if level >= AuditLevel::Request
+        && let Some(members) = out.as_object_mut()
+    {
+        members.remove("requestObject");
+        members.remove("responseObject");
+        out["annotations"][TRUNCATED] = "true".into();
+    }
+    Some(out.to_string().into_bytes()).filter(|encoded| encoded.len() <= event_bytes_max)
+}
+
+fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -> Value {
     let request = &event.request;
     let mut annotations: Map<String, Value> =
         request.audit_annotations().into_iter().map(|(key, text)| (key, text.into())).collect();
@@ -82,8 +120,8 @@ pub(crate) fn encode(event: &AuditEvent, level: AuditLevel, omits_managed_fields
     if level >= AuditLevel::RequestResponse && !is_received && request.is_resource() {
         let failure = event.failure.as_ref().map(|status| ApiError(Box::new((**status).clone())));
         let failure = failure.and_then(|error| serde_json::from_slice(&error.to_json()).ok());
-        let answer = event.answer.as_ref().filter(|answer| answer.len() <= 4 * OBJECT_BYTES_MAX);
-        if event.answer.is_some() && answer.is_none() {
+        let answer = event.answer.as_ref().filter(|answer| answer.len() <= OBJECT_BYTES_MAX);
+        if event.answer_left_out || event.answer.is_some() && answer.is_none() {
             annotations.insert(TRUNCATED.to_owned(), "true".into());
         }
         let answer = answer.and_then(|answer| serde_json::from_slice(answer).ok());
@@ -94,7 +132,7 @@ pub(crate) fn encode(event: &AuditEvent, level: AuditLevel, omits_managed_fields
     if !annotations.is_empty() {
         out["annotations"] = annotations.into();
     }
-    out.to_string().into_bytes()
+    out
 }
 
 fn name(level: AuditLevel) -> &'static str {
@@ -114,10 +152,16 @@ fn add(
     mut object: Value,
     omits_managed_fields: bool,
 ) {
-    if omits_managed_fields
-        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
-    {
-        metadata.remove("managedFields");
+    if omits_managed_fields {
+        let remove = |object: &mut Value| {
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("managedFields");
+            }
+        };
+        remove(&mut object);
+        // Of a list.
+        let items = object.get_mut("items").and_then(Value::as_array_mut);
+        items.into_iter().flatten().for_each(remove);
     }
     match object.to_string().len() <= OBJECT_BYTES_MAX {
         true => out[member] = object,

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! request ─▶ Audit (an AuditSink) ── policy: level? stage? ── queue ─▶ AuditWorker ─▶ LogFile
-//!                                                              │
+//!                                                              │                  └─▶ webhook
 //!                                                              └── full: dropped, and counted
 //! ```
 //!
@@ -14,6 +14,9 @@
 //! - Requests never wait for the log. An event is put in a queue of at most [`EVENTS_MAX`] events
 //!   and [`QUEUE_BYTES_MAX`] bytes of bodies; events that find it full are dropped and counted
 //!   ([`Audit::dropped`]).
+//! - A webhook gets batches (`EventList`): full ones at once, others after a while, at most so many
+//!   per second, and a few at the same time. A batch that it does not take is sent again a few
+//!   times, ever later.
 //! - The worker encodes events and writes them in batches, on a thread that may block. When it is
 //!   stopped, it writes what is queued first.
 //! - A [`LogFile`] is rotated by size and age; old files are removed by number and age, and may be
@@ -23,8 +26,10 @@
 //!
 //! | | kube-apiserver | here |
 //! |---|---|---|
-//! | lists and answers of watches at level `RequestResponse` | the whole list | no `responseObject` |
-//! | objects over [`OBJECT_BYTES_MAX`] | kept, unless truncating is switched on | left out; annotation `audit.k8s.io/truncated` |
+//! | lists over 1 MiB, other objects over [`OBJECT_BYTES_MAX`] | kept, unless truncating is switched on | left out; annotation `audit.k8s.io/truncated` |
+//! | lists in protobuf or YAML | as they are sent | as JSON |
+//! | pauses between attempts of a webhook's batch | differ a little | do not |
+//! | modes `blocking` and `blocking-strict` | requests wait for the webhook | not there |
 //! | a slow disk | requests wait (`blocking`), or events are dropped (`batch`) | events are dropped |
 //! | `RequestReceived` at level `Request` | without the body | the same |
 //!
@@ -36,8 +41,10 @@ mod event;
 mod log_file;
 mod policy;
 mod sink;
+mod webhook;
 
-pub use event::OBJECT_BYTES_MAX;
+pub use event::{OBJECT_BYTES_MAX, Truncation};
 pub use log_file::{LogFile, LogFileOptions};
 pub use policy::{POLICY_BYTES_MAX, Policy, PolicyError, RULES_MAX, Verdict};
 pub use sink::{Audit, AuditWorker, Destination, EVENTS_MAX, QUEUE_BYTES_MAX};
+pub use webhook::{AuditWebhookOptions, ORDERLY_END_MAX, SENDING_MAX, Throttle};

@@ -1,11 +1,13 @@
 //! The sink of the API server, and the worker that writes.
 
-use crate::event;
+use crate::event::{self, Truncation};
 use crate::log_file::LogFile;
 use crate::policy::Policy;
+use crate::webhook::{self, AuditWebhookOptions};
 use parking_lot::Mutex;
 use setpoint_apiserver::{AuditEvent, AuditLevel, AuditSink};
 use setpoint_registry::Attributes;
+use setpoint_remote::Remote;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Write as _};
@@ -50,7 +52,8 @@ impl Destination {
 pub struct Audit {
     policy: Policy,
     queue: Mutex<Queue>,
-    added: Notify,
+    events_max: usize,
+    pub(crate) added: Notify,
     dropped: AtomicU64,
 }
 
@@ -60,8 +63,9 @@ struct Queue {
     n_bytes: usize,
 }
 
+/// An event that waits.
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
     event: AuditEvent,
     level: AuditLevel,
     omits_managed_fields: bool,
@@ -73,19 +77,40 @@ impl Entry {
         let sent = self.event.sent.as_ref().map_or(0, |sent| sent.bytes.len());
         sent + self.event.answer.as_ref().map_or(0, |answer| answer.len())
     }
+
+    /// The event as JSON; `None` if it is too large.
+    pub(crate) fn encode(&self, truncation: Option<Truncation>) -> Option<Vec<u8>> {
+        event::encode(&self.event, self.level, self.omits_managed_fields, truncation)
+    }
 }
 
 impl Audit {
     /// A sink that records what the policy says, and the worker that writes it. Nothing is written
     /// before the worker runs.
     pub fn new(policy: Policy, destination: Destination) -> (Arc<Self>, AuditWorker) {
-        let audit = Arc::new(Self {
+        let audit = Self::queued(policy, EVENTS_MAX);
+        let receiver = Receiver::Lines { destination, truncation: None };
+        (audit.clone(), AuditWorker { audit, receiver })
+    }
+
+    /// The same for a server that gets batches of events (`EventList` of `audit.k8s.io/v1`).
+    pub fn webhook(
+        policy: Policy,
+        remote: Remote,
+        options: AuditWebhookOptions,
+    ) -> (Arc<Self>, AuditWorker) {
+        let audit = Self::queued(policy, options.buffer_events_max);
+        (audit.clone(), AuditWorker { audit, receiver: Receiver::Webhook { remote, options } })
+    }
+
+    fn queued(policy: Policy, events_max: usize) -> Arc<Self> {
+        Arc::new(Self {
             policy,
             queue: Mutex::default(),
+            events_max,
             added: Notify::new(),
             dropped: AtomicU64::new(0),
-        });
-        (audit.clone(), AuditWorker { audit, destination })
+        })
     }
 
     /// Number of events that were lost since the start: they found the queue full, or could not be
@@ -94,13 +119,19 @@ impl Audit {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    fn drop_events(&self, n: usize) {
+    pub(crate) fn drop_events(&self, n: usize) {
         self.dropped.fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    fn take(&self) -> Vec<Entry> {
+    /// The number of events that wait.
+    pub(crate) fn n_waiting(&self) -> usize {
+        self.queue.lock().events.len()
+    }
+
+    /// Takes at most so many events.
+    pub(crate) fn take(&self, n_max: usize) -> Vec<Entry> {
         let mut queue = self.queue.lock();
-        let n = queue.events.len().min(BATCH);
+        let n = queue.events.len().min(n_max);
         let batch: Vec<_> = queue.events.drain(..n).collect();
         queue.n_bytes -= batch.iter().map(Entry::n_bytes).sum::<usize>();
         batch
@@ -120,12 +151,13 @@ impl AuditSink for Audit {
         // Another sink may have asked for more.
         if verdict.level < AuditLevel::RequestResponse {
             event.answer = None;
+            event.answer_left_out = false;
         }
         let (level, omits_managed_fields) = (verdict.level, verdict.omits_managed_fields);
         let entry = Entry { event, level, omits_managed_fields };
         let mut queue = self.queue.lock();
         let n_bytes = queue.n_bytes + entry.n_bytes();
-        if queue.events.len() >= EVENTS_MAX || n_bytes > QUEUE_BYTES_MAX {
+        if queue.events.len() >= self.events_max || n_bytes > QUEUE_BYTES_MAX {
             drop(queue);
             self.drop_events(1);
             return;
@@ -141,25 +173,58 @@ impl AuditSink for Audit {
 #[must_use = "nothing is written until it runs"]
 pub struct AuditWorker {
     audit: Arc<Audit>,
-    destination: Destination,
+    receiver: Receiver,
+}
+
+/// Who gets the events.
+#[derive(Debug)]
+enum Receiver {
+    Lines { destination: Destination, truncation: Option<Truncation> },
+    Webhook { remote: Remote, options: AuditWebhookOptions },
 }
 
 impl fmt::Debug for AuditWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AuditWorker")
-            .field("destination", &self.destination)
-            .finish_non_exhaustive()
+        f.debug_struct("AuditWorker").field("receiver", &self.receiver).finish_non_exhaustive()
     }
 }
 
 impl AuditWorker {
-    /// Writes until `stop`, then what is still queued. Encodes and writes on threads that may
-    /// block. An error of the destination is logged, and its events are lost: a full disk does not
-    /// stop the server. Dropping the future loses what is queued.
+    /// Leaves out the objects of large events of a file. Default: up to [`OBJECT_BYTES_MAX`] each.
+    /// A webhook has this among its [options](AuditWebhookOptions).
+    ///
+    /// [`OBJECT_BYTES_MAX`]: crate::OBJECT_BYTES_MAX
+    pub fn truncate(mut self, limits: Truncation) -> Self {
+        if let Receiver::Lines { truncation, .. } = &mut self.receiver {
+            *truncation = Some(limits);
+        }
+        self
+    }
+
+    /// Writes until `stop`, then what is still queued; a webhook gets it within
+    /// [`ORDERLY_END_MAX`](crate::ORDERLY_END_MAX). Encodes and writes on threads that may block.
+    /// An error of the destination is logged, and its events are lost: a full disk does not stop
+    /// the server. Dropping the future loses what is queued.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { audit, mut destination } = self;
+        let Self { audit, receiver } = self;
+        match receiver {
+            Receiver::Lines { destination, truncation } => {
+                Self::write(&audit, destination, truncation, stop).await;
+            }
+            Receiver::Webhook { remote, options } => {
+                webhook::run(&audit, &remote, options, stop).await;
+            }
+        }
+    }
+
+    async fn write(
+        audit: &Audit,
+        mut destination: Destination,
+        truncation: Option<Truncation>,
+        stop: CancellationToken,
+    ) {
         loop {
-            let batch = audit.take();
+            let batch = audit.take(BATCH);
             if batch.is_empty() {
                 if stop.is_cancelled() {
                     return;
@@ -173,11 +238,15 @@ impl AuditWorker {
             }
             let n = batch.len();
             let written = tokio::task::spawn_blocking(move || {
-                let written = destination.write(&encode(&batch));
+                let lines = encode(&batch, truncation);
+                let written = destination.write(&lines).map(|()| lines.len());
                 (destination, written)
             });
             match written.await {
-                Ok((returned, Ok(()))) => destination = returned,
+                Ok((returned, Ok(n_written))) => {
+                    destination = returned;
+                    audit.drop_events(n - n_written);
+                }
                 Ok((returned, Err(error))) => {
                     destination = returned;
                     audit.drop_events(n);
@@ -194,11 +263,11 @@ impl AuditWorker {
 }
 
 /// The lines of a batch.
-fn encode(batch: &[Entry]) -> Vec<Vec<u8>> {
-    let lines = batch.iter().map(|entry| {
-        let mut line = event::encode(&entry.event, entry.level, entry.omits_managed_fields);
+fn encode(batch: &[Entry], truncation: Option<Truncation>) -> Vec<Vec<u8>> {
+    let lines = batch.iter().filter_map(|entry| {
+        let mut line = entry.encode(truncation)?;
         line.push(b'\n');
-        line
+        Some(line)
     });
     lines.collect()
 }

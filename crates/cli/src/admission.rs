@@ -2,9 +2,15 @@
 
 use anyhow::Context as _;
 use clap::Args;
+use serde_json::Value;
 use setpoint::AdmissionConfiguration;
 use setpoint::registry::{AdmissionOptions as Plugins, AdmissionPlugins};
+use setpoint::remote::ImagePolicyWebhook;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The plugin that asks another server, which is made here.
+const IMAGE_POLICY: &str = "ImagePolicyWebhook";
 
 /// The options, named as kube-apiserver's.
 #[derive(Debug, Clone, Args)]
@@ -22,7 +28,7 @@ pub(crate) struct AdmissionOptions {
 
 impl AdmissionOptions {
     /// Makes the plugins.
-    pub(crate) fn plugins(&self) -> anyhow::Result<AdmissionPlugins> {
+    pub(crate) async fn plugins(&self) -> anyhow::Result<AdmissionPlugins> {
         let mut options = Plugins::default();
         for name in self.enable_admission_plugins.iter().filter(|name| !name.is_empty()) {
             options = options.enable(name);
@@ -36,6 +42,12 @@ impl AdmissionOptions {
             })?;
             options = configuration.apply(options);
         }
+        if options.enables(IMAGE_POLICY) {
+            let configuration = options.configuration(IMAGE_POLICY).unwrap_or(&Value::Null);
+            let plugin = ImagePolicyWebhook::open(configuration).await;
+            let plugin = plugin.with_context(|| format!("configure {IMAGE_POLICY}"))?;
+            options = options.provide(Arc::new(plugin));
+        }
         Ok(options.build()?)
     }
 }
@@ -44,15 +56,15 @@ impl AdmissionOptions {
 mod tests {
     use super::*;
 
-    #[test]
-    fn unknown_names_are_refused_and_empty_ones_ignored() {
+    #[tokio::test]
+    async fn unknown_names_are_refused_and_empty_ones_ignored() {
         let options = |enable: &str, disable: &str| AdmissionOptions {
             enable_admission_plugins: enable.split(',').map(str::to_owned).collect(),
             disable_admission_plugins: disable.split(',').map(str::to_owned).collect(),
             admission_control_config_file: None,
         };
-        assert!(options("AlwaysPullImages,NodeRestriction", "").plugins().is_ok());
-        let error = options("", "Foo").plugins().map(drop).unwrap_err();
+        assert!(options("AlwaysPullImages,NodeRestriction", "").plugins().await.is_ok());
+        let error = options("", "Foo").plugins().await.map(drop).unwrap_err();
         assert_eq!(error.to_string(), r#"disable-admission-plugins plugin "Foo" is unknown"#);
     }
 }

@@ -1,9 +1,14 @@
 //! The options of the audit log, named as kube-apiserver's.
 
-use anyhow::Context as _;
-use clap::Args;
-use setpoint::audit::{Audit, AuditWorker, Destination, LogFile, LogFileOptions, Policy};
+use crate::up::duration;
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use setpoint::audit::{
+    Audit, AuditWebhookOptions, AuditWorker, Destination, LogFile, LogFileOptions, Policy,
+    Throttle, Truncation,
+};
 use setpoint::object::time::Clock;
+use setpoint::remote::Remote;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(crate) struct AuditOptions {
     /// The policy (`audit.k8s.io/v1`) that says which requests are recorded and how much of them.
-    #[arg(long, value_name = "FILE", requires = "audit_log_path")]
+    #[arg(long, value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
     /// The file of the audit log, one line of JSON for each event; `-` is standard output. Without
     /// a policy, nothing is recorded.
@@ -30,17 +35,100 @@ pub(crate) struct AuditOptions {
     /// Compresses old files with gzip.
     #[arg(long)]
     audit_log_compress: bool,
+    /// Leaves out the objects of large events of the file.
+    #[arg(long)]
+    audit_log_truncate_enabled: bool,
+    /// From how many bytes an event is large.
+    #[arg(long, value_name = "BYTES", default_value_t = Truncation::default().event_bytes_max)]
+    audit_log_truncate_max_event_size: usize,
+    #[command(flatten)]
+    webhook: WebhookOptions,
 }
 
+/// The server that gets audit events.
+#[derive(Debug, Args)]
+struct WebhookOptions {
+    /// A kubeconfig with a server that gets the events in batches (`EventList` of
+    /// `audit.k8s.io/v1`). Without a policy, it gets none.
+    #[arg(long, value_name = "FILE")]
+    audit_webhook_config_file: Option<PathBuf>,
+    /// Requests never wait for the server.
+    #[arg(long, value_enum, value_name = "MODE", default_value = "batch")]
+    audit_webhook_mode: Mode,
+    /// The pause after the first failed attempt to send a batch.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    audit_webhook_initial_backoff: Duration,
+    /// How many events may wait to be sent. Further ones are lost.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    audit_webhook_batch_buffer_size: usize,
+    /// How many events are sent at once.
+    #[arg(long, value_name = "N", default_value_t = 400)]
+    audit_webhook_batch_max_size: usize,
+    /// How long an event waits for others.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    audit_webhook_batch_max_wait: Duration,
+    /// Whether the number of batches per second is limited.
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, default_value_t = true,
+        default_missing_value = "true", action = clap::ArgAction::Set
+    )]
+    audit_webhook_batch_throttle_enable: bool,
+    /// How many batches are sent per second.
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    audit_webhook_batch_throttle_qps: f64,
+    /// How many batches are sent at once after a pause.
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    audit_webhook_batch_throttle_burst: u32,
+    /// Leaves out the objects of large events.
+    #[arg(long)]
+    audit_webhook_truncate_enabled: bool,
+    /// From how many bytes an event is large.
+    #[arg(long, value_name = "BYTES", default_value_t = Truncation::default().event_bytes_max)]
+    audit_webhook_truncate_max_event_size: usize,
+    /// How many bytes of events are sent at once.
+    #[arg(long, value_name = "BYTES", default_value_t = Truncation::default().batch_bytes_max)]
+    audit_webhook_truncate_max_batch_size: usize,
+}
+
+/// Whether requests wait for an event to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// They do not.
+    Batch,
+}
+
+/// A sink and its worker.
+pub(crate) type Log = (Arc<Audit>, AuditWorker);
+
 impl AuditOptions {
-    /// The sink and its worker; `None` if nothing is recorded.
-    pub(crate) fn open(&self, clock: &Clock) -> anyhow::Result<Option<(Arc<Audit>, AuditWorker)>> {
-        let Some(path) = &self.audit_log_path else { return Ok(None) };
-        let Some(policy) = &self.audit_policy_file else {
-            tracing::warn!("no --audit-policy-file: nothing is recorded in the audit log");
-            return Ok(None);
+    /// The sinks and their workers; none if nothing is recorded.
+    pub(crate) async fn open(&self, clock: &Clock) -> anyhow::Result<Vec<Log>> {
+        let has_receiver =
+            self.audit_log_path.is_some() || self.webhook.audit_webhook_config_file.is_some();
+        let policy = match &self.audit_policy_file {
+            Some(_) if !has_receiver => {
+                bail!("--audit-policy-file needs --audit-log-path or --audit-webhook-config-file");
+            }
+            Some(policy) => Policy::read(policy)?,
+            None if has_receiver => {
+                tracing::warn!("no --audit-policy-file: nothing is recorded in the audit log");
+                return Ok(Vec::new());
+            }
+            None => return Ok(Vec::new()),
         };
-        let policy = Policy::read(policy)?;
+        let mut logs = Vec::new();
+        if let Some(path) = &self.audit_log_path {
+            logs.push(self.file(path, policy.clone(), clock)?);
+        }
+        if let Some(path) = &self.webhook.audit_webhook_config_file {
+            let options = self.webhook.options()?;
+            let remote = Remote::open(path).await.context("open the audit webhook")?;
+            logs.push(Audit::webhook(policy, remote, options));
+        }
+        Ok(logs)
+    }
+
+    fn file(&self, path: &Path, policy: Policy, clock: &Clock) -> anyhow::Result<Log> {
         let options = LogFileOptions {
             bytes_max: self.audit_log_maxsize.saturating_mul(1 << 20),
             backups_max: self.audit_log_maxbackup,
@@ -54,6 +142,46 @@ impl AuditOptions {
                     .with_context(|| format!("open the audit log {}", path.display()))?,
             ),
         };
-        Ok(Some(Audit::new(policy, destination)))
+        let (sink, worker) = Audit::new(policy, destination);
+        let event_bytes_max = self.audit_log_truncate_max_event_size;
+        let worker = match self.audit_log_truncate_enabled {
+            true => worker.truncate(Truncation { event_bytes_max, ..Truncation::default() }),
+            false => worker,
+        };
+        Ok((sink, worker))
+    }
+}
+
+impl WebhookOptions {
+    fn options(&self) -> anyhow::Result<AuditWebhookOptions> {
+        let positive = |name: &str, is_positive: bool, shown: &dyn std::fmt::Display| {
+            if is_positive {
+                return Ok(());
+            }
+            bail!("invalid audit batch webhook {name} {shown}, must be a positive number")
+        };
+        let (n_waiting, n_batch) =
+            (self.audit_webhook_batch_buffer_size, self.audit_webhook_batch_max_size);
+        positive("buffer size", n_waiting > 0, &n_waiting)?;
+        positive("max batch size", n_batch > 0, &n_batch)?;
+        let throttle = self.audit_webhook_batch_throttle_enable.then_some(Throttle {
+            per_second: self.audit_webhook_batch_throttle_qps,
+            burst: self.audit_webhook_batch_throttle_burst,
+        });
+        if let Some(Throttle { per_second, burst }) = throttle {
+            positive("throttle QPS", per_second > 0.0, &per_second)?;
+            positive("throttle burst", burst > 0, &burst)?;
+        }
+        Ok(AuditWebhookOptions {
+            buffer_events_max: n_waiting,
+            batch_events_max: n_batch,
+            batch_wait: self.audit_webhook_batch_max_wait,
+            throttle,
+            initial_backoff: self.audit_webhook_initial_backoff,
+            truncation: self.audit_webhook_truncate_enabled.then_some(Truncation {
+                event_bytes_max: self.audit_webhook_truncate_max_event_size,
+                batch_bytes_max: self.audit_webhook_truncate_max_batch_size,
+            }),
+        })
     }
 }

@@ -227,7 +227,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
 
-    let plugins = options.admission.plugins()?;
+    let plugins = options.admission.plugins().await?;
     let clock = Clock::wall();
     let history = options.history.unwrap_or(setpoint::registry::HISTORY_PERIOD);
     let open = tokio::select! {
@@ -256,8 +256,8 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let own_issuers = options.service_accounts.issuers();
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
     plane = options.nodes.apply(plane).await?;
-    let audit = options.audit.open(&clock)?;
-    if let Some((sink, _)) = &audit {
+    let audit = options.audit.open(&clock).await?;
+    for (sink, _) in &audit {
         plane = plane.audit(sink.clone());
     }
     if open.is_shared() {
@@ -306,7 +306,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         let control = Control::bind(folder, disk.clone())?;
         background.spawn(control.run(stop_background.clone()));
     }
-    if let Some((_, worker)) = audit {
+    for (_, worker) in audit {
         // Ends after the control plane, so that the last requests are written.
         background.spawn(worker.run(stop_background.clone()));
     }

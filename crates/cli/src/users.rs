@@ -20,7 +20,8 @@ pub(crate) struct UserOptions {
     /// Who may do what, in the order of the modes. `RBAC`: what roles and bindings allow; those of
     /// a new cluster are created. `AlwaysAllow`: every authenticated user may do everything.
     /// `AlwaysDeny`: only members of `system:masters` may do anything.
-    /// `Webhook`: what another server says. Default: `RBAC`.
+    /// `Webhook`: what another server says. `Node`: what the agents of nodes need.
+    /// Default: `RBAC`.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE[,MODE...]")]
     authorization_mode: Vec<AuthorizationMode>,
     /// A file of kind AuthorizationConfiguration with the chain of authorizers. It is reloaded
@@ -65,6 +66,9 @@ enum AuthorizationMode {
     /// Nothing is allowed.
     #[value(name = "AlwaysDeny")]
     AlwaysDeny,
+    /// What the agents of nodes need.
+    #[value(name = "Node")]
+    Node,
     /// Another server decides.
     #[value(name = "Webhook")]
     Webhook,
@@ -76,6 +80,7 @@ impl AuthorizationMode {
             Self::Rbac => "RBAC",
             Self::AlwaysAllow => "AlwaysAllow",
             Self::AlwaysDeny => "AlwaysDeny",
+            Self::Node => "Node",
             Self::Webhook => "Webhook",
         }
     }
@@ -153,6 +158,7 @@ impl UserOptions {
             }
             plane = match mode {
                 AuthorizationMode::Rbac => plane.rbac(),
+                AuthorizationMode::Node => plane.node_authorizer(),
                 AuthorizationMode::AlwaysAllow => plane.authorizer(Arc::new(AllowAuthenticated)),
                 AuthorizationMode::AlwaysDeny => plane.authorizer(Arc::new(AlwaysDeny)),
                 AuthorizationMode::Webhook => plane.authorizer(Arc::new(self.webhook().await?)),

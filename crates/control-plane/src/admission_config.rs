@@ -24,8 +24,9 @@ pub const FILE_BYTES_MAX: usize = 1 << 20;
 const GROUP: &str = "apiserver.config.k8s.io/";
 /// The plugins with a configuration, each with its kind and the group of its API version. A plugin
 /// without a kind reads any document.
-const KINDS: [(&str, &str, &str); 5] = [
+const KINDS: [(&str, &str, &str); 6] = [
     ("EventRateLimit", "Configuration", "eventratelimit.admission.k8s.io/"),
+    ("ImagePolicyWebhook", "", ""),
     ("PodNodeSelector", "", ""),
     ("PodSecurity", "PodSecurityConfiguration", "pod-security.admission.config.k8s.io/"),
     ("PodTolerationRestriction", "Configuration", "podtolerationrestriction.admission.k8s.io/"),

@@ -21,7 +21,7 @@
 //!
 //! The authorizers are asked in the order of the file. A changed file that is valid replaces the
 //! chain as a whole; otherwise the present one stays. Types other than webhooks that the first file
-//! had must stay, and `RBAC` cannot be added later.
+//! had must stay, and `RBAC` and `Node` cannot be added later.
 
 mod document;
 mod reload;
@@ -41,7 +41,9 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use setpoint_object::ApiError;
-use setpoint_registry::{AllowAuthenticated, AlwaysDeny, Attributes, Authorizer, Decision, Rbac};
+use setpoint_registry::{
+    AllowAuthenticated, AlwaysDeny, Attributes, Authorizer, Decision, NodeAuthorizer, Rbac,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,6 +53,8 @@ pub struct ConfiguredAuthorizers {
     current: RwLock<Arc<[Arc<dyn Authorizer>]>>,
     /// If the first configuration had it.
     rbac: Option<Arc<Rbac>>,
+    /// The same.
+    node: Option<Arc<NodeAuthorizer>>,
 }
 
 impl ConfiguredAuthorizers {
@@ -61,9 +65,10 @@ impl ConfiguredAuthorizers {
     ///
     /// The kubeconfig of a webhook cannot be used.
     pub async fn new(config: &AuthorizationConfig) -> Result<Self, RemoteError> {
-        let has_rbac = config.authorizers.iter().any(|one| one.kind == "RBAC");
-        let rbac = has_rbac.then(|| Arc::new(Rbac::new()));
-        let this = Self { current: RwLock::new(Arc::new([])), rbac };
+        let has = |kind| config.authorizers.iter().any(|one| one.kind == kind);
+        let rbac = has("RBAC").then(|| Arc::new(Rbac::new()));
+        let node = has("Node").then(|| Arc::new(NodeAuthorizer::new()));
+        let this = Self { current: RwLock::new(Arc::new([])), rbac, node };
         let authorizers = this.make(config).await?;
         this.replace(authorizers);
         Ok(this)
@@ -75,15 +80,21 @@ impl ConfiguredAuthorizers {
     ) -> Result<Arc<[Arc<dyn Authorizer>]>, RemoteError> {
         let mut authorizers: Vec<Arc<dyn Authorizer>> = Vec::new();
         for one in &config.authorizers {
-            match (&*one.kind, &one.webhook, &self.rbac) {
-                ("Webhook", Some(webhook), _) => {
-                    authorizers.push(Arc::new(Self::webhook(webhook).await?));
-                }
-                ("RBAC", _, Some(rbac)) => authorizers.push(rbac.clone()),
-                ("AlwaysAllow", ..) => authorizers.push(Arc::new(AllowAuthenticated)),
-                // Every other one has been refused before; nothing is allowed by mistake.
-                _ => authorizers.push(Arc::new(AlwaysDeny)),
-            }
+            // What is missing or unknown has been refused before; nothing is allowed by mistake.
+            let deny = || Arc::new(AlwaysDeny) as Arc<dyn Authorizer>;
+            authorizers.push(match (&*one.kind, &one.webhook) {
+                ("Webhook", Some(webhook)) => Arc::new(Self::webhook(webhook).await?),
+                ("RBAC", _) => match &self.rbac {
+                    Some(rbac) => rbac.clone(),
+                    None => deny(),
+                },
+                ("Node", _) => match &self.node {
+                    Some(node) => node.clone(),
+                    None => deny(),
+                },
+                ("AlwaysAllow", _) => Arc::new(AllowAuthenticated),
+                _ => deny(),
+            });
         }
         Ok(authorizers.into())
     }
@@ -144,6 +155,9 @@ impl ControlPlaneBuilder {
     ) -> Self {
         if let Some(rbac) = &chain.rbac {
             self.extensions.set_rbac(rbac.clone());
+        }
+        if let Some(node) = &chain.node {
+            self.extensions.follow_nodes(node.clone());
         }
         self.extensions.task(move |_, stop| worker.run(stop).boxed());
         self.authorizer(chain)

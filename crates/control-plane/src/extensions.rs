@@ -4,11 +4,13 @@
 use crate::flow_metrics::FlowMetrics;
 use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
     Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics, RequestLimits,
 };
-use setpoint_registry::{Admission, AdmissionPlugins, Authorizer, Rbac, Registry, RegistryBuilder};
+use setpoint_registry::{
+    Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
+};
 use std::fmt;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +46,21 @@ impl Extensions {
     /// Sets the RBAC authorizer, which an added authorizer asks.
     pub(crate) fn set_rbac(&mut self, rbac: Arc<Rbac>) {
         self.rbac = Some(rbac);
+    }
+
+    /// Runs a Node authorizer with the control plane.
+    pub(crate) fn follow_nodes(&mut self, node: Arc<NodeAuthorizer>) {
+        self.task(move |registry, stop| {
+            async move {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => {}
+                    // Cancel safe: the graph stays as it is.
+                    () = node.run(&registry) => {}
+                }
+            }
+            .boxed()
+        });
     }
 
     /// Adds a task that runs with the control plane.
@@ -149,6 +166,15 @@ impl ControlPlaneBuilder {
         let mut this = self.authorizer(rbac.clone());
         this.extensions.rbac = Some(rbac);
         this
+    }
+
+    /// Adds the Node authorizer to the authorizers: the agents of nodes (`system:node:<name>` in
+    /// `system:nodes`) may read what pods on their nodes refer to, and write what concerns them.
+    /// Enable the admission plugin `NodeRestriction` with it. Default: no Node authorizer.
+    pub fn node_authorizer(mut self) -> Self {
+        let node = Arc::new(NodeAuthorizer::new());
+        self.extensions.follow_nodes(node.clone());
+        self.authorizer(node)
     }
 
     /// Adds an admission plugin, called after Kubernetes' own and those added before. Default:

@@ -24,6 +24,7 @@ use serde_json::{Map, Value, json};
 use setpoint_informer::Event;
 use setpoint_jwt::KeyRing;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::users;
 use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
     Action, BoxError, CacheOptions, Context, Controller, Reconciler, Request, Watch,
@@ -201,7 +202,7 @@ impl Pass {
         let (namespace, name) = (secret.namespace(), account.name());
         let claims = json!({
             "iss": ISSUER,
-            "sub": format!("system:serviceaccount:{namespace}:{name}"),
+            "sub": users::service_account(namespace, name),
             "kubernetes.io/serviceaccount/namespace": namespace,
             "kubernetes.io/serviceaccount/secret.name": secret.name(),
             "kubernetes.io/serviceaccount/service-account.name": name,

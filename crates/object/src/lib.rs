@@ -50,6 +50,7 @@ pub mod seed;
 pub mod skim;
 pub mod status;
 pub mod time;
+pub mod users;
 
 #[cfg(test)]
 mod json_strategy;

@@ -2,6 +2,7 @@
 
 use crate::rule::{Request, Rule, rules_of};
 use serde_json::Value;
+use setpoint_object::users;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -125,7 +126,7 @@ impl Index {
                     // Without a namespace it is nobody.
                     (!own.is_empty()).then(|| Bound {
                         is_group: false,
-                        name: format!("system:serviceaccount:{own}:{name}").into(),
+                        name: users::service_account(own, &name).into(),
                         shown: format!("ServiceAccount \"{name}/{own}\"").into(),
                     })
                 }

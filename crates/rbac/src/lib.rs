@@ -30,8 +30,8 @@
 //! assert!(index.decide(&user, "other", &request).allowed.is_none());
 //! ```
 //!
-//! This crate knows nothing of HTTP and storage. Rules and messages are those of Kubernetes' RBAC
-//! authorizer.
+//! This crate knows nothing of HTTP and storage, and of objects only the names of users. Rules and
+//! messages are those of Kubernetes' RBAC authorizer.
 
 pub mod grant;
 pub mod index;

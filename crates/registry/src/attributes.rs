@@ -4,13 +4,14 @@ use crate::subresource::Subresource;
 use crate::verb::Verb;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use setpoint_object::users::{
+    ANONYMOUS as ANONYMOUS_USER, AUTHENTICATED, MASTERS, UNAUTHENTICATED,
+};
 use setpoint_object::{ApiError, Origin};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-/// The group whose members are authorized for everything.
-pub const MASTERS: &str = "system:masters";
 /// The user name of the server itself.
 const LOOPBACK: &str = "system:apiserver";
 
@@ -58,17 +59,17 @@ impl Identity {
     }
     /// The administrator: `system:admin` in `system:masters`.
     pub fn admin() -> Self {
-        Self::new("system:admin", [MASTERS, "system:authenticated"])
+        Self::new("system:admin", [MASTERS, AUTHENTICATED])
     }
     /// A client of a listener without authentication: `system:unsecured` in `system:masters`.
     pub fn unsecured() -> Self {
-        Self::new("system:unsecured", [MASTERS, "system:authenticated"])
+        Self::new("system:unsecured", [MASTERS, AUTHENTICATED])
     }
     /// A client without credentials: `system:anonymous` in `system:unauthenticated`.
     pub fn anonymous() -> Self {
         // Made once, because every request starts with this identity.
         static ANONYMOUS: LazyLock<Identity> =
-            LazyLock::new(|| Identity::new("system:anonymous", ["system:unauthenticated"]));
+            LazyLock::new(|| Identity::new(ANONYMOUS_USER, [UNAUTHENTICATED]));
         ANONYMOUS.clone()
     }
     /// The API's `UserInfo`, without empty members.

@@ -3,9 +3,10 @@
 //! The API server authorizes every request once, before it is routed to an answer. The registry
 //! authorizes the further actions of a request: an apply or a PUT that creates, a role that grants
 //! rights, a binding that refers to such a role.
-use crate::attributes::{Attributes, Identity, MASTERS};
+use crate::attributes::{Attributes, Identity};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use setpoint_object::users::{MASTERS, UNAUTHENTICATED};
 use setpoint_object::{ApiError, GroupResource};
 use setpoint_rbac::Rule;
 use std::borrow::Cow;
@@ -64,6 +65,12 @@ pub trait Authorizer: Debug + Send + Sync {
         None
     }
 
+    /// Whether it may have an opinion about a user. The rules of others are complete without it.
+    /// Default: true.
+    fn concerns(&self, _identity: &Identity) -> bool {
+        true
+    }
+
     /// The authorizers that are asked in its place, one after the other, if it is a chain of others
     /// that may change while the server runs. Default: `None`, it is asked itself.
     fn members(&self) -> Option<Arc<[Arc<dyn Authorizer>]>> {
@@ -106,7 +113,7 @@ impl Authorizer for AllowAuthenticated {
         &'a self,
         request: &'a Attributes,
     ) -> BoxFuture<'a, Result<Decision, ApiError>> {
-        let decision = if request.identity.is_in("system:unauthenticated") {
+        let decision = if request.identity.is_in(UNAUTHENTICATED) {
             Decision::NoOpinion(String::new())
         } else {
             Decision::Allow(String::new())
@@ -115,7 +122,7 @@ impl Authorizer for AllowAuthenticated {
     }
 
     fn rules(&self, identity: &Identity, _namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
-        match identity.is_in("system:unauthenticated") {
+        match identity.is_in(UNAUTHENTICATED) {
             true => Some(Vec::new()),
             false => Some(vec![EVERYTHING.clone()]),
         }
@@ -207,7 +214,7 @@ impl Chain {
             return HeldRules { rules, is_known: true, is_complete: true };
         }
         let mut held = HeldRules { rules: Vec::new(), is_known: false, is_complete: true };
-        for authorizer in self.flat().iter() {
+        for authorizer in self.flat().iter().filter(|one| one.concerns(identity)) {
             match authorizer.rules(identity, namespace) {
                 Some(rules) => {
                     held.is_known = true;
@@ -279,9 +286,9 @@ pub fn forbidden(request: &Attributes, reason: &str) -> ApiError {
     ApiError::forbidden(&resource, request.name(), &why)
 }
 
-/// Whether `path` is a health endpoint. Kubernetes' `--authorization-always-allow-paths` has these
-/// three by default.
-fn is_health(path: &str) -> bool {
+/// Whether `path` is a health endpoint: `/healthz`, `/livez`, `/readyz` or one of their checks.
+/// Kubernetes' `--authorization-always-allow-paths` has these three by default.
+pub fn is_health(path: &str) -> bool {
     let first = path.strip_prefix('/').and_then(|path| path.split('/').next());
     matches!(first, Some("healthz" | "livez" | "readyz"))
 }

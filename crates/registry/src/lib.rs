@@ -47,6 +47,7 @@ mod crd;
 mod fifo_watch;
 mod foreign;
 pub mod kind;
+mod node_authorizer;
 mod origins;
 mod rbac;
 mod read;
@@ -74,10 +75,10 @@ pub use admission::{
     Operation, Review,
 };
 pub use attributes::{
-    AUDIT_ANNOTATIONS_MAX, Attributes, Identity, Impersonator, MASTERS, Notes, Requested,
-    ResourcePath, Target, WARNINGS_MAX,
+    AUDIT_ANNOTATIONS_MAX, Attributes, Identity, Impersonator, Notes, Requested, ResourcePath,
+    Target, WARNINGS_MAX,
 };
-pub use authorize::{AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden};
+pub use authorize::{AllowAuthenticated, AlwaysDeny, Authorizer, Decision, forbidden, is_health};
 pub use cache::{
     ChangeSignal, MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges,
     StoredObject, VIEW_BYTES_MAX,
@@ -85,6 +86,7 @@ pub use cache::{
 pub use catalog::{Catalog, Resource, SubresourceRow};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use crd::compare_versions;
+pub use node_authorizer::NodeAuthorizer;
 pub use rbac::Rbac;
 pub use read::{List, Listed};
 pub use registry::{
@@ -94,6 +96,7 @@ pub use registry::{
 pub use request::*;
 pub use service_account::{DEFAULT_ISSUER, LEGACY_ISSUER, ServiceAccountTokens};
 pub use setpoint_jwt as jwt;
+pub use setpoint_object::users::MASTERS;
 pub use subresource::Subresource;
 pub use token_review::{TokenReviewer, TokenVerdict};
 pub use verb::Verb;

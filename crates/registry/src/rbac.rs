@@ -252,6 +252,15 @@ async fn ensure(registry: &Registry) -> Result<(), ApiError> {
     first.map_or(Ok(()), Err)
 }
 
+/// The rules of a ClusterRole of a new cluster; none if there is no such role.
+pub(crate) fn bootstrap_rules(name: &str) -> Vec<Rule> {
+    let objects: Result<BTreeMap<String, Vec<Value>>, _> = serde_json::from_str(BOOTSTRAP);
+    // A test reads all of them.
+    let objects = objects.unwrap_or_default();
+    let mut roles = objects.get("clusterroles").into_iter().flatten();
+    roles.find(|role| role.name() == name).map(rules_of).unwrap_or_default()
+}
+
 async fn ensure_one(
     registry: &Registry,
     row: &Arc<Resource>,

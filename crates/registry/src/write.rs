@@ -34,6 +34,7 @@ mod param_access;
 mod patch;
 mod persist;
 mod retry;
+mod review_selector;
 mod scale;
 mod status;
 mod token;

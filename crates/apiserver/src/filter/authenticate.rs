@@ -9,7 +9,7 @@ mod service_account;
 pub(crate) mod subject;
 
 pub use authorities::{AuthorityError, ClientAuthorities};
-pub use request_header::{RequestHeader, RequestHeaderNames};
+pub use request_header::{NotText, RequestHeader, RequestHeaderNames};
 
 use crate::filter::impersonate;
 use base64::Engine as _;
@@ -20,7 +20,8 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, header};
 use parking_lot::Mutex;
 use service_account::ServiceAccounts;
-use setpoint_registry::{Identity, Registry, TokenReviewer, TokenVerdict, WeakRegistry};
+use setpoint_object::users::{self, AUTHENTICATED, UNAUTHENTICATED};
+use setpoint_registry::{Identity, Registry, TokenReviewer, TokenVerdict, WeakRegistry, is_health};
 use setpoint_serve::ConnectionSlot;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -108,10 +109,7 @@ impl Anonymous {
     fn is_allowed(&self, path: &str) -> bool {
         match self {
             Self::Nowhere => false,
-            Self::Health => {
-                let first = path.strip_prefix('/').and_then(|path| path.split('/').next());
-                matches!(first, Some("healthz" | "livez" | "readyz"))
-            }
+            Self::Health => is_health(path),
             Self::Paths(paths) => paths.iter().any(|allowed| allowed == path),
             Self::Everywhere => true,
         }
@@ -124,6 +122,8 @@ pub(crate) struct Authenticators {
     registry: WeakRegistry,
     /// Tokens of the server.
     credentials: Credentials,
+    /// The first of the chain.
+    accounts: Arc<ServiceAccounts>,
     /// Kubernetes' own, then those of an embedder.
     chain: Vec<Arc<dyn Authenticator>>,
     /// Tokens that single listeners accept, for reviews.
@@ -139,8 +139,8 @@ impl Authenticators {
         added: Vec<Arc<dyn Authenticator>>,
     ) -> Self {
         let registry = registry.downgrade();
-        let accounts = ServiceAccounts::new(registry.clone());
-        let mut chain: Vec<Arc<dyn Authenticator>> = vec![Arc::new(accounts)];
+        let accounts = Arc::new(ServiceAccounts::new(registry.clone()));
+        let mut chain: Vec<Arc<dyn Authenticator>> = vec![accounts.clone()];
         if has_bootstrap_tokens {
             chain.push(Arc::new(BootstrapTokens::new(registry.clone())));
         }
@@ -148,6 +148,7 @@ impl Authenticators {
         Self {
             registry,
             credentials,
+            accounts,
             chain,
             of_listeners: Mutex::default(),
             anonymous: Anonymous::default(),
@@ -187,6 +188,13 @@ impl Authenticators {
             || protocols(&request.headers).any(|word| word.starts_with(TOKEN_PROTOCOL));
         let may_be_anonymous = self.anonymous.is_allowed(request.uri.path());
         (may_be_anonymous && !shows_credentials).then(Identity::anonymous)
+    }
+
+    /// What the audit log says of a service account's request whose token is stale.
+    pub(crate) fn staleness(&self, request: &Parts, identity: &Identity) -> Option<String> {
+        users::service_account_of(&identity.user)?;
+        let (token, registry) = (bearer_token(&request.headers)?, self.registry.upgrade()?);
+        self.accounts.staleness(&token, registry.clock().now())
     }
 
     /// Authenticates a token as if a request had it. The second value is what the authenticators
@@ -273,16 +281,12 @@ impl TokenReviewer for Authenticators {
 
 /// Adds a user to the group of authenticated users.
 pub(crate) fn authenticated(identity: Identity) -> Identity {
-    const GROUP: &str = "system:authenticated";
-    if identity.is_in(GROUP) {
+    if identity.is_in(AUTHENTICATED) {
         return identity;
     }
-    let groups = identity.groups.iter().cloned().chain([GROUP.into()]).collect();
+    let groups = identity.groups.iter().cloned().chain([AUTHENTICATED.into()]).collect();
     Identity { groups, ..identity }
 }
-
-/// The group of clients without credentials.
-const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// Accepted credentials. Tokens are stored as digests and never printed.
 #[derive(Clone, Default)]
@@ -296,10 +300,10 @@ impl Credentials {
         Self::default()
     }
 
-    /// Accepts a bearer token.
+    /// Accepts a bearer token. Its user is added to `system:authenticated`.
     #[must_use]
     pub fn token(mut self, token: &str, identity: Identity) -> Self {
-        self.tokens.push((Sha256::digest(token).into(), identity));
+        self.tokens.push((Sha256::digest(token).into(), authenticated(identity)));
         self
     }
 

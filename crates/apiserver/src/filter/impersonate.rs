@@ -17,9 +17,10 @@
 
 use crate::query::decode;
 use http::{HeaderMap, HeaderName};
-use setpoint_object::ApiError;
 use setpoint_object::field::quote;
 use setpoint_object::name::{dns1123_label, dns1123_subdomain, qualified_name};
+use setpoint_object::users::{AUTHENTICATED, UNAUTHENTICATED};
+use setpoint_object::{ApiError, users};
 use setpoint_registry::{
     Attributes, Identity, MASTERS, Registry, Requested, ResourcePath, Subresource, Verb, forbidden,
 };
@@ -33,9 +34,7 @@ const EXTRA: &str = "impersonate-extra-";
 
 /// The extra key of a service account's token with the name of the node it is bound to.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// The groups of its result, and from how many values on one question asks for all of them.
-const AUTHENTICATED: &str = "system:authenticated";
-const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// From how many values on one question asks for all of them.
 const MANY: usize = 4;
 /// The API group of the questions; the plain verb asks for users and groups in the core group.
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -165,17 +164,14 @@ impl Wanted {
     fn identity(&self, is_constrained: bool) -> Identity {
         let mut groups = self.groups.clone();
         match self.subject() {
-            Subject::Node(_) if is_constrained => groups = vec!["system:nodes".to_owned()],
+            Subject::Node(_) if is_constrained => groups = vec![users::NODES.to_owned()],
             Subject::ServiceAccount { namespace, .. } if groups.is_empty() => {
-                groups = vec![
-                    "system:serviceaccounts".to_owned(),
-                    format!("system:serviceaccounts:{namespace}"),
-                ];
+                groups = users::service_account_groups(namespace).into();
             }
             _ => {}
         }
         let has = |group: &str| groups.iter().any(|one| one == group);
-        let added = match self.user == "system:anonymous" {
+        let added = match self.user == users::ANONYMOUS {
             true => Some(UNAUTHENTICATED).filter(|group| !has(group)),
             false => Some(AUTHENTICATED).filter(|group| !has(UNAUTHENTICATED) && !has(group)),
         };
@@ -190,13 +186,13 @@ impl Wanted {
 
 /// What kind of user a name means.
 fn subject(user: &str) -> Subject<'_> {
-    if let Some(name) = user.strip_prefix("system:node:") {
+    if let Some(name) = users::node_of(user) {
         return match dns1123_subdomain(name).is_empty() {
             true => Subject::Node(name),
             false => Subject::Other,
         };
     }
-    match user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
+    match users::service_account_of(user) {
         Some((namespace, name))
             if dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty() =>
         {

@@ -51,6 +51,9 @@ pub enum AuditLevel {
     RequestResponse,
 }
 
+/// Maximum size in bytes of a list in an audit event: 1 MiB. Making it must not delay others.
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
+
 /// A body as it was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditBody {
@@ -90,9 +93,11 @@ pub struct AuditEvent {
     pub source: Arc<AuditSource>,
     /// The body of a write, once it is read.
     pub sent: Option<AuditBody>,
-    /// The object of the answer as JSON, for sinks with [`AuditLevel::RequestResponse`]. Absent for
-    /// lists, watches, documents and other servers' answers.
+    /// The object or the list of the answer as JSON, for sinks with
+    /// [`AuditLevel::RequestResponse`]. Absent for watches, documents and other servers' answers.
     pub answer: Option<Bytes>,
+    /// The answer is a list of more than [`ANSWER_BYTES_MAX`] bytes, which is not here.
+    pub answer_left_out: bool,
     /// Why the request failed.
     pub failure: Option<Arc<Status>>,
 }

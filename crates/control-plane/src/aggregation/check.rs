@@ -17,7 +17,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use serde_json::Value;
 use setpoint_apiserver::{Identity, RequestBody};
-use setpoint_object::{GroupVersionResource, Skim};
+use setpoint_object::{GroupVersionResource, Skim, users};
 use setpoint_registry::Objects;
 use setpoint_webhook_client::{Lane, Service};
 use std::time::Duration;
@@ -152,7 +152,7 @@ async fn discovery(remote: &Remote, route: &Route) -> Result<(), Option<String>>
     };
     let path = format!("/apis/{}", remote.group_version);
     let url = format!("https://{address}{path}");
-    let request = request(&path, &Identity::new(CHECKER, ["system:masters"]), None);
+    let request = request(&path, &Identity::new(CHECKER, [users::MASTERS]), None);
     let failed = |why: String| Err(Some(format!("failing or missing response from {url}: {why}")));
     let sent = remote.send(route, &address, request, Lane::Shared);
     match tokio::time::timeout(ANSWER_MAX, sent).await {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use setpoint_apiserver::{Backend, DOCUMENT_BYTES_MAX, Identity};
-use setpoint_object::GroupVersion;
+use setpoint_object::{GroupVersion, users};
 use setpoint_webhook_client::Lane;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -176,7 +176,7 @@ struct Version {
 
 /// The description of the group version: in aggregated form, if the server has it.
 async fn discovery(remote: &Remote, route: &Route) -> Option<Discovery> {
-    let user = Identity::new("system:kube-aggregator", ["system:masters"]);
+    let user = Identity::new("system:kube-aggregator", [users::MASTERS]);
     let whole = fetch(remote, route, "/apis", &user, Some(DISCOVERY), None, DISCOVERY_MAX).await;
     let is_aggregated = |answer: &Answer| {
         let kind = answer.head.headers.get(header::CONTENT_TYPE);

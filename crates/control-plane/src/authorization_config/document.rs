@@ -57,7 +57,7 @@ pub struct AuthorizationConfig {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct AuthorizerConfig {
-    /// `Webhook`, `RBAC`, `AlwaysAllow` or `AlwaysDeny`.
+    /// `Webhook`, `RBAC`, `Node`, `AlwaysAllow` or `AlwaysDeny`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Its name; of others than webhooks their type in lower case.

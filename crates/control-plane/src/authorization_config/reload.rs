@@ -106,10 +106,15 @@ impl AuthorizationWorker {
         if config == self.loaded {
             return Ok(None);
         }
-        let adds_rbac = config.authorizers.iter().any(|one| one.kind == "RBAC");
-        if adds_rbac && self.chain.rbac.is_none() {
-            let why = "authorizer type RBAC is not allowed if it was not enabled at initial server startup";
-            return Err(AuthorizationConfigError::Names(why.to_owned()));
+        let has = |kind| config.authorizers.iter().any(|one| one.kind == kind);
+        for (kind, is_there) in
+            [("Node", self.chain.node.is_some()), ("RBAC", self.chain.rbac.is_some())]
+        {
+            if has(kind) && !is_there {
+                return Err(AuthorizationConfigError::Names(format!(
+                    "authorizer type {kind} is not allowed if it was not enabled at initial server startup"
+                )));
+            }
         }
         let authorizers = self.chain.make(&config).await?;
         self.chain.replace(authorizers);

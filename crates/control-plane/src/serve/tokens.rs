@@ -2,6 +2,7 @@
 
 use setpoint_apiserver::listen::{CertificateError, read_file};
 use setpoint_apiserver::{Credentials, Identity};
+use setpoint_object::users;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,7 @@ pub(super) fn read(path: &Path, accepted: Credentials) -> Result<Credentials, To
             continue;
         }
         let groups = groups.split(',').filter(|group| !group.is_empty());
-        let groups = groups.chain(["system:authenticated"]);
+        let groups = groups.chain([users::AUTHENTICATED]);
         let user = Identity { uid: uid.as_str().into(), ..Identity::new(user, groups) };
         if users.insert(token.clone(), user).is_some() {
             tracing::warn!(file = %path.display(), line = n + 1, "a token occurs twice: the last line is used");

@@ -1,13 +1,13 @@
 //! CertificateSubjectRestriction: no client certificates of administrators.
 use super::certificate_approval::{GROUP, REQUESTS};
 use super::{Admission, Operation, Review};
-use crate::attributes::MASTERS;
 use crate::kind::certificates::certificate_signing_request::organizations;
 use crate::kind::text;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::ApiError;
+use setpoint_object::users::MASTERS;
 
 /// The signer whose certificates authenticate clients.
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";

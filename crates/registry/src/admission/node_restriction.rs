@@ -14,13 +14,9 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::field::quote;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, GroupVersionResource};
+use setpoint_object::{ApiError, GroupVersionResource, users};
 use std::collections::BTreeSet;
 
-/// The prefix of the user names of agents.
-const USER: &str = "system:node:";
-/// The group of agents.
-const NODES: &str = "system:nodes";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The namespace of the Leases of nodes.
 const LEASES: &str = "kube-node-lease";
@@ -51,7 +47,8 @@ impl Admission for NodeRestriction {
         "NodeRestriction"
     }
     fn handles(&self, review: &Review<'_>) -> bool {
-        review.attributes.identity.user.starts_with(USER) && review.attributes.identity.is_in(NODES)
+        let identity = &review.attributes.identity;
+        users::node_of(&identity.user).is_some() && identity.is_in(users::NODES)
     }
     fn mutates(&self, _: Operation) -> bool {
         true
@@ -62,8 +59,7 @@ impl Admission for NodeRestriction {
         object: &'a mut Value,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         async move {
-            let user = &*review.attributes.identity.user;
-            let node = user.strip_prefix(USER).unwrap_or_default();
+            let node = users::node_of(&review.attributes.identity.user).unwrap_or_default();
             if node.is_empty() {
                 return Err(review.forbidden("could not determine node from user"));
             }

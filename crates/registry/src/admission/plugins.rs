@@ -12,6 +12,8 @@ enum Stage {
     Others,
     /// After webhooks.
     Last,
+    /// Before the plugins of the embedder. Made by the embedder ([`AdmissionOptions::provide`]).
+    Given,
     /// Not available here.
     Missing,
 }
@@ -60,13 +62,13 @@ const PLUGINS: &[Row] = &[
     plain!("NamespaceAutoProvision", false, First, namespace_auto_provision::NamespaceAutoProvision),
     plain!("NamespaceLifecycle", true, First, namespace_lifecycle::NamespaceLifecycle),
     plain!("NamespaceExists", false, First, namespace_exists::NamespaceExists),
-    row("LimitPodHardAntiAffinityTopology", false, Stage::Missing),
+    plain!("LimitPodHardAntiAffinityTopology", false, First, limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology),
     plain!("LimitRanger", true, First, limit_ranger::LimitRanger),
     plain!("ServiceAccount", true, First, service_account::ServiceAccount),
     plain!("NodeRestriction", false, First, node_restriction::NodeRestriction),
     plain!("TaintNodesByCondition", true, First, taint_nodes_by_condition::TaintNodesByCondition),
     plain!("AlwaysPullImages", false, First, always_pull_images::AlwaysPullImages),
-    row("ImagePolicyWebhook", false, Stage::Missing),
+    row("ImagePolicyWebhook", false, Stage::Given),
     configured!("PodSecurity", true, First, pod_security::PodSecurity),
     configured!("PodNodeSelector", false, First, pod_node_selector::PodNodeSelector),
     plain!("Priority", true, First, priority::Priority),
@@ -85,10 +87,10 @@ const PLUGINS: &[Row] = &[
     plain!("CertificateSubjectRestriction", true, First, certificate_subject_restriction::CertificateSubjectRestriction),
     plain!("DefaultIngressClass", true, First, default_ingress_class::DefaultIngressClass),
     plain!("DenyServiceExternalIPs", false, First, deny_service_external_ips::DenyServiceExternalIps),
-    row("PodTopologyLabels", true, Stage::Missing),
-    row("NodeDeclaredFeatureValidator", true, Stage::Missing),
+    plain!("PodTopologyLabels", true, First, pod_topology_labels::PodTopologyLabels),
+    plain!("NodeDeclaredFeatureValidator", true, First, node_declared_feature_validator::NodeDeclaredFeatureValidator),
     row("JobValidation", true, Stage::Missing),
-    row("PodResizeValidator", true, Stage::Missing),
+    plain!("PodResizeValidator", true, First, pod_resize_validator::PodResizeValidator),
     row("PodGroupProtection", true, Stage::Missing),
     row("PodGroupWorkloadExists", true, Stage::Missing),
     row("MutatingAdmissionPolicy", true, Stage::Others),
@@ -112,7 +114,8 @@ pub enum AdmissionOptionsError {
         /// The name.
         name: String,
     },
-    /// A plugin of Kubernetes that this server does not have cannot be enabled.
+    /// A plugin of Kubernetes that this server does not have, or that nobody has
+    /// [provided](AdmissionOptions::provide), cannot be enabled.
     #[error("enable-admission-plugins plugin {0:?} is not available in this server")]
     Missing(String),
     /// Plugins that are enabled and disabled.
@@ -148,6 +151,7 @@ pub struct AdmissionOptions {
     enabled: BTreeSet<String>,
     disabled: BTreeSet<String>,
     configurations: BTreeMap<String, Value>,
+    provided: Vec<Arc<dyn Admission>>,
 }
 
 impl AdmissionOptions {
@@ -167,6 +171,21 @@ impl AdmissionOptions {
     #[must_use]
     pub fn configure(mut self, name: impl Into<String>, configuration: Value) -> Self {
         self.configurations.insert(name.into(), configuration);
+        self
+    }
+    /// Whether a plugin is to run that is off by default.
+    pub fn enables(&self, name: &str) -> bool {
+        self.enabled.contains(name)
+    }
+    /// The configuration of a plugin.
+    pub fn configuration(&self, name: &str) -> Option<&Value> {
+        self.configurations.get(name)
+    }
+    /// A plugin of Kubernetes that the registry cannot make itself, because it calls other servers:
+    /// `ImagePolicyWebhook`. It takes its place in the order if it is enabled.
+    #[must_use]
+    pub fn provide(mut self, plugin: Arc<dyn Admission>) -> Self {
+        self.provided.push(plugin);
         self
     }
     /// Makes the plugins.
@@ -208,6 +227,11 @@ impl AdmissionOptions {
                 Stage::First => plugins.first.push(make()?),
                 Stage::Others => plugins.others.push(row.name),
                 Stage::Last => plugins.last.push(make()?),
+                Stage::Given => {
+                    let given = self.provided.iter().find(|plugin| plugin.name() == row.name);
+                    let missing = || AdmissionOptionsError::Missing(row.name.to_owned());
+                    plugins.first.push(Box::new(Given(given.ok_or_else(missing)?.clone())));
+                }
                 Stage::Missing if is_enabled => {
                     return Err(AdmissionOptionsError::Missing(row.name.to_owned()));
                 }
@@ -215,6 +239,39 @@ impl AdmissionOptions {
             }
         }
         Ok(plugins)
+    }
+}
+
+/// A plugin that was provided, in its row's place.
+#[derive(Debug)]
+struct Given(Arc<dyn Admission>);
+
+impl Admission for Given {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        self.0.handles(review)
+    }
+    fn mutates(&self, operation: Operation) -> bool {
+        self.0.mutates(operation)
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        self.0.mutate(review, object)
+    }
+    fn validate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        self.0.validate(review, object)
+    }
+    fn reinvoked(&self) -> bool {
+        self.0.reinvoked()
     }
 }
 

@@ -7,6 +7,7 @@ use crate::verb::Verb;
 use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_cel::library::authorizer::{self, Authorizer};
+use setpoint_object::users;
 
 /// How many times expressions may ask the authorizer something new, depending on earlier answers.
 ///
@@ -82,14 +83,11 @@ impl Authorizer for Questions {
 fn request_of(question: &authorizer::Attributes, request: &Attributes) -> Attributes {
     let identity = match &question.service_account {
         None => request.identity.clone(),
-        Some((namespace, name)) => Identity::new(
-            &format!("system:serviceaccount:{namespace}:{name}"),
-            [
-                "system:serviceaccounts",
-                &format!("system:serviceaccounts:{namespace}"),
-                "system:authenticated",
-            ],
-        ),
+        Some((namespace, name)) => {
+            let groups = users::service_account_groups(namespace);
+            let groups = groups.iter().map(String::as_str).chain([users::AUTHENTICATED]);
+            Identity::new(&users::service_account(namespace, name), groups)
+        }
     };
     let requested = match &question.path {
         Some(path) => Requested::Path(path.clone()),

@@ -1,5 +1,5 @@
 //! Reviews: questions to the authorizers and about the user, which are answered and not stored.
-use super::Write;
+use super::{Write, review_selector};
 use crate::attributes::{Attributes, Identity, Requested, ResourcePath};
 use crate::authorize::Decision;
 use crate::kind::{Reviewed, text};
@@ -54,6 +54,10 @@ impl Write<'_> {
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified",
             )),
             _ => {}
+        }
+        for member in review_selector::MEMBERS {
+            let path = spec.child("resourceAttributes").child(member);
+            review_selector::check(&resource[member], &path, &mut errors);
         }
         if reviewed == Reviewed::LocalAccess {
             let namespace = &resource["namespace"];
@@ -113,7 +117,12 @@ impl Write<'_> {
                 (text(path, "verb"), Requested::Path(text(path, "path").to_owned()))
             }
         };
-        let request = Attributes::new(identity, Verb::from(verb), requested);
+        let resource = &spec["resourceAttributes"];
+        let request = Attributes {
+            field_selector: review_selector::fields(&resource["fieldSelector"]),
+            label_selector: review_selector::labels(&resource["labelSelector"]),
+            ..Attributes::new(identity, Verb::from(verb), requested)
+        };
         let mut status = Map::new();
         let mut say = |member: &str, value: Value| status.insert(member.to_owned(), value);
         let (is_allowed, reason) = match self.inner.authorization.decide(&request).await {

@@ -11,7 +11,7 @@ use crate::uid::uid;
 use serde_json::{Map, Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{ApiError, GroupKind, GroupResource, field};
+use setpoint_object::{ApiError, GroupKind, GroupResource, field, users};
 use setpoint_schema::encode::to_bytes;
 use std::sync::Weak;
 use std::time::Duration;
@@ -178,7 +178,7 @@ impl Write<'_> {
         let id = uid(&self.inner.rng);
         let claims = json!({
             "iss": settings.issuers().first(),
-            "sub": format!("system:serviceaccount:{namespace}:{name}"),
+            "sub": users::service_account(namespace, name),
             "aud": request["spec"]["audiences"],
             "exp": after(self.now, seconds).0.as_secs(),
             "iat": now,

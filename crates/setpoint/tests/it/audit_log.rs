@@ -1,13 +1,18 @@
 //! The audit log of a control plane: which requests are in it, and what of them.
 
 use crate::rbac::{send, send_with};
+use crate::remote::Reviewer;
 use http::Method;
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint::apiserver::ApiServer;
-use setpoint::audit::{Audit, Destination, LogFile, LogFileOptions, Policy};
+use setpoint::audit::{
+    Audit, AuditWebhookOptions, Destination, LogFile, LogFileOptions, Policy, Truncation,
+};
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::registry::Identity;
+use setpoint::remote::Remote;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -21,6 +26,7 @@ async fn logged(rules: &str, act: impl AsyncFnOnce(&ApiServer)) -> Vec<Value> {
     let clock = Clock::starting_at(Timestamp::from_secs(1_800_000_000));
     let file = LogFile::open(&path, LogFileOptions::default(), clock).unwrap();
     let (sink, worker) = Audit::new(Policy::parse(&policy).unwrap(), Destination::File(file));
+    let worker = worker.truncate(Truncation::default());
     let plane = plane.audit(sink.clone()).build();
     let server = plane.server().clone();
     let (stop, stop_log) = (CancellationToken::new(), CancellationToken::new());
@@ -177,4 +183,125 @@ async fn a_log_that_cannot_be_written_stops_nobody() {
     };
     tokio::join!(served, worker.run(stop_log.clone()));
     assert!(sink.dropped() > 0);
+}
+
+#[tokio::test]
+async fn lists_are_recorded_without_managed_fields() {
+    let rules = "- {level: RequestResponse, verbs: [list], omitStages: [RequestReceived], omitManagedFields: true}\n";
+    let events = logged(rules, async |server| {
+        send(server, jane(), Method::POST, MAPS, map("own")).await;
+        send(server, jane(), Method::GET, &format!("{MAPS}?labelSelector=none"), Value::Null).await;
+        send(server, jane(), Method::GET, MAPS, Value::Null).await;
+        let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+        send_with(server, jane(), &accept, Method::GET, MAPS, Value::Null).await;
+    })
+    .await;
+    let of_jane = events.iter().filter(|event| event["user"]["username"] == "jane");
+    let [empty, list, table] = of_jane.collect::<Vec<_>>()[..] else { panic!("{events:#?}") };
+    assert_eq!(empty["responseObject"]["items"], json!([]));
+    assert_eq!(list["responseObject"]["kind"], "ConfigMapList");
+    let items = list["responseObject"]["items"].as_array().unwrap();
+    let own = items.iter().find(|map| map["metadata"]["name"] == "own").unwrap();
+    assert_eq!(own["data"], json!({"a": "1"}));
+    assert_eq!(own["metadata"]["managedFields"], Value::Null);
+    assert_eq!(table["responseObject"]["kind"], "Table");
+}
+
+/// Runs a control plane whose events go to `receiver`; the sink at the end.
+async fn sent(
+    receiver: &Reviewer,
+    options: AuditWebhookOptions,
+    act: impl AsyncFnOnce(&ApiServer),
+) -> u64 {
+    let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- {level: Metadata, users: [jane]}\n";
+    let remote = Remote::open(&receiver.kubeconfig()).await.unwrap();
+    let (sink, worker) = Audit::webhook(Policy::parse(policy).unwrap(), remote, options);
+    let plane = ControlPlane::builder().simulated(0).audit(sink.clone()).build();
+    let server = plane.server().clone();
+    let (stop, stop_log) = (CancellationToken::new(), CancellationToken::new());
+    let served = async {
+        let running = plane.run(stop.clone());
+        let acting = async {
+            act(&server).await;
+            stop.cancel();
+        };
+        tokio::join!(running, acting).0.unwrap();
+        stop_log.cancel();
+    };
+    tokio::join!(served, worker.run(stop_log.clone()));
+    sink.dropped()
+}
+
+/// The names of the objects in the lists that a webhook got.
+fn lists(receiver: &Reviewer) -> Vec<Vec<String>> {
+    let seen = receiver.seen.lock().unwrap();
+    let lists = seen.iter().map(|(_, list)| {
+        assert_eq!(
+            (&list["kind"], &list["apiVersion"]),
+            (&json!("EventList"), &json!("audit.k8s.io/v1"))
+        );
+        let items = list["items"].as_array().unwrap();
+        let name = |event: &Value| event["objectRef"]["name"].as_str().unwrap().to_owned();
+        items.iter().map(name).collect()
+    });
+    lists.collect()
+}
+
+async fn get(server: &ApiServer, names: &[&str]) {
+    for name in names {
+        send(server, jane(), Method::GET, &format!("{MAPS}/{name}"), Value::Null).await;
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_gets_full_batches_at_once_and_the_rest_at_the_end() {
+    let receiver = Reviewer::start(|_| (200, Value::Null)).await;
+    let options = AuditWebhookOptions { batch_events_max: 2, ..AuditWebhookOptions::default() };
+    let n_lost = sent(&receiver, options, async |server| {
+        get(server, &["a", "b", "c"]).await;
+        // Not before half a minute, but for a full batch.
+        while receiver.n_seen() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(lists(&receiver), [["a", "b"]]);
+    })
+    .await;
+    assert_eq!(n_lost, 0);
+    assert_eq!(lists(&receiver), [vec!["a", "b"], vec!["c"]]);
+}
+
+#[tokio::test]
+async fn a_batch_is_sent_again_unless_the_webhook_refuses_it() {
+    static ANSWERED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    // Fails once, then accepts; a busy server is asked again.
+    let busy = Reviewer::start(|_| {
+        let is_first = ANSWERED.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        (if is_first { 503 } else { 200 }, Value::Null)
+    })
+    .await;
+    let options = AuditWebhookOptions {
+        batch_events_max: 1,
+        initial_backoff: Duration::ZERO,
+        ..AuditWebhookOptions::default()
+    };
+    let n_lost = sent(&busy, options.clone(), async |server| {
+        get(server, &["a"]).await;
+        while busy.n_seen() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!((n_lost, lists(&busy)), (0, vec![vec!["a".to_owned()]; 2]));
+    let refusing = Reviewer::start(|_| (400, Value::Null)).await;
+    let n_lost = sent(&refusing, options, async |server| get(server, &["a", "b"]).await).await;
+    assert_eq!((n_lost, refusing.n_seen()), (2, 2));
+}
+
+#[tokio::test]
+async fn events_that_find_the_buffer_full_are_lost() {
+    let receiver = Reviewer::start(|_| (200, Value::Null)).await;
+    let options = AuditWebhookOptions { buffer_events_max: 2, ..AuditWebhookOptions::default() };
+    let n_lost =
+        sent(&receiver, options, async |server| get(server, &["a", "b", "c", "d"]).await).await;
+    assert_eq!((n_lost, lists(&receiver)), (2, vec![vec!["a".to_owned(), "b".to_owned()]]));
 }

@@ -34,6 +34,52 @@ pub struct RequestHeaderNames {
     pub extra_headers_prefix: Vec<String>,
 }
 
+impl RequestHeaderNames {
+    /// The user of the headers; `None` if they name none. Whether the client may name users is not
+    /// checked here: see [`RequestHeader`].
+    ///
+    /// # Errors
+    ///
+    /// A value is not UTF-8.
+    pub fn user(&self, headers: &HeaderMap) -> Result<Option<Identity>, NotText> {
+        let first = |names: &[String]| -> Result<String, NotText> {
+            for name in names {
+                let value = headers.get(name.trim()).map_or(Ok(""), text)?;
+                if !value.is_empty() {
+                    return Ok(value.to_owned());
+                }
+            }
+            Ok(String::new())
+        };
+        let user = first(&self.username_headers)?;
+        if user.is_empty() {
+            return Ok(None);
+        }
+        let uid = first(&self.uid_headers)?;
+        let mut groups = Vec::new();
+        for name in &self.group_headers {
+            for value in headers.get_all(name.trim()) {
+                groups.push(text(value)?);
+            }
+        }
+        groups.retain(|group| !group.is_empty());
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for prefix in self.extra_headers_prefix.iter().map(|prefix| prefix.trim()) {
+            for name in headers.keys() {
+                let Some(key) = without_prefix(name, prefix) else { continue };
+                // A key that is not percent-encoded is taken as it is.
+                let key = decode(key, false).unwrap_or_else(|| key.to_owned());
+                let values = extra.entry(key).or_default();
+                for value in headers.get_all(name) {
+                    values.push(text(value)?.to_owned());
+                }
+            }
+        }
+        let identity = Identity::new(&user, groups);
+        Ok(Some(Identity { uid: uid.into(), extra: Arc::new(extra), ..identity }))
+    }
+}
+
 /// Authenticates the users whom a front proxy names in headers. They count only if the connection
 /// has a client certificate of one of the authorities, with an allowed name. Such a proxy may name
 /// any user, so the authorities should sign nothing else.
@@ -69,52 +115,11 @@ impl RequestHeader {
                 return Authentication::Invalid(why);
             }
         }
-        match self.user(&request.headers) {
+        match names.user(&request.headers) {
             Ok(Some(identity)) => Authentication::User(identity),
             Ok(None) => Authentication::NoOpinion,
-            Err(NotText) => {
-                Authentication::Invalid("a header of the front proxy is not UTF-8".to_owned())
-            }
+            Err(error) => Authentication::Invalid(error.to_string()),
         }
-    }
-
-    /// The user of the headers; `None` if they name none.
-    fn user(&self, headers: &HeaderMap) -> Result<Option<Identity>, NotText> {
-        let first = |names: &[String]| -> Result<String, NotText> {
-            for name in names {
-                let value = headers.get(name.trim()).map_or(Ok(""), text)?;
-                if !value.is_empty() {
-                    return Ok(value.to_owned());
-                }
-            }
-            Ok(String::new())
-        };
-        let user = first(&self.names.username_headers)?;
-        if user.is_empty() {
-            return Ok(None);
-        }
-        let uid = first(&self.names.uid_headers)?;
-        let mut groups = Vec::new();
-        for name in &self.names.group_headers {
-            for value in headers.get_all(name.trim()) {
-                groups.push(text(value)?);
-            }
-        }
-        groups.retain(|group| !group.is_empty());
-        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for prefix in self.names.extra_headers_prefix.iter().map(|prefix| prefix.trim()) {
-            for name in headers.keys() {
-                let Some(key) = without_prefix(name, prefix) else { continue };
-                // A key that is not percent-encoded is taken as it is.
-                let key = decode(key, false).unwrap_or_else(|| key.to_owned());
-                let values = extra.entry(key).or_default();
-                for value in headers.get_all(name) {
-                    values.push(text(value)?.to_owned());
-                }
-            }
-        }
-        let identity = Identity::new(&user, groups);
-        Ok(Some(Identity { uid: uid.into(), extra: Arc::new(extra), ..identity }))
     }
 
     /// Removes its headers.
@@ -159,9 +164,11 @@ fn without_prefix<'n>(name: &'n HeaderName, prefix: &str) -> Option<&'n str> {
     before.eq_ignore_ascii_case(prefix).then_some(key)
 }
 
-/// A value is not UTF-8. A group that is left out might be one with fewer rights.
-#[derive(Debug)]
-struct NotText;
+/// A value of a front proxy's header is not UTF-8. A group that is left out might be one with fewer
+/// rights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a header of the front proxy is not UTF-8")]
+pub struct NotText;
 
 fn text(value: &http::HeaderValue) -> Result<&str, NotText> {
     std::str::from_utf8(value.as_bytes()).map_err(|_| NotText)

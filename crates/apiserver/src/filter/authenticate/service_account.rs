@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use http::request::Parts;
 use serde_json::json;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{ApiError, GroupVersionResource, Skim, encode};
+use setpoint_object::{ApiError, GroupVersionResource, Skim, encode, users};
 use setpoint_registry::jwt::UnverifiedToken;
 use setpoint_registry::{
     Attributes, Body, Format, Identity, LEGACY_ISSUER, PatchType, Registry, Target, Verb,
@@ -100,6 +100,17 @@ impl ServiceAccounts {
             Token::Legacy(claims) => check_legacy(registry, claims, &token, now).await?,
         };
         Ok(Some((identity, common)))
+    }
+
+    /// What the audit log says of a token, just accepted, that is older than its holder asked for:
+    /// its lifetime was extended, and the holder should have read a new one.
+    pub(super) fn staleness(&self, token: &str, now: Timestamp) -> Option<String> {
+        let token = self.verified.get(&Verified::digest(token), now)?;
+        let Token::Bound(claims) = &*token else { return None };
+        let seconds = now.0.as_secs().checked_sub(claims.warn_after)?;
+        let subject = users::service_account(&claims.namespace, &claims.account.name);
+        (claims.warn_after > 0 && seconds > 0)
+            .then(|| format!("subject: {subject}, seconds after warning threshold: {seconds}"))
     }
 
     /// The claims of a token of an accepted issuer, with a valid signature.
@@ -233,12 +244,12 @@ fn identity(
     account: &Reference,
     extra: BTreeMap<String, Vec<String>>,
 ) -> Identity {
-    let name = format!("system:serviceaccount:{namespace}:{}", account.name);
-    let of_namespace = format!("system:serviceaccounts:{namespace}");
+    let name = users::service_account(namespace, &account.name);
+    let groups = users::service_account_groups(namespace);
     Identity {
         uid: account.uid.as_str().into(),
         extra: Arc::new(extra),
-        ..Identity::new(&name, ["system:serviceaccounts", &of_namespace])
+        ..Identity::new(&name, groups.iter().map(String::as_str))
     }
 }
 

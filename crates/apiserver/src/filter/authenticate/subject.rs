@@ -5,14 +5,12 @@
 //! here.
 
 use rustls::pki_types::CertificateDer;
+use setpoint_object::users::AUTHENTICATED;
 use setpoint_registry::Identity;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
-
-/// The group of all authenticated users.
-const AUTHENTICATED: &str = "system:authenticated";
 
 /// The DER tags up to the subject.
 const SEQUENCE: u8 = 0x30;

@@ -5,6 +5,7 @@ use super::stats::Stats;
 use http::HeaderValue;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::users;
 use setpoint_registry::{Attributes, Identity, StoredObject, Subresource};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -223,7 +224,7 @@ impl Rule {
             _ => {
                 let account = subject.get("serviceAccount")?;
                 let namespace = text(&account["namespace"]);
-                let start = format!("system:serviceaccount:{namespace}:");
+                let start = users::service_account(&namespace, "");
                 Some(Subject::Account(start, text(&account["name"])))
             }
         };
@@ -335,8 +336,8 @@ fn trees(objects: &[StoredObject]) -> impl Iterator<Item = Value> {
 fn mandatory(name: &str) -> Value {
     let group = |name: &str| serde_json::json!({"kind": "Group", "group": {"name": name}});
     let (precedence, subjects) = match name {
-        EXEMPT => (1, vec![group(setpoint_registry::MASTERS)]),
-        _ => (10_000, vec![group("system:unauthenticated"), group("system:authenticated")]),
+        EXEMPT => (1, vec![group(users::MASTERS)]),
+        _ => (10_000, vec![group(users::UNAUTHENTICATED), group(users::AUTHENTICATED)]),
     };
     serde_json::json!({
         "metadata": {"name": name},

@@ -169,3 +169,51 @@ async fn injected_tokens_live_for_a_year() {
     })
     .await;
 }
+
+/// Keeps the annotations of requests.
+#[derive(Debug, Default)]
+struct Annotations(parking_lot::Mutex<Vec<std::collections::BTreeMap<String, String>>>);
+
+impl setpoint::apiserver::AuditSink for Annotations {
+    fn record(&self, event: setpoint::apiserver::AuditEvent) {
+        if event.stage == setpoint::apiserver::Stage::ResponseComplete {
+            self.0.lock().push(event.request.audit_annotations());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_audit_log_says_when_an_extended_token_should_have_been_replaced() {
+    let sink = std::sync::Arc::new(Annotations::default());
+    let ring = KeyRing::from_system();
+    ring.set(keys());
+    let tokens = ServiceAccountTokens::new().keys(ring);
+    let plane = ControlPlane::builder().simulated(0).service_account_tokens(tokens);
+    let plane = plane.audit(sink.clone()).build();
+    let world = World { server: plane.server().clone() };
+    with_person_of(plane, async |_| {
+        world.account("a").await;
+        world.pod("p", "a").await;
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "name": "p"});
+        let spec = json!({"expirationSeconds": 3607, "boundObjectRef": pod});
+        let token = world.token("a", spec).await;
+        let stale = async || {
+            sink.0.lock().clear();
+            world.whoami(&token).await.unwrap();
+            let own = sink.0.lock().pop().unwrap();
+            own.get("authentication.k8s.io/stale-token").cloned()
+        };
+        assert_eq!(stale().await, None);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(stale().await, None);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let said = stale().await.unwrap();
+        let (subject, seconds) = said.rsplit_once(' ').unwrap();
+        assert_eq!(
+            subject,
+            "subject: system:serviceaccount:default:a, seconds after warning threshold:"
+        );
+        assert!((50..60).contains(&seconds.parse::<u64>().unwrap()), "{said}");
+    })
+    .await;
+}

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use setpoint_object::users;
 use std::collections::BTreeMap;
 
 /// The claims of a verified token.
@@ -40,6 +41,8 @@ pub(super) struct Claims {
     pub(super) pod: Option<Reference>,
     pub(super) secret: Option<Reference>,
     pub(super) node: Option<Reference>,
+    /// When the token would have expired if its lifetime had not been extended. Zero: it has not.
+    pub(super) warn_after: u64,
 }
 
 #[derive(Deserialize)]
@@ -52,15 +55,18 @@ struct Kubernetes {
     secret: Option<Reference>,
     #[serde(default)]
     node: Option<Reference>,
+    #[serde(default)]
+    warnafter: u64,
 }
 
 impl Claims {
     /// Reads claims; `None` if they are not those of a service account, or have no end.
     pub(super) fn read(mut claims: Map<String, Value>) -> Option<Self> {
         let kubernetes = serde_json::from_value(claims.remove("kubernetes.io")?).ok()?;
-        let Kubernetes { namespace, serviceaccount: account, pod, secret, node } = kubernetes;
+        let Kubernetes { namespace, serviceaccount: account, pod, secret, node, warnafter } =
+            kubernetes;
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
-        if text("sub")? != format!("system:serviceaccount:{namespace}:{}", account.name) {
+        if text("sub")? != users::service_account(&namespace, &account.name) {
             return None;
         }
         let seconds = |claim: &str| claims.get(claim).and_then(Value::as_u64);
@@ -83,6 +89,7 @@ impl Claims {
             pod,
             secret,
             node,
+            warn_after: warnafter,
         })
     }
 }
@@ -102,7 +109,7 @@ impl Legacy {
         let own = |name: &str| text(&format!("kubernetes.io/serviceaccount/{name}"));
         let (name, uid) = (own("service-account.name")?, own("service-account.uid")?);
         let (namespace, secret) = (own("namespace")?, own("secret.name")?);
-        (text("sub")? == format!("system:serviceaccount:{namespace}:{name}")).then_some(Self {
+        (text("sub")? == users::service_account(&namespace, &name)).then_some(Self {
             namespace,
             secret,
             account: Reference { name, uid },

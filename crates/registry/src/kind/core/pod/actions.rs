@@ -27,6 +27,10 @@ pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Valu
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
         placed["metadata"]["annotations"][key] = value.clone();
     }
+    let labels = binding.meta().and_then(|meta| meta.get("labels"));
+    for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
+        placed["metadata"]["labels"][key] = value.clone();
+    }
     Ok(placed)
 }
 

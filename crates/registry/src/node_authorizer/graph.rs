@@ -1,0 +1,205 @@
+//! Which objects are related to which nodes.
+//!
+//! # Theory
+//!
+//! Pods, volumes, attachments and slices are *sources*: what each of them refers to is known from
+//! it alone. The graph has the relations of each source, so that a changed one replaces its own,
+//! and two indexes made from them: objects to nodes, with the number of sources that say so, and
+//! secrets to the volumes that use them. A volume leads to the nodes of the claim it is bound to.
+use super::references;
+use crate::shared::Registry;
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The namespace, empty for cluster scope, and the name of an object.
+pub(super) type Name = (Box<str>, Box<str>);
+
+/// What kind of object a node wants to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    Pod,
+    Secret,
+    ConfigMap,
+    Claim,
+    Volume,
+    ResourceClaim,
+    ServiceAccount,
+    Attachment,
+    Slice,
+}
+
+/// A kind of object that has relations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    Pod,
+    Volume,
+    Attachment,
+    Slice,
+}
+
+/// The relations of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Relations {
+    /// These objects lead to a node.
+    Node { node: Arc<str>, objects: BTreeSet<(Kind, Box<str>)> },
+    /// A volume leads to a claim, and these secrets lead to the volume.
+    Claim { claim: Name, secrets: BTreeSet<Name> },
+}
+
+impl Source {
+    /// The sources by the storage prefixes of their resources.
+    pub(super) fn all(registry: &Registry) -> Vec<(Arc<str>, Self)> {
+        let catalog = registry.catalog();
+        let rows = [
+            ("", "pods", Self::Pod),
+            ("", "persistentvolumes", Self::Volume),
+            ("storage.k8s.io", "volumeattachments", Self::Attachment),
+            ("resource.k8s.io", "resourceslices", Self::Slice),
+        ];
+        rows.into_iter()
+            .filter_map(|(group, resource, source)| {
+                let row = catalog.get(group, "v1", resource)?;
+                Some((row.storage_prefix.clone(), source))
+            })
+            .collect()
+    }
+
+    /// The name of an object and its relations; `None` if it has none, for example because a pod
+    /// is on no node.
+    pub(super) fn relations(self, object: &Value) -> (Name, Option<Relations>) {
+        let name: Name = (object.namespace().into(), object.name().into());
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+        let of_node = |node: &str, objects| {
+            (!node.is_empty()).then(|| Relations::Node { node: node.into(), objects })
+        };
+        let relations = match self {
+            Self::Pod => of_node(text("/spec/nodeName"), references::of_pod(object)),
+            Self::Volume => {
+                let claim = (text("/spec/claimRef/namespace"), text("/spec/claimRef/name"));
+                object.pointer("/spec/claimRef").filter(|claim| claim.is_object()).map(|_| {
+                    Relations::Claim {
+                        claim: (claim.0.into(), claim.1.into()),
+                        secrets: references::of_volume(object, claim.0),
+                    }
+                })
+            }
+            Self::Attachment => {
+                let own = BTreeSet::from([(Kind::Attachment, name.1.clone())]);
+                of_node(text("/spec/nodeName"), own)
+            }
+            Self::Slice => {
+                let own = BTreeSet::from([(Kind::Slice, name.1.clone())]);
+                of_node(text("/spec/nodeName"), own)
+            }
+        };
+        (name, relations)
+    }
+}
+
+/// The relations of all sources. Its size is that of the references in pods and volumes.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    sources: HashMap<(Source, Name), Relations>,
+    /// The nodes that an object leads to, with the number of sources that say so.
+    nodes: HashMap<(Kind, Name), HashMap<Arc<str>, usize>>,
+    /// The volumes that use a secret.
+    volumes: HashMap<Name, BTreeSet<Box<str>>>,
+}
+
+impl Graph {
+    /// The relations of a source.
+    pub(super) fn relations(&self, source: Source, name: &Name) -> Option<&Relations> {
+        self.sources.get(&(source, name.clone()))
+    }
+
+    /// Replaces the relations of a source; `None`: it has none or does not exist.
+    pub(super) fn put(&mut self, source: Source, name: Name, relations: Option<Relations>) {
+        let key = (source, name);
+        if let Some(former) = self.sources.remove(&key) {
+            self.unlink(&key.1, &former);
+        }
+        if let Some(relations) = relations {
+            self.link(&key.1, &relations);
+            self.sources.insert(key, relations);
+        }
+    }
+
+    fn link(&mut self, (namespace, name): &Name, relations: &Relations) {
+        match relations {
+            Relations::Node { node, objects } => {
+                for (kind, object) in objects {
+                    let key = (*kind, (namespace.clone(), object.clone()));
+                    *self.nodes.entry(key).or_default().entry(node.clone()).or_default() += 1;
+                }
+            }
+            Relations::Claim { secrets, .. } => {
+                for secret in secrets {
+                    self.volumes.entry(secret.clone()).or_default().insert(name.clone());
+                }
+            }
+        }
+    }
+
+    fn unlink(&mut self, (namespace, name): &Name, relations: &Relations) {
+        match relations {
+            Relations::Node { node, objects } => {
+                for (kind, object) in objects {
+                    let key = (*kind, (namespace.clone(), object.clone()));
+                    let Some(nodes) = self.nodes.get_mut(&key) else { continue };
+                    if let Some(n) = nodes.get_mut(node) {
+                        *n -= 1;
+                        if *n == 0 {
+                            nodes.remove(node);
+                        }
+                    }
+                    if nodes.is_empty() {
+                        self.nodes.remove(&key);
+                    }
+                }
+            }
+            Relations::Claim { secrets, .. } => {
+                for secret in secrets {
+                    let Some(volumes) = self.volumes.get_mut(secret) else { continue };
+                    volumes.remove(name);
+                    if volumes.is_empty() {
+                        self.volumes.remove(secret);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether an object is related to a node.
+    pub(super) fn leads_to(&self, node: &str, kind: Kind, namespace: &str, name: &str) -> bool {
+        let name: Name = (namespace.into(), name.into());
+        match kind {
+            Kind::Volume => self.volume_leads_to(node, &name.1),
+            Kind::Secret if self.is_of(node, kind, name.clone()) => true,
+            Kind::Secret => {
+                let volumes = self.volumes.get(&name);
+                volumes.into_iter().flatten().any(|volume| self.volume_leads_to(node, volume))
+            }
+            kind => self.is_of(node, kind, name),
+        }
+    }
+
+    fn is_of(&self, node: &str, kind: Kind, name: Name) -> bool {
+        self.nodes.get(&(kind, name)).is_some_and(|nodes| nodes.contains_key(node))
+    }
+
+    fn volume_leads_to(&self, node: &str, volume: &str) -> bool {
+        let volume = (Source::Volume, ("".into(), volume.into()));
+        match self.sources.get(&volume) {
+            Some(Relations::Claim { claim, .. }) => self.is_of(node, Kind::Claim, claim.clone()),
+            _ => false,
+        }
+    }
+
+    /// Whether nothing is known, for tests of what stays behind.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.sources.is_empty() && self.nodes.is_empty() && self.volumes.is_empty()
+    }
+}

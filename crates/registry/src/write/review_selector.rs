@@ -1,0 +1,107 @@
+//! The selectors that an access review asks about.
+use crate::kind::{list, text};
+use serde_json::Value;
+use setpoint_object::field::{self, Path};
+
+/// The members of a review with selectors.
+pub(super) const MEMBERS: [&str; 2] = ["fieldSelector", "labelSelector"];
+
+/// Checks a selector: either as text, or as requirements.
+pub(super) fn check(selector: &Value, path: &Path, errors: &mut field::Errors) {
+    if !selector.is_object() {
+        return;
+    }
+    let (raw, requirements) = (text(selector, "rawSelector"), list(selector, "requirements"));
+    if !raw.is_empty() && !requirements.is_empty() {
+        errors.push(field::Error::invalid(
+            path.child("rawSelector"),
+            &selector["rawSelector"],
+            "may not specified at the same time as requirements",
+        ));
+    }
+    if raw.is_empty() && requirements.is_empty() {
+        let why = format!("when {path} is specified, requirements or rawSelector is required");
+        errors.push(field::Error::required(path.child("requirements"), why));
+    }
+    for (i, requirement) in requirements.iter().enumerate() {
+        if text(requirement, "key").is_empty() {
+            let at = path.child("requirements").index(i).child("key");
+            errors.push(field::Error::required(at, "must be specified"));
+        }
+    }
+}
+
+/// The field selector of a review as a request has it. What it cannot say is left out: the request
+/// is then about more, and needs more rights.
+pub(super) fn fields(selector: &Value) -> String {
+    let requirements = list(selector, "requirements").iter().filter_map(|requirement| {
+        let [value] = list(requirement, "values") else { return None };
+        let operator = match text(requirement, "operator") {
+            "In" => "=",
+            "NotIn" => "!=",
+            _ => return None,
+        };
+        let value = value.as_str()?;
+        let escaped: String = value
+            .chars()
+            .flat_map(|c| matches!(c, '\\' | ',' | '=').then_some('\\').into_iter().chain([c]))
+            .collect();
+        Some(format!("{}{operator}{escaped}", text(requirement, "key")))
+    });
+    joined(selector, requirements)
+}
+
+/// The same of a label selector.
+pub(super) fn labels(selector: &Value) -> String {
+    let requirements = list(selector, "requirements").iter().filter_map(|requirement| {
+        let key = text(requirement, "key");
+        let values = list(requirement, "values").iter().filter_map(Value::as_str);
+        let values = values.collect::<Vec<_>>().join(",");
+        Some(match text(requirement, "operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_owned(),
+            "DoesNotExist" => format!("!{key}"),
+            _ => return None,
+        })
+    });
+    joined(selector, requirements)
+}
+
+fn joined(selector: &Value, requirements: impl Iterator<Item = String>) -> String {
+    match text(selector, "rawSelector") {
+        "" => requirements.collect::<Vec<_>>().join(","),
+        raw => raw.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use setpoint_object::field_selector::FieldSelector;
+    use setpoint_object::label::Selector;
+
+    #[test]
+    fn requirements_are_selectors_of_requests() {
+        let selector = json!({"requirements": [
+            {"key": "spec.nodeName", "operator": "In", "values": ["a=b,c"]},
+            {"key": "metadata.name", "operator": "NotIn", "values": ["x"]},
+            {"key": "a", "operator": "In", "values": ["x", "y"]},
+            {"key": "b", "operator": "Exists"},
+        ]});
+        let parsed = FieldSelector::parse(&fields(&selector)).unwrap();
+        let terms: Vec<_> =
+            parsed.terms().iter().map(|t| (&*t.path, &*t.value, t.negated)).collect();
+        assert_eq!(terms, [("spec.nodeName", "a=b,c", false), ("metadata.name", "x", true)]);
+        let selector = json!({"requirements": [
+            {"key": "a", "operator": "In", "values": ["x", "y"]},
+            {"key": "b", "operator": "Exists"},
+            {"key": "c", "operator": "DoesNotExist"},
+            {"key": "d", "operator": "NotIn", "values": ["z"]},
+        ]});
+        assert_eq!(labels(&selector), "a in (x,y),b,!c,d notin (z)");
+        assert!(Selector::parse(&labels(&selector)).is_ok());
+        assert_eq!(labels(&json!({"rawSelector": "a=b"})), "a=b");
+    }
+}

@@ -1,0 +1,179 @@
+//! Another server that a kubeconfig names, and that answers documents in JSON posted to its URL:
+//! reviews of users and images, lists of audit events.
+//!
+//! # Theory
+//!
+//! A [`Remote`] is a client of one URL. Connections are made when they are needed, and kept. A
+//! [review](Remote::review) has no side effects, so it is repeated a few times if the server is not
+//! reached or asks for it. Whoever [posts](Remote::post) something else decides by the
+//! [error](PostError) whether to repeat it.
+//!
+//! This crate knows no API objects and no listener.
+
+use http::{Method, Request, Uri};
+use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube_client::{Client, Config};
+use serde_json::Value;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Timeout of one attempt unless another one is asked for: 10 s, of which connecting takes a part.
+pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
+/// Timeout of connections: 30 s, the longest timeout of an attempt.
+pub const CONNECTION_MAX: Duration = Duration::from_secs(30);
+/// Number of attempts of one review; the request's deadline may end them earlier.
+const ATTEMPTS: u32 = 3;
+/// The pause after the first failed attempt. Later ones are twice as long as the one before.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Why a remote server cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// The kubeconfig cannot be read or does not name a server.
+    #[error("use the kubeconfig {}", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: KubeconfigError,
+    },
+    /// This process is not in a pod of a cluster.
+    #[error("use the configuration of a pod")]
+    InCluster(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// No client can be made of it.
+    #[error("make a client of the kubeconfig {}", path.display())]
+    Client {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: Box<kube_client::Error>,
+    },
+}
+
+/// Why a document was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct PostError {
+    /// What went wrong.
+    pub message: String,
+    /// Another attempt may succeed: the server was not reached, is busy or has failed.
+    pub may_repeat: bool,
+}
+
+/// A server that answers at one URL. Cheap to clone.
+#[derive(Clone)]
+pub struct Remote {
+    client: Client,
+    /// Path and query of the URL.
+    target: Uri,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl Remote {
+    /// The server of a kubeconfig's current context. Call it within a tokio runtime. Connects
+    /// later.
+    ///
+    /// # Errors
+    ///
+    /// The kubeconfig cannot be read, or no client can be made of it.
+    pub async fn open(path: &Path) -> Result<Self, RemoteError> {
+        let failed = |source| RemoteError::Kubeconfig { path: path.to_owned(), source };
+        let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(failed)?;
+        Self::of(config, path)
+    }
+
+    /// The server of the cluster in which this process is a pod, at a path.
+    ///
+    /// # Errors
+    ///
+    /// The process is not in a pod.
+    pub fn in_cluster(path: &str) -> Result<Self, RemoteError> {
+        let config =
+            Config::incluster().map_err(|error| RemoteError::InCluster(Box::new(error)))?;
+        let target = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
+        Ok(Self { target, ..Self::of(config, Path::new("in-cluster configuration"))? })
+    }
+
+    fn of(mut config: Config, path: &Path) -> Result<Self, RemoteError> {
+        // Reviews are posted to exactly this path, and a client adds its paths to the server's.
+        let target = config.cluster_url.path_and_query().map_or("/", |path| path.as_str());
+        let target = target.parse().unwrap_or_else(|_| Uri::from_static("/"));
+        let mut server = config.cluster_url.clone().into_parts();
+        server.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+        if let Ok(server) = Uri::from_parts(server) {
+            config.cluster_url = server;
+        }
+        config.connect_timeout = Some(CONNECTION_MAX);
+        config.read_timeout = Some(CONNECTION_MAX);
+        let client = Client::try_from(config).map_err(|source| RemoteError::Client {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        Ok(Self { client, target })
+    }
+
+    /// Posts a review and returns the answered one. `attempt_max`: timeout of one attempt. Repeats
+    /// the attempt if the server is not reached or asks for it: a review has no side effects.
+    ///
+    /// # Errors
+    ///
+    /// What the last attempt failed with.
+    pub async fn review(&self, review: &Value, attempt_max: Duration) -> Result<Value, String> {
+        let mut pause = PAUSE;
+        for attempt in 1.. {
+            let answer = self.post(review.to_string().into_bytes(), attempt_max).await;
+            let error = match answer {
+                Ok(answer) => {
+                    return serde_json::from_str(&answer).map_err(|error| error.to_string());
+                }
+                Err(error) if !error.may_repeat || attempt == ATTEMPTS => return Err(error.message),
+                Err(error) => error,
+            };
+            tracing::debug!(%error, "a review is repeated");
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        Err(String::new())
+    }
+
+    /// Posts a document in JSON once, and returns what the server answers.
+    ///
+    /// # Errors
+    ///
+    /// The server was not reached in time, or answered with another code than 2xx.
+    pub async fn post(&self, json: Vec<u8>, attempt_max: Duration) -> Result<String, PostError> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(self.target.clone())
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(json)
+            .map_err(|error| PostError { message: error.to_string(), may_repeat: false })?;
+        match tokio::time::timeout(attempt_max, self.client.request_text(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube_client::Error::Api(status))) => {
+                let may_repeat = status.code >= 500 || status.code == 429;
+                let message = match status.message.is_empty() {
+                    true => format!("the server answered with {}", status.code),
+                    false => status.message.clone(),
+                };
+                Err(PostError { message, may_repeat })
+            }
+            Ok(Err(error)) => Err(PostError { message: error.to_string(), may_repeat: true }),
+            Err(_) => {
+                let message = "context deadline exceeded".to_owned();
+                Err(PostError { message, may_repeat: true })
+            }
+        }
+    }
+}
