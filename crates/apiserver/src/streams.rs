@@ -120,11 +120,7 @@ impl PodStream<'_> {
     }
 
     /// `exec` and `attach`.
-    fn run(
-        &self,
-        agent: Arc<dyn NodeAgent>,
-        is_attach: bool,
-    ) -> Result<Response<Body>, ApiError> {
+    fn run(&self, agent: Arc<dyn NodeAgent>, is_attach: bool) -> Result<Response<Body>, ApiError> {
         let wanted = options::run(self.query, is_attach)?;
         let container = self.container()?;
         containers::check_running(self.pod, &container.container)?;

@@ -188,9 +188,10 @@ pub(super) async fn spdy(mut incoming: Streams, call: Call) {
     ];
     let mut open: Vec<(&str, Stream)> = Vec::new();
     let opened = tokio::time::timeout(OPEN_TIME_MAX, async {
-        while kinds.iter().any(|(kind, is_wanted)| {
-            *is_wanted && open.iter().all(|(known, _)| known != kind)
-        }) {
+        while kinds
+            .iter()
+            .any(|(kind, is_wanted)| *is_wanted && open.iter().all(|(known, _)| known != kind))
+        {
             let stream = incoming.recv().await?;
             let kind = stream.header("streamtype");
             if let Some((kind, _)) = kinds.iter().find(|(known, _)| *known == kind) {

@@ -32,9 +32,7 @@ pub(super) fn run(query: &Query, is_attach: bool) -> Result<Wanted, ApiError> {
         tty,
     };
     if !wanted.stdin && !wanted.stdout && !wanted.stderr {
-        return Err(ApiError::bad_request(
-            "you must specify at least 1 of stdin, stdout, stderr",
-        ));
+        return Err(ApiError::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
     }
     if !is_attach && wanted.command.is_empty() {
         return Err(ApiError::bad_request("you must specify at least 1 command"));

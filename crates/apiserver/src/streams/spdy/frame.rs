@@ -21,10 +21,22 @@ const REFUSED: u32 = 3;
 /// A frame of the client. Headers are still compressed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    Open { id: u32, is_last: bool, headers: Vec<u8> },
-    Data { id: u32, bytes: Vec<u8>, is_last: bool },
-    Headers { headers: Vec<u8> },
-    Reset { id: u32 },
+    Open {
+        id: u32,
+        is_last: bool,
+        headers: Vec<u8>,
+    },
+    Data {
+        id: u32,
+        bytes: Vec<u8>,
+        is_last: bool,
+    },
+    Headers {
+        headers: Vec<u8>,
+    },
+    Reset {
+        id: u32,
+    },
     /// With the frame that answers it.
     Ping(Vec<u8>),
     GoAway,
