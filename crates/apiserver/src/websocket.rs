@@ -1,4 +1,4 @@
-//! The upgrade to WebSocket, and watches over it: the same URL, upgraded (RFC 6455). One text message per event, a close
+//! The upgrade to WebSocket (RFC 6455), and watches over it. One text message per event, a close
 //! frame at the end.
 //!
 //! The answer to an upgrade contains a [`Conversation`]: the owner of the connection takes it out

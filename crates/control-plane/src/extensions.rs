@@ -209,8 +209,8 @@ impl ControlPlaneBuilder {
         self.metrics(RequestMetrics::register(metrics)).route("/metrics", Arc::new(page))
     }
 
-    /// Adds an agent that serves `log`, `exec`, `attach` and `portforward` of the pods on its nodes.
-    /// Default: none, and such requests are answered with 503.
+    /// Adds an agent that serves `log`, `exec`, `attach` and `portforward` of the pods on its
+    /// nodes. Default: none, and such requests are answered with 503.
     pub fn node_agent(mut self, agent: Arc<dyn NodeAgent>) -> Self {
         self.extensions.node_agents.push(agent);
         self

@@ -181,7 +181,7 @@ async fn with_pipes(
     command.stdin(if has_stdin { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
-    let _group = GroupGuard(child.id());
+    let mut group = GroupGuard(child.id());
     let (to_stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let input = async {
         if let (Some(mut from), Some(mut to)) = (streams.stdin, to_stdin) {
@@ -204,6 +204,7 @@ async fn with_pipes(
             () = &mut input => {}
         }
     };
+    group.finish();
     if has_output {
         _ = tokio::time::timeout(OUTPUT_TIME_MAX, output).await;
     }
@@ -234,7 +235,7 @@ async fn in_terminal(
     let mut child = command.spawn()?;
     // The terminal ends when the command's side of it is closed everywhere.
     drop(command);
-    let _group = GroupGuard(child.id());
+    let mut group = GroupGuard(child.id());
     let size_of: OwnedFd = own.try_clone()?;
     let mut from = tokio::fs::File::from_std(File::from(own.try_clone()?));
     let mut to = tokio::fs::File::from_std(File::from(own));
@@ -273,6 +274,7 @@ async fn in_terminal(
             () = &mut sizes => {}
         }
     };
+    group.finish();
     if has_output {
         _ = tokio::time::timeout(OUTPUT_TIME_MAX, output).await;
     }

@@ -115,7 +115,7 @@ impl Run {
         };
         drop(command);
         let leader = child.id().unwrap_or_default();
-        let _group = GroupGuard(child.id());
+        let mut group = GroupGuard(child.id());
         let started_at = self.clock.now();
         if let Some(visible) = self.pod.containers.lock().get_mut(&self.container.name) {
             visible.surroundings = Some(self.surroundings.clone());
@@ -130,7 +130,7 @@ impl Run {
         let has_ended = CancellationToken::new();
         let live = async {
             let code = self.live(&mut child, leader).await;
-            signal_group(leader, Signal::KILL);
+            group.finish();
             kill_marked(CONTAINER_MARK, self.mark.clone()).await;
             has_ended.cancel();
             code

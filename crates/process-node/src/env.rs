@@ -187,8 +187,8 @@ fn lines(map: Option<&BTreeMap<String, String>>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A request or limit of a container in units of a divisor, rounded up. Without a limit: that of the
-/// machine.
+/// A request or limit of a container in units of a divisor, rounded up. Without a limit: that of
+/// the machine.
 pub(crate) fn resource_of(container: &Container, resource: &str, divisor: &str) -> String {
     let resources = container.resources.as_ref();
     let (map, name) = match resource.split_once('.') {

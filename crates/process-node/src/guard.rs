@@ -92,10 +92,18 @@ fn kill_once(mark: &[u8]) -> bool {
 #[derive(Debug)]
 pub(crate) struct GroupGuard(pub(crate) Option<u32>);
 
-impl Drop for GroupGuard {
-    fn drop(&mut self) {
-        if let Some(leader) = self.0 {
+impl GroupGuard {
+    /// Kills what is left of the group. Called when its leader has just ended: later its id may be
+    /// that of another group.
+    pub(crate) fn finish(&mut self) {
+        if let Some(leader) = self.0.take() {
             signal_group(leader, Signal::KILL);
         }
+    }
+}
+
+impl Drop for GroupGuard {
+    fn drop(&mut self) {
+        self.finish();
     }
 }

@@ -1,8 +1,8 @@
 //! Logs of containers: lines with their time, in files of a bounded size.
 //!
-//! A line of a file is `<time> stdout|stderr F|P <text>`, as container runtimes write them. `P` is a
-//! part of a line that goes on in the next. A file that has grown to [`FILE_BYTES_MAX`] is renamed
-//! and replaces the one before.
+//! A line of a file is `<time> stdout|stderr F|P <text>`, as container runtimes write them. `P` is
+//! a part of a line that goes on in the next. A file that has grown to [`FILE_BYTES_MAX`] is
+//! renamed and replaces the one before.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::StreamExt as _;

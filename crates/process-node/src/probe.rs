@@ -201,7 +201,7 @@ impl Surroundings {
         let mut command = self.command(words);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
-        let _group = GroupGuard(child.id());
+        let mut group = GroupGuard(child.id());
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut output = Vec::new();
         let read = async {
@@ -219,7 +219,13 @@ impl Surroundings {
             tokio::join!(out, err);
             output.append(&mut errors);
         };
-        let ((), status) = tokio::join!(read, child.wait());
+        // What it started has its output too, so it ends with it.
+        let wait = async {
+            let status = child.wait().await;
+            group.finish();
+            status
+        };
+        let ((), status) = tokio::join!(read, wait);
         Ok((code(status?), String::from_utf8_lossy(&output).into_owned()))
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! # Theory
 //!
-//! A worker owns everything of its pod: its folder, its containers' states, the tasks that run them.
-//! It waits for a change of the pod, a report of a container or a time; then it starts and stops
-//! what the new state calls for, and writes the status if that has changed. It ends when the pod is
-//! deleted, and leaves no process.
+//! A worker owns everything of its pod: its folder, its containers' states, the tasks that run
+//! them. It waits for a change of the pod, a report of a container or a time; then it starts and
+//! stops what the new state calls for, and writes the status if that has changed. It ends when the
+//! pod is deleted, and leaves no process.
 
 mod start;
 
@@ -236,7 +236,7 @@ impl Worker {
             self.reject("OutOfpods", "Node didn't have enough resource: pods");
         }
         loop {
-            let is_gone = self.parts.seen.borrow_and_update().is_none();
+            let is_gone = self.parts.seen.borrow().is_none();
             if self.parts.stop.is_cancelled() || is_gone {
                 self.stop_all(SHORT_GRACE);
                 self.drain_runs().await;
@@ -293,12 +293,12 @@ impl Worker {
 
     /// When something is to be done without an event.
     fn due(&self) -> Option<Instant> {
+        if is_over(self.pod()) || self.is_closing() {
+            return self.write_due;
+        }
         let starts = self.live.values().filter_map(|live| live.due);
         let deadline = self.deadline().map(|left| Instant::now() + left);
-        let deadline = deadline.filter(|_| self.verdict.is_none());
-        let is_at_work = !is_over(self.pod()) && self.verdict.is_none();
-        let volumes = is_at_work.then_some(self.volumes_due);
-        starts.chain(deadline).chain(volumes).chain(self.write_due).min()
+        starts.chain(deadline).chain([self.volumes_due]).chain(self.write_due).min()
     }
 
     /// The time that is left of `activeDeadlineSeconds`.
@@ -329,6 +329,7 @@ impl Worker {
             Change::Ended(ended) => {
                 (tracked.is_started, tracked.is_ready) = (false, false);
                 tracked.state = State::Ended(ended.clone());
+                let name = container.clone();
                 let live = self.live.entry(container).or_default();
                 live.stop = None;
                 let again = std::mem::take(&mut live.is_replaced);
@@ -338,38 +339,42 @@ impl Worker {
                 let ran = ended.started_at.map_or(Duration::ZERO, |at| ended.finished_at.since(at));
                 let delay = if again { Duration::ZERO } else { backoff(tracked.n_restarts, ran) };
                 live.due = Some(Instant::now() + delay);
-                if !delay.is_zero() && !self.is_ending() {
-                    self.back_off(delay);
+                if self.is_closing() {
+                    self.start_nothing();
+                } else if !delay.is_zero() {
+                    self.back_off(&ended, &name, delay);
                 }
             }
         }
     }
 
-    /// Marks the containers that wait to start again.
-    fn back_off(&mut self, delay: Duration) {
-        let name = self.parts.key.name.clone();
-        let pod = format!("{name}_{}({})", self.parts.key.namespace, self.uid);
-        let mut events = Vec::new();
-        for tracked in &mut self.containers {
-            let container = &tracked.container.name;
-            let waits = self.live.get(container).is_some_and(|live| live.due.is_some());
-            let State::Ended(ended) = &tracked.state else { continue };
-            if !waits {
-                continue;
-            }
-            let message = format!(
-                "back-off {} restarting failed container={container} pod={pod}",
-                show(delay)
-            );
-            let text = format!("Back-off restarting failed container {container} in pod {pod}");
-            let path = format!("spec.{}{{{container}}}", tracked.list.of_spec());
-            events.push((text, path));
-            tracked.last = Some(ended.clone());
-            tracked.state = State::Waiting { reason: "CrashLoopBackOff".to_owned(), message };
-        }
-        for (text, path) in events {
-            self.event(true, "BackOff", text, path);
-        }
+    /// Marks a container that waits to start again.
+    fn back_off(&mut self, ended: &Ended, container: &str, delay: Duration) {
+        let Request { namespace, name } = &self.parts.key;
+        let pod = format!("{name}_{namespace}({})", self.uid);
+        let Some(tracked) = self.containers.iter_mut().find(|one| one.container.name == container)
+        else {
+            return;
+        };
+        let message =
+            format!("back-off {} restarting failed container={container} pod={pod}", show(delay));
+        let path = format!("spec.{}{{{container}}}", tracked.list.of_spec());
+        tracked.last = Some(ended.clone());
+        tracked.state = State::Waiting { reason: "CrashLoopBackOff".to_owned(), message };
+        let text = format!("Back-off restarting failed container {container} in pod {pod}");
+        self.event(true, "BackOff", text, path);
+    }
+
+    fn start_nothing(&mut self) {
+        self.live.values_mut().for_each(|live| live.due = None);
+    }
+
+    /// Whether no container starts any more: the pod is ending, or has nothing left to do.
+    fn is_closing(&self) -> bool {
+        let of = |list: List| self.containers.iter().filter(move |one| one.list == list);
+        let is_done = of(List::Main).all(|one| one.final_code().is_some());
+        let has_failed = of(List::Init).any(|one| one.final_code().is_some_and(|code| code != 0));
+        self.is_ending() || is_done || has_failed
     }
 
     fn is_ending(&self) -> bool {
@@ -397,16 +402,15 @@ impl Worker {
             self.stop_in_order(grace_of(self.pod()));
             return;
         }
-        self.bring_up().await;
-        // Sidecars end after the others.
-        let mut main = self.containers.iter().filter(|one| one.list == List::Main);
-        if main.all(|one| one.final_code().is_some()) {
-            self.stop_in_order(grace_of(self.pod()));
+        match self.is_closing() {
+            true => self.stop_in_order(grace_of(self.pod())),
+            false => self.bring_up().await,
         }
     }
 
     /// Stops the containers, sidecars after the others.
     fn stop_in_order(&mut self, grace: Duration) {
+        self.start_nothing();
         let is_busy = |list: List| {
             let mut of = self.containers.iter().filter(|one| one.list == list);
             of.any(|one| self.is_live(&one.container.name))
@@ -468,7 +472,6 @@ impl Worker {
         if self.live.values().any(|live| live.stop.is_some()) || !self.runs.is_empty() {
             return false;
         }
-        self.live.values_mut().for_each(|live| live.due = None);
         if !is_over(self.pod()) && !self.sync_status().await {
             return false;
         }

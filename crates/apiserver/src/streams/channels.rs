@@ -1,8 +1,8 @@
 //! `exec` and `attach`: the streams of a command over one connection.
 //!
 //! Over a WebSocket each binary message begins with its channel: 0 input, 1 output, 2 errors, 3 the
-//! outcome as a `Status`, 4 sizes of the terminal. In the fifth version `255 0` ends the input. Over
-//! SPDY each of them is a stream.
+//! outcome as a `Status`, 4 sizes of the terminal. In the fifth version `255 0` ends the input.
+//! Over SPDY each of them is a stream.
 
 use super::options::Wanted;
 use super::spdy::{Stream, Streams};
@@ -20,7 +20,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
 /// Maximum length of a client's message: 1 MiB. Clients send at most 32 KiB.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -30,6 +31,9 @@ const BUFFER_BYTES: usize = 64 << 10;
 const CHUNK_BYTES: usize = 32 << 10;
 /// The time for a client to open its streams: 30 s, as a kubelet gives.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The time for a client to close its side after the end.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -117,7 +121,7 @@ pub(super) async fn websocket(io: TokioIo<Upgraded>, call: Call) -> io::Result<(
         while let Some(message) = outgoing.recv().await {
             sink.send(Message::Binary(message)).await.map_err(io::Error::other)?;
         }
-        sink.close().await.map_err(io::Error::other)
+        sink.send(farewell()).await.map_err(io::Error::other)
     };
     let read = async {
         while let Some(message) = messages.next().await {
@@ -152,11 +156,19 @@ pub(super) async fn websocket(io: TokioIo<Upgraded>, call: Call) -> io::Result<(
         let ((), written) = tokio::join!(work, write);
         written
     };
+    let mut read = std::pin::pin!(read);
     tokio::select! {
         // Cancel safe: both ends of the connection are dropped.
-        answered = answer => answered,
-        read = read => read,
+        answered = answer => answered?,
+        read = &mut read => return read,
     }
+    // The client reads the outcome, and closes its side.
+    tokio::time::timeout(CLOSE_TIME_MAX, read).await.unwrap_or(Ok(()))
+}
+
+/// The message that ends a conversation.
+pub(super) fn farewell() -> Message {
+    Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
 
 fn message(channel: u8, payload: &[u8]) -> Bytes {

@@ -1,7 +1,7 @@
 //! `portforward`: each connection of the client is a pair of SPDY streams, one for data and one for
 //! what went wrong.
 
-use super::channels::accept;
+use super::channels::{accept, farewell};
 use super::spdy::{self, Stream, Streams};
 use crate::node_agent::{NodeAgent, PodRef};
 use bytes::Bytes;
@@ -43,7 +43,7 @@ pub(super) async fn tunnel(
         let mut buffer = vec![0; BUFFER_BYTES / 2];
         loop {
             match from_inner.read(&mut buffer).await? {
-                0 => return sink.close().await.map_err(io::Error::other),
+                0 => return sink.send(farewell()).await.map_err(io::Error::other),
                 n => {
                     let message = Message::Binary(Bytes::copy_from_slice(&buffer[..n]));
                     sink.send(message).await.map_err(io::Error::other)?;
@@ -95,11 +95,24 @@ async fn connect(agent: &dyn NodeAgent, pod: PodRef, mut data: Stream, mut error
         Err(_) => Err(format!("{port:?} is no port")),
     };
     let failed = match outcome {
-        Ok(mut connection) => {
-            // The end of one direction leaves the other open; an error ends both.
-            tokio::io::copy_bidirectional(&mut data.io, &mut connection)
-                .await
-                .err()
+        Ok(connection) => {
+            let (mut from_client, mut to_client) = tokio::io::split(&mut data.io);
+            let (mut from_pod, mut to_pod) = tokio::io::split(connection);
+            // The end of the client's data leaves the pod's open; that of the pod's ends both.
+            let input = async {
+                let copied = tokio::io::copy(&mut from_client, &mut to_pod).await;
+                if copied.is_ok() {
+                    _ = to_pod.shutdown().await;
+                }
+                std::future::pending::<()>().await;
+            };
+            let copied = tokio::select! {
+                // Cancel safe: the connection ends.
+                copied = tokio::io::copy(&mut from_pod, &mut to_client) => copied,
+                () = input => Ok(0),
+            };
+            let failed = copied.err();
+            failed
                 .filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
                 .map(|error| error.to_string())
         }

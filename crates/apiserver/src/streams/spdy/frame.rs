@@ -117,8 +117,10 @@ pub(super) fn reply(id: u32, has_replied: bool) -> Vec<u8> {
     if !has_replied {
         body.extend_from_slice(&[0x78, 0x01]);
     }
-    // A stored block of four bytes: the number of headers.
+    // A stored block of four bytes, the number of headers; and an empty one, without which clients
+    // wait for more.
     body.extend_from_slice(&[0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0]);
+    body.extend_from_slice(&[0, 0, 0, 0xff, 0xff]);
     control(SYN_REPLY, &body)
 }
 
