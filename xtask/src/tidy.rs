@@ -39,6 +39,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-apiserver", 4),
     ("setpoint-audit", 5),
     ("setpoint-control-plane", 5),
+    ("setpoint-process-node", 5),
     ("setpoint-testenv", 6),
     ("setpoint", 7),
     ("network", 8),
@@ -397,8 +398,8 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.
             &["extra", "backend"],
-            &["discovery", "health", "observe", "openapi", "openid", "websocket"],
-            &["root", "proxy"],
+            &["discovery", "health", "node_agent", "observe", "openapi", "openid", "websocket"],
+            &["root", "proxy", "streams"],
             // The server's shared state is used by the modules it calls.
             &["server", "pipeline", "resource", "watch"],
             &["client", "listen"],

@@ -45,6 +45,7 @@ mod health;
 mod list;
 pub mod listen;
 mod negotiate;
+mod node_agent;
 mod observe;
 pub mod openapi;
 mod openid;
@@ -58,6 +59,7 @@ mod root;
 mod route;
 mod scan;
 mod server;
+mod streams;
 mod table;
 mod verb;
 mod version;
@@ -76,6 +78,10 @@ pub use filter::authenticate::{
 };
 pub use filter::fairness::{Durations, FlowControl, FlowControlReader, FlowFigures, LevelFigures};
 pub use filter::in_flight::RequestLimits;
+pub use node_agent::{
+    ContainerRef, ContainerStreams, ExecOptions, LogOptions, NodeAgent, PodConnection, PodRef,
+    TerminalSize,
+};
 pub use observe::{
     ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource,
     Metrics, Stage,

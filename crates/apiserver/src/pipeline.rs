@@ -340,6 +340,7 @@ impl Inner {
             observation,
             large: &self.large,
             drain: &self.drain,
+            agents: &self.agents,
         };
         let mut response = match exchange.answer(body).await {
             Ok(response) => response,

@@ -10,6 +10,7 @@ use crate::query::Query;
 use crate::respond::{self, Style};
 use crate::scan;
 use crate::server::Events;
+use crate::streams::{Agents, PodStream};
 use crate::table::{self, IncludeObject};
 use crate::watch;
 use crate::websocket::Upgrade;
@@ -18,7 +19,9 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, GroupVersion, Status};
-use setpoint_registry::{Attributes, Body as Sent, Catalog, Deleted, List, Registry, Target, Verb};
+use setpoint_registry::{
+    Attributes, Body as Sent, Catalog, Deleted, List, Registry, Subresource, Target, Verb,
+};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +39,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) attributes: &'a Attributes,
     pub(crate) observation: &'a Arc<Observation>,
     pub(crate) large: &'a LargeAnswers,
+    pub(crate) agents: &'a Agents,
 }
 
 /// An error to answer with.
@@ -55,6 +59,14 @@ impl Exchange<'_> {
         if let Some(text) = &target.resource.deprecation {
             self.attributes.warn(text.clone());
         }
+        if let Some(subresource) = &target.subresource
+            && &*target.resource.gvk.kind == "Pod"
+            && !target.resource.custom
+            && self.agents.may_serve(subresource)
+            && let Some(response) = Box::pin(self.stream(subresource)).await?
+        {
+            return Ok(response);
+        }
         // Long futures are boxed, so that a read's future stays small.
         match self.attributes.verb {
             Verb::Get => self.get(target).await,
@@ -67,6 +79,20 @@ impl Exchange<'_> {
             Verb::DeleteCollection => Box::pin(self.delete_collection(target, body)).await,
             _ => Err(Refusal(ApiError::method_not_allowed())),
         }
+    }
+
+    /// A stream of a pod; `None`: no agent serves its node.
+    async fn stream(&self, subresource: &Subresource) -> Result<Option<Response<Body>>, ApiError> {
+        let pod = self.registry.connect(self.attributes).await?;
+        let stream = PodStream {
+            agents: self.agents,
+            drain: self.drain,
+            parts: self.parts,
+            query: self.query,
+            now: self.registry.clock().now(),
+            pod: &pod,
+        };
+        stream.answer(subresource).await
     }
 
     async fn get(&self, target: &Target) -> Result<Response<Body>, Refusal> {

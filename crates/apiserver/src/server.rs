@@ -10,9 +10,11 @@ use crate::filter::fairness::{Fairness, FlowControlReader};
 use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
 use crate::filter::{audit_id, panics};
+use crate::node_agent::NodeAgent;
 use crate::observe::AuditSource;
 use crate::observe::{AuditSink, Metrics, Observation, Observers};
 use crate::openapi;
+use crate::streams::Agents;
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
@@ -59,6 +61,7 @@ pub(crate) struct Inner {
     pub(crate) aggregated: Aggregated,
     pub(crate) open_api: openapi::Documents,
     pub(crate) drain: CancellationToken,
+    pub(crate) agents: Agents,
 }
 
 /// Builds an [`ApiServer`].
@@ -77,6 +80,7 @@ pub struct ApiServerBuilder {
     address: Option<String>,
     seed: Option<u64>,
     limits: RequestLimits,
+    agents: Agents,
 }
 
 impl ApiServerBuilder {
@@ -131,6 +135,13 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Adds an agent that serves the streams of pods: `log`, `exec`, `attach`, `portforward`.
+    /// Default: none, and such requests are answered with 503.
+    pub fn node_agent(mut self, agent: Arc<dyn NodeAgent>) -> Self {
+        self.agents.0.push(agent);
+        self
+    }
+
     /// The `host:port` of the server in discovery. Default: the `Host` header of each request.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
@@ -181,6 +192,7 @@ impl ApiServerBuilder {
                 aggregated: Aggregated::default(),
                 open_api: openapi::Documents::default(),
                 drain: CancellationToken::new(),
+                agents: self.agents,
             }),
         }
     }
@@ -202,6 +214,7 @@ impl ApiServer {
             address: None,
             seed: None,
             limits: RequestLimits::default(),
+            agents: Agents::default(),
         }
     }
 

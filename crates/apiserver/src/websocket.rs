@@ -1,4 +1,4 @@
-//! Watches over WebSocket: the same URL, upgraded (RFC 6455). One text message per event, a close
+//! The upgrade to WebSocket (RFC 6455), and watches over it. One text message per event, a close
 //! frame at the end.
 //!
 //! The answer to an upgrade contains a [`Conversation`]: the owner of the connection takes it out
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use setpoint_serve::Conversation;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -35,7 +35,8 @@ const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 /// A request to upgrade.
 pub(crate) struct Upgrade {
     accept: HeaderValue,
-    protocol: Option<HeaderValue>,
+    /// What the client offers.
+    protocols: Vec<String>,
     connection: OnUpgrade,
 }
 
@@ -49,14 +50,19 @@ impl Upgrade {
             return None;
         }
         let key = headers.get(header::SEC_WEBSOCKET_KEY)?.to_str().ok()?;
-        let protocol = tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
-            .find(|protocol| !protocol.starts_with(TOKEN_PROTOCOL))
-            .and_then(|protocol| HeaderValue::from_str(protocol).ok());
+        let protocols = tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
+            .filter(|protocol| !protocol.starts_with(TOKEN_PROTOCOL))
+            .map(str::to_owned);
         Some(Self {
             accept: accept(key),
-            protocol,
+            protocols: protocols.collect(),
             connection: parts.extensions.get::<OnUpgrade>()?.clone(),
         })
+    }
+
+    /// The first known protocol that the client offers.
+    pub(crate) fn offered(&self, known: &[&'static str]) -> Option<&'static str> {
+        known.iter().copied().find(|known| self.protocols.iter().any(|offered| offered == known))
     }
 
     /// Switches protocols and sends one message per item until the stream ends or the client
@@ -65,15 +71,25 @@ impl Upgrade {
         self,
         messages: impl Stream<Item = Bytes> + Send + 'static,
     ) -> Response<Body> {
+        let protocol = self.protocols.first().cloned();
+        self.switch(protocol.as_deref(), async move |io| {
+            let (read, write) = tokio::io::split(io);
+            if let Err(error) = converse(read, write, messages).await {
+                tracing::debug!(%error, "a WebSocket broke");
+            }
+        })
+    }
+
+    /// Switches protocols, and runs a conversation over the connection.
+    pub(crate) fn switch<F, Fut>(self, protocol: Option<&str>, run: F) -> Response<Body>
+    where
+        F: FnOnce(TokioIo<Upgraded>) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + Send,
+    {
         let connection = self.connection;
         let conversation = async move {
             match connection.await {
-                Ok(upgraded) => {
-                    let (read, write) = tokio::io::split(TokioIo::new(upgraded));
-                    if let Err(error) = converse(read, write, messages).await {
-                        tracing::debug!(%error, "a WebSocket broke");
-                    }
-                }
+                Ok(upgraded) => run(TokioIo::new(upgraded)).await,
                 Err(error) => tracing::debug!(%error, "upgrade to WebSocket"),
             }
         };
@@ -83,7 +99,8 @@ impl Upgrade {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, self.accept);
-        if let Some(protocol) = self.protocol {
+        let protocol = protocol.and_then(|protocol| HeaderValue::from_str(protocol).ok());
+        if let Some(protocol) = protocol {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
         }
         response.extensions_mut().insert(Conversation::new(conversation));
@@ -101,7 +118,7 @@ fn accept(key: &str) -> HeaderValue {
 }
 
 /// The comma-separated words of a header.
-fn tokens(headers: &HeaderMap, name: http::HeaderName) -> impl Iterator<Item = &str> {
+pub(crate) fn tokens(headers: &HeaderMap, name: http::HeaderName) -> impl Iterator<Item = &str> {
     headers
         .get_all(name)
         .into_iter()
@@ -110,7 +127,8 @@ fn tokens(headers: &HeaderMap, name: http::HeaderName) -> impl Iterator<Item = &
         .map(str::trim)
 }
 
-fn has_token(headers: &HeaderMap, name: http::HeaderName, token: &str) -> bool {
+/// Whether a header has a word, in any case.
+pub(crate) fn has_token(headers: &HeaderMap, name: http::HeaderName, token: &str) -> bool {
     tokens(headers, name).any(|word| word.eq_ignore_ascii_case(token))
 }
 

@@ -255,7 +255,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .serve_metrics(&metrics);
     let own_issuers = options.service_accounts.issuers();
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
-    plane = options.nodes.apply(plane).await?;
+    let folder = open.disk().map(|(_, folder)| folder);
+    let (with_nodes, processes) = options.nodes.apply(plane, folder).await?;
+    plane = with_nodes;
     let audit = options.audit.open(&clock).await?;
     for (sink, _) in &audit {
         plane = plane.audit(sink.clone());
@@ -284,7 +286,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     if let Some(path) = &path {
         serve = serve.kubeconfig(path);
     }
-    let serving = plane.build().serve(serve).await?;
+    let plane = plane.build();
+    let client = plane.client();
+    let serving = plane.serve(serve).await?;
     let url = serving.url().to_owned();
     let path = match path {
         Some(path) => path,
@@ -331,7 +335,12 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         _ = interrupt.recv() => false,
         _ = terminate.recv() => false,
     };
+    // They end before the control plane, to which they report.
+    let (mut nodes, stop_nodes) = (JoinSet::new(), CancellationToken::new());
     if is_ready {
+        if let Some(processes) = processes {
+            nodes.spawn(processes.run(client, clock.clone(), stop_nodes.clone()));
+        }
         announce(&url, &path)?;
         tokio::select! {
             // Cancel safe: the first signal ends the program.
@@ -341,6 +350,12 @@ async fn serve(options: Options) -> anyhow::Result<()> {
                 let ended = ended?.context("run the control plane");
                 return ended.map_err(|error| open.cause_of(error));
             }
+        }
+    }
+    stop_nodes.cancel();
+    while let Some(ended) = nodes.join_next().await {
+        if let Err(error) = ended.context("stop the process nodes").flatten() {
+            tracing::error!(error = format!("{error:#}"), "the process nodes have failed");
         }
     }
     stop.cancel();

@@ -6,7 +6,8 @@ use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
-    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics, RequestLimits,
+    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics, NodeAgent,
+    RequestLimits,
 };
 use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
@@ -23,6 +24,7 @@ pub(crate) type Task =
 #[derive(Default)]
 pub(crate) struct Extensions {
     authenticators: Vec<Arc<dyn Authenticator>>,
+    node_agents: Vec<Arc<dyn NodeAgent>>,
     anonymous: Anonymous,
     authorizers: Vec<Arc<dyn Authorizer>>,
     rbac: Option<Arc<Rbac>>,
@@ -92,6 +94,9 @@ impl Extensions {
 
     /// Adds the API server's extensions.
     pub(crate) fn server(self, mut builder: ApiServerBuilder) -> ApiServerBuilder {
+        for agent in self.node_agents {
+            builder = builder.node_agent(agent);
+        }
         for authenticator in self.authenticators {
             builder = builder.authenticator(authenticator);
         }
@@ -116,6 +121,7 @@ impl fmt::Debug for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Extensions")
             .field("authenticators", &self.authenticators)
+            .field("node_agents", &self.node_agents.len())
             .field("anonymous", &self.anonymous)
             .field("authorizers", &self.authorizers)
             .field("admission", &self.admission)
@@ -227,6 +233,13 @@ impl ControlPlaneBuilder {
         self.extensions.flow_metrics = Some(FlowMetrics::register(metrics));
         let page = MetricsPage::new(metrics.clone());
         self.metrics(RequestMetrics::register(metrics)).route("/metrics", Arc::new(page))
+    }
+
+    /// Adds an agent that serves `log`, `exec`, `attach` and `portforward` of the pods on its
+    /// nodes. Default: none, and such requests are answered with 503.
+    pub fn node_agent(mut self, agent: Arc<dyn NodeAgent>) -> Self {
+        self.extensions.node_agents.push(agent);
+        self
     }
 
     /// Routes requests under a path to a handler, if nothing else answers them. Default: 404.

@@ -46,8 +46,9 @@ use crate::catalog::Resource;
 use crate::read::List;
 use crate::request::*;
 use crate::shared::{Inner, Registry};
-use execute::{Create, Delete, Inline, Patch, Update};
+use execute::{Connect, Create, Delete, Inline, Patch, Update};
 use retry::AtFence;
+use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::time::Timestamp;
 
@@ -79,6 +80,15 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
         execute::run(self, attributes, attributes.target()?, options, Create(body)).await
+    }
+    /// A stream to another server, such as `exec`: admission with the operation `CONNECT`. Returns
+    /// the object that the stream is about. The caller serves the stream.
+    ///
+    /// # Errors
+    /// 404 if there is no such object, and the errors of admission.
+    pub async fn connect(&self, attributes: &Attributes) -> Result<Value, ApiError> {
+        let options = WriteOptions::default();
+        execute::run(self, attributes, attributes.target()?, &options, Connect).await
     }
     /// PUT.
     ///

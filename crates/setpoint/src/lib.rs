@@ -15,6 +15,7 @@
 //! | `webhook` | [`webhook`]: admission, conversion and token review in Rust functions; `Manager::webhooks` | an HTTP server |
 //! | `server` | [`ControlPlane`], [`apiserver`], [`registry`], [`store`] with objects in memory | the API server, `endpoints` |
 //! | `disk` | [`store::DiskStore`] | redb, zstd |
+//! | `process-node` | nodes whose pods run as local processes: [`process_node::ProcessNodes`] | |
 //! | `etcd` | [`etcd`] | `h2` |
 //! | `encryption` | [`encryption`] at rest | ciphers |
 //! | `log` | [`log`]: logs of a program on standard error | `tracing-subscriber` |
@@ -153,6 +154,8 @@ pub use setpoint_informer as informer;
 #[cfg(feature = "log")]
 pub use setpoint_log as log;
 pub use setpoint_object as object;
+#[cfg(feature = "process-node")]
+pub use setpoint_process_node as process_node;
 #[cfg(feature = "server")]
 pub use setpoint_registry as registry;
 #[cfg(feature = "server")]

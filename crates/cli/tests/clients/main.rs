@@ -22,6 +22,7 @@ mod kubectl_nodes;
 mod kubectl_objects;
 mod kubectl_old;
 mod kubectl_policies;
+mod kubectl_processes;
 mod kubectl_rollout;
 mod kubectl_verbs;
 mod managers;

@@ -3,6 +3,7 @@ use super::Write;
 use crate::admission::Operation;
 use crate::connect::{is_connected, no_agent};
 use crate::request::Written;
+use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::ApiError;
 
@@ -13,6 +14,11 @@ impl Write<'_> {
     }
     /// The answer for requests that need another server (spec: api-server §5.6).
     pub(super) async fn connect(&self) -> Result<Written, ApiError> {
+        let object = self.connected().await?;
+        Err(no_agent(&self.resource.resource, &self.target.name, &object))
+    }
+    /// The object that a stream is about, once admission has let it pass.
+    pub(super) async fn connected(&self) -> Result<Value, ApiError> {
         if self.options.dry_run {
             return Err(ApiError::bad_request("dryRun is not supported"));
         }
@@ -24,11 +30,15 @@ impl Write<'_> {
         let found = self.inner.live(&self.key(&self.target.name)).await?;
         let found = found.ok_or_else(|| self.not_found())?;
         let object: Value = crate::stored::tree(&found.value)?;
+        // A log is read, not connected to.
+        if subresource == Some(&Subresource::Log) {
+            return Ok(object);
+        }
         let subresource = subresource.and_then(|name| self.resource.subresource(name));
         let kind = subresource.map_or(&self.resource.gvk, |row| &row.gvk);
         let mut options = serde_json::json!({});
         super::body::name_kind(kind, &mut options);
         self.admit(Operation::Connect, &self.target.name, options).await?;
-        Err(no_agent(&self.resource.resource, &self.target.name, &object))
+        Ok(object)
     }
 }

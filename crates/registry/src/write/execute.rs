@@ -11,6 +11,7 @@ use crate::catalog::Resource;
 use crate::kind::Action;
 use crate::request::{Body, DeleteOptions, Deleted, PatchType, WriteOptions, Written};
 use crate::shared::Registry;
+use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_schema::INLINE_BYTES_MAX;
 use std::sync::Arc;
@@ -42,6 +43,21 @@ pub(super) struct Patch(pub(super) PatchType, pub(super) Body);
 #[derive(Debug, Clone)]
 pub(super) struct Delete(pub(super) DeleteOptions);
 
+/// A stream to another server. Nothing is written.
+#[derive(Debug, Clone)]
+pub(super) struct Connect;
+
+impl WriteRequest for Connect {
+    type Output = Value;
+    fn n_bytes(&self) -> usize {
+        0
+    }
+    async fn attempt(&self, write: Write<'_>) -> Result<Value, ApiError> {
+        // Admission may call webhooks, so it runs once, on this thread.
+        let acting = Write { inline: None, ..write };
+        acting.connected().await
+    }
+}
 impl WriteRequest for Create {
     type Output = Written;
     fn n_bytes(&self) -> usize {

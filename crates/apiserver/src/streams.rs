@@ -1,0 +1,184 @@
+//! The streams of pods: from a request to the node agent that serves it.
+//!
+//! # Theory
+//!
+//! | subresource | protocol | module |
+//! |---|---|---|
+//! | `log` | an answer that goes on | this one |
+//! | `exec`, `attach` | WebSocket: the first byte of a message is its channel | `channels` |
+//! | `exec`, `attach` | SPDY: a stream per channel | `spdy` |
+//! | `portforward` | SPDY, over an upgraded connection or inside a WebSocket | `spdy` |
+//!
+//! Every stream ends with its connection, and with the server.
+
+mod channels;
+mod containers;
+mod forward;
+mod options;
+mod spdy;
+
+use crate::body::Body;
+use crate::node_agent::{ContainerRef, NodeAgent, PodRef};
+use crate::query::Query;
+use crate::websocket::Upgrade;
+use futures::StreamExt as _;
+use http::request::Parts;
+use http::{HeaderValue, Response, header};
+use serde_json::Value;
+use setpoint_object::ApiError;
+use setpoint_object::meta::ObjectExt as _;
+use setpoint_object::time::Timestamp;
+use setpoint_registry::Subresource;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// The protocols of `exec` and `attach`, the newest first.
+const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
+/// The protocol of `portforward`.
+const FORWARD: &str = "portforward.k8s.io";
+/// The same inside a WebSocket.
+const FORWARD_TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+
+/// The agents of a server.
+#[derive(Clone, Default)]
+pub(crate) struct Agents(pub(crate) Vec<Arc<dyn NodeAgent>>);
+
+impl std::fmt::Debug for Agents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} node agents", self.0.len())
+    }
+}
+
+impl Agents {
+    /// Whether a subresource of pods is a stream that an agent may serve.
+    pub(crate) fn may_serve(&self, subresource: &Subresource) -> bool {
+        use Subresource::{Attach, Exec, Log, PortForward};
+        !self.0.is_empty() && matches!(subresource, Attach | Exec | Log | PortForward)
+    }
+
+    fn of(&self, node: &str) -> Option<&Arc<dyn NodeAgent>> {
+        self.0.iter().find(|agent| agent.serves(node))
+    }
+}
+
+/// A request for a stream of a pod.
+pub(crate) struct PodStream<'a> {
+    pub(crate) agents: &'a Agents,
+    pub(crate) drain: &'a CancellationToken,
+    pub(crate) parts: &'a Parts,
+    pub(crate) query: &'a Query,
+    pub(crate) now: Timestamp,
+    pub(crate) pod: &'a Value,
+}
+
+impl PodStream<'_> {
+    /// The answer; `None`: no agent serves the pod's node.
+    ///
+    /// # Errors
+    ///
+    /// Invalid options, containers that the pod does not have, and the agent's errors.
+    pub(crate) async fn answer(
+        &self,
+        subresource: &Subresource,
+    ) -> Result<Option<Response<Body>>, ApiError> {
+        let node = self.pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let Some(agent) = self.agents.of(node) else { return Ok(None) };
+        let answer = match subresource {
+            Subresource::Log => self.log(agent).await,
+            Subresource::PortForward => self.forward(agent.clone()),
+            _ => self.run(agent.clone(), *subresource == Subresource::Attach),
+        };
+        answer.map(Some)
+    }
+
+    fn pod_ref(&self) -> PodRef {
+        PodRef {
+            namespace: self.pod.namespace().to_owned(),
+            name: self.pod.name().to_owned(),
+            uid: self.pod.uid().to_owned(),
+            node: self.pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned(),
+        }
+    }
+
+    fn container(&self) -> Result<ContainerRef, ApiError> {
+        let container = containers::chosen(self.pod, self.query.text("container"))?;
+        Ok(ContainerRef { pod: self.pod_ref(), container })
+    }
+
+    async fn log(&self, agent: &Arc<dyn NodeAgent>) -> Result<Response<Body>, ApiError> {
+        let options = options::log(self.query, self.now)?;
+        let container = self.container()?;
+        if !options.previous {
+            containers::check_started(self.pod, &container.container)?;
+        }
+        let lines = agent.logs(container, options).await?;
+        let lines = lines.take_until(self.drain.clone().cancelled_owned());
+        let mut response = Response::new(Body::stream(lines));
+        let text = HeaderValue::from_static("text/plain");
+        response.headers_mut().insert(header::CONTENT_TYPE, text);
+        Ok(response)
+    }
+
+    /// `exec` and `attach`.
+    fn run(&self, agent: Arc<dyn NodeAgent>, is_attach: bool) -> Result<Response<Body>, ApiError> {
+        let wanted = options::run(self.query, is_attach)?;
+        let container = self.container()?;
+        containers::check_running(self.pod, &container.container)?;
+        let call = channels::Call { agent, container, wanted, is_attach };
+        let drain = self.drain.clone();
+        if let Some(upgrade) = Upgrade::of(self.parts) {
+            let Some(protocol) = upgrade.offered(&CHANNELS) else {
+                return Err(no_protocol(&CHANNELS));
+            };
+            return Ok(upgrade.switch(Some(protocol), async move |io| {
+                ended(drain, channels::websocket(io, call)).await;
+            }));
+        }
+        let Some(upgrade) = spdy::Upgrade::of(self.parts) else { return Err(no_upgrade()) };
+        let Some(protocol) = upgrade.offered(&CHANNELS) else {
+            return Err(no_protocol(&CHANNELS));
+        };
+        Ok(upgrade.switch(protocol, async move |io| {
+            ended(drain, spdy::run(io, |streams| channels::spdy(streams, call))).await;
+        }))
+    }
+
+    fn forward(&self, agent: Arc<dyn NodeAgent>) -> Result<Response<Body>, ApiError> {
+        containers::check_not_over(self.pod)?;
+        let (pod, drain) = (self.pod_ref(), self.drain.clone());
+        if let Some(upgrade) = Upgrade::of(self.parts) {
+            let Some(protocol) = upgrade.offered(&[FORWARD_TUNNEL]) else {
+                return Err(no_protocol(&[FORWARD_TUNNEL]));
+            };
+            return Ok(upgrade.switch(Some(protocol), async move |io| {
+                ended(drain, forward::tunnel(io, agent, pod)).await;
+            }));
+        }
+        let Some(upgrade) = spdy::Upgrade::of(self.parts) else { return Err(no_upgrade()) };
+        let Some(protocol) = upgrade.offered(&[FORWARD]) else {
+            return Err(no_protocol(&[FORWARD]));
+        };
+        Ok(upgrade.switch(protocol, async move |io| {
+            ended(drain, spdy::run(io, |streams| forward::serve(streams, agent, pod))).await;
+        }))
+    }
+}
+
+/// Runs a conversation until it ends or the server stops.
+async fn ended(drain: CancellationToken, conversation: impl Future<Output = std::io::Result<()>>) {
+    tokio::select! {
+        // Cancel safe: the connection ends.
+        ended = conversation => if let Err(error) = ended {
+            tracing::debug!(%error, "a stream of a pod broke");
+        },
+        () = drain.cancelled() => {}
+    }
+}
+
+fn no_upgrade() -> ApiError {
+    ApiError::bad_request("Upgrade request required")
+}
+
+fn no_protocol(known: &[&str]) -> ApiError {
+    ApiError::bad_request(format!("unable to upgrade: the known protocols are {known:?}"))
+}

@@ -1,0 +1,264 @@
+//! `exec` and `attach`: the streams of a command over one connection.
+//!
+//! Over a WebSocket each binary message begins with its channel: 0 input, 1 output, 2 errors, 3 the
+//! outcome as a `Status`, 4 sizes of the terminal. In the fifth version `255 0` ends the input.
+//! Over SPDY each of them is a stream.
+
+use super::options::Wanted;
+use super::spdy::{Stream, Streams};
+use crate::node_agent::{ContainerRef, ContainerStreams, ExecOptions, NodeAgent, TerminalSize};
+use bytes::Bytes;
+use futures::{SinkExt as _, StreamExt as _};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use setpoint_object::ApiError;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::sync::mpsc;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+
+/// Maximum length of a client's message: 1 MiB. Clients send at most 32 KiB.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes that wait between a command and its connection, in each direction.
+const BUFFER_BYTES: usize = 64 << 10;
+/// Maximum bytes of output in one message.
+const CHUNK_BYTES: usize = 32 << 10;
+/// The time for a client to open its streams: 30 s, as a kubelet gives.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The time for a client to close its side after the end.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
+
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const OUTCOME: u8 = 3;
+const RESIZE: u8 = 4;
+const CLOSE: u8 = 255;
+
+/// What a client asked for.
+pub(super) struct Call {
+    pub(super) agent: Arc<dyn NodeAgent>,
+    pub(super) container: ContainerRef,
+    pub(super) wanted: Wanted,
+    pub(super) is_attach: bool,
+}
+
+impl Call {
+    /// Runs the command; returns its outcome as the client reads it.
+    async fn outcome(self, streams: ContainerStreams) -> Vec<u8> {
+        let Self { agent, container, wanted, is_attach } = self;
+        let ended = match is_attach {
+            true => agent.attach(container, streams).await.map(|()| 0),
+            false => {
+                let options = ExecOptions { command: wanted.command, tty: wanted.tty };
+                agent.exec(container, options, streams).await
+            }
+        };
+        status(ended).to_string().into_bytes()
+    }
+}
+
+/// The `Status` of an exit code.
+fn status(ended: Result<i32, ApiError>) -> serde_json::Value {
+    match ended {
+        Ok(0) => json!({"metadata": {}, "status": "Success"}),
+        Ok(code) => json!({
+            "metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",
+            "message": format!("command terminated with non-zero exit code: exit status {code}"),
+            "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
+        }),
+        Err(error) => serde_json::from_slice(&error.to_json()).unwrap_or_default(),
+    }
+}
+
+/// A connection that is a WebSocket, as a server.
+pub(super) async fn accept(io: TokioIo<Upgraded>) -> WebSocketStream<TokioIo<Upgraded>> {
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+    WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
+}
+
+/// Runs a command over a WebSocket.
+pub(super) async fn websocket(io: TokioIo<Upgraded>, call: Call) -> io::Result<()> {
+    let (mut sink, mut messages) = accept(io).await.split();
+    let (to_client, mut outgoing) = mpsc::channel::<Bytes>(4);
+    let (to_stdin, stdin) = tokio::io::duplex(BUFFER_BYTES);
+    let (stdout, from_stdout) = tokio::io::duplex(BUFFER_BYTES);
+    let (stderr, from_stderr) = tokio::io::duplex(BUFFER_BYTES);
+    let (to_sizes, sizes) = mpsc::channel(4);
+    let wanted = &call.wanted;
+    let (has_stdout, has_stderr) = (wanted.stdout, wanted.stderr);
+    let mut to_stdin = wanted.stdin.then_some(to_stdin);
+    let streams = ContainerStreams {
+        stdin: wanted.stdin.then(|| Box::new(stdin) as _),
+        stdout: has_stdout.then(|| Box::new(stdout) as _),
+        stderr: has_stderr.then(|| Box::new(stderr) as _),
+        sizes: wanted.tty.then_some(sizes),
+    };
+    let work = async move {
+        let pump = async |is_wanted: bool, channel: u8, from| {
+            if is_wanted {
+                pump(from, channel, &to_client).await;
+            }
+        };
+        let (outcome, (), ()) = tokio::join!(
+            call.outcome(streams),
+            pump(has_stdout, STDOUT, from_stdout),
+            pump(has_stderr, STDERR, from_stderr),
+        );
+        // Fails only if the client is gone.
+        _ = to_client.send(message(OUTCOME, &outcome)).await;
+    };
+    let write = async {
+        while let Some(message) = outgoing.recv().await {
+            sink.send(Message::Binary(message)).await.map_err(io::Error::other)?;
+        }
+        sink.send(farewell()).await.map_err(io::Error::other)
+    };
+    let read = async {
+        while let Some(message) = messages.next().await {
+            let bytes = match message.map_err(io::Error::other)? {
+                Message::Binary(bytes) => bytes,
+                Message::Text(text) => text.into(),
+                Message::Close(_) => break,
+                _ => continue,
+            };
+            match bytes.split_first() {
+                Some((&STDIN, input)) => {
+                    // A command that does not read its input to the end is no error.
+                    if let Some(stdin) = &mut to_stdin
+                        && stdin.write_all(input).await.is_err()
+                    {
+                        to_stdin = None;
+                    }
+                }
+                Some((&CLOSE, [STDIN])) => to_stdin = None,
+                Some((&RESIZE, size)) => {
+                    if let Ok(size) = serde_json::from_slice::<TerminalSize>(size) {
+                        // A size that finds no room is followed by newer ones.
+                        _ = to_sizes.try_send(size);
+                    }
+                }
+                _ => {}
+            }
+        }
+        io::Result::Ok(())
+    };
+    let answer = async {
+        let ((), written) = tokio::join!(work, write);
+        written
+    };
+    let mut read = std::pin::pin!(read);
+    tokio::select! {
+        // Cancel safe: both ends of the connection are dropped.
+        answered = answer => answered?,
+        read = &mut read => return read,
+    }
+    // The client reads the outcome, and closes its side.
+    tokio::time::timeout(CLOSE_TIME_MAX, read).await.unwrap_or(Ok(()))
+}
+
+/// The message that ends a conversation.
+pub(super) fn farewell() -> Message {
+    Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
+}
+
+fn message(channel: u8, payload: &[u8]) -> Bytes {
+    let mut message = Vec::with_capacity(payload.len() + 1);
+    message.push(channel);
+    message.extend_from_slice(payload);
+    message.into()
+}
+
+/// Sends output as messages of a channel.
+async fn pump(mut from: impl AsyncRead + Unpin, channel: u8, to: &mpsc::Sender<Bytes>) {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    while let Ok(n @ 1..) = from.read(&mut buffer).await {
+        if to.send(message(channel, &buffer[..n])).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs a command over the streams of a SPDY connection.
+pub(super) async fn spdy(mut incoming: Streams, call: Call) {
+    let wanted = &call.wanted;
+    let kinds = [
+        ("error", true),
+        ("stdin", wanted.stdin),
+        ("stdout", wanted.stdout),
+        ("stderr", wanted.stderr),
+        ("resize", wanted.tty),
+    ];
+    let mut open: Vec<(&str, Stream)> = Vec::new();
+    let opened = tokio::time::timeout(OPEN_TIME_MAX, async {
+        while kinds
+            .iter()
+            .any(|(kind, is_wanted)| *is_wanted && open.iter().all(|(known, _)| known != kind))
+        {
+            let stream = incoming.recv().await?;
+            let kind = stream.header("streamtype");
+            if let Some((kind, _)) = kinds.iter().find(|(known, _)| *known == kind) {
+                open.push((*kind, stream));
+            }
+        }
+        Some(())
+    });
+    if !matches!(opened.await, Ok(Some(()))) {
+        return;
+    }
+    let mut take = |kind: &str| {
+        let idx = open.iter().position(|(known, _)| *known == kind)?;
+        Some(open.swap_remove(idx).1.io)
+    };
+    let (to_sizes, sizes) = mpsc::channel(4);
+    let resize = take("resize");
+    let errors = take("error");
+    let streams = ContainerStreams {
+        stdin: take("stdin").map(|io| Box::new(io) as _),
+        stdout: take("stdout").map(|io| Box::new(io) as _),
+        stderr: take("stderr").map(|io| Box::new(io) as _),
+        sizes: resize.is_some().then_some(sizes),
+    };
+    let read_sizes = async {
+        let Some(resize) = resize else { return std::future::pending().await };
+        let mut resize = BufReader::new(resize);
+        let mut text = Vec::new();
+        // One JSON object after the other, each in braces.
+        while let Ok(byte) = resize.read_u8().await {
+            text.push(byte);
+            if byte == b'}' {
+                if let Ok(size) = serde_json::from_slice(&text) {
+                    _ = to_sizes.try_send(size);
+                }
+                text.clear();
+            }
+            if text.len() > 1024 {
+                break;
+            }
+        }
+        std::future::pending().await
+    };
+    // The client may open more streams, which nobody serves.
+    let refuse = async {
+        while incoming.recv().await.is_some() {}
+        std::future::pending::<()>().await;
+    };
+    let outcome = tokio::select! {
+        // Cancel safe: the others only read what the client sends beside the command.
+        outcome = call.outcome(streams) => outcome,
+        () = read_sizes => return,
+        () = refuse => return,
+    };
+    if let Some(mut errors) = errors {
+        _ = errors.write_all(&outcome).await;
+    }
+}

@@ -1,0 +1,237 @@
+//! Probes and hooks: a command, a request or a connection.
+
+use crate::guard::GroupGuard;
+use crate::shared::Surroundings;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::{
+    Container, ExecAction, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::net::Ipv4Addr;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+
+/// Maximum bytes of output that a failed probe shows.
+const OUTPUT_BYTES_MAX: u64 = 10 << 10;
+/// The time for hooks without one: they end with the grace period.
+const HOOK_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// What a probe or hook does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Handler<'a> {
+    exec: Option<&'a ExecAction>,
+    http: Option<&'a HTTPGetAction>,
+    tcp: Option<&'a TCPSocketAction>,
+    sleep: Option<i64>,
+}
+
+impl<'a> From<&'a Probe> for Handler<'a> {
+    fn from(probe: &'a Probe) -> Self {
+        Self {
+            exec: probe.exec.as_ref(),
+            http: probe.http_get.as_ref(),
+            tcp: probe.tcp_socket.as_ref(),
+            sleep: None,
+        }
+    }
+}
+
+impl<'a> From<&'a LifecycleHandler> for Handler<'a> {
+    fn from(hook: &'a LifecycleHandler) -> Self {
+        Self {
+            exec: hook.exec.as_ref(),
+            http: hook.http_get.as_ref(),
+            tcp: hook.tcp_socket.as_ref(),
+            sleep: hook.sleep.as_ref().map(|sleep| sleep.seconds),
+        }
+    }
+}
+
+/// Where handlers go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) container: &'a Container,
+    pub(crate) surroundings: &'a Surroundings,
+    pub(crate) ip: Ipv4Addr,
+}
+
+impl Target<'_> {
+    /// Runs a probe once.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    pub(crate) async fn probe(&self, probe: &Probe) -> Result<(), String> {
+        let seconds = u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1).max(1);
+        self.run(probe.into(), Duration::from_secs(seconds)).await
+    }
+
+    /// Runs a hook.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    pub(crate) async fn hook(&self, hook: &LifecycleHandler) -> Result<(), String> {
+        self.run(hook.into(), HOOK_TIME_MAX).await
+    }
+
+    async fn run(&self, handler: Handler<'_>, time: Duration) -> Result<(), String> {
+        let run = async {
+            if let Some(exec) = handler.exec {
+                let command = exec.command.as_deref().unwrap_or_default();
+                return match self.surroundings.output(command).await {
+                    Ok((0, _)) => Ok(()),
+                    Ok((_, output)) => Err(output),
+                    Err(error) => Err(error.to_string()),
+                };
+            }
+            if let Some(http) = handler.http {
+                return self.get(http).await;
+            }
+            if let Some(tcp) = handler.tcp {
+                let host = self.host(tcp.host.as_deref());
+                let port = self.port(&tcp.port)?;
+                let connected = TcpStream::connect((&*host, port)).await;
+                return match connected {
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(format!("dial tcp {host}:{port}: {error}")),
+                };
+            }
+            match handler.sleep {
+                Some(seconds) => {
+                    let seconds = u64::try_from(seconds).unwrap_or_default();
+                    tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    Ok(())
+                }
+                None => Err("this kind of probe is not supported on a process node".to_owned()),
+            }
+        };
+        match tokio::time::timeout(time, run).await {
+            Ok(ended) => ended,
+            Err(_) => Err(format!("timed out after {}s", time.as_secs())),
+        }
+    }
+
+    fn host(&self, host: Option<&str>) -> String {
+        match host.filter(|host| !host.is_empty()) {
+            Some(host) => host.to_owned(),
+            None => self.ip.to_string(),
+        }
+    }
+
+    fn port(&self, port: &IntOrString) -> Result<u16, String> {
+        let number = match port {
+            IntOrString::Int(number) => Some(*number),
+            IntOrString::String(name) => {
+                let mut ports = self.container.ports.iter().flatten();
+                let named = ports.find(|port| port.name.as_deref() == Some(name));
+                named.map(|port| port.container_port).or_else(|| name.parse().ok())
+            }
+        };
+        let number = number.and_then(|number| u16::try_from(number).ok());
+        number.ok_or_else(|| format!("unknown port {port:?}"))
+    }
+
+    async fn get(&self, get: &HTTPGetAction) -> Result<(), String> {
+        if get.scheme.as_deref() == Some("HTTPS") {
+            return Err("HTTPS probes are not supported on a process node".to_owned());
+        }
+        let (host, port) = (self.host(get.host.as_deref()), self.port(&get.port)?);
+        let path = get.path.as_deref().unwrap_or("/");
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let url = format!("http://{host}:{port}{slash}{path}");
+        let failed = |error: &dyn std::fmt::Display| format!("Get \"{url}\": {error}");
+        let socket = TcpStream::connect((&*host, port)).await.map_err(|error| failed(&error))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket))
+            .await
+            .map_err(|error| failed(&error))?;
+        let mut request = http::Request::get(format!("{slash}{path}"))
+            .header("host", format!("{host}:{port}"))
+            .header("user-agent", "kube-probe/1.36");
+        for header in get.http_headers.iter().flatten() {
+            request = request.header(&header.name, &header.value);
+        }
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| failed(&error))?;
+        let answer = async {
+            let answer = sender.send_request(request).await.map_err(|error| failed(&error))?;
+            let status = answer.status();
+            match status.is_success() || status.is_redirection() {
+                true => Ok(()),
+                false => {
+                    drop(answer.into_body().frame().await);
+                    Err(format!("HTTP probe failed with statuscode: {}", status.as_u16()))
+                }
+            }
+        };
+        tokio::select! {
+            // Cancel safe: the connection is dropped with it.
+            biased;
+            answer = answer => answer,
+            ended = connection => Err(match ended {
+                Ok(()) => failed(&"EOF"),
+                Err(error) => failed(&error),
+            }),
+        }
+    }
+}
+
+impl Surroundings {
+    /// A command in these surroundings, without its standard streams. `words` has a program.
+    pub(crate) fn command(&self, words: &[String]) -> tokio::process::Command {
+        let words: Vec<String> = words.iter().map(|word| self.mounts.map(word)).collect();
+        let mut command = tokio::process::Command::new(words.first().map_or("", |word| word));
+        command.args(words.get(1..).unwrap_or_default());
+        command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.current_dir(&self.folder).process_group(0).kill_on_drop(true);
+        if let Some(user) = self.user {
+            command.uid(user);
+        }
+        if let Some(group) = self.group {
+            command.gid(group);
+        }
+        command
+    }
+
+    /// Runs a command; returns its exit code and its output.
+    async fn output(&self, words: &[String]) -> std::io::Result<(i32, String)> {
+        let mut command = self.command(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let mut group = GroupGuard(child.id());
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let mut output = Vec::new();
+        let read = async {
+            let mut errors = Vec::new();
+            let out = async {
+                if let Some(stdout) = stdout {
+                    _ = stdout.take(OUTPUT_BYTES_MAX).read_to_end(&mut output).await;
+                }
+            };
+            let err = async {
+                if let Some(stderr) = stderr {
+                    _ = stderr.take(OUTPUT_BYTES_MAX).read_to_end(&mut errors).await;
+                }
+            };
+            tokio::join!(out, err);
+            output.append(&mut errors);
+        };
+        // What it started has its output too, so it ends with it.
+        let wait = async {
+            let status = child.wait().await;
+            group.finish();
+            status
+        };
+        let ((), status) = tokio::join!(read, wait);
+        Ok((code(status?), String::from_utf8_lossy(&output).into_owned()))
+    }
+}
+
+/// The exit code of a process; that of a shell if a signal ended it.
+pub(crate) fn code(status: std::process::ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}

@@ -1,0 +1,85 @@
+use super::*;
+use std::net::Ipv4Addr;
+
+fn tracked(name: &str, list: List, state: State) -> Tracked {
+    let is_running = matches!(state, State::Running(_));
+    Tracked {
+        container: Container { name: name.to_owned(), ..Container::default() },
+        list,
+        policy: Policy::of(list, None),
+        state,
+        last: None,
+        n_restarts: 0,
+        id: "x".to_owned(),
+        is_started: is_running,
+        is_ready: is_running,
+    }
+}
+
+fn waiting() -> State {
+    State::Waiting { reason: "PodInitializing".to_owned(), message: String::new() }
+}
+
+fn running() -> State {
+    State::Running(Timestamp::from_secs(1))
+}
+
+fn ended(code: i32) -> State {
+    State::Ended(Ended {
+        code,
+        reason: "Error",
+        message: String::new(),
+        started_at: None,
+        finished_at: Timestamp::from_secs(2),
+    })
+}
+
+fn view<R>(containers: &[Tracked], is_ending: bool, look: impl FnOnce(View<'_>) -> R) -> R {
+    let addresses = PodAddresses { pod: Ipv4Addr::new(127, 64, 0, 1), host: Ipv4Addr::LOCALHOST };
+    let now = Timestamp::from_secs(5);
+    let pod = Pod::default();
+    look(View { pod: &pod, containers, addresses, began: now, now, verdict: None, is_ending })
+}
+
+#[test]
+fn the_phase_follows_from_the_containers() {
+    use List::{Init, Main, Sidecar};
+    let phase = |containers: &[Tracked]| view(containers, false, |view| view.phase());
+    assert_eq!(phase(&[tracked("a", Main, waiting())]), "Pending");
+    assert_eq!(phase(&[tracked("a", Main, running())]), "Running");
+    assert_eq!(phase(&[tracked("a", Main, running()), tracked("b", Main, waiting())]), "Pending");
+    // It starts again.
+    assert_eq!(phase(&[tracked("a", Main, ended(1))]), "Running");
+    let never = |code| Tracked { policy: Policy::Never, ..tracked("a", Main, ended(code)) };
+    assert_eq!(phase(&[never(0)]), "Succeeded");
+    assert_eq!(phase(&[never(0), never(3)]), "Failed");
+    assert_eq!(phase(&[tracked("s", Sidecar, running()), never(0)]), "Running");
+    assert_eq!(phase(&[tracked("i", Init, running()), tracked("a", Main, waiting())]), "Pending");
+    let failed = Tracked { policy: Policy::Never, ..tracked("i", Init, ended(1)) };
+    assert_eq!(phase(&[failed, tracked("a", Main, waiting())]), "Failed");
+    let ending = |containers: &[Tracked]| view(containers, true, |view| view.phase());
+    assert_eq!(ending(&[tracked("a", Main, running())]), "Running");
+    assert_eq!(ending(&[tracked("a", Main, ended(143))]), "Failed");
+    assert_eq!(ending(&[tracked("a", Main, ended(0))]), "Succeeded");
+}
+
+#[test]
+fn conditions_keep_the_time_of_their_change() {
+    let containers = [tracked("a", List::Main, running())];
+    let mut before = Conditions::new();
+    before.insert("Ready".to_owned(), ("True".to_owned(), "then".to_owned()));
+    let (status, conditions) = view(&containers, false, |view| view.status(&before));
+    assert_eq!(conditions["Ready"], ("True".to_owned(), "then".to_owned()));
+    assert_eq!(conditions["Initialized"].1, "1970-01-01T00:00:05Z");
+    assert_eq!(status["containerStatuses"][0]["containerID"], "process://x");
+    assert_eq!(status["podIP"], "127.64.0.1");
+}
+
+#[test]
+fn the_back_off_doubles_and_is_forgotten_after_a_long_run() {
+    let short = Duration::from_secs(1);
+    let delays: Vec<u64> = (0..8).map(|n| backoff(n, short).as_secs()).collect();
+    assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300]);
+    assert_eq!(backoff(5, Duration::from_secs(601)), Duration::ZERO);
+    assert_eq!(show(Duration::from_secs(80)), "1m20s");
+}
