@@ -22,6 +22,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-macros", 0),
     ("setpoint-serve", 0),
     ("setpoint-encryption", 1),
+    ("setpoint-etcd-server", 1),
     ("setpoint-quota", 1),
     ("setpoint-informer", 1),
     ("setpoint-webhook", 1),

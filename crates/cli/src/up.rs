@@ -4,6 +4,7 @@ use crate::admission::AdmissionOptions;
 use crate::audit::AuditOptions;
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
+use crate::envtest::parent::{Parent, remove_leftovers};
 use crate::front_proxy::FrontProxyOptions;
 use crate::nodes::NodeOptions;
 use crate::service_accounts::ServiceAccountOptions;
@@ -200,10 +201,21 @@ pub(crate) fn up(options: Options) -> anyhow::Result<()> {
     if let Some(n) = options.worker_threads {
         runtime.worker_threads(n.get());
     }
-    runtime.enable_all().build().context("start the runtime")?.block_on(serve(options))
+    runtime.enable_all().build().context("start the runtime")?.block_on(serve(options, None))
 }
 
-async fn serve(options: Options) -> anyhow::Result<()> {
+/// What differs if a test harness has started the program in kube-apiserver's place: it prints and
+/// writes nothing that the original does not, and ends with its parent.
+#[derive(Debug)]
+pub(crate) struct Harness {
+    /// The process that started the program.
+    pub(crate) parent: Parent,
+    /// Temporary folders that nobody else removes once the parent has ended.
+    pub(crate) leftovers: Vec<PathBuf>,
+}
+
+/// Serves until a signal, or until the harness has ended.
+pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow::Result<()> {
     // Installed first, so that no signal during start-up is lost.
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
@@ -268,12 +280,13 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let serving = plane.build().serve(serve).await?;
     let url = serving.url().to_owned();
     let path = match path {
-        Some(path) => path,
+        Some(path) => Some(path),
+        None if harness.is_some() => None,
         None => {
             // Named after the port, which is known only now.
             let path = default_path(serving.port());
             serving.write_kubeconfig(&path)?;
-            path
+            Some(path)
         }
     };
     if let Some(url) = serving.insecure_url() {
@@ -297,6 +310,18 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let mut running = JoinSet::new();
     running.spawn(serving.run(stop.clone()));
 
+    let (parent, leftovers) = match harness {
+        Some(harness) => (Some(harness.parent), harness.leftovers),
+        None => (None, Vec::new()),
+    };
+    let orphaned = async move {
+        match parent {
+            Some(parent) => parent.ended().await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut orphaned = std::pin::pin!(orphaned);
+    let mut is_orphan = false;
     let is_ready = tokio::select! {
         // Cancel safe: a dropped `join_next` has taken no result.
         Some(ended) = running.join_next() => {
@@ -311,18 +336,29 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         // Cancel safe: the first signal ends the program.
         _ = interrupt.recv() => false,
         _ = terminate.recv() => false,
+        () = &mut orphaned => {
+            is_orphan = true;
+            false
+        }
     };
     if is_ready {
-        announce(&url, &path)?;
+        match &path {
+            Some(path) => announce(&url, path)?,
+            None => tracing::info!(url, "serving"),
+        }
         tokio::select! {
             // Cancel safe: the first signal ends the program.
             _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
             _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+            () = &mut orphaned => is_orphan = true,
             Some(ended) = running.join_next() => {
                 let ended = ended?.context("run the control plane");
                 return ended.map_err(|error| open.cause_of(error));
             }
         }
+    }
+    if is_orphan {
+        tracing::info!("the process that started this one has ended: stopping");
     }
     stop.cancel();
     while let Some(ended) = running.join_next().await {
@@ -331,6 +367,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     stop_background.cancel();
     while background.join_next().await.is_some() {}
     open.close().await;
+    if is_orphan {
+        remove_leftovers(&leftovers);
+    }
     Ok(())
 }
 
