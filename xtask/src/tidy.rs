@@ -394,7 +394,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // A filter limits how many long lists are written, and both write refusals.
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.
-            &["extra", "backend"],
+            &["extra", "backend", "intercept"],
             &["discovery", "health", "observe", "openapi", "openid", "websocket"],
             &["root", "proxy"],
             // The server's shared state is used by the modules it calls.

@@ -4,12 +4,16 @@
 //!
 //! `docs/envtest.md` says what differs from the originals.
 
+pub(crate) mod control;
 mod etcd;
+mod faults;
 mod flags;
 mod install;
 mod kube_apiserver;
 mod kubectl;
 pub(crate) mod parent;
+pub(crate) mod planes;
+mod requests;
 mod which_etcd;
 
 use clap::Subcommand;

@@ -4,7 +4,9 @@ use crate::admission::AdmissionOptions;
 use crate::audit::AuditOptions;
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
+use crate::envtest::control::Pages;
 use crate::envtest::parent::{Parent, remove_leftovers};
+use crate::envtest::planes::{Planes, Template};
 use crate::front_proxy::FrontProxyOptions;
 use crate::nodes::NodeOptions;
 use crate::service_accounts::ServiceAccountOptions;
@@ -232,6 +234,14 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     };
     let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
     let metrics = Metrics::new();
+    let planes = harness.is_some().then(|| {
+        Planes::new(Template {
+            controllers: options.controllers.clone(),
+            admission: options.admission.clone(),
+            client_ca_file: options.certificates.client_ca_file.clone(),
+            token_auth_file: options.certificates.token_auth_file.clone(),
+        })
+    });
     let mut plane = ControlPlane::builder()
         .store(wrapped.store)
         .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
@@ -249,6 +259,9 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     let own_issuers = options.service_accounts.issuers();
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
     plane = options.nodes.apply(plane).await?;
+    if let Some((planes, _)) = &planes {
+        plane = Pages::new(planes.clone()).add_to(plane);
+    }
     let audit = options.audit.open(&clock)?;
     if let Some((sink, _)) = &audit {
         plane = plane.audit(sink.clone());
@@ -306,6 +319,10 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     }
     if let Some(reloader) = wrapped.reloader {
         background.spawn(reloader.run(stop_background.clone()));
+    }
+    if let Some((_, worker)) = planes {
+        // Ends at once: answers that last as long as a plane would keep the listener open.
+        background.spawn(worker.run(stop.clone()));
     }
     let mut running = JoinSet::new();
     running.spawn(serving.run(stop.clone()));

@@ -6,7 +6,8 @@ use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
 use futures::future::BoxFuture;
 use setpoint_apiserver::{
-    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics, RequestLimits,
+    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Interceptor, Metrics,
+    RequestLimits,
 };
 use setpoint_registry::{Admission, AdmissionPlugins, Authorizer, Rbac, Registry, RegistryBuilder};
 use std::fmt;
@@ -30,6 +31,7 @@ pub(crate) struct Extensions {
     metrics: Vec<Arc<dyn Metrics>>,
     routes: Vec<(String, Arc<dyn Handler>)>,
     backends: Vec<Backend>,
+    interceptors: Vec<Arc<dyn Interceptor>>,
     tasks: Vec<Task>,
     pub(crate) flow_metrics: Option<FlowMetrics>,
     pub(crate) limits: RequestLimits,
@@ -91,6 +93,9 @@ impl Extensions {
         for backend in self.backends {
             builder = builder.backend(backend);
         }
+        for interceptor in self.interceptors {
+            builder = builder.interceptor(interceptor);
+        }
         builder.limits(self.limits)
     }
 }
@@ -107,6 +112,7 @@ impl fmt::Debug for Extensions {
             .field("metrics", &self.metrics)
             .field("routes", &self.routes.iter().map(|(prefix, _)| prefix).collect::<Vec<_>>())
             .field("backends", &self.backends)
+            .field("interceptors", &self.interceptors)
             .finish()
     }
 }
@@ -206,6 +212,13 @@ impl ControlPlaneBuilder {
     /// Routes requests under a path to a handler, if nothing else answers them. Default: 404.
     pub fn route(mut self, prefix: &str, handler: Arc<dyn Handler>) -> Self {
         self.extensions.routes.push((prefix.to_owned(), handler));
+        self
+    }
+
+    /// Adds an interceptor of requests over HTTP, which may delay them, fail them or change their
+    /// answers: for tests. Default: none.
+    pub fn interceptor(mut self, interceptor: Arc<dyn Interceptor>) -> Self {
+        self.extensions.interceptors.push(interceptor);
         self
     }
 

@@ -212,7 +212,7 @@ impl Acceptor {
         }
         let mut start = [0; 1];
         let n = tokio::time::timeout(self.limits.head_max, stream.peek(&mut start)).await;
-        // `P` may also begin POST, PUT or PATCH; the second byte tells them apart.
+        // Nothing yet: HTTP/1 has the timeout for it. `P` may also begin POST, PUT or PATCH.
         if !matches!(n, Ok(Ok(1))) || start != *b"P" {
             return Ok(Protocol::Http1);
         }

@@ -158,16 +158,11 @@ fn addresses(urls: &str) -> anyhow::Result<Vec<&str>> {
     if urls.len() > URLS_MAX {
         bail!("more than {URLS_MAX} addresses in --listen-client-urls");
     }
-    let address = |url: &&'_ str| match url.strip_prefix("http://") {
-        Some(address) => Ok(address.trim_end_matches('/').to_owned()),
-        None => bail!("{url}: only http:// is served"),
-    };
-    urls.iter().try_for_each(|url| address(url).map(drop))?;
-    Ok(urls
-        .into_iter()
-        .filter_map(|url| url.strip_prefix("http://"))
-        .map(|address| address.trim_end_matches('/'))
-        .collect())
+    if let Some(url) = urls.iter().find(|url| !url.starts_with("http://")) {
+        bail!("{url}: only http:// is served");
+    }
+    let addresses = urls.into_iter().filter_map(|url| url.strip_prefix("http://"));
+    Ok(addresses.map(|address| address.trim_end_matches('/')).collect())
 }
 
 fn start(given: &Given) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The file that tells a folder of this program from one of the originals.
+/// The file with the names of the binaries that are this program.
 const MARKER: &str = ".setpoint";
 /// Mode of the binaries.
 const MODE: u32 = 0o755;
@@ -122,16 +122,17 @@ fn data_folder() -> anyhow::Result<PathBuf> {
 fn install(folder: &Path, force: bool) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("find this program")?;
     fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-    let is_ours = folder.join(MARKER).exists();
-    let has_others = NAMES[..2].iter().any(|name| folder.join(name).exists());
-    if has_others && !is_ours && !force {
+    let marker = folder.join(MARKER);
+    let ours = fs::read_to_string(&marker).unwrap_or_default();
+    let is_ours = |name: &str| ours.lines().any(|line| line == name);
+    let is_foreign = |name: &str| folder.join(name).exists() && !is_ours(name);
+    if NAMES[..2].iter().any(|name| is_foreign(name)) && !force {
         bail!(
             "{} has a kube-apiserver or etcd that is not setpoint's: choose another folder, or give --force",
             folder.display()
         );
     }
-    let keeps_kubectl = folder.join(NAMES[2]).exists() && !is_ours;
-    let names = if keeps_kubectl { &NAMES[..2] } else { &NAMES[..] };
+    let names = if is_foreign(NAMES[2]) { &NAMES[..2] } else { &NAMES[..] };
     let source = fs::metadata(&program).context("read this program")?;
     for name in names {
         let path = folder.join(name);
@@ -139,7 +140,7 @@ fn install(folder: &Path, force: bool) -> anyhow::Result<()> {
             file.len() == source.len()
                 && matches!((file.modified(), source.modified()), (Ok(a), Ok(b)) if a >= b)
         });
-        if is_ours && is_same {
+        if is_ours(name) && is_same {
             continue;
         }
         // Under another name first, so that a suite that starts now finds the old one or the new.
@@ -153,13 +154,9 @@ fn install(folder: &Path, force: bool) -> anyhow::Result<()> {
         }
         placed.with_context(|| format!("write {}", path.display()))?;
     }
-    let kubectl = if keeps_kubectl { "kept" } else { "setpoint" };
-    // Without the name of a kubectl that was there before, so that it stays the next time too.
-    if !keeps_kubectl {
-        fs::write(folder.join(MARKER), format!("{GIT_VERSION}\nkubectl: {kubectl}\n"))
-            .with_context(|| format!("write {}", folder.join(MARKER).display()))?;
-    }
-    Ok(())
+    // The names that may be replaced the next time.
+    fs::write(&marker, names.join("\n") + "\n")
+        .with_context(|| format!("write {}", marker.display()))
 }
 
 #[cfg(test)]
@@ -188,6 +185,8 @@ mod tests {
         assert_eq!(read("etcd").as_deref(), Some("original"));
         install(folder, true).unwrap();
         assert_ne!(read("etcd").as_deref(), Some("original"));
+        assert_eq!(read("kubectl").as_deref(), Some("real"));
+        install(folder, false).unwrap();
         assert_eq!(read("kubectl").as_deref(), Some("real"));
     }
 }

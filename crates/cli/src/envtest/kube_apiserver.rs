@@ -485,6 +485,8 @@ fn start(mut translated: Translated) -> anyhow::Result<()> {
             let servers = translated.etcd_servers.join(",");
             arguments.push(format!("--etcd-servers={servers}").into());
             arguments.append(&mut translated.etcd);
+        } else if !translated.etcd.is_empty() {
+            tracing::info!("the flags about etcd have no effect: objects are in this process");
         }
         let clock = Clock::wall();
         if let Some(folder) = &translated.cert_dir {

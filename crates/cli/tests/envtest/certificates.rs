@@ -45,12 +45,10 @@ impl Authorities {
     pub(crate) fn write(&self, folder: &Path) {
         let write = |name: &str, pem: &str| std::fs::write(folder.join(name), pem).unwrap();
         let mut leaf = params("localhost", &["envtest"]);
-        leaf.subject_alt_names = CertificateParams::new(vec![
-            "localhost".to_owned(),
-            "127.0.0.1".to_owned(),
-        ])
-        .unwrap()
-        .subject_alt_names;
+        leaf.subject_alt_names =
+            CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
+                .unwrap()
+                .subject_alt_names;
         leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate().unwrap();
         write("apiserver.crt", &leaf.signed_by(&key, &self.serving).unwrap().pem());

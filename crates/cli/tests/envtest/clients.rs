@@ -67,7 +67,10 @@ fn etcdctl_uses_the_etcd_directly() {
     assert_eq!(etcdctl("del a --prefix"), "2\n");
     assert!(etcdctl("member list").contains("started"));
     etcdctl("endpoint health");
-    assert!(etcdctl("watch a --rev=2 --prefix -w json --progress-notify=false --help").contains("watch"));
+    assert!(
+        etcdctl("watch a --rev=2 --prefix -w json --progress-notify=false --help")
+            .contains("watch")
+    );
 }
 
 /// With a real etcd, objects are stored in it.

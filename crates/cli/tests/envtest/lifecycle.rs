@@ -1,9 +1,11 @@
 //! A start, what suites find, and a stop.
 
 use crate::certificates::{Authorities, self_signed};
-use crate::harness::{PATIENCE, Process, Start, assets, client, eventually, free_port, plain_status, tls_status};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
+use crate::harness::{
+    PATIENCE, Process, Start, assets, client, eventually, free_port, plain_status, tls_status,
+};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
 use kube_client::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 use std::process::Command;
@@ -59,7 +61,8 @@ async fn starts_as_envtest_starts_it_serves_and_stops() {
     assert!(stopped.success(), "{stopped}: {}", environment.api_server.log());
     assert!(environment.etcd.terminate().success());
     assert_eq!(tls_status(environment.port, "/healthz"), 0);
-    let left: Vec<_> = std::fs::read_dir(environment.folder.path().join("certs")).unwrap().collect();
+    let left: Vec<_> =
+        std::fs::read_dir(environment.folder.path().join("certs")).unwrap().collect();
     assert_eq!(left.len(), 5, "only the suite's own files: {left:?}");
 }
 
@@ -70,7 +73,8 @@ async fn tokens_of_service_accounts_are_signed_with_the_suites_key() {
     let accounts = Api::<ServiceAccount>::namespaced(admin, "default");
     let robot = serde_json::from_value(json!({"metadata": {"name": "robot"}})).unwrap();
     accounts.create(&PostParams::default(), &robot).await.unwrap();
-    let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+    let request =
+        TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
     let token = accounts
         .create_token_request("robot", &PostParams::default(), &request)
         .await
@@ -89,7 +93,8 @@ async fn tokens_of_service_accounts_are_signed_with_the_suites_key() {
     assert_eq!(decoded(1)["iss"], format!("https://127.0.0.1:{}/", environment.port));
     // It is accepted, although the key file is a certificate.
     let mut kubeconfig: serde_json::Value =
-        serde_json::from_str(&environment.kubeconfig(&environment.authorities.user("x", &[]))).unwrap();
+        serde_json::from_str(&environment.kubeconfig(&environment.authorities.user("x", &[])))
+            .unwrap();
     kubeconfig["users"][0]["user"] = json!({"token": token});
     let robot = client(&kubeconfig.to_string()).await;
     let error = Api::<Pod>::namespaced(robot, "default").list(&Default::default()).await;
@@ -145,7 +150,8 @@ async fn controllers_can_be_left_out_and_nodes_added() {
     })
     .await;
     let pods = Api::<Pod>::namespaced(admin.clone(), "default");
-    let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pod =
+        json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     until("the pod runs", async || {
         let pod = pods.get("a").await.unwrap();
@@ -160,7 +166,8 @@ async fn controllers_can_be_left_out_and_nodes_added() {
 async fn starts_as_jenvtest_starts_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let server = self_signed("example.org", &[], &["127.0.0.1", "kubernetes", "kubernetes.default"]);
+    let server =
+        self_signed("example.org", &[], &["127.0.0.1", "kubernetes", "kubernetes.default"]);
     let user = self_signed("jenvtest", &["system:masters"], &[]);
     let key = include_str!("../../../jwt/testdata/rsa.key");
     for (name, pem) in [
@@ -259,7 +266,8 @@ async fn users_of_a_token_file_need_no_client_ca() {
         .flag("--disable-admission-plugins=")
         .start();
     let mut kubeconfig: serde_json::Value =
-        serde_json::from_str(&environment.kubeconfig(&environment.authorities.user("x", &[]))).unwrap();
+        serde_json::from_str(&environment.kubeconfig(&environment.authorities.user("x", &[])))
+            .unwrap();
     kubeconfig["users"][0]["user"] = json!({"token": "secret"});
     let admin = client(&kubeconfig.to_string()).await;
     Api::<Namespace>::all(admin).get("default").await.unwrap();

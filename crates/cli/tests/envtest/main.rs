@@ -10,3 +10,4 @@ mod command_line;
 mod harness;
 mod leftovers;
 mod lifecycle;
+mod powers;
