@@ -156,8 +156,8 @@ impl Keyspace {
             within(call.min_mod_revision, call.max_mod_revision, kv.mod_revision)
                 && within(call.min_create_revision, call.max_create_revision, kv.create_revision)
         };
-        let is_sorted = call.sort_order != 0 && (call.sort_target != 0 || call.sort_order == 2)
-            || call.sort_order == 0 && call.sort_target != 0;
+        // By key, ascending, they come by themselves.
+        let is_sorted = call.sort_target != 0 || call.sort_order == 2;
         let mut found: Vec<&KeyValue> = Vec::new();
         let mut n = 0_usize;
         for kv in self.at(&range, revision) {

@@ -125,15 +125,17 @@ impl Watches {
         let revision = self.shared.keys.lock().revision;
         match request.request {
             Some(WatchAsk::Create(create)) => self.create(create, revision),
-            Some(WatchAsk::Cancel(cancel)) => {
-                if self.watchers.remove(&cancel.watch_id).is_some() {
-                    let canceled = self.answer(revision, cancel.watch_id);
-                    self.ready.push_back(WatchResponse { canceled: true, ..canceled });
-                }
-            }
+            Some(WatchAsk::Cancel(cancel)) => self.cancel(cancel.watch_id, revision),
             // Everything before has been sent: `advance` precedes.
             Some(WatchAsk::Progress(_)) => self.progress_of_stream(),
             None => {}
+        }
+    }
+
+    fn cancel(&mut self, id: i64, revision: i64) {
+        if self.watchers.remove(&id).is_some() {
+            let canceled = self.answer(revision, id);
+            self.ready.push_back(WatchResponse { canceled: true, ..canceled });
         }
     }
 
