@@ -21,6 +21,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-macros", 0),
     ("setpoint-serve", 0),
     ("setpoint-encryption", 1),
+    ("setpoint-etcd-server", 1),
     ("setpoint-quota", 1),
     ("setpoint-rbac", 1),
     ("setpoint-remote", 1),
@@ -397,7 +398,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // A filter limits how many long lists are written, and both write refusals.
             &["filter", "list", "respond"],
             // Backends, and their entries in lists.
-            &["extra", "backend"],
+            &["extra", "backend", "intercept"],
             &["discovery", "health", "node_agent", "observe", "openapi", "openid", "websocket"],
             &["root", "proxy", "streams"],
             // The server's shared state is used by the modules it calls.

@@ -42,6 +42,7 @@ mod extra;
 mod filter;
 mod go;
 mod health;
+mod intercept;
 mod list;
 pub mod listen;
 mod negotiate;
@@ -78,6 +79,7 @@ pub use filter::authenticate::{
 };
 pub use filter::fairness::{Durations, FlowControl, FlowControlReader, FlowFigures, LevelFigures};
 pub use filter::in_flight::RequestLimits;
+pub use intercept::{ChangeAnswer, Intercepted, Interceptor};
 pub use node_agent::{
     ContainerRef, ContainerStreams, ExecOptions, LogOptions, NodeAgent, PodConnection, PodRef,
     TerminalSize,

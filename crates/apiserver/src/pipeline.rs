@@ -9,6 +9,7 @@
 //! | authenticate | the transport, tokens, `Authenticator`s, anonymous, else 401 | the caller is trusted |
 //! | audit begins | calls `AuditSink`s and `Metrics` | the same |
 //! | impersonate | the user that the headers name, if the authorizers allow it, else 403 | the caller is trusted |
+//! | intercept | `Interceptor`s of tests may wait, fail the request or change its answer | not asked |
 //! | flow control | a seat of priority and fairness, perhaps after a wait, else 429 | the same |
 //! | authorize | `Authorizer`s, else 403 | the same |
 //! | backend | a `Backend` answers for its group version, and the later stages are skipped; 503 while it is unavailable | 501 before the audit begins: backends are called over HTTP only |
@@ -25,6 +26,7 @@ use crate::filter::impersonate::{self, Wanted};
 use crate::filter::in_flight::{Permit, TooManyRequests};
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
+use crate::intercept::{ChangeAnswer, Intercepted};
 use crate::observe::{AuditSource, Observation};
 use crate::openid;
 use crate::proxy::Forwarded;
@@ -37,6 +39,7 @@ use crate::server::Inner;
 use crate::verb::{self, NotServed};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use parking_lot::Mutex;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Origin, Reason};
 use setpoint_registry::{
@@ -129,8 +132,12 @@ impl Inner {
         let request =
             RoutedRequest { parts, query, style, catalog, backends, destination, deadline };
         let (begun, classified) = (OnceLock::new(), OnceLock::new());
-        let pass = pin!(self.pass(request, attributes, body, &begun, &classified));
+        let changes = Mutex::new(Vec::new());
+        let pass = pin!(self.pass(request, attributes, body, &begun, &classified, &changes));
         let mut response = deadline::within(time, pass).await;
+        for change in std::mem::take(&mut *changes.lock()) {
+            response = change(response);
+        }
         if let Some(schema) = classified.get() {
             Schema::add_headers(schema, response.headers_mut());
         }
@@ -242,6 +249,7 @@ impl Inner {
         body: RequestBody,
         begun: &OnceLock<Arc<Observation>>,
         classified: &OnceLock<Arc<Schema>>,
+        changes: &Mutex<Vec<ChangeAnswer>>,
     ) -> Response<Body> {
         let RoutedRequest { parts, query, style, catalog, backends, destination, deadline } =
             request;
@@ -274,6 +282,13 @@ impl Inner {
             }
             Err(error) => return failed(&error),
         };
+        for interceptor in &self.interceptors {
+            match interceptor.intercept(parts, &attributes).await {
+                Intercepted::Continue => {}
+                Intercepted::Fail(error) => return failed(&error),
+                Intercepted::Change(change) => changes.lock().push(change),
+            }
+        }
         let patience = deadline.map_or(WAIT_MAX, |deadline| {
             (deadline.saturating_duration_since(Instant::now()) / 4).min(WAIT_MAX)
         });

@@ -10,6 +10,7 @@ use crate::filter::fairness::{Fairness, FlowControlReader};
 use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
 use crate::filter::{audit_id, panics};
+use crate::intercept::Interceptor;
 use crate::node_agent::NodeAgent;
 use crate::observe::AuditSource;
 use crate::observe::{AuditSink, Metrics, Observation, Observers};
@@ -51,6 +52,7 @@ pub(crate) struct Inner {
     pub(crate) observers: Arc<Observers>,
     pub(crate) address: Option<String>,
     pub(crate) backends: Backends,
+    pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
     // State.
     pub(crate) served: Mutex<Option<Arc<Served>>>,
     pub(crate) rng: Mutex<SmallRng>,
@@ -77,6 +79,7 @@ pub struct ApiServerBuilder {
     audit: Vec<Arc<dyn AuditSink>>,
     metrics: Vec<Arc<dyn Metrics>>,
     backends: Vec<Backend>,
+    interceptors: Vec<Arc<dyn Interceptor>>,
     address: Option<String>,
     seed: Option<u64>,
     limits: RequestLimits,
@@ -142,6 +145,13 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Adds an interceptor of requests over HTTP, for tests. They are asked in the order in which
+    /// they were added. Default: none.
+    pub fn interceptor(mut self, interceptor: Arc<dyn Interceptor>) -> Self {
+        self.interceptors.push(interceptor);
+        self
+    }
+
     /// The `host:port` of the server in discovery. Default: the `Host` header of each request.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
@@ -184,6 +194,7 @@ impl ApiServerBuilder {
                 registry: self.registry,
                 address: self.address,
                 backends: Backends::of(self.backends),
+                interceptors: self.interceptors,
                 served: Mutex::default(),
                 rng: Mutex::new(SmallRng::seed_from_u64(seed)),
                 in_flight: InFlight::new(&self.limits),
@@ -211,6 +222,7 @@ impl ApiServer {
             audit: Vec::new(),
             metrics: Vec::new(),
             backends: Vec::new(),
+            interceptors: Vec::new(),
             address: None,
             seed: None,
             limits: RequestLimits::default(),

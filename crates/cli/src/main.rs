@@ -5,6 +5,7 @@ mod audit;
 mod data;
 mod demo;
 mod encryption;
+mod envtest;
 mod front_proxy;
 mod issuers;
 mod nodes;
@@ -38,15 +39,22 @@ enum Command {
     /// Maintain a data folder.
     #[command(subcommand)]
     Store(data::Command),
+    /// Take the place of the binaries that controller-runtime's envtest starts.
+    #[command(subcommand)]
+    Envtest(envtest::Command),
     /// Print the Kubernetes version that is served.
     Version,
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = envtest::run_as_named() {
+        return ended;
+    }
     let ended = match Program::parse().command {
         Command::Up(options) => up::up(*options),
         Command::Demo(options) => demo::demo(options),
         Command::Store(command) => data::run(command),
+        Command::Envtest(command) => envtest::run(command),
         Command::Version => {
             println!("{}", setpoint::apiserver::GIT_VERSION);
             Ok(())

@@ -4,6 +4,9 @@ use crate::admission::AdmissionOptions;
 use crate::audit::AuditOptions;
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
+use crate::envtest::control::Pages;
+use crate::envtest::parent::{Parent, remove_leftovers};
+use crate::envtest::planes::{Planes, Template};
 use crate::front_proxy::FrontProxyOptions;
 use crate::nodes::NodeOptions;
 use crate::service_accounts::ServiceAccountOptions;
@@ -219,10 +222,21 @@ pub(crate) fn up(options: Options) -> anyhow::Result<()> {
     if let Some(n) = options.worker_threads {
         runtime.worker_threads(n.get());
     }
-    runtime.enable_all().build().context("start the runtime")?.block_on(serve(options))
+    runtime.enable_all().build().context("start the runtime")?.block_on(serve(options, None))
 }
 
-async fn serve(options: Options) -> anyhow::Result<()> {
+/// What differs if a test harness has started the program in kube-apiserver's place: it prints and
+/// writes nothing that the original does not, and ends with its parent.
+#[derive(Debug)]
+pub(crate) struct Harness {
+    /// The process that started the program.
+    pub(crate) parent: Parent,
+    /// Temporary folders that nobody else removes once the parent has ended.
+    pub(crate) leftovers: Vec<PathBuf>,
+}
+
+/// Serves until a signal, or until the harness has ended.
+pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow::Result<()> {
     // Installed first, so that no signal during start-up is lost.
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
@@ -239,6 +253,14 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     };
     let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
     let metrics = Metrics::new();
+    let planes = harness.is_some().then(|| {
+        Planes::new(Template {
+            controllers: options.controllers.clone(),
+            admission: options.admission.clone(),
+            client_ca_file: options.certificates.client_ca_file.clone(),
+            token_auth_file: options.certificates.token_auth_file.clone(),
+        })
+    });
     let mut plane = ControlPlane::builder()
         .store(wrapped.store)
         .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
@@ -258,6 +280,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let folder = open.disk().map(|(_, folder)| folder);
     let (with_nodes, processes) = options.nodes.apply(plane, folder).await?;
     plane = with_nodes;
+    if let Some((planes, _)) = &planes {
+        plane = Pages::new(planes.clone()).add_to(plane);
+    }
     let audit = options.audit.open(&clock).await?;
     for (sink, _) in &audit {
         plane = plane.audit(sink.clone());
@@ -291,12 +316,13 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let serving = plane.serve(serve).await?;
     let url = serving.url().to_owned();
     let path = match path {
-        Some(path) => path,
+        Some(path) => Some(path),
+        None if harness.is_some() => None,
         None => {
             // Named after the port, which is known only now.
             let path = default_path(serving.port());
             serving.write_kubeconfig(&path)?;
-            path
+            Some(path)
         }
     };
     if let Some(url) = serving.insecure_url() {
@@ -317,9 +343,25 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     if let Some(reloader) = wrapped.reloader {
         background.spawn(reloader.run(stop_background.clone()));
     }
+    if let Some((_, worker)) = planes {
+        // Ends at once: answers that last as long as a plane would keep the listener open.
+        background.spawn(worker.run(stop.clone()));
+    }
     let mut running = JoinSet::new();
     running.spawn(serving.run(stop.clone()));
 
+    let (parent, leftovers) = match harness {
+        Some(harness) => (Some(harness.parent), harness.leftovers),
+        None => (None, Vec::new()),
+    };
+    let orphaned = async move {
+        match parent {
+            Some(parent) => parent.ended().await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut orphaned = std::pin::pin!(orphaned);
+    let mut is_orphan = false;
     let is_ready = tokio::select! {
         // Cancel safe: a dropped `join_next` has taken no result.
         Some(ended) = running.join_next() => {
@@ -334,6 +376,10 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         // Cancel safe: the first signal ends the program.
         _ = interrupt.recv() => false,
         _ = terminate.recv() => false,
+        () = &mut orphaned => {
+            is_orphan = true;
+            false
+        }
     };
     // They end before the control plane, to which they report.
     let (mut nodes, stop_nodes) = (JoinSet::new(), CancellationToken::new());
@@ -341,11 +387,15 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         if let Some(processes) = processes {
             nodes.spawn(processes.run(client, clock.clone(), stop_nodes.clone()));
         }
-        announce(&url, &path)?;
+        match &path {
+            Some(path) => announce(&url, path)?,
+            None => tracing::info!(url, "serving"),
+        }
         tokio::select! {
             // Cancel safe: the first signal ends the program.
             _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
             _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+            () = &mut orphaned => is_orphan = true,
             Some(ended) = running.join_next() => {
                 let ended = ended?.context("run the control plane");
                 return ended.map_err(|error| open.cause_of(error));
@@ -358,6 +408,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
             tracing::error!(error = format!("{error:#}"), "the process nodes have failed");
         }
     }
+    if is_orphan {
+        tracing::info!("the process that started this one has ended: stopping");
+    }
     stop.cancel();
     while let Some(ended) = running.join_next().await {
         ended?.context("stop the control plane")?;
@@ -365,6 +418,9 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     stop_background.cancel();
     while background.join_next().await.is_some() {}
     open.close().await;
+    if is_orphan {
+        remove_leftovers(&leftovers);
+    }
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
-    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics, NodeAgent,
-    RequestLimits,
+    Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Interceptor, Metrics,
+    NodeAgent, RequestLimits,
 };
 use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
@@ -34,6 +34,7 @@ pub(crate) struct Extensions {
     metrics: Vec<Arc<dyn Metrics>>,
     routes: Vec<(String, Arc<dyn Handler>)>,
     backends: Vec<Backend>,
+    interceptors: Vec<Arc<dyn Interceptor>>,
     tasks: Vec<Task>,
     pub(crate) flow_metrics: Option<FlowMetrics>,
     pub(crate) limits: RequestLimits,
@@ -113,6 +114,9 @@ impl Extensions {
         for backend in self.backends {
             builder = builder.backend(backend);
         }
+        for interceptor in self.interceptors {
+            builder = builder.interceptor(interceptor);
+        }
         builder.limits(self.limits)
     }
 }
@@ -130,6 +134,7 @@ impl fmt::Debug for Extensions {
             .field("metrics", &self.metrics)
             .field("routes", &self.routes.iter().map(|(prefix, _)| prefix).collect::<Vec<_>>())
             .field("backends", &self.backends)
+            .field("interceptors", &self.interceptors)
             .finish()
     }
 }
@@ -245,6 +250,13 @@ impl ControlPlaneBuilder {
     /// Routes requests under a path to a handler, if nothing else answers them. Default: 404.
     pub fn route(mut self, prefix: &str, handler: Arc<dyn Handler>) -> Self {
         self.extensions.routes.push((prefix.to_owned(), handler));
+        self
+    }
+
+    /// Adds an interceptor of requests over HTTP, which may delay them, fail them or change their
+    /// answers: for tests. Default: none.
+    pub fn interceptor(mut self, interceptor: Arc<dyn Interceptor>) -> Self {
+        self.extensions.interceptors.push(interceptor);
         self
     }
 

@@ -381,6 +381,11 @@ impl Serving {
             .map_err(|source| ServeError::Kubeconfig { path: path.to_owned(), source })
     }
 
+    /// The administrator's kubeconfig as YAML. It contains a private key.
+    pub fn kubeconfig(&self) -> &str {
+        &self.kubeconfig
+    }
+
     /// URL of the listener without authentication; `None` if there is none.
     pub fn insecure_url(&self) -> Option<&str> {
         self.insecure_url.as_deref()

@@ -24,8 +24,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-/// The protocol of a connection, negotiated in the TLS handshake. Plain text is HTTP/1: detecting
-/// HTTP/2 there could wait forever.
+/// The protocol of a connection, negotiated in the TLS handshake. Plain text is HTTP/1, unless
+/// [`Server::plain_http2`](crate::Server::plain_http2) looks at its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1 and HTTP/1.0.

@@ -30,6 +30,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Server {
     socket: TcpListener,
     limits: Limits,
+    has_plain_http2: bool,
     #[cfg(feature = "tls")]
     tls: Option<Arc<rustls::ServerConfig>>,
 }
@@ -40,9 +41,16 @@ impl Server {
         Self {
             socket,
             limits,
+            has_plain_http2: false,
             #[cfg(feature = "tls")]
             tls: None,
         }
+    }
+
+    /// Without TLS, also speaks HTTP/2 with clients that begin with its preface, as gRPC's do.
+    pub fn plain_http2(mut self) -> Self {
+        self.has_plain_http2 = true;
+        self
     }
 
     /// Serves over TLS; HTTP/2 if negotiated. A verified client certificate is in the extensions of
@@ -116,6 +124,7 @@ impl Server {
     fn acceptor(&self) -> Acceptor {
         Acceptor {
             limits: Arc::new(self.limits.clone()),
+            has_plain_http2: self.has_plain_http2,
             #[cfg(feature = "tls")]
             tls: self.tls.clone().map(tokio_rustls::TlsAcceptor::from),
         }
@@ -130,6 +139,7 @@ pub struct PeerAddress(pub SocketAddr);
 #[derive(Clone)]
 struct Acceptor {
     limits: Arc<Limits>,
+    has_plain_http2: bool,
     #[cfg(feature = "tls")]
     tls: Option<tokio_rustls::TlsAcceptor>,
 }
@@ -187,6 +197,33 @@ impl Acceptor {
                 }
             };
         }
-        serve_connection(stream, Protocol::Http1, &self.limits, answer, stop).await
+        let protocol = tokio::select! {
+            // Cancel safe: the connection ends with it.
+            protocol = self.plain_protocol(&stream) => protocol?,
+            () = stop.cancelled() => return Ok(()),
+        };
+        serve_connection(stream, protocol, &self.limits, answer, stop).await
+    }
+
+    /// The protocol without TLS. HTTP/2 begins with `PRI`, which is no method of HTTP/1.
+    async fn plain_protocol(&self, stream: &TcpStream) -> Result<Protocol, ConnectionError> {
+        if !self.has_plain_http2 {
+            return Ok(Protocol::Http1);
+        }
+        let mut start = [0; 1];
+        let n = tokio::time::timeout(self.limits.head_max, stream.peek(&mut start)).await;
+        // Nothing yet: HTTP/1 has the timeout for it. `P` may also begin POST, PUT or PATCH.
+        if !matches!(n, Ok(Ok(1))) || start != *b"P" {
+            return Ok(Protocol::Http1);
+        }
+        let mut start = [0; 2];
+        let deadline = tokio::time::Instant::now() + self.limits.head_max;
+        while stream.peek(&mut start).await? < start.len() {
+            if tokio::time::Instant::now() >= deadline {
+                return Err(ConnectionError::Overdue(crate::Overdue::Head));
+            }
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+        Ok(if start == *b"PR" { Protocol::Http2 } else { Protocol::Http1 })
     }
 }

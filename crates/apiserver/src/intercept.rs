@@ -1,0 +1,44 @@
+//! Interceptors: an embedder's hand on requests over HTTP, for tests.
+
+use crate::body::Body;
+use futures::future::BoxFuture;
+use http::Response;
+use http::request::Parts;
+use setpoint_object::ApiError;
+use setpoint_registry::Attributes;
+use std::fmt;
+
+/// Changes an answer before it is sent.
+pub type ChangeAnswer = Box<dyn FnOnce(Response<Body>) -> Response<Body> + Send>;
+
+/// What becomes of a request.
+pub enum Intercepted {
+    /// It is processed as always.
+    Continue,
+    /// It fails with this error, before it is authorized.
+    Fail(ApiError),
+    /// It is processed, and its answer changed.
+    Change(ChangeAnswer),
+}
+
+/// Without the function.
+impl fmt::Debug for Intercepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Continue => f.write_str("Continue"),
+            Self::Fail(error) => f.debug_tuple("Fail").field(error).finish(),
+            Self::Change(_) => f.write_str("Change(..)"),
+        }
+    }
+}
+
+/// Sees each request over HTTP when its user is known, before flow control and authorization. It
+/// may wait, within the deadline of the request; dropping the future drops the request.
+pub trait Interceptor: fmt::Debug + Send + Sync {
+    /// Decides about one request. `parts` is the head of the request, `request` what it asks for.
+    fn intercept<'a>(
+        &'a self,
+        parts: &'a Parts,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Intercepted>;
+}

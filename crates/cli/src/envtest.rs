@@ -1,0 +1,55 @@
+//! The binaries that controller-runtime's envtest and its relatives start, as one program under
+//! three names: `setpoint envtest` installs it, and the name that it is started by decides what it
+//! is.
+//!
+//! `docs/envtest.md` says what differs from the originals.
+
+pub(crate) mod control;
+mod etcd;
+mod faults;
+mod flags;
+mod install;
+mod kube_apiserver;
+mod kubectl;
+pub(crate) mod parent;
+pub(crate) mod planes;
+mod requests;
+mod which_etcd;
+
+use clap::Subcommand;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The names in a folder of assets.
+pub(crate) const NAMES: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
+
+/// `setpoint envtest`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Install the binaries in a folder, for KUBEBUILDER_ASSETS.
+    Install(install::Install),
+    /// Install the binaries and print where, as `setup-envtest use`.
+    Use(install::Use),
+}
+
+/// Runs a subcommand.
+pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Install(options) => options.run(),
+        Command::Use(options) => options.run(),
+    }
+}
+
+/// Runs the program that has the name by which this one was started; `None`: it is `setpoint`.
+pub(crate) fn run_as_named() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    let path = arguments.next()?;
+    let arguments: Vec<OsString> = arguments.collect();
+    match Path::new(&path).file_name()?.to_str()? {
+        "kube-apiserver" => Some(kube_apiserver::run(arguments)),
+        "etcd" => Some(etcd::run(arguments)),
+        "kubectl" => Some(kubectl::run(arguments)),
+        _ => None,
+    }
+}

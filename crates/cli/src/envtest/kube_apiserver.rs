@@ -1,0 +1,429 @@
+//! The program under the name `kube-apiserver`: its flags as options of `setpoint up`.
+
+mod table;
+
+use self::table::Use::{Always, Ignored, List, Own, Same, Switch};
+use self::table::{FLAGS, flag};
+use super::flags::{FlagError, Given, Style, help, parse, parse_bool};
+use super::parent::Parent;
+use super::which_etcd::{Etcd, which};
+use crate::up;
+use anyhow::{Context as _, bail};
+use clap::Parser;
+use setpoint::apiserver::GIT_VERSION;
+use setpoint::apiserver::listen::Pki;
+use setpoint::object::time::Clock;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Environment variable: which controllers run, as `setpoint up --controllers`; `none`: only what a
+/// kube-apiserver runs.
+pub(crate) const CONTROLLERS: &str = "SETPOINT_CONTROLLERS";
+/// Environment variable: the number of nodes without containers.
+pub(crate) const NODES: &str = "SETPOINT_NODES";
+
+/// The controllers that run unless [`CONTROLLERS`] says otherwise: deleted namespaces vanish, and
+/// so do objects whose owner is gone.
+const CONTROLLERS_BY_DEFAULT: &[&str] = &["namespace-controller", "garbage-collector-controller"];
+
+/// The file names of a serving certificate in `--cert-dir`.
+const SERVING: [&str; 2] = ["apiserver.crt", "apiserver.key"];
+
+/// A command line of `setpoint up`, with what was found on the way.
+#[derive(Debug, Default)]
+struct Translated {
+    /// The options of `setpoint up`.
+    options: Vec<OsString>,
+    /// Flags without effect, and why.
+    ignored: Vec<(String, String)>,
+    /// Where a serving certificate is expected, or made.
+    cert_dir: Option<PathBuf>,
+    /// The addresses of the etcd.
+    etcd_servers: Vec<String>,
+    /// The other options about etcd, of use only if it is a real one.
+    etcd: Vec<OsString>,
+    logs_json: bool,
+}
+
+/// What the environment asks for.
+#[derive(Debug, Default)]
+struct Environment {
+    controllers: Option<String>,
+    nodes: Option<String>,
+}
+
+/// Translates a command line.
+fn translate(given: &Given, environment: &Environment) -> anyhow::Result<Translated> {
+    let mut translated = Translated::default();
+    // The last one of each, and the lists.
+    let mut last: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut options = Vec::new();
+    for (name, value) in given {
+        let Some((_, used)) = flag(name) else { continue };
+        match used {
+            List => options.push(format!("--{name}={value}")),
+            Ignored(why) => translated.ignored.push((name.clone(), why.to_owned())),
+            Same | Switch | Own => _ = last.insert(name, value),
+            Always => {}
+        }
+        if matches!(name.as_str(), "feature-gates" | "runtime-config") {
+            let why = check_map(name, value)?;
+            translated.ignored.push((name.clone(), why));
+        }
+        if name == "etcd-servers" {
+            let servers = value.split(',').filter(|server| !server.is_empty());
+            translated.etcd_servers.extend(servers.map(str::to_owned));
+        }
+    }
+    for (name, value) in &last {
+        match flag(name) {
+            Some((_, Same)) if value.is_empty() => {}
+            Some((_, Same)) => options.push(format!("--{name}={value}")),
+            Some((_, Switch)) if parse_bool(value) == Some(true) => {
+                options.push(format!("--{name}"));
+            }
+            _ => {}
+        }
+    }
+    let own = |name: &str| last.get(name).copied().filter(|value| !value.is_empty());
+    options.push(format!("--bind-address={}", own("bind-address").unwrap_or("0.0.0.0")));
+    match (own("audit-log-path"), own("audit-policy-file")) {
+        (Some(path), policy) => {
+            options.push(format!("--audit-log-path={path}"));
+            options.extend(policy.map(|policy| format!("--audit-policy-file={policy}")));
+        }
+        (None, Some(_)) => {
+            let why = "without --audit-log-path nothing is recorded".to_owned();
+            translated.ignored.push(("audit-policy-file".to_owned(), why));
+        }
+        (None, None) => {}
+    }
+    let modes = authorization_modes(given, &mut translated.ignored);
+    match modes {
+        Some(modes) => options.push(format!("--authorization-mode={modes}")),
+        // As the original.
+        None if own("authorization-config").is_none() => {
+            options.push("--authorization-mode=AlwaysAllow".to_owned());
+        }
+        None => {}
+    }
+    if let Some(plugins) = own("admission-control") {
+        options.push(format!("--enable-admission-plugins={plugins}"));
+        let why = "it is deprecated: the plugins run beside those that run by default";
+        translated.ignored.push(("admission-control".to_owned(), why.to_owned()));
+    }
+    let collects = own("enable-garbage-collector").and_then(parse_bool) != Some(false);
+    let controllers = match environment.controllers.as_deref().map(str::trim) {
+        None | Some("") => {
+            let is_on = |name: &&&str| collects || !name.starts_with("garbage");
+            CONTROLLERS_BY_DEFAULT.iter().filter(is_on).copied().collect::<Vec<_>>().join(",")
+        }
+        Some("none") => String::new(),
+        Some(list) => list.to_owned(),
+    };
+    options.push(format!("--controllers={controllers}"));
+    if let Some(n) = environment.nodes.as_deref().map(str::trim).filter(|n| !n.is_empty()) {
+        options.push(format!("--nodes={n}"));
+    }
+    for name in ["etcd-cafile", "etcd-certfile", "etcd-keyfile", "etcd-prefix"] {
+        translated.etcd.extend(own(name).map(|value| format!("--{name}={value}").into()));
+    }
+    if own("tls-cert-file").is_none() {
+        translated.cert_dir = own("cert-dir").map(PathBuf::from);
+    }
+    translated.logs_json = own("logging-format") == Some("json");
+    translated.options = options.into_iter().map(OsString::from).collect();
+    Ok(translated)
+}
+
+/// The modes that `setpoint up` has; `None`: none was given.
+fn authorization_modes(given: &Given, ignored: &mut Vec<(String, String)>) -> Option<String> {
+    let mut modes = Vec::new();
+    let mut is_given = false;
+    for (_, value) in given.iter().filter(|(name, _)| name == "authorization-mode") {
+        is_given = true;
+        for mode in value.split(',').filter(|mode| !mode.is_empty()) {
+            if mode == "Node" {
+                let why = "there is no mode Node: no kubelet asks".to_owned();
+                ignored.push(("authorization-mode".to_owned(), why));
+            } else {
+                modes.push(mode);
+            }
+        }
+    }
+    is_given.then(|| match modes.is_empty() {
+        // Only nodes could do anything.
+        true => "AlwaysDeny".to_owned(),
+        false => modes.join(","),
+    })
+}
+
+/// Checks a map of `name=bool`. Returns why it has no effect.
+fn check_map(name: &str, value: &str) -> anyhow::Result<String> {
+    for pair in value.split(',').filter(|pair| !pair.trim().is_empty()) {
+        let (key, text) = match pair.split_once('=') {
+            Some((key, text)) => (key.trim(), text.trim()),
+            // `--runtime-config=api/all`.
+            None if name == "runtime-config" => (pair.trim(), "true"),
+            None => bail!(
+                "invalid argument {value:?} for \"--{name}\" flag: missing bool value for {pair}"
+            ),
+        };
+        if parse_bool(text).is_none() {
+            bail!(
+                "invalid argument {value:?} for \"--{name}\" flag: invalid value of {key}={text}, err: strconv.ParseBool: parsing {text:?}: invalid syntax"
+            );
+        }
+    }
+    Ok(match name {
+        "feature-gates" => "no part of setpoint has a gate: it serves what 1.36 serves by default",
+        _ => "all built-in group versions that setpoint has are served",
+    }
+    .to_owned())
+}
+
+/// The files of the serving certificate in the folder. Makes both if both are missing, as the
+/// original.
+fn serving_files(folder: &Path, clock: &Clock) -> anyhow::Result<[PathBuf; 2]> {
+    let files = SERVING.map(|name| folder.join(name));
+    if files.iter().any(|file| file.exists()) {
+        return Ok(files);
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    let pki = Pki::generate(clock.now(), &[])?;
+    let made = pki.files();
+    let chain = format!("{}{}", made.server_crt, made.ca_crt);
+    for (file, pem, mode) in [(&files[0], &chain, 0o644), (&files[1], &made.server_key, 0o600)] {
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(file)
+            .and_then(|mut open| open.write_all(pem.as_bytes()))
+            .with_context(|| format!("write {}", file.display()))?;
+    }
+    Ok(files)
+}
+
+/// The options of `setpoint up` as clap reads them.
+#[derive(Debug, Parser)]
+#[command(name = "kube-apiserver")]
+struct UpOptions {
+    #[command(flatten)]
+    options: up::Options,
+}
+
+/// Runs the program.
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let takes = |name: &str| flag(name).map(|(takes, _)| takes);
+    let given = match parse("kube-apiserver", Style::Pflag, arguments, takes) {
+        Ok(given) => given,
+        Err(error) => return refuse(&error),
+    };
+    let asks = |name: &str| given.iter().any(|(n, value)| n == name && value == "true");
+    if asks("help") {
+        let about = "kube-apiserver, as setpoint takes its place for tests.";
+        let flags = FLAGS.iter().map(|(name, takes, _)| (*name, *takes));
+        return print(&help("kube-apiserver", about, flags));
+    }
+    if asks("version") {
+        return print(&format!("Kubernetes {GIT_VERSION}\n"));
+    }
+    let variable = |name| std::env::var(name).ok();
+    let environment = Environment { controllers: variable(CONTROLLERS), nodes: variable(NODES) };
+    let started = translate(&given, &environment).and_then(start);
+    match started {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refuse(error: &FlagError) -> ExitCode {
+    eprintln!("Error: {error}");
+    ExitCode::FAILURE
+}
+
+/// Prints a page. A closed output is no error.
+pub(super) fn print(page: &str) -> ExitCode {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(page.as_bytes()).and_then(|()| out.flush());
+    ExitCode::SUCCESS
+}
+
+fn start(mut translated: Translated) -> anyhow::Result<()> {
+    use setpoint::log::LogFormat;
+
+    setpoint::log::init(if translated.logs_json { LogFormat::Json } else { LogFormat::Text })?;
+    for (flag, why) in &translated.ignored {
+        tracing::info!("--{flag} has no effect: {why}");
+    }
+    let parent = Parent::from_environment();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.context("start the runtime")?.block_on(async {
+        let mut arguments = vec![OsString::from("kube-apiserver")];
+        arguments.append(&mut translated.options);
+        if which(&translated.etcd_servers).await? == Etcd::Real {
+            let servers = translated.etcd_servers.join(",");
+            arguments.push(format!("--etcd-servers={servers}").into());
+            arguments.append(&mut translated.etcd);
+        } else if !translated.etcd.is_empty() {
+            tracing::info!("the flags about etcd have no effect: objects are in this process");
+        }
+        let clock = Clock::wall();
+        if let Some(folder) = &translated.cert_dir {
+            let [certificate, key] = serving_files(folder, &clock)?;
+            let option = |name: &str, path: PathBuf| {
+                let mut option = OsString::from(format!("--{name}="));
+                option.push(path);
+                option
+            };
+            arguments.push(option("tls-cert-file", certificate));
+            arguments.push(option("tls-private-key-file", key));
+        }
+        let options = match UpOptions::try_parse_from(arguments) {
+            Ok(parsed) => parsed.options,
+            Err(error) => {
+                // Without clap's label, usage and hint.
+                let text = error.render().to_string();
+                let first = text.lines().next().unwrap_or_default();
+                bail!("{}", first.strip_prefix("error: ").unwrap_or(first));
+            }
+        };
+        let leftovers = translated.cert_dir.into_iter().collect();
+        up::serve(options, Some(up::Harness { parent, leftovers })).await
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(line: &str, environment: &Environment) -> Result<Translated, String> {
+        let takes = |name: &str| flag(name).map(|(takes, _)| takes);
+        let arguments = line.split_whitespace().map(OsString::from);
+        let given = parse("kube-apiserver", Style::Pflag, arguments, takes).unwrap();
+        translate(&given, environment).map_err(|error| error.to_string())
+    }
+
+    fn options(line: &str) -> Vec<String> {
+        let translated = translated(line, &Environment::default()).unwrap();
+        translated.options.into_iter().map(|option| option.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn table_is_sorted_and_free_of_removed_flags() {
+        assert!(FLAGS.is_sorted_by_key(|(name, ..)| *name));
+        assert!(flag("insecure-port").is_none());
+    }
+
+    #[test]
+    fn every_flag_of_up_is_one_of_up() {
+        for (name, _, used) in FLAGS {
+            let value = match (*used, *name) {
+                (Same | List, "secure-port" | "audit-log-maxage" | "audit-log-maxbackup") => "=1",
+                (Same | List, "audit-log-maxsize") => "=1",
+                (Same | List, "advertise-address") => "=10.0.0.1",
+                (Same | List, name) if name.ends_with("-inflight") => "=1",
+                (Same | List, name) if name.ends_with("-ttl") => "=1m",
+                (Same | List, "service-account-max-token-expiration") => "=1h",
+                (Same, "enable-priority-and-fairness" | "anonymous-auth") => "=true",
+                (Same, "service-account-extend-token-expiration") => "=true",
+                (Same, "encryption-provider-config-automatic-reload") => "=true",
+                (Same | List, _) => "=x",
+                (Switch, _) => "",
+                (Own | Ignored(_) | Always, _) => continue,
+            };
+            let parsed = UpOptions::try_parse_from(["p".to_owned(), format!("--{name}{value}")]);
+            if let Err(error) = parsed {
+                // Some need another one.
+                let kind = error.kind();
+                assert_eq!(
+                    kind,
+                    clap::error::ErrorKind::MissingRequiredArgument,
+                    "{name}: {error}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn flags_of_envtest_become_options_of_up() {
+        let line = "--allow-privileged=true --authorization-mode=RBAC --bind-address=127.0.0.1 \
+            --cert-dir=/c --client-ca-file=/c/ca.crt --disable-admission-plugins=ServiceAccount \
+            --etcd-servers=http://127.0.0.1:5 --secure-port=6 --service-account-issuer=https://a/ \
+            --service-account-key-file=/c/sa.crt --service-account-signing-key-file=/c/sa.key \
+            --service-cluster-ip-range=10.0.0.0/24";
+        let translated = translated(line, &Environment::default()).unwrap();
+        assert_eq!(translated.etcd_servers, ["http://127.0.0.1:5"]);
+        assert_eq!(translated.cert_dir.as_deref(), Some(Path::new("/c")));
+        assert_eq!(
+            options(line),
+            [
+                "--disable-admission-plugins=ServiceAccount",
+                "--service-account-issuer=https://a/",
+                "--service-account-key-file=/c/sa.crt",
+                "--client-ca-file=/c/ca.crt",
+                "--secure-port=6",
+                "--service-account-signing-key-file=/c/sa.key",
+                "--bind-address=127.0.0.1",
+                "--authorization-mode=RBAC",
+                "--controllers=namespace-controller,garbage-collector-controller",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_last_of_repeated_flags_counts_and_lists_add_up() {
+        let line = "--secure-port=1 --secure-port=2 --enable-admission-plugins=A \
+            --enable-admission-plugins=B,C --token-auth-file= --enable-bootstrap-token-auth \
+            --audit-policy-file=/p --authorization-mode=Node,RBAC --enable-garbage-collector=false";
+        assert_eq!(
+            options(line),
+            [
+                "--enable-admission-plugins=A",
+                "--enable-admission-plugins=B,C",
+                "--enable-bootstrap-token-auth",
+                "--secure-port=2",
+                "--bind-address=0.0.0.0",
+                "--authorization-mode=RBAC",
+                "--controllers=namespace-controller",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_environment_chooses_controllers_and_nodes() {
+        let last = |controllers: &str, nodes: &str| {
+            let some = |text: &str| Some(text.to_owned());
+            let environment = Environment { controllers: some(controllers), nodes: some(nodes) };
+            let options = translated("", &environment).unwrap().options;
+            let options: Vec<_> = options.iter().map(|o| o.to_str().unwrap().to_owned()).collect();
+            options[2..].join(" ")
+        };
+        assert_eq!(last("none", ""), "--controllers=");
+        assert_eq!(last("*,-job", "3"), "--controllers=*,-job --nodes=3");
+    }
+
+    #[test]
+    fn maps_are_checked_and_have_no_effect() {
+        let why = |line| translated(line, &Environment::default()).map(|t| t.ignored[0].1.clone());
+        assert!(why("--feature-gates=WatchList=true,Gone=false").unwrap().contains("no part"));
+        assert!(why("--runtime-config=api/all=true").unwrap().contains("all built-in"));
+        assert_eq!(
+            why("--feature-gates=A=maybe").unwrap_err(),
+            r#"invalid argument "A=maybe" for "--feature-gates" flag: invalid value of A=maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax"#
+        );
+        assert_eq!(
+            why("--feature-gates=A").unwrap_err(),
+            r#"invalid argument "A" for "--feature-gates" flag: missing bool value for A"#
+        );
+    }
+}

@@ -1,0 +1,297 @@
+//! Control planes in one process: one for each test, with a kubeconfig of its own, on a port of its
+//! own. They share nothing but the process.
+//!
+//! A snapshot is a fork of the plane's store, which takes no time. A reset writes the differences
+//! between the plane and a snapshot into the store, so it costs what has changed, and watches and
+//! controllers see it as ordinary changes: resourceVersions go on.
+
+use super::control::{Answer, json, no_method, not_found};
+use crate::admission::AdmissionOptions;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{Method, Response, StatusCode};
+use serde_json::{Value, json as value};
+use setpoint::apiserver::{Anonymous, Body};
+use setpoint::object::{ApiError, Reason};
+use setpoint::store::{MemoryStore, Op, RangeRequest, Store, StoreError, Txn, VALUE_BYTES_MAX};
+use setpoint::{ControlPlane, Selection, ServeOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Maximum number of planes at the same time.
+const PLANES_MAX: usize = 512;
+/// Maximum number of snapshots of a plane.
+const SNAPSHOTS_MAX: usize = 64;
+/// Maximum number of orders that wait.
+const ORDERS_MAX: usize = 64;
+/// The keys of all objects.
+const KEYS: &str = "/registry/";
+
+/// What all planes are made of.
+#[derive(Debug)]
+pub(crate) struct Template {
+    pub(crate) controllers: Selection,
+    pub(crate) admission: AdmissionOptions,
+    pub(crate) client_ca_file: Option<PathBuf>,
+    pub(crate) token_auth_file: Option<PathBuf>,
+}
+
+/// Gives orders to the worker.
+#[derive(Debug, Clone)]
+pub(crate) struct Planes(mpsc::Sender<Order>);
+
+/// Owns the planes.
+#[derive(Debug)]
+pub(crate) struct PlanesWorker {
+    template: Template,
+    orders: mpsc::Receiver<Order>,
+    planes: BTreeMap<u64, Plane>,
+    last_id: u64,
+}
+
+#[derive(Debug)]
+struct Plane {
+    url: String,
+    store: MemoryStore,
+    snapshots: BTreeMap<String, MemoryStore>,
+    /// Ends it.
+    stop: CancellationToken,
+}
+
+/// A plane that has begun to start.
+#[derive(Debug)]
+struct Created {
+    id: u64,
+    url: String,
+    kubeconfig: String,
+    ready: watch::Receiver<bool>,
+    stop: CancellationToken,
+}
+
+#[derive(Debug)]
+enum Order {
+    Create(oneshot::Sender<Result<Created, ApiError>>),
+    /// Answers with a document.
+    Other(Other, oneshot::Sender<Result<Value, ApiError>>),
+}
+
+#[derive(Debug)]
+enum Other {
+    List,
+    Delete(u64),
+    Snapshot(u64, String),
+    Reset(u64, String),
+}
+
+impl Planes {
+    /// No planes yet.
+    pub(crate) fn new(template: Template) -> (Self, PlanesWorker) {
+        let (sender, orders) = mpsc::channel(ORDERS_MAX);
+        let worker = PlanesWorker { template, orders, planes: BTreeMap::new(), last_id: 0 };
+        (Self(sender), worker)
+    }
+
+    /// POST makes one, GET lists them, DELETE ends one; POST to `snapshot` and `reset` of one.
+    pub(super) async fn answer(&self, method: &Method, path: &[&str], body: &Value) -> Answer {
+        let id = |id: &str| id.parse::<u64>().map_err(|_| not_found(id));
+        let name = || body["name"].as_str().unwrap_or_default().to_owned();
+        let other = match (method, path) {
+            (&Method::POST, []) => return self.create(body["follow"] == true).await,
+            (&Method::GET, []) => Other::List,
+            (&Method::DELETE, [plane]) => Other::Delete(id(plane)?),
+            (&Method::POST, [plane, "snapshot"]) => Other::Snapshot(id(plane)?, name()),
+            (&Method::POST, [plane, "reset"]) => Other::Reset(id(plane)?, name()),
+            (_, [] | [_] | [_, "snapshot" | "reset"]) => return Err(no_method(method)),
+            _ => return Err(not_found(&path.join("/"))),
+        };
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Order::Other(other, reply)).await.map_err(|_| stopping())?;
+        Ok(json(StatusCode::OK, &answer.await.map_err(|_| stopping())??))
+    }
+
+    /// Makes a plane and waits until it is ready. With `follow` the answer stays open, and the
+    /// plane ends with it.
+    async fn create(&self, follow: bool) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Order::Create(reply)).await.map_err(|_| stopping())?;
+        let created = answer.await.map_err(|_| stopping())??;
+        let Created { id, url, kubeconfig, mut ready, stop } = created;
+        // Ends the plane if the client has gone before it has the answer.
+        let guard = stop.clone().drop_guard();
+        ready.wait_for(|ready| *ready).await.map_err(|_| stopping())?;
+        let document = value!({"id": id, "url": url, "kubeconfig": kubeconfig});
+        if !follow {
+            _ = guard.disarm();
+            return Ok(json(StatusCode::CREATED, &document));
+        }
+        let line = Bytes::from(format!("{document}\n"));
+        let open = futures::stream::once(stop.cancelled_owned()).filter_map(move |()| {
+            // The guard lives as long as the stream.
+            let _guard = &guard;
+            futures::future::ready(None)
+        });
+        let body = futures::stream::once(futures::future::ready(line)).chain(open);
+        let mut answer = Response::new(Body::stream(body));
+        *answer.status_mut() = StatusCode::CREATED;
+        Ok(answer)
+    }
+}
+
+fn stopping() -> ApiError {
+    ApiError::new(503, Reason::ServiceUnavailable, "the server is stopping")
+}
+
+impl PlanesWorker {
+    /// Runs until `stop`, then ends all planes.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut running: JoinSet<u64> = JoinSet::new();
+        loop {
+            let order = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                // Cancel safe: a dropped `join_next` has taken no result.
+                Some(ended) = running.join_next() => {
+                    match ended {
+                        Ok(id) => _ = self.planes.remove(&id),
+                        Err(error) => tracing::error!(%error, "a control plane has panicked"),
+                    }
+                    continue;
+                }
+                // Cancel safe: a dropped `recv` has taken no order.
+                order = self.orders.recv() => order,
+            };
+            // A requester that has gone needs no answer.
+            match order {
+                Some(Order::Create(reply)) => {
+                    let created = self.create(&mut running, &stop).await;
+                    if let Err(Ok(created)) = reply.send(created) {
+                        created.stop.cancel();
+                    }
+                }
+                Some(Order::Other(other, reply)) => _ = reply.send(self.other(other).await),
+                None => break,
+            }
+        }
+        for plane in self.planes.values() {
+            plane.stop.cancel();
+        }
+        while running.join_next().await.is_some() {}
+    }
+
+    async fn create(
+        &mut self,
+        running: &mut JoinSet<u64>,
+        stop: &CancellationToken,
+    ) -> Result<Created, ApiError> {
+        if self.planes.len() >= PLANES_MAX {
+            let why = format!("there are {PLANES_MAX} control planes: delete one");
+            return Err(ApiError::too_many_requests(why, 1));
+        }
+        let store = MemoryStore::default();
+        let plugins = self.template.admission.plugins().map_err(ApiError::internal)?;
+        let plane = ControlPlane::builder()
+            .store(std::sync::Arc::new(store.clone()))
+            .controllers(self.template.controllers.clone())
+            .admission_plugins(plugins)
+            .anonymous(Anonymous::Everywhere)
+            .rbac()
+            .build();
+        let mut options = ServeOptions::new((Ipv4Addr::LOCALHOST, 0));
+        if let Some(path) = &self.template.client_ca_file {
+            options = options.client_ca_file(path);
+        }
+        if let Some(path) = &self.template.token_auth_file {
+            options = options.token_auth_file(path);
+        }
+        let serving = plane.serve(options).await.map_err(ApiError::internal)?;
+        self.last_id += 1;
+        let (id, stop) = (self.last_id, stop.child_token());
+        let created = Created {
+            id,
+            url: serving.url().to_owned(),
+            kubeconfig: serving.kubeconfig().to_owned(),
+            ready: serving.ready(),
+            stop: stop.clone(),
+        };
+        running.spawn({
+            let stop = stop.clone();
+            async move {
+                if let Err(error) = serving.run(stop).await {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, id, "a control plane has failed");
+                }
+                id
+            }
+        });
+        let url = created.url.clone();
+        self.planes.insert(id, Plane { url, store, snapshots: BTreeMap::new(), stop });
+        Ok(created)
+    }
+
+    async fn other(&mut self, other: Other) -> Result<Value, ApiError> {
+        let (Other::Delete(id) | Other::Snapshot(id, _) | Other::Reset(id, _)) = other else {
+            let show = |(id, plane): (&u64, &Plane)| {
+                let snapshots: Vec<&String> = plane.snapshots.keys().collect();
+                value!({"id": id, "url": plane.url, "snapshots": snapshots})
+            };
+            return Ok(value!({"items": self.planes.iter().map(show).collect::<Vec<_>>()}));
+        };
+        let plane = self.planes.get_mut(&id).ok_or_else(|| not_found(&format!("plane {id}")))?;
+        match other {
+            Other::Snapshot(_, name) => {
+                let n = plane.snapshots.len();
+                if n >= SNAPSHOTS_MAX && !plane.snapshots.contains_key(&name) {
+                    let why = format!("the control plane has {SNAPSHOTS_MAX} snapshots");
+                    return Err(ApiError::too_many_requests(why, 1));
+                }
+                plane.snapshots.insert(name.clone(), plane.store.fork());
+                Ok(value!({"id": id, "name": name}))
+            }
+            Other::Reset(_, name) => {
+                let snapshot = plane.snapshots.get(&name);
+                let snapshot = snapshot.ok_or_else(|| not_found(&format!("snapshot {name:?}")))?;
+                let n = reset(&plane.store, snapshot).await.map_err(ApiError::internal)?;
+                Ok(value!({"id": id, "name": name, "changed": n}))
+            }
+            Other::Delete(_) | Other::List => {
+                plane.stop.cancel();
+                Ok(value!({"id": id}))
+            }
+        }
+    }
+}
+
+/// Writes the differences to a snapshot; returns the number of keys. One commit, unless it would be
+/// larger than a commit may be.
+async fn reset(store: &MemoryStore, snapshot: &MemoryStore) -> Result<usize, StoreError> {
+    let present = store.range(RangeRequest::prefix(KEYS)).await?.value.entries;
+    let wanted = snapshot.range(RangeRequest::prefix(KEYS)).await?.value.entries;
+    let values: BTreeMap<&Bytes, &Bytes> = present.iter().map(|kv| (&kv.key, &kv.value)).collect();
+    let keys: BTreeSet<&Bytes> = wanted.iter().map(|kv| &kv.key).collect();
+    let gone = present.iter().filter(|kv| !keys.contains(&kv.key));
+    let changed = wanted.iter().filter(|kv| values.get(&kv.key) != Some(&&kv.value));
+    let mut ops: Vec<Op> = changed.map(|kv| Op::Put(kv.key.clone(), kv.value.clone())).collect();
+    ops.extend(gone.map(|kv| Op::Delete(kv.key.clone())));
+    let n = ops.len();
+    let size = |op: &Op| match op {
+        Op::Put(key, value) => key.len() + value.len(),
+        Op::Delete(key) => key.len(),
+    };
+    let (mut commit, mut n_bytes) = (Vec::new(), 0);
+    for op in ops {
+        n_bytes += size(&op);
+        if n_bytes > VALUE_BYTES_MAX {
+            n_bytes = size(&op);
+            store.commit(Txn { ops: std::mem::take(&mut commit), ..Txn::default() }).await?;
+        }
+        commit.push(op);
+    }
+    if !commit.is_empty() {
+        store.commit(Txn { ops: commit, ..Txn::default() }).await?;
+    }
+    Ok(n)
+}

@@ -1,0 +1,78 @@
+//! A recording of requests, for assertions.
+
+use super::control::{Answer, json, no_method};
+use http::{Method, StatusCode};
+use parking_lot::Mutex;
+use serde_json::{Value, json as value};
+use setpoint::apiserver::{AuditEvent, AuditSink, Stage};
+use std::collections::VecDeque;
+
+/// Maximum number of requests that are kept; later ones are counted only.
+const REQUESTS_MAX: usize = 20_000;
+
+/// What was recorded. Nothing is recorded before the first POST.
+#[derive(Debug, Default)]
+pub(crate) struct Requests(Mutex<Option<Recording>>);
+
+#[derive(Debug, Default)]
+struct Recording {
+    requests: VecDeque<Value>,
+    n_dropped: u64,
+}
+
+impl Requests {
+    /// POST begins anew, GET lists, DELETE ends.
+    pub(super) fn answer(&self, method: &Method, query: &str) -> Answer {
+        let mut recording = self.0.lock();
+        match *method {
+            Method::POST => *recording = Some(Recording::default()),
+            Method::DELETE => *recording = None,
+            Method::GET => {}
+            _ => return Err(no_method(method)),
+        }
+        let none = Recording::default();
+        let Recording { requests, n_dropped } = recording.as_ref().unwrap_or(&none);
+        let wanted: Vec<(&str, &str)> =
+            query.split('&').filter_map(|pair| pair.split_once('=')).collect();
+        let is_wanted = |request: &&Value| {
+            wanted.iter().all(|(name, text)| request[*name].as_str().is_some_and(|t| t == *text))
+        };
+        let items: Vec<&Value> = requests.iter().filter(is_wanted).collect();
+        let is_recording = recording.is_some();
+        let list = value!({"recording": is_recording, "dropped": n_dropped, "items": items});
+        Ok(json(StatusCode::OK, &list))
+    }
+}
+
+impl AuditSink for Requests {
+    fn record(&self, event: AuditEvent) {
+        // A watch is recorded when it is answered, everything else at its end.
+        let is_watch = event.request.is_long_running();
+        let stage = if is_watch { Stage::ResponseStarted } else { Stage::ResponseComplete };
+        let is_failed_watch = is_watch && event.failure.is_some();
+        if event.stage != stage && !(is_failed_watch && event.stage == Stage::ResponseComplete) {
+            return;
+        }
+        let mut recording = self.0.lock();
+        let Some(recording) = &mut *recording else { return };
+        if recording.requests.len() >= REQUESTS_MAX {
+            recording.n_dropped += 1;
+            return;
+        }
+        let request = &event.request;
+        recording.requests.push_back(value!({
+            "user": request.identity.user.as_ref() as &str,
+            "userAgent": request.user_agent,
+            "verb": request.verb.as_ref() as &str,
+            "uri": event.source.uri,
+            "group": request.group(),
+            "version": request.version(),
+            "resource": request.resource(),
+            "subresource": request.subresource().map(|s| s.to_string()).unwrap_or_default(),
+            "namespace": request.namespace(),
+            "name": request.name(),
+            "code": event.code,
+            "received": event.received.rfc3339(),
+        }));
+    }
+}

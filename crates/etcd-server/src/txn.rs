@@ -1,0 +1,313 @@
+//! Transactions: compares, and operations that share one revision.
+
+use crate::grpc::Status;
+use crate::keyspace::{KeyRange, Keyspace};
+use crate::proto::{
+    Compare, DeleteRangeRequest, DeleteRangeResponse, KeyValue, Op, OpResponse, PutRequest,
+    PutResponse, RequestOp, ResponseHeader, ResponseOp, Target, TxnRequest, TxnResponse,
+};
+use bytes::Bytes;
+use std::cmp::Ordering;
+
+/// How deep transactions may be nested.
+const DEPTH_MAX: usize = 8;
+
+/// Applies a transaction. A refused one changes nothing.
+pub(crate) fn apply(
+    keys: &mut Keyspace,
+    call: &TxnRequest,
+    ops_max: usize,
+) -> Result<TxnResponse, Status> {
+    check(call, ops_max, 0)?;
+    // Decided before anything is written, also for nested ones.
+    let taken = decide(keys, call);
+    check_taken(keys, &taken)?;
+    let mut has_written = false;
+    let answer = perform(keys, &taken, &mut has_written)?;
+    if has_written {
+        keys.revision += 1;
+    }
+    Ok(answer)
+}
+
+/// The operations that are performed: one branch of each transaction.
+struct Taken<'a> {
+    succeeded: bool,
+    ops: Vec<TakenOp<'a>>,
+}
+
+enum TakenOp<'a> {
+    Plain(&'a Op),
+    Txn(Taken<'a>),
+}
+
+fn decide<'a>(keys: &Keyspace, call: &'a TxnRequest) -> Taken<'a> {
+    let succeeded = call.compare.iter().all(|compare| holds(keys, compare));
+    let ops = if succeeded { &call.success } else { &call.failure };
+    let ops = ops.iter().filter_map(|op| match op.request.as_ref()? {
+        Op::Txn(txn) => Some(TakenOp::Txn(decide(keys, txn))),
+        op => Some(TakenOp::Plain(op)),
+    });
+    Taken { succeeded, ops: ops.collect() }
+}
+
+/// Checks the form of a transaction.
+fn check(call: &TxnRequest, ops_max: usize, depth: usize) -> Result<(), Status> {
+    let n = call.compare.len().max(call.success.len()).max(call.failure.len());
+    if n > ops_max || depth > DEPTH_MAX {
+        return Err(Status::too_many_operations());
+    }
+    if call.compare.iter().any(|compare| compare.key.is_empty()) {
+        return Err(Status::empty_key());
+    }
+    for branch in [&call.success, &call.failure] {
+        for RequestOp { request } in branch {
+            match request {
+                Some(Op::Txn(txn)) => check(txn, ops_max, depth + 1)?,
+                Some(Op::Put(put)) => check_put(put)?,
+                Some(Op::Range(range)) if range.key.is_empty() => return Err(Status::empty_key()),
+                Some(Op::Delete(delete)) if delete.key.is_empty() => {
+                    return Err(Status::empty_key());
+                }
+                Some(_) => {}
+                None => return Err(Status::invalid("etcdserver: key not found")),
+            }
+        }
+        let (mut puts, mut deletes) = (Vec::new(), Vec::new());
+        writes(branch, &mut puts, &mut deletes);
+        puts.sort_unstable();
+        let is_twice = puts.windows(2).any(|two| two[0] == two[1]);
+        let is_deleted = |key: &Bytes| deletes.iter().any(|range| range.contains(key));
+        if is_twice || puts.iter().any(is_deleted) {
+            return Err(Status::duplicate_key());
+        }
+    }
+    Ok(())
+}
+
+/// All keys that a branch may write, and all ranges that it may delete.
+fn writes(branch: &[RequestOp], puts: &mut Vec<Bytes>, deletes: &mut Vec<KeyRange>) {
+    for op in branch {
+        match &op.request {
+            Some(Op::Put(put)) => puts.push(put.key.clone()),
+            Some(Op::Delete(delete)) => {
+                deletes.push(KeyRange::new(delete.key.clone(), delete.range_end.clone()));
+            }
+            Some(Op::Txn(txn)) => {
+                // Only one of both is performed.
+                let (mut success, mut failure) = (Vec::new(), Vec::new());
+                writes(&txn.success, &mut success, deletes);
+                writes(&txn.failure, &mut failure, deletes);
+                failure.retain(|key| !success.contains(key));
+                puts.append(&mut success);
+                puts.append(&mut failure);
+            }
+            Some(Op::Range(_)) | None => {}
+        }
+    }
+}
+
+pub(crate) fn check_put(put: &PutRequest) -> Result<(), Status> {
+    if put.key.is_empty() {
+        return Err(Status::empty_key());
+    }
+    if put.ignore_value && !put.value.is_empty() {
+        return Err(Status::invalid("etcdserver: value is provided"));
+    }
+    if put.ignore_lease && put.lease != 0 {
+        return Err(Status::invalid("etcdserver: lease is provided"));
+    }
+    Ok(())
+}
+
+/// Checks what the data decides.
+fn check_taken(keys: &Keyspace, taken: &Taken<'_>) -> Result<(), Status> {
+    for op in &taken.ops {
+        match op {
+            TakenOp::Txn(inner) => check_taken(keys, inner)?,
+            TakenOp::Plain(Op::Put(put)) => {
+                keys.leases.check(put.lease)?;
+                keys.check_space(put.key.len() + put.value.len())?;
+                if (put.ignore_value || put.ignore_lease) && keys.get(&put.key).is_none() {
+                    return Err(Status::invalid("etcdserver: key not found"));
+                }
+            }
+            TakenOp::Plain(Op::Range(range)) => keys.check_revision(range.revision)?,
+            TakenOp::Plain(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn perform(
+    keys: &mut Keyspace,
+    taken: &Taken<'_>,
+    has_written: &mut bool,
+) -> Result<TxnResponse, Status> {
+    let mut responses = Vec::with_capacity(taken.ops.len());
+    for op in &taken.ops {
+        let response = match op {
+            TakenOp::Txn(inner) => OpResponse::Txn(perform(keys, inner, has_written)?),
+            TakenOp::Plain(Op::Range(range)) => {
+                let mut answer = keys.range(range)?;
+                answer.header = Some(inner_header(keys, *has_written));
+                OpResponse::Range(answer)
+            }
+            TakenOp::Plain(Op::Put(put)) => {
+                let mut answer = put_one(keys, put);
+                *has_written = true;
+                answer.header = Some(inner_header(keys, true));
+                OpResponse::Put(answer)
+            }
+            TakenOp::Plain(Op::Delete(delete)) => {
+                let mut answer = delete_range(keys, delete);
+                *has_written |= answer.deleted > 0;
+                answer.header = Some(inner_header(keys, *has_written));
+                OpResponse::Delete(answer)
+            }
+            // Decided before.
+            TakenOp::Plain(Op::Txn(_)) => continue,
+        };
+        responses.push(ResponseOp { response: Some(response) });
+    }
+    let header = Some(inner_header(keys, *has_written));
+    Ok(TxnResponse { header, succeeded: taken.succeeded, responses })
+}
+
+/// The header of an answer within a transaction has the revision only.
+fn inner_header(keys: &Keyspace, has_written: bool) -> ResponseHeader {
+    ResponseHeader { revision: keys.revision + i64::from(has_written), ..ResponseHeader::default() }
+}
+
+/// Writes a key at the next revision, which the caller begins.
+pub(crate) fn put_one(keys: &mut Keyspace, put: &PutRequest) -> PutResponse {
+    let before = keys.get(&put.key);
+    let value = match before {
+        Some(before) if put.ignore_value => before.value.clone(),
+        _ => put.value.clone(),
+    };
+    let lease = match before {
+        Some(before) if put.ignore_lease => before.lease,
+        _ => put.lease,
+    };
+    let previous = keys.write(put.key.clone(), value, lease);
+    PutResponse { header: None, prev_kv: previous.filter(|_| put.prev_kv) }
+}
+
+/// Deletes a range at the next revision, which the caller begins if anything was deleted.
+pub(crate) fn delete_range(
+    keys: &mut Keyspace,
+    delete: &DeleteRangeRequest,
+) -> DeleteRangeResponse {
+    let range = KeyRange::new(delete.key.clone(), delete.range_end.clone());
+    let deleted = keys.delete(&range);
+    DeleteRangeResponse {
+        header: None,
+        deleted: i64::try_from(deleted.len()).unwrap_or(i64::MAX),
+        prev_kvs: if delete.prev_kv { deleted } else { Vec::new() },
+    }
+}
+
+/// Whether a compare holds. A key that does not exist has version, revisions and lease 0; it has no
+/// value, so every compare with a value fails. Of a range, all keys must hold; none do, and a
+/// missing key counts as above.
+fn holds(keys: &Keyspace, compare: &Compare) -> bool {
+    let range = KeyRange::new(compare.key.clone(), compare.range_end.clone());
+    let mut found = keys.newest(&range).peekable();
+    if found.peek().is_some() {
+        return found.all(|kv| holds_for(kv, compare));
+    }
+    let is_value = matches!(compare.union, Some(Target::Value(_))) || compare.target == 3;
+    !is_value && holds_for(&KeyValue::default(), compare)
+}
+
+fn holds_for(kv: &KeyValue, compare: &Compare) -> bool {
+    let ordering = match (&compare.union, compare.target) {
+        (Some(Target::Version(version)), _) => kv.version.cmp(version),
+        (Some(Target::Create(revision)), _) => kv.create_revision.cmp(revision),
+        (Some(Target::Mod(revision)), _) => kv.mod_revision.cmp(revision),
+        (Some(Target::Value(value)), _) => kv.value.cmp(value),
+        (Some(Target::Lease(lease)), _) => kv.lease.cmp(lease),
+        // A zero is left out on the wire.
+        (None, 0) => kv.version.cmp(&0),
+        (None, 1) => kv.create_revision.cmp(&0),
+        (None, 2) => kv.mod_revision.cmp(&0),
+        (None, 3) => kv.value.cmp(&Bytes::new()),
+        (None, _) => kv.lease.cmp(&0),
+    };
+    match compare.result {
+        0 => ordering == Ordering::Equal,
+        1 => ordering == Ordering::Greater,
+        2 => ordering == Ordering::Less,
+        _ => ordering != Ordering::Equal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &'static str, value: &'static str) -> RequestOp {
+        let put = PutRequest { key: key.into(), value: value.into(), ..PutRequest::default() };
+        RequestOp { request: Some(Op::Put(put)) }
+    }
+
+    fn delete(key: &'static str, end: &'static str) -> RequestOp {
+        let (key, range_end) = (key.into(), end.into());
+        RequestOp {
+            request: Some(Op::Delete(DeleteRangeRequest { key, range_end, prev_kv: true })),
+        }
+    }
+
+    fn absent(key: &'static str) -> Compare {
+        Compare { key: key.into(), union: Some(Target::Create(0)), ..Compare::default() }
+    }
+
+    #[test]
+    fn operations_of_a_transaction_share_a_revision_and_see_each_other() {
+        let mut keys = Keyspace::new(1 << 20);
+        let inner = TxnRequest {
+            compare: vec![absent("x")],
+            success: vec![put("c", "3")],
+            failure: vec![],
+        };
+        let txn = TxnRequest {
+            compare: vec![absent("a")],
+            success: vec![
+                put("a", "1"),
+                put("b", "2"),
+                RequestOp { request: Some(Op::Txn(inner)) },
+            ],
+            failure: vec![delete("a", "z")],
+        };
+        let answer = apply(&mut keys, &txn, 128).unwrap();
+        assert!(answer.succeeded && keys.revision == 2 && answer.responses.len() == 3);
+        assert_eq!(keys.changes_from(0).count(), 3);
+        let answer = apply(&mut keys, &txn, 128).unwrap();
+        let Some(OpResponse::Delete(deleted)) = &answer.responses[0].response else { panic!() };
+        assert_eq!((answer.succeeded, deleted.deleted, deleted.prev_kvs.len()), (false, 3, 3));
+        assert_eq!(keys.revision, 3);
+    }
+
+    #[test]
+    fn refused_transactions_change_nothing() {
+        let mut keys = Keyspace::new(600);
+        let mut refused = |ops: Vec<RequestOp>| {
+            let txn = TxnRequest { compare: vec![], success: ops, failure: vec![] };
+            let error = apply(&mut keys, &txn, 2).unwrap_err();
+            assert_eq!((keys.revision, keys.n_bytes), (1, 0));
+            error
+        };
+        assert_eq!(refused(vec![put("a", "1"), put("a", "2")]), Status::duplicate_key());
+        assert_eq!(refused(vec![put("b", "1"), delete("a", "c")]), Status::duplicate_key());
+        assert_eq!(
+            refused(vec![put("a", ""), put("b", ""), put("c", "")]),
+            Status::too_many_operations()
+        );
+        let mut leased = put("a", "1");
+        if let Some(Op::Put(put)) = &mut leased.request {
+            put.lease = 7;
+        }
+        assert_eq!(refused(vec![put("b", "1"), leased]), Status::lease_not_found());
+    }
+}
