@@ -192,7 +192,7 @@ impl PlanesWorker {
             return Err(ApiError::too_many_requests(why, 1));
         }
         let store = MemoryStore::default();
-        let plugins = self.template.admission.plugins().map_err(ApiError::internal)?;
+        let plugins = self.template.admission.plugins().await.map_err(ApiError::internal)?;
         let plane = ControlPlane::builder()
             .store(std::sync::Arc::new(store.clone()))
             .controllers(self.template.controllers.clone())
