@@ -2,8 +2,9 @@
 //! `docs/conformance.md`.
 //!
 //! The program's nodes run no containers, so specs that need output of a container, or packets, are
-//! not run: `conformance/needs.txt` says which and why. The others are divided among several servers,
-//! each with an `e2e.test` of its own, so that specs that change a whole server do not meet.
+//! not run: `conformance/needs.txt` says which and why. The others are divided among several
+//! servers, each with an `e2e.test` of its own, so that specs that change a whole server do not
+//! meet.
 
 mod page;
 
