@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn the_first_line_that_matches_says_what_a_spec_needs() {
         let of = |name: &str| need(&format!("test/e2e/network/service.go: [sig-network] {name}"));
-        assert_eq!(of("Services should serve a basic endpoint from pods"), Some("node"));
+        assert_eq!(of("Services should serve a basic endpoint from pods"), Some("container"));
         assert_eq!(of("Services should complete a service status lifecycle"), None);
         assert_eq!(need("test/e2e/apimachinery/watch.go: [sig-api-machinery] Watchers"), None);
     }

@@ -151,7 +151,7 @@ mod tests {
         let specs = [
             spec("[sig-a] x [Conformance]", Outcome::Passed),
             spec("[sig-a] y [Conformance]", Outcome::Failed("it broke".to_owned())),
-            spec("[sig-b] z [Conformance]", Outcome::NotRun("node".to_owned())),
+            spec("[sig-b] z [Conformance]", Outcome::NotRun("container".to_owned())),
             spec("[sig-api-machinery] w", Outcome::NotRun("itself".to_owned())),
         ];
         let page = page(&specs, "v1.36.0", "v1.36.0").unwrap();

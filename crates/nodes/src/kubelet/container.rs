@@ -299,6 +299,10 @@ impl Step<'_> {
             }
             let mut ended = old.clone();
             finished(&mut ended, code, self.now());
+            // An init container that is done counts as ready; a sidecar starts again.
+            let is_init =
+                self.place.list == "initContainers" && self.container["restartPolicy"] != "Always";
+            ended["ready"] = (is_init && code == 0).into();
             // Times of a command are exact, however late this pass is.
             ended["state"]["terminated"]["finishedAt"] = at.rfc3339().into();
             // What follows is decided at once by the next pass.

@@ -13,8 +13,8 @@ pub(crate) fn fault(image: &str, policy: &str) -> Option<(&'static str, String)>
     // RFC 2606 reserves `invalid`: no name in it resolves.
     let is_unknown_host = is_host
         && host.split(':').next().unwrap_or_default().split('.').any(|label| label == "invalid");
-    let is_absent =
-        ["does-not-exist", "nonexistent", "non-existent"].iter().any(|name| path.contains(name));
+    let is_absent = path.ends_with(":404")
+        || ["does-not-exist", "nonexistent", "non-existent"].iter().any(|name| path.contains(name));
     if !is_unknown_host && !is_absent {
         return None;
     }
@@ -76,6 +76,7 @@ mod tests {
             ("localhost:5000/a/b:v1", None),
             ("invalid.registry.k8s.io/invalid/alpine:3.1", Some("ErrImagePull")),
             ("example.com/does-not-exist:1", Some("ErrImagePull")),
+            ("webserver:404", Some("ErrImagePull")),
             ("some bad/Image", Some("InvalidImageName")),
             ("nginx:", Some("InvalidImageName")),
             ("", Some("InvalidImageName")),

@@ -174,6 +174,8 @@ fn init_containers_run_in_order_and_sidecars_stay() {
         "{seen:?}"
     );
     assert_eq!(seen.last().unwrap(), "Succeeded one:ended 0 side:ended 0 two:ended 0 c:ended 0");
+    let ready = |n: usize| life.pod["status"]["initContainerStatuses"][n]["ready"] == true;
+    assert_eq!([ready(0), ready(1), ready(2)], [true, false, true]);
 
     let failing = json!({
         "restartPolicy": "Never", "initContainers": [container("one", &["false"])],
