@@ -22,7 +22,8 @@ pub(crate) mod command;
 mod container;
 mod image;
 
-use container::{Evolved, Policy, evolve, finished};
+use crate::restart::Policy;
+use container::{Evolved, evolve, finished};
 use serde_json::{Map, Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
@@ -85,19 +86,14 @@ pub(crate) fn run(pod: &Value, around: &Surroundings) -> Plan {
         return plan;
     }
     let mut next = Next { due: deadline, ..Next::default() };
-    let policy = Policy::of(&spec["restartPolicy"]);
+    let policy = Policy::of_pod(text(&spec["restartPolicy"]));
     let main = items(&spec["containers"]);
 
     // Init containers run one after the other. A sidecar need only have started.
     let (mut is_initialized, mut has_failed) = (true, false);
     for container in items(&spec["initContainers"]) {
         let is_sidecar = container["restartPolicy"] == "Always";
-        let own_policy = match (is_sidecar, policy) {
-            (true, _) => Policy::Always,
-            (false, Policy::Never) => Policy::Never,
-            // An init container that has succeeded is done.
-            (false, _) => Policy::OnFailure,
-        };
+        let own_policy = if is_sidecar { Policy::Always } else { policy.of_init() };
         let place = Place { pod, around, list: "initContainers", began };
         let evolved = match is_initialized && !has_failed {
             true => evolve(&place, container, own_policy),

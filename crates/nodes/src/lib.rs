@@ -9,6 +9,7 @@
 //! | [`Stages`] | data: which objects match, after which delay what becomes of them |
 //! | `engine` | moves objects from stage to stage |
 //! | `kubelet` | what a kubelet would make of a pod: a pure function of the pod and the time |
+//! | [`restart`] | when a container that has ended starts again |
 //! | `world` | addresses of nodes and pods, host ports in use |
 //!
 //! The controllers are ordinary clients of the API. What they need to know is in the objects, so
@@ -21,6 +22,7 @@
 mod engine;
 mod kubelet;
 mod nodes;
+pub mod restart;
 mod stage;
 mod volumes;
 mod world;

@@ -4,16 +4,9 @@ use crate::container::Ended;
 use crate::env::PodAddresses;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Map, Value, json};
+use setpoint_nodes::restart::Policy;
 use setpoint_object::time::Timestamp;
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// The first and the longest back-off of a container that ends again and again: 10 s and 5 min, as
-/// a kubelet's.
-const BACKOFF_MIN: Duration = Duration::from_secs(10);
-const BACKOFF_MAX: Duration = Duration::from_secs(300);
-/// A container that has run for longer starts over without a back-off: 10 min, as a kubelet's.
-const RUN_LONG: Duration = Duration::from_secs(600);
 
 /// Which list of the spec a container is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,32 +33,15 @@ impl List {
             Self::Ephemeral => "ephemeralContainerStatuses",
         }
     }
-}
 
-/// When a container that has ended starts again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Policy {
-    Always,
-    OnFailure,
-    Never,
-}
-
-impl Policy {
-    pub(crate) fn of(list: List, pod: Option<&str>) -> Self {
-        match (list, pod) {
-            (List::Sidecar, _) => Self::Always,
-            (List::Ephemeral, _) | (_, Some("Never")) => Self::Never,
-            // An init container that has succeeded is done.
-            (List::Init, _) | (_, Some("OnFailure")) => Self::OnFailure,
-            (List::Main, _) => Self::Always,
-        }
-    }
-
-    pub(crate) fn restarts(self, code: i32) -> bool {
+    /// When its containers start again, in a pod with this `restartPolicy`.
+    pub(crate) fn policy(self, pod: Option<&str>) -> Policy {
+        let pod = Policy::of_pod(pod.unwrap_or_default());
         match self {
-            Self::Always => true,
-            Self::OnFailure => code != 0,
-            Self::Never => false,
+            Self::Sidecar => Policy::Always,
+            Self::Ephemeral => Policy::Never,
+            Self::Init => pod.of_init(),
+            Self::Main => pod,
         }
     }
 }
@@ -107,7 +83,7 @@ impl Tracked {
 
     /// Its exit code, if it will not start again.
     pub(crate) fn final_code(&self) -> Option<i32> {
-        self.ended().map(|ended| ended.code).filter(|code| !self.policy.restarts(*code))
+        self.ended().map(|ended| ended.code).filter(|code| !self.policy.restarts((*code).into()))
     }
 
     /// Whether the containers after it may start.
@@ -163,24 +139,6 @@ impl Tracked {
             status["containerID"] = id.into();
         }
         status
-    }
-}
-
-/// The delay before the restart after `n_restarts`: none at first, then 10 s, 20 s, …
-pub(crate) fn backoff(n_restarts: i32, ran: Duration) -> Duration {
-    if n_restarts == 0 || ran > RUN_LONG {
-        return Duration::ZERO;
-    }
-    let doubled = u32::try_from(n_restarts - 1).unwrap_or_default().min(10);
-    BACKOFF_MIN.saturating_mul(1 << doubled).min(BACKOFF_MAX)
-}
-
-/// `1m20s`, as kubelets write durations.
-pub(crate) fn show(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds}s"),
-        (minutes, seconds) => format!("{minutes}m{seconds}s"),
     }
 }
 

@@ -13,13 +13,12 @@ use crate::container::{Change, Ended, Report};
 use crate::env::PodAddresses;
 use crate::logs::Log;
 use crate::shared::{Shared, VisiblePod, log_path};
-use crate::status::{
-    Conditions, List, Policy, State, Tracked, Verdict, View, backoff, is_over, show,
-};
+use crate::status::{Conditions, List, State, Tracked, Verdict, View, is_over};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use kube_core::params::{DeleteParams, Patch, Preconditions};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use setpoint_nodes::restart::{Policy, backoff, show};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::client::ClientError;
 use setpoint_runtime::{Client, EventRecorder, ObjectReference, Request};
@@ -177,7 +176,7 @@ impl Worker {
             });
             let mut statuses = statuses.into_iter().flatten();
             let status = statuses.find(|status| status.name == container.name);
-            let tracked = self.tracked(container, list, Policy::of(list, policy), status);
+            let tracked = self.tracked(container, list, list.policy(policy), status);
             let name = tracked.container.name.clone();
             let visible = crate::shared::Visible {
                 log: (!tracked.id.is_empty())
@@ -333,11 +332,12 @@ impl Worker {
                 let live = self.live.entry(container).or_default();
                 live.stop = None;
                 let again = std::mem::take(&mut live.is_replaced);
-                if !again && !tracked.policy.restarts(ended.code) {
+                if !again && !tracked.policy.restarts(ended.code.into()) {
                     return;
                 }
                 let ran = ended.started_at.map_or(Duration::ZERO, |at| ended.finished_at.since(at));
-                let delay = if again { Duration::ZERO } else { backoff(tracked.n_restarts, ran) };
+                let delay =
+                    if again { Duration::ZERO } else { backoff(tracked.n_restarts.into(), ran) };
                 live.due = Some(Instant::now() + delay);
                 if self.is_closing() {
                     self.start_nothing();

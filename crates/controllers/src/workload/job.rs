@@ -184,11 +184,11 @@ impl Jobs {
             return Ok(Action::await_change());
         }
         if is_finished {
-            // It counts no more.
-            let tracked: Vec<&Pod> =
-                of_name.iter().map(|pod| &**pod).filter(|pod| is_tracked(pod)).collect();
-            let (_, error) = pods::release(&client.api::<Pod>(), &tracked).await;
-            return error.map_or(Ok(Action::await_change()), |error| Err(error.into()));
+            // It counts no more. Pods of other Jobs of its name are released already.
+            let is_own = |pod: &&Pod| controller_of(*pod).is_some_and(|job| job.uid == uid);
+            let pods = of_name.iter().map(|pod| &**pod).filter(|pod| is_tracked(pod));
+            release(&client, &pods.filter(is_own).collect::<Vec<_>>()).await?;
+            return Ok(Action::await_change());
         }
         let reference = ObjectReference::of(&*job);
         let mode = job.spec.completion_mode.as_deref().unwrap_or("NonIndexed");
@@ -427,7 +427,12 @@ async fn release_of_others(
     let live = live.as_ref().map(Job::uid).unwrap_or_default();
     let is_other = |pod: &&Pod| controller_of(*pod).is_some_and(|job| job.uid != live);
     let others: Vec<&Pod> = others.into_iter().filter(is_other).collect();
-    let (_, error) = pods::release(&client.api::<Pod>(), &others).await;
+    release(client, &others).await
+}
+
+/// Removes the finalizer from pods that no Job counts.
+async fn release(client: &Client, pods: &[&Pod]) -> Result<(), BoxError> {
+    let (_, error) = pods::release(&client.api::<Pod>(), pods).await;
     error.map_or(Ok(()), |error| Err(error.into()))
 }
 
@@ -439,8 +444,7 @@ async fn release_orphan(client: &Client, key: &Request) -> Result<(), BoxError> 
     }
     let Some(pod) = client.api::<Pod>().get(key)? else { return Ok(()) };
     let pods: &[&Pod] = if is_tracked(&pod) { &[&*pod] } else { &[] };
-    let (_, error) = pods::release(&client.api::<Pod>(), pods).await;
-    error.map_or(Ok(()), |error| Err(error.into()))
+    release(client, pods).await
 }
 
 #[cfg(test)]

@@ -2,46 +2,15 @@
 
 use super::command::Outcome;
 use super::{Place, PodEvent, full_name, image, items, text};
+use crate::restart::{Policy, backoff, show};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// The first and the longest back-off of a container that ends again and again: 10 s and 5 min, as
-/// a kubelet's.
-const BACKOFF_MIN: Duration = Duration::from_secs(10);
-const BACKOFF_MAX: Duration = Duration::from_secs(300);
-/// A container that has run for longer starts over without a back-off: 10 min, as a kubelet's.
-const RUN_LONG: Duration = Duration::from_secs(600);
 /// How long a failed pull shows as `ErrImagePull` before it backs off.
 const PULL_BACKOFF: Duration = Duration::from_secs(2);
-
-/// When a container that has ended starts again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Policy {
-    Always,
-    OnFailure,
-    Never,
-}
-
-impl Policy {
-    pub(crate) fn of(policy: &Value) -> Self {
-        match text(policy) {
-            "OnFailure" => Self::OnFailure,
-            "Never" => Self::Never,
-            _ => Self::Always,
-        }
-    }
-
-    fn restarts(self, code: i64) -> bool {
-        match self {
-            Self::Always => true,
-            Self::OnFailure => code != 0,
-            Self::Never => false,
-        }
-    }
-}
 
 /// The next status of a container.
 #[derive(Debug)]
@@ -356,24 +325,6 @@ impl Step<'_> {
     fn container_id(&self, n_restarts: i64) -> String {
         let uid = self.place.pod.uid();
         format!("setpoint://{}", digest(&(uid, self.name, n_restarts)))
-    }
-}
-
-/// The delay before the restart after `n_restarts`: none at first, then 10 s, 20 s, …
-fn backoff(n_restarts: i64, ran: Duration) -> Duration {
-    if n_restarts == 0 || ran > RUN_LONG {
-        return Duration::ZERO;
-    }
-    let doubled = u32::try_from(n_restarts - 1).unwrap_or_default().min(10);
-    BACKOFF_MIN.saturating_mul(1 << doubled).min(BACKOFF_MAX)
-}
-
-/// `1m20s`, as kubelets write durations.
-fn show(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds}s"),
-        (minutes, seconds) => format!("{minutes}m{seconds}s"),
     }
 }
 

@@ -6,7 +6,7 @@ fn tracked(name: &str, list: List, state: State) -> Tracked {
     Tracked {
         container: Container { name: name.to_owned(), ..Container::default() },
         list,
-        policy: Policy::of(list, None),
+        policy: list.policy(None),
         state,
         last: None,
         n_restarts: 0,
@@ -73,13 +73,4 @@ fn conditions_keep_the_time_of_their_change() {
     assert_eq!(conditions["Initialized"].1, "1970-01-01T00:00:05Z");
     assert_eq!(status["containerStatuses"][0]["containerID"], "process://x");
     assert_eq!(status["podIP"], "127.64.0.1");
-}
-
-#[test]
-fn the_back_off_doubles_and_is_forgotten_after_a_long_run() {
-    let short = Duration::from_secs(1);
-    let delays: Vec<u64> = (0..8).map(|n| backoff(n, short).as_secs()).collect();
-    assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300]);
-    assert_eq!(backoff(5, Duration::from_secs(601)), Duration::ZERO);
-    assert_eq!(show(Duration::from_secs(80)), "1m20s");
 }

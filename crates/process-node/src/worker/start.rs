@@ -38,7 +38,7 @@ impl Worker {
                 // Not started yet, or lost with an earlier node.
                 (State::Waiting { .. }, None) => live.stop.is_none(),
                 (State::Ended(ended), None) => {
-                    live.stop.is_none() && tracked.policy.restarts(ended.code)
+                    live.stop.is_none() && tracked.policy.restarts(ended.code.into())
                 }
                 (State::Running(_), None) => false,
             };
