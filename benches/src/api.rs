@@ -21,6 +21,10 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+/// The controllers that any control plane has. Those of workloads would remove Pods whose node does
+/// not exist, and kube-apiserver has none of them either.
+const CONTROLLERS: &str = "--controllers=namespace,garbagecollector,resourcequota,pvc-protection,serviceaccount,serviceaccount-token,clusterrole-aggregation";
+
 /// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -174,11 +178,14 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
         for (build, path) in builds.iter().flatten() {
             figures.build = *build;
             let start = |more: &[&OsStr]| -> anyhow::Result<(Program, Endpoint)> {
+                let more: Vec<&OsStr> =
+                    [OsStr::new(CONTROLLERS)].into_iter().chain(more.iter().copied()).collect();
                 let program = match path {
-                    Some(path) => Program::start_binary(path, more)?,
-                    None => Program::start_with(more)?,
+                    Some(path) => Program::start_binary(path, &more)?,
+                    None => Program::start_with(&more)?,
                 };
                 let endpoint = Endpoint::of(&program.kubeconfig)?;
+                payload::prepare(&endpoint)?;
                 Ok((program, endpoint))
             };
             if wants(Measure::Small) {
@@ -224,7 +231,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(
         Some("API"),
         &format!(
-            "{} Command: `cargo xtask bench api`. Built with `--profile dist`; client and server on the same cores, HTTPS with HTTP/2. Medians of {} turns.{compared} CPU is the \
+            "{} Command: `cargo xtask bench api`. Built with `--profile dist`; client and server on the same cores, HTTPS with HTTP/2; no controllers of workloads. Medians of {} turns.{compared} CPU is the \
              server process's, user and system, per request.\n\n{table}",
             results::machine()?,
             args.rounds

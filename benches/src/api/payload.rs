@@ -1,7 +1,11 @@
 //! The objects that are created.
 
+use super::client::{Ask, Endpoint};
 use bytes::Bytes;
 use serde_json::{Value, json};
+
+/// The collection of ServiceAccounts.
+const SERVICE_ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
 /// The collection of ConfigMaps.
 pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -11,6 +15,17 @@ pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
 const POD_BYTES: usize = 4096;
 /// Number of variables of a listed Pod.
 const LISTED_ENV: usize = 2;
+
+/// Creates what the Pods refer to: their ServiceAccount.
+pub(super) fn prepare(endpoint: &Endpoint) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut connection = endpoint.connect().await?;
+        let account = Bytes::from_static(br#"{"metadata":{"name":"web"}}"#);
+        connection.send(Ask::write("POST", SERVICE_ACCOUNTS), account).await?.ok()?;
+        Ok(())
+    })
+}
 
 /// A ConfigMap of 1 KiB. `n` distinguishes versions of the same name.
 pub(super) fn config_map(name: &str, n: u64) -> Bytes {
