@@ -415,6 +415,19 @@ impl ControlPlane {
     ///
     /// If a part fails before `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControlPlaneError> {
+        self.run_in_steps(stop.clone(), stop, CancellationToken::new()).await
+    }
+
+    /// The same, with controllers that end at `stop_controllers`, before the rest. Listeners end
+    /// the watches of the whole server, so they stop after the controllers, which would watch
+    /// again. Cancels `controllers_ended` when the controllers have ended.
+    pub(crate) async fn run_in_steps(
+        self,
+        stop_controllers: CancellationToken,
+        stop: CancellationToken,
+        controllers_ended: CancellationToken,
+    ) -> Result<(), ControlPlaneError> {
+        let controllers_ended = controllers_ended.drop_guard();
         let mut parts = JoinSet::new();
         // The registry stops last, because it serves the parts above it while they finish.
         let registry_stop = CancellationToken::new();
@@ -448,12 +461,14 @@ impl ControlPlane {
             let _registry_stop = registry_stop.drop_guard();
             let aggregate = async {
                 if let Some(aggregation) = aggregation {
-                    aggregation.run(stop.clone()).await;
+                    aggregation.run(stop_controllers.clone()).await;
                 }
             };
             // Boxed, so that a control plane holds space only for what it runs.
             let identify = published.map(|published| Box::pin(identify(&server, &stop, published)));
-            tokio::join!(controllers.run(&server, &stop), OptionFuture::from(identify), aggregate);
+            let controllers = controllers.run(&server, &stop_controllers);
+            tokio::join!(controllers, OptionFuture::from(identify), aggregate);
+            drop(controllers_ended);
             stop.cancelled().await;
             server.drain();
             Ok(())

@@ -408,9 +408,15 @@ impl Serving {
     ///
     /// If the control plane ends before `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ServeError> {
-        let (stop_listeners, stop_plane) = (stop.child_token(), CancellationToken::new());
+        let (stop_listeners, stop_plane) = (CancellationToken::new(), CancellationToken::new());
+        let (stop_controllers, controllers_ended) =
+            (stop_plane.child_token(), CancellationToken::new());
         let (mut edge, mut planes) = (JoinSet::new(), JoinSet::new());
-        planes.spawn(self.plane.run(stop_plane.clone()));
+        planes.spawn(self.plane.run_in_steps(
+            stop_controllers.clone(),
+            stop_plane.clone(),
+            controllers_ended.clone(),
+        ));
         edge.spawn(self.freshness.run(stop_listeners.clone()));
         edge.spawn(self.authorities.run(stop_listeners.clone()));
         for listener in self.listeners {
@@ -423,7 +429,10 @@ impl Serving {
             ended = planes.join_next() => ended,
         };
         self.leaves.cancel();
-        // Listeners stop first, so that requests in progress still get their responses.
+        // Controllers stop first, because listeners end their watches too. Listeners stop before the
+        // rest, so that requests in progress still get their responses.
+        stop_controllers.cancel();
+        controllers_ended.cancelled().await;
         stop_listeners.cancel();
         while edge.join_next().await.is_some() {}
         stop_plane.cancel();

@@ -103,8 +103,11 @@ async fn program_serves_what_its_kubeconfig_says_and_ends_politely() {
     let metrics = client.request_text(scrape).await.unwrap();
     assert!(metrics.contains("apiserver_request_total{"), "{metrics}");
 
-    let ended = tokio::task::spawn_blocking(move || program.stop()).await.unwrap();
+    let stop = move || (program.stop(), program.log());
+    let (ended, log) = tokio::task::spawn_blocking(stop).await.unwrap();
     assert_eq!(ended, (Some(0), String::new()), "exit code, further output");
+    // Controllers end before their watches do.
+    assert!(!log.contains("watch of"), "{log}");
     // Pending events arrive, then the watch ends without an error.
     while events.try_next().await.unwrap().is_some() {}
 }
