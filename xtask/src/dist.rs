@@ -72,12 +72,14 @@ impl Entry {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let target = target_folder()?;
     let program = match &args.program {
         Some(program) => program.clone(),
-        None => build(&target, &args.profile)?,
+        None => build(&args.profile)?,
     };
-    let out = args.out.clone().unwrap_or_else(|| target.join("dist"));
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => target_folder()?.join("dist"),
+    };
     fs::create_dir_all(&out).with_context(|| format!("make {}", out.display()))?;
     let bytes = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
     let platform = Platform::of(&bytes).with_context(|| format!("use {}", program.display()))?;
@@ -105,7 +107,7 @@ fn target_folder() -> Result<PathBuf> {
 }
 
 /// Builds the program; returns its path.
-fn build(target: &Path, profile: &str) -> Result<PathBuf> {
+fn build(profile: &str) -> Result<PathBuf> {
     let mut cargo = cargo();
     cargo.args(["build", "--locked", "--package", "setpoint-cli", "--bin", "setpoint"]);
     let status = cargo.args(["--profile", profile]).current_dir(root()).status();
@@ -114,7 +116,7 @@ fn build(target: &Path, profile: &str) -> Result<PathBuf> {
     }
     // The one profile whose folder has another name.
     let folder = if profile == "dev" { "debug" } else { profile };
-    Ok(target.join(folder).join("setpoint"))
+    Ok(target_folder()?.join(folder).join("setpoint"))
 }
 
 /// Reads files below a folder of the workspace, as entries below `to`.
@@ -181,7 +183,8 @@ mod tests {
             let digest = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(digest);
             assert_eq!((hash, size), (&*format!("sha256={digest}"), &*bytes.len().to_string()));
         }
-        let mut names: Vec<String> = zip.file_names().map(str::to_owned).collect();
+        let mut names: Vec<String> =
+            zip.file_names().map(|name| name.unwrap().into_owned()).collect();
         names.sort();
         recorded.sort();
         assert_eq!(names, recorded);

@@ -19,18 +19,26 @@ const ANY_SYSTEM: u8 = 255;
 /// Makes the package; returns its file name and its bytes.
 pub(super) fn pack(parts: &Parts<'_>) -> Result<(String, Vec<u8>)> {
     let manifest = parts.root.join(SOURCES).join("package.json");
-    let manifest = fs::read(&manifest).with_context(|| format!("read {}", manifest.display()))?;
-    let mut manifest: Value = serde_json::from_slice(&manifest).context("read package.json")?;
-    manifest["version"] = VERSION.into();
-    manifest["os"] = json!(["linux"]);
-    manifest["cpu"] = json!([parts.platform.cpu]);
-    manifest["libc"] = json!(["glibc"]);
-    let manifest = format!("{manifest:#}\n");
-    let mut entries = vec![Entry::new("package/package.json", manifest)];
+    let text = fs::read_to_string(&manifest);
+    let mut text = text.with_context(|| format!("read {}", manifest.display()))?;
+    // As text: the order of members has a meaning.
+    for (member, value) in [("version", json!(VERSION)), ("cpu", json!([parts.platform.cpu]))] {
+        set(&mut text, member, &value)?;
+    }
+    let mut entries = vec![Entry::new("package/package.json", text)];
     entries.append(&mut files(parts.root, SOURCES, FILES, "package")?);
     entries.append(&mut files(parts.root, "", &["LICENSE"], "package")?);
     entries.push(Entry::executable("package/bin/setpoint", parts.program));
     Ok((format!("setpoint-{VERSION}.tgz"), tarred(&entries, parts.level)?))
+}
+
+/// Sets a member of a document that has each member in a line of its own.
+fn set(text: &mut String, member: &str, value: &Value) -> Result<()> {
+    let start = format!("  \"{member}\": ");
+    let at = text.find(&start).with_context(|| format!("package.json has no {member}"))?;
+    let end = text[at..].find('\n').map_or(text.len(), |n| at + n);
+    text.replace_range(at..end, &format!("{start}{value},"));
+    Ok(())
 }
 
 fn tarred(entries: &[Entry], level: u8) -> Result<Vec<u8>> {

@@ -56,7 +56,7 @@ impl ServiceNetwork {
     }
     /// First and last address: all but the network's own and the broadcast address.
     pub(super) fn bounds(self) -> (u32, u32) {
-        (self.base + 1, self.base + self.size() - 2)
+        (self.base + 1, self.base + (self.size() - 2))
     }
     pub(super) fn n_static(self) -> u32 {
         match self.size() {
