@@ -55,7 +55,9 @@ func TestEncodings(t *testing.T) {
 			})
 			client := clientset(t, config)
 			maps := client.CoreV1().ConfigMaps(namespace(t, client))
-			watch, err := maps.Watch(ctx, metav1.ListOptions{})
+			before, err := maps.List(ctx, metav1.ListOptions{})
+			check(t, err)
+			watch, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: before.ResourceVersion})
 			check(t, err)
 			defer watch.Stop()
 			made, err := maps.Create(ctx, &corev1.ConfigMap{
@@ -274,4 +276,3 @@ func TestUsers(t *testing.T) {
 		t.Errorf("jane impersonates: %v", err)
 	}
 }
-

@@ -75,6 +75,13 @@ func admission(answer func(*admissionv1.AdmissionRequest) *admissionv1.Admission
 	}
 }
 
+// denied is a refusal as controller-runtime's webhooks answer it.
+func denied(why string) *admissionv1.AdmissionResponse {
+	return &admissionv1.AdmissionResponse{Result: &metav1.Status{
+		Message: why, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden,
+	}}
+}
+
 // TestAdmissionWebhooks: webhooks that the suite installs change objects and refuse them.
 func TestAdmissionWebhooks(t *testing.T) {
 	t.Parallel()
@@ -90,10 +97,10 @@ func TestAdmissionWebhooks(t *testing.T) {
 		"/validate": admission(func(request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			var object corev1.ConfigMap
 			if err := json.Unmarshal(request.Object.Raw, &object); err != nil || object.Data["from"] != "webhook" {
-				return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "not changed before"}}
+				return denied("not changed before")
 			}
 			if strings.HasPrefix(object.Name, "bad") {
-				return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "no bad names for " + request.UserInfo.Username}}
+				return denied("no bad names for " + request.UserInfo.Username)
 			}
 			return &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"seen"}}
 		}),

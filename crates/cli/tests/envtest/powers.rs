@@ -159,7 +159,7 @@ async fn a_plane_ends_with_the_answer_that_follows_it() {
     assert!(environment.api_server.terminate().success());
 }
 
-/// 14 of the 30 addresses are given before the others, which are kept for Services that ask for one.
+/// 14 of the 30 addresses are given before the others, which are for Services that ask for one.
 #[tokio::test]
 async fn services_get_addresses_of_the_range_and_a_reset_frees_them() {
     let environment = Start::default()
