@@ -1,6 +1,6 @@
 //! Installs the real programs that tests run against: kubectl old and new, a Python and Node
-//! modules with the Kubernetes client, etcd, and client-go with Go to build it, which benchmarks use
-//! too.
+//! modules with the Kubernetes client, etcd, and client-go with Go to build it. Benchmarks use the
+//! last, too.
 //!
 //! Everything is installed in one folder of the user's cache, nothing in the system: Debian
 //! packages are downloaded with separate package lists and unpacked, never installed. A part is

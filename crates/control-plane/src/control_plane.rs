@@ -136,8 +136,8 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// The network that new Services get their cluster addresses from. Default: 10.0.0.0/16. Servers
-    /// that share a store need the same one.
+    /// The network that new Services get their cluster addresses from. Servers that share a store
+    /// need the same one. Default: 10.0.0.0/16.
     pub fn service_network(mut self, network: ServiceNetwork) -> Self {
         self.service_network = network;
         self
