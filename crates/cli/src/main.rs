@@ -50,21 +50,19 @@ fn main() -> ExitCode {
     if let Some(ended) = envtest::run_as_named() {
         return ended;
     }
+    let succeeded = |()| ExitCode::SUCCESS;
     let ended = match Program::parse().command {
-        Command::Up(options) => up::up(*options),
-        Command::Demo(options) => demo::demo(options),
-        Command::Store(command) => data::run(command),
+        Command::Up(options) => up::up(*options).map(succeeded),
+        Command::Demo(options) => demo::demo(options).map(succeeded),
+        Command::Store(command) => data::run(command).map(succeeded),
         Command::Envtest(command) => envtest::run(command),
         Command::Version => {
             println!("{}", setpoint::apiserver::GIT_VERSION);
-            Ok(())
+            Ok(ExitCode::SUCCESS)
         }
     };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("setpoint: {error:#}");
-            ExitCode::from(data::exit_code(&error))
-        }
-    }
+    ended.unwrap_or_else(|error| {
+        eprintln!("setpoint: {error:#}");
+        ExitCode::from(data::exit_code(&error))
+    })
 }

@@ -6,7 +6,7 @@ use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
 use crate::envtest::control::Pages;
 use crate::envtest::parent::{Parent, remove_leftovers};
-use crate::envtest::planes::{Planes, Template};
+use crate::envtest::planes::{Planes, Template, access};
 use crate::front_proxy::FrontProxyOptions;
 use crate::nodes::NodeOptions;
 use crate::service_accounts::ServiceAccountOptions;
@@ -18,10 +18,12 @@ use setpoint::apiserver::RequestLimits;
 use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
+use setpoint::registry::ServiceNetwork;
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::webhook_client::Identity as WebhookIdentity;
 use setpoint::{ControlPlane, Selection, ServeOptions};
+use std::fmt::Display;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -75,6 +77,9 @@ pub(crate) struct Options {
     limits: LimitOptions,
     #[command(flatten)]
     service_accounts: ServiceAccountOptions,
+    /// The IPv4 network that new Services get their cluster addresses from.
+    #[arg(long, default_value_t = ServiceNetwork::default(), value_name = "CIDR")]
+    service_cluster_ip_range: ServiceNetwork,
     /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
     #[arg(long)]
     enable_bootstrap_token_auth: bool,
@@ -233,6 +238,8 @@ pub(crate) struct Harness {
     pub(crate) parent: Parent,
     /// Temporary folders that nobody else removes once the parent has ended.
     pub(crate) leftovers: Vec<PathBuf>,
+    /// Whether one line of JSON on standard output says where the server is, once it is ready.
+    pub(crate) announces: bool,
 }
 
 /// Serves until a signal, or until the harness has ended.
@@ -259,6 +266,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             admission: options.admission.clone(),
             client_ca_file: options.certificates.client_ca_file.clone(),
             token_auth_file: options.certificates.token_auth_file.clone(),
+            service_network: options.service_cluster_ip_range,
         })
     });
     let mut plane = ControlPlane::builder()
@@ -268,6 +276,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         .controllers(options.controllers)
         .clock(clock.clone())
         .admission_plugins(plugins)
+        .service_network(options.service_cluster_ip_range)
         .request_limits(
             RequestLimits::default()
                 .reads(options.limits.max_requests_inflight)
@@ -328,6 +337,8 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     if let Some(url) = serving.insecure_url() {
         tracing::info!(url, "serving without authentication");
     }
+    let announcement =
+        harness.as_ref().is_some_and(|harness| harness.announces).then(|| access(&serving));
 
     let mut ready = serving.ready();
     let (stop, stop_background) = (CancellationToken::new(), CancellationToken::new());
@@ -387,9 +398,10 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         if let Some(processes) = processes {
             nodes.spawn(processes.run(client, clock.clone(), stop_nodes.clone()));
         }
-        match &path {
-            Some(path) => announce(&url, path)?,
-            None => tracing::info!(url, "serving"),
+        match (&path, announcement) {
+            (_, Some(document)) => print_line(&document)?,
+            (Some(path), None) => print_line(&ready_line(&url, path))?,
+            (None, None) => tracing::info!(url, "serving"),
         }
         tokio::select! {
             // Cancel safe: the first signal ends the program.
@@ -447,12 +459,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if sum == 0 { Err("at least one second".into()) } else { Ok(Duration::from_secs(sum)) }
 }
 
+fn ready_line(url: &str, kubeconfig: &Path) -> String {
+    format!("ready {url} kubeconfig={}", kubeconfig.display())
+}
+
 /// Prints the one line on standard output.
-fn announce(url: &str, kubeconfig: &std::path::Path) -> anyhow::Result<()> {
+fn print_line(line: &impl Display) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "ready {url} kubeconfig={}", kubeconfig.display())
-        .and_then(|()| out.flush())
-        .context("write to standard output")
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("write to standard output")
 }
 
 fn default_path(port: u16) -> PathBuf {

@@ -16,7 +16,7 @@ use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::kind::CompiledKind;
 use setpoint_registry::{
-    EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker, ServiceAccountTokens,
+    EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker, ServiceAccountTokens, ServiceNetwork,
 };
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
@@ -54,6 +54,7 @@ pub struct ControlPlaneBuilder {
     address: Option<String>,
     controllers: Selection,
     service_accounts: Option<bool>,
+    service_network: ServiceNetwork,
     api_services: bool,
     replayed_revisions: Option<u64>,
     event_ttl: Duration,
@@ -132,6 +133,13 @@ impl ControlPlaneBuilder {
     /// create the accounts.
     pub fn service_accounts(mut self, has_accounts: bool) -> Self {
         self.service_accounts = Some(has_accounts);
+        self
+    }
+
+    /// The network that new Services get their cluster addresses from. Servers that share a store
+    /// need the same one. Default: 10.0.0.0/16.
+    pub fn service_network(mut self, network: ServiceNetwork) -> Self {
+        self.service_network = network;
         self
     }
 
@@ -248,6 +256,7 @@ impl ControlPlaneBuilder {
             .history(self.history)
             .shared(self.shared_as.is_some())
             .service_accounts(has_accounts)
+            .service_network(self.service_network)
             .service_account_tokens(self.service_account_tokens);
         let rbac = self.extensions.rbac();
         let (registry, worker) = self.extensions.registry(registry).build();
@@ -353,6 +362,7 @@ impl ControlPlane {
             address: None,
             controllers: Selection::built_in(),
             service_accounts: None,
+            service_network: ServiceNetwork::default(),
             api_services: true,
             replayed_revisions: None,
             event_ttl: EVENT_TTL,

@@ -308,6 +308,8 @@ impl ControlPlane {
             port,
             insecure_url,
             kubeconfig,
+            ca,
+            token: pki.admin_token().to_owned(),
         };
         if let Some(path) = &options.kubeconfig {
             serving.write_kubeconfig(path)?;
@@ -346,9 +348,11 @@ pub struct Serving {
     port: u16,
     insecure_url: Option<String>,
     kubeconfig: String,
+    ca: String,
+    token: String,
 }
 
-/// Omits the kubeconfig, which contains a private key.
+/// Omits the credentials.
 impl fmt::Debug for Serving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { url, insecure_url, .. } = self;
@@ -384,6 +388,16 @@ impl Serving {
     /// The administrator's kubeconfig as YAML. It contains a private key.
     pub fn kubeconfig(&self) -> &str {
         &self.kubeconfig
+    }
+
+    /// The CA of the server's certificate, in PEM, as in the kubeconfig.
+    pub fn certificate_authority(&self) -> &str {
+        &self.ca
+    }
+
+    /// The administrator's token, as in the kubeconfig.
+    pub fn token(&self) -> &str {
+        &self.token
     }
 
     /// URL of the listener without authentication; `None` if there is none.

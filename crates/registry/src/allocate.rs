@@ -17,10 +17,12 @@
 //! At start, claims are repaired for Services that were stored before there were claims, or that
 //! other programs wrote ([`repair`]).
 mod claims;
+mod network;
 mod repair;
 mod service;
 
 pub(crate) use claims::Claims;
+pub use network::{ServiceNetwork, ServiceNetworkError};
 pub(crate) use service::allocate;
 
 use parking_lot::Mutex;
@@ -31,18 +33,11 @@ use setpoint_store::{At, Store, StoreError};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-/// The network that cluster addresses come from.
-///
-/// 10.0.0.0/16: kube-apiserver's default network, wider than its /24 so that a control plane is not
-/// full after 254 Services.
-pub(crate) const SERVICE_NETWORK: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 0, 0, 0), 16);
 /// Ports that may be node ports: kube-apiserver's `--service-node-port-range`.
 pub(crate) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
-/// Requests without a fixed number get the first addresses and ports of a range only after the rest
-/// is used up.
+/// Requests without a fixed number get the first ports of the range only after the rest is used up.
 ///
-/// 256 addresses and 86 ports, as KEP-3070 and KEP-3668 compute for these ranges.
-const STATIC_ADDRESSES: u32 = 256;
+/// 86 ports, as KEP-3668 computes for this range.
 const STATIC_PORTS: u16 = 86;
 /// Wrong guesses before all claims are read.
 ///
@@ -104,11 +99,20 @@ pub(crate) enum AllocateError {
 }
 
 /// The numbers in use, as far as this process knows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Allocator {
+    network: ServiceNetwork,
     used: Mutex<BTreeSet<Number>>,
 }
 impl Allocator {
+    /// An allocator that knows of no number in use.
+    pub(crate) fn new(network: ServiceNetwork) -> Self {
+        Self { network, used: Mutex::default() }
+    }
+    /// The network of cluster addresses.
+    pub(crate) fn network(&self) -> ServiceNetwork {
+        self.network
+    }
     /// Starts a reservation.
     pub(crate) fn reserve<'a>(&'a self, store: &'a dyn Store) -> Reservation<'a> {
         Reservation { allocator: self, store, taken: BTreeSet::new() }
@@ -126,21 +130,34 @@ impl Allocator {
         self.used.lock().retain(|number| !owned.has(*number));
     }
     /// Reloads the numbers in use from the claims.
-    async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
+    pub(crate) async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
         let used = claims::all(store).await?;
         *self.used.lock() = used;
         Ok(())
     }
     /// Draws a number that seems free, and marks it as used.
     fn draw(&self, pool: Pool, rng: &Mutex<SmallRng>) -> Option<Number> {
-        let (first, last) = pool.bounds();
-        let dynamic = first + pool.n_static();
+        let (first, last) = self.bounds(pool);
+        let dynamic = first + self.n_static(pool);
         let start = rng.lock().random_range(dynamic..=last);
         let mut used = self.used.lock();
         let order = (start..=last).chain(dynamic..start).chain(first..dynamic);
         let free = order.filter_map(|n| pool.number(n)).find(|number| !used.contains(number))?;
         used.insert(free);
         Some(free)
+    }
+    /// First and last number.
+    fn bounds(&self, pool: Pool) -> (u32, u32) {
+        match pool {
+            Pool::Addresses => self.network.bounds(),
+            Pool::Ports => ((*NODE_PORTS.start()).into(), (*NODE_PORTS.end()).into()),
+        }
+    }
+    fn n_static(&self, pool: Pool) -> u32 {
+        match pool {
+            Pool::Addresses => self.network.n_static(),
+            Pool::Ports => STATIC_PORTS.into(),
+        }
     }
 }
 
@@ -151,24 +168,6 @@ enum Pool {
     Ports,
 }
 impl Pool {
-    /// First and last number: every address of the network except its own and the broadcast
-    /// address; every port.
-    fn bounds(self) -> (u32, u32) {
-        match self {
-            Self::Addresses => {
-                let (network, bits) = SERVICE_NETWORK;
-                let first = u32::from(network);
-                (first + 1, first + (u32::MAX >> bits) - 1)
-            }
-            Self::Ports => ((*NODE_PORTS.start()).into(), (*NODE_PORTS.end()).into()),
-        }
-    }
-    fn n_static(self) -> u32 {
-        match self {
-            Self::Addresses => STATIC_ADDRESSES,
-            Self::Ports => STATIC_PORTS.into(),
-        }
-    }
     fn number(self, n: u32) -> Option<Number> {
         match self {
             Self::Addresses => Some(Number::Address(Ipv4Addr::from(n))),
@@ -188,7 +187,7 @@ pub(crate) struct Reservation<'a> {
 impl Reservation<'_> {
     /// Takes the given address.
     pub(crate) async fn address(&mut self, address: Ipv4Addr) -> Result<(), AllocateError> {
-        let (first, last) = Pool::Addresses.bounds();
+        let (first, last) = self.allocator.bounds(Pool::Addresses);
         if !(first..=last).contains(&u32::from(address)) {
             return Err(AllocateError::AddressOutside);
         }

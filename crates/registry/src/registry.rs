@@ -1,6 +1,6 @@
 //! The registry: one write path, one read path, every resource.
 use crate::admission::{self, Admission, AdmissionPlugins};
-use crate::allocate::Allocator;
+use crate::allocate::{Allocator, ServiceNetwork};
 use crate::authorize::{self, Authorizer};
 use crate::conversion::{ConversionProvider, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
@@ -58,6 +58,7 @@ pub struct RegistryBuilder {
     admission: Vec<Arc<dyn Admission>>,
     service_account_tokens: ServiceAccountTokens,
     service_accounts: bool,
+    service_network: ServiceNetwork,
     plugins: AdmissionPlugins,
 }
 impl RegistryBuilder {
@@ -153,6 +154,12 @@ impl RegistryBuilder {
         self.plugins = plugins;
         self
     }
+    /// The network that new Services get their cluster addresses from. Services that are stored
+    /// keep theirs. Default: 10.0.0.0/16.
+    pub fn service_network(mut self, network: ServiceNetwork) -> Self {
+        self.service_network = network;
+        self
+    }
     /// Returns the registry and the worker, which the caller runs. Nothing is served before the
     /// worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
@@ -184,7 +191,7 @@ impl RegistryBuilder {
             event_ttl: self.event_ttl,
             history: self.history,
             origins: Origins::default(),
-            allocator: Allocator::default(),
+            allocator: Allocator::new(self.service_network),
             admission: admission::Chain::new(
                 self.plugins,
                 self.admission,
@@ -312,6 +319,7 @@ impl Registry {
             admission: Vec::new(),
             service_account_tokens: ServiceAccountTokens::new(),
             service_accounts: false,
+            service_network: ServiceNetwork::default(),
             plugins: AdmissionPlugins::default(),
         }
     }

@@ -136,6 +136,17 @@ impl Registry {
     pub fn downgrade(&self) -> WeakRegistry {
         WeakRegistry(Arc::downgrade(&self.inner))
     }
+    /// Reads anew which addresses and node ports Services have. Of use to whoever changes the store
+    /// beside the registry, such as back to a snapshot: numbers that became free there are given
+    /// again as if they had never been used.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read. What was known stays then; no number is given twice.
+    pub async fn reload_service_numbers(&self) -> Result<(), ApiError> {
+        let Inner { allocator, store, .. } = &*self.inner;
+        allocator.reload(&**store).await.map_err(store_error)
+    }
     /// The present objects, as admission plugins read them.
     pub fn objects(&self) -> Objects<'_> {
         Objects::new(&self.inner)

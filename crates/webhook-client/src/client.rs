@@ -5,7 +5,7 @@ use crate::connect::{ConnectError, Connector, ServiceResolver, io_text};
 use crate::error::CallError;
 use crate::response::{PERMIT_BYTES, ReadError, interpret, read, retry_after};
 use crate::tasks::Tasks;
-use crate::tls::{self, Identity, roots, system_roots};
+use crate::tls::{self, Identity, Roots, roots, system_roots};
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use http::{Method, Request};
@@ -13,7 +13,6 @@ use http_body_util::Full;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
-use rustls::RootCertStore;
 use serde_json::Value;
 use setpoint_object::time::Clock;
 use std::collections::HashMap;
@@ -64,7 +63,7 @@ struct Inner {
     tasks: Tasks,
     pool: Mutex<Pool>,
     /// Certificates of the system, read when first needed.
-    system_roots: OnceCell<Result<Arc<RootCertStore>, ConfigError>>,
+    system_roots: OnceCell<Result<Roots, ConfigError>>,
     calls: Semaphore,
     room: Semaphore,
 }
@@ -225,7 +224,7 @@ impl Inner {
     async fn tls(&self, config: &ClientConfig) -> Result<rustls::ClientConfig, ConfigError> {
         let roots = match config.ca_bundle.is_empty() {
             true => self.system_roots.get_or_init(system_roots).await.clone()?,
-            false => Arc::new(roots(&config.ca_bundle)?),
+            false => roots(&config.ca_bundle)?,
         };
         tls::config(Some(roots), self.identity.as_ref(), &self.clock)
     }

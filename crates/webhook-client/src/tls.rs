@@ -3,11 +3,15 @@
 use crate::config::ConfigError;
 use bytes::Bytes;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::time_provider::TimeProvider;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 use setpoint_object::time::Clock;
 use setpoint_serve::tls::TlsClock;
 use std::fmt;
@@ -29,6 +33,14 @@ impl fmt::Debug for Identity {
     }
 }
 
+/// Whom to trust: authorities, and certificates without one. Go accepts a server's certificate that
+/// is itself among the roots, and controller-runtime's envtest passes no other for its webhooks.
+#[derive(Debug, Clone)]
+pub(crate) struct Roots {
+    authorities: Arc<RootCertStore>,
+    certificates: Arc<[CertificateDer<'static>]>,
+}
+
 /// The configuration of connections, for HTTP/2 and HTTP/1.1. Without roots, every certificate is
 /// accepted.
 ///
@@ -36,7 +48,7 @@ impl fmt::Debug for Identity {
 ///
 /// The client's certificate or key cannot be used.
 pub(crate) fn config(
-    roots: Option<Arc<RootCertStore>>,
+    roots: Option<Roots>,
     identity: Option<&Identity>,
     clock: &Clock,
 ) -> Result<ClientConfig, ConfigError> {
@@ -48,8 +60,23 @@ pub(crate) fn config(
         .with_safe_default_protocol_versions()
         .map_err(wrong)?;
     let builder = match roots {
-        Some(roots) => builder.with_root_certificates(roots),
-        None => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider))),
+        Some(Roots { authorities, certificates }) if certificates.is_empty() => {
+            builder.with_root_certificates(authorities)
+        }
+        roots => {
+            let trusted = match roots {
+                None => Trusted::Anyone,
+                Some(Roots { authorities, certificates }) => {
+                    let verifier =
+                        WebPkiServerVerifier::builder_with_provider(authorities, provider.clone());
+                    let verifier = verifier.build();
+                    let verifier = verifier.map_err(|error| ConfigError::Tls(error.to_string()))?;
+                    Trusted::Roots { verifier, certificates }
+                }
+            };
+            let verifier = Arc::new(Verifier { provider, trusted });
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
     };
     let mut tls = match identity {
         None => builder.with_no_client_auth(),
@@ -67,13 +94,15 @@ pub(crate) fn config(
 /// # Errors
 ///
 /// There is none.
-pub(crate) fn roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem).flatten() {
-        // Like Go, ignores blocks that are not certificates.
-        drop(roots.add(certificate));
+pub(crate) fn roots(pem: &[u8]) -> Result<Roots, ConfigError> {
+    let mut authorities = RootCertStore::empty();
+    // Like Go, ignores blocks that are not certificates.
+    let mut certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).flatten().collect();
+    certificates.retain(|certificate| authorities.add(certificate.clone()).is_ok());
+    if certificates.is_empty() {
+        return Err(ConfigError::CaBundle);
     }
-    if roots.is_empty() { Err(ConfigError::CaBundle) } else { Ok(roots) }
+    Ok(Roots { authorities: Arc::new(authorities), certificates: certificates.into() })
 }
 
 /// The certificates of the system.
@@ -81,13 +110,13 @@ pub(crate) fn roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
 /// # Errors
 ///
 /// They cannot be read.
-pub(crate) async fn system_roots() -> Result<Arc<RootCertStore>, ConfigError> {
+pub(crate) async fn system_roots() -> Result<Roots, ConfigError> {
     // Reads files.
     let found = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
     let found = found.map_err(|error| ConfigError::SystemRoots(error.to_string()))?;
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(found.certs);
-    Ok(Arc::new(roots))
+    let mut authorities = RootCertStore::empty();
+    authorities.add_parsable_certificates(found.certs);
+    Ok(Roots { authorities: Arc::new(authorities), certificates: Arc::default() })
 }
 
 type KeyPair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -99,20 +128,49 @@ fn key_pair(identity: &Identity) -> Result<KeyPair, String> {
     Ok((chain, key.map_err(|error| format!("client key: {error}"))?))
 }
 
-/// Accepts every certificate: `insecureSkipTLSVerify`. The server must have its key.
+/// Whose certificates are accepted.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+enum Trusted {
+    /// Everyone's: `insecureSkipTLSVerify`.
+    Anyone,
+    /// Those that an authority has signed, and these.
+    Roots { verifier: Arc<WebPkiServerVerifier>, certificates: Arc<[CertificateDer<'static>]> },
+}
 
-impl ServerCertVerifier for Anyone {
+/// Accepts what rustls does not by itself. The server must have the certificate's key in any case.
+#[derive(Debug)]
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    trusted: Trusted,
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+        let Trusted::Roots { verifier, certificates } = &self.trusted else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let verified =
+            verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            // These come behind the check of its time: no authority has signed it, or it is itself
+            // one, which Go allows.
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer
+                | CertificateError::BadSignature
+                | CertificateError::Other(_),
+            )) if certificates.contains(end_entity) => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
     }
 
     fn verify_tls12_signature(
@@ -121,7 +179,7 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -131,11 +189,11 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -98,7 +98,7 @@ where
         clock: &Clock,
     ) -> Result<Self, ConfigError> {
         let roots = match trust {
-            Trust::Bundle(pem) => Some(Arc::new(roots(pem)?)),
+            Trust::Bundle(pem) => Some(roots(pem)?),
             Trust::System => Some(system_roots().await?),
             Trust::Anyone => None,
         };

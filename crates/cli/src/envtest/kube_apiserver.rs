@@ -112,6 +112,16 @@ fn translate(given: &Given, environment: &Environment) -> anyhow::Result<Transla
         }
         None => {}
     }
+    if let Some(ranges) = own("service-cluster-ip-range") {
+        // One of each family.
+        let (six, four): (Vec<&str>, _) =
+            ranges.split(',').map(str::trim).partition(|range| range.contains(':'));
+        options.extend(four.iter().map(|range| format!("--service-cluster-ip-range={range}")));
+        if !six.is_empty() {
+            let why = "Services get IPv4 addresses only".to_owned();
+            translated.ignored.push(("service-cluster-ip-range".to_owned(), why));
+        }
+    }
     if let Some(plugins) = own("admission-control") {
         options.push(format!("--enable-admission-plugins={plugins}"));
         let why = "it is deprecated: the plugins run beside those that run by default";
@@ -218,8 +228,27 @@ struct UpOptions {
     options: up::Options,
 }
 
-/// Runs the program.
+/// The flags of `setpoint envtest serve` before those that it is given: those of envtest that name
+/// no file, and a free port.
+const SERVE: [&str; 4] = [
+    "--authorization-mode=RBAC",
+    "--bind-address=127.0.0.1",
+    "--disable-admission-plugins=ServiceAccount",
+    "--secure-port=0",
+];
+
+/// Runs the program under its own name.
 pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run_as(arguments, false)
+}
+
+/// `setpoint envtest serve`: for helpers that start no etcd and write no certificates. Prints where
+/// it is as one line of JSON.
+pub(crate) fn serve(arguments: Vec<OsString>) -> ExitCode {
+    run_as(SERVE.into_iter().map(OsString::from).chain(arguments), true)
+}
+
+fn run_as(arguments: impl IntoIterator<Item = OsString>, announces: bool) -> ExitCode {
     let takes = |name: &str| flag(name).map(|(takes, _)| takes);
     let given = match parse("kube-apiserver", Style::Pflag, arguments, takes) {
         Ok(given) => given,
@@ -236,7 +265,8 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let variable = |name| std::env::var(name).ok();
     let environment = Environment { controllers: variable(CONTROLLERS), nodes: variable(NODES) };
-    let started = translate(&given, &environment).and_then(start);
+    let started =
+        translate(&given, &environment).and_then(|translated| start(translated, announces));
     match started {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -258,7 +288,7 @@ pub(super) fn print(page: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn start(mut translated: Translated) -> anyhow::Result<()> {
+fn start(mut translated: Translated, announces: bool) -> anyhow::Result<()> {
     use setpoint::log::LogFormat;
 
     setpoint::log::init(if translated.logs_json { LogFormat::Json } else { LogFormat::Text })?;
@@ -298,7 +328,7 @@ fn start(mut translated: Translated) -> anyhow::Result<()> {
             }
         };
         let leftovers = translated.cert_dir.into_iter().collect();
-        up::serve(options, Some(up::Harness { parent, leftovers })).await
+        up::serve(options, Some(up::Harness { parent, leftovers, announces })).await
     })
 }
 
@@ -375,6 +405,7 @@ mod tests {
                 "--service-account-signing-key-file=/c/sa.key",
                 "--bind-address=127.0.0.1",
                 "--authorization-mode=RBAC",
+                "--service-cluster-ip-range=10.0.0.0/24",
                 "--controllers=namespace-controller,garbage-collector-controller",
             ]
         );

@@ -13,8 +13,9 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json as value};
 use setpoint::apiserver::{Anonymous, Body};
 use setpoint::object::{ApiError, Reason};
+use setpoint::registry::{Registry, ServiceNetwork};
 use setpoint::store::{MemoryStore, Op, RangeRequest, Store, StoreError, Txn, VALUE_BYTES_MAX};
-use setpoint::{ControlPlane, Selection, ServeOptions};
+use setpoint::{ControlPlane, Selection, ServeOptions, Serving};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -38,6 +39,7 @@ pub(crate) struct Template {
     pub(crate) admission: AdmissionOptions,
     pub(crate) client_ca_file: Option<PathBuf>,
     pub(crate) token_auth_file: Option<PathBuf>,
+    pub(crate) service_network: ServiceNetwork,
 }
 
 /// Gives orders to the worker.
@@ -57,17 +59,27 @@ pub(crate) struct PlanesWorker {
 struct Plane {
     url: String,
     store: MemoryStore,
+    registry: Registry,
     snapshots: BTreeMap<String, MemoryStore>,
     /// Ends it.
     stop: CancellationToken,
 }
 
+/// What a client needs to reach a server as its administrator.
+pub(crate) fn access(serving: &Serving) -> Value {
+    value!({
+        "url": serving.url(),
+        "kubeconfig": serving.kubeconfig(),
+        "certificateAuthority": serving.certificate_authority(),
+        "token": serving.token(),
+    })
+}
+
 /// A plane that has begun to start.
 #[derive(Debug)]
 struct Created {
-    id: u64,
-    url: String,
-    kubeconfig: String,
+    /// Its number, and how it is reached.
+    document: Value,
     ready: watch::Receiver<bool>,
     stop: CancellationToken,
 }
@@ -119,11 +131,10 @@ impl Planes {
         let (reply, answer) = oneshot::channel();
         self.0.send(Order::Create(reply)).await.map_err(|_| stopping())?;
         let created = answer.await.map_err(|_| stopping())??;
-        let Created { id, url, kubeconfig, mut ready, stop } = created;
+        let Created { document, mut ready, stop } = created;
         // Ends the plane if the client has gone before it has the answer.
         let guard = stop.clone().drop_guard();
         ready.wait_for(|ready| *ready).await.map_err(|_| stopping())?;
-        let document = value!({"id": id, "url": url, "kubeconfig": kubeconfig});
         if !follow {
             _ = guard.disarm();
             return Ok(json(StatusCode::CREATED, &document));
@@ -197,6 +208,7 @@ impl PlanesWorker {
             .store(std::sync::Arc::new(store.clone()))
             .controllers(self.template.controllers.clone())
             .admission_plugins(plugins)
+            .service_network(self.template.service_network)
             .anonymous(Anonymous::Everywhere)
             .rbac()
             .build();
@@ -207,16 +219,14 @@ impl PlanesWorker {
         if let Some(path) = &self.template.token_auth_file {
             options = options.token_auth_file(path);
         }
+        let registry = plane.server().registry().clone();
         let serving = plane.serve(options).await.map_err(ApiError::internal)?;
         self.last_id += 1;
         let (id, stop) = (self.last_id, stop.child_token());
-        let created = Created {
-            id,
-            url: serving.url().to_owned(),
-            kubeconfig: serving.kubeconfig().to_owned(),
-            ready: serving.ready(),
-            stop: stop.clone(),
-        };
+        let mut document = access(&serving);
+        document["id"] = id.into();
+        let created = Created { document, ready: serving.ready(), stop: stop.clone() };
+        let url = serving.url().to_owned();
         running.spawn({
             let stop = stop.clone();
             async move {
@@ -227,8 +237,7 @@ impl PlanesWorker {
                 id
             }
         });
-        let url = created.url.clone();
-        self.planes.insert(id, Plane { url, store, snapshots: BTreeMap::new(), stop });
+        self.planes.insert(id, Plane { url, store, registry, snapshots: BTreeMap::new(), stop });
         Ok(created)
     }
 
@@ -255,6 +264,7 @@ impl PlanesWorker {
                 let snapshot = plane.snapshots.get(&name);
                 let snapshot = snapshot.ok_or_else(|| not_found(&format!("snapshot {name:?}")))?;
                 let n = reset(&plane.store, snapshot).await.map_err(ApiError::internal)?;
+                plane.registry.reload_service_numbers().await?;
                 Ok(value!({"id": id, "name": name, "changed": n}))
             }
             Other::Delete(_) | Other::List => {

@@ -4,14 +4,14 @@ use crate::harness::{Process, Start, assets, eventually, free_port, plain_status
 use std::path::PathBuf;
 use std::process::Command;
 
-fn part(variable: &str) -> PathBuf {
+pub(crate) fn part(variable: &str) -> PathBuf {
     std::env::var_os(variable)
         .unwrap_or_else(|| panic!("{variable} is not set: run these tests with `cargo xtask test`"))
         .into()
 }
 
 #[track_caller]
-fn ok(command: &mut Command) -> String {
+pub(crate) fn ok(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));

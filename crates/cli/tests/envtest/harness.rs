@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// How long a start or a stop may take.
@@ -37,7 +38,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(started.elapsed() < PATIENCE, "{what}");
-        // A poll, not a synchronisation: harnesses wait between two of them too.
+        // Health is polled by harnesses: they have no event to wait for.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -66,14 +67,20 @@ impl Process {
         self.ended()
     }
 
-    #[track_caller]
-    pub(crate) fn ended(&mut self) -> ExitStatus {
-        let mut status = None;
-        eventually("the process ends", || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
+    /// Waits until it has ended. One that does not is killed, which its status shows.
+    fn ended(&mut self) -> ExitStatus {
+        let id = self.child.id().to_string();
+        let (ended, watched) = mpsc::channel::<()>();
+        let watchdog = std::thread::spawn(move || {
+            if watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                // It is not waited for yet, so the number is still its own.
+                let _ = Command::new("kill").args(["-KILL", &id]).status();
+            }
         });
-        status.unwrap()
+        let status = self.child.wait().unwrap();
+        drop(ended);
+        watchdog.join().unwrap();
+        status
     }
 
     /// Ends the test early, with the log, if the process has ended.

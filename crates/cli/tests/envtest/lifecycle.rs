@@ -4,10 +4,16 @@ use crate::certificates::{Authorities, self_signed};
 use crate::harness::{
     PATIENCE, Process, Start, assets, client, eventually, free_port, plain_status, tls_status,
 };
+use futures::future::ready;
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
-use kube_client::api::{Api, DeleteParams, PostParams};
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube_client::Resource;
+use kube_client::api::{Api, DeleteParams, PostParams, WatchEvent, WatchParams};
+use kube_runtime::wait::{Condition, await_condition};
 use serde_json::json;
+use std::fmt::Debug;
 use std::process::Command;
 
 fn config_map(value: serde_json::Value) -> ConfigMap {
@@ -15,17 +21,18 @@ fn config_map(value: serde_json::Value) -> ConfigMap {
 }
 
 /// Waits for a condition of an object or its absence.
-async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let wait = async {
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
+async fn until<K>(what: &str, api: &Api<K>, name: &str, condition: impl Condition<K>)
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let wait = await_condition(api.clone(), name, condition);
     let found = tokio::time::timeout(PATIENCE, wait).await;
-    found.unwrap_or_else(|_| panic!("{what}"))
+    found.unwrap_or_else(|_| panic!("{what}")).unwrap();
+}
+
+/// Whether an object is gone.
+fn is_gone<K>(object: Option<&K>) -> bool {
+    object.is_none()
 }
 
 #[tokio::test]
@@ -117,15 +124,9 @@ async fn namespaces_are_deleted_and_garbage_is_collected() {
     }]}}));
     maps.create(&PostParams::default(), &owned).await.unwrap();
     maps.delete("owner", &DeleteParams::default()).await.unwrap();
-    until("the owned object is collected", async || {
-        maps.get_opt("owned").await.unwrap().is_none().then_some(())
-    })
-    .await;
+    until("the owned object is collected", &maps, "owned", is_gone).await;
     namespaces.delete("one", &DeleteParams::default()).await.unwrap();
-    until("the namespace is gone", async || {
-        namespaces.get_opt("one").await.unwrap().is_none().then_some(())
-    })
-    .await;
+    until("the namespace is gone", &namespaces, "one", is_gone).await;
 }
 
 #[tokio::test]
@@ -144,20 +145,20 @@ async fn controllers_can_be_left_out_and_nodes_added() {
         .variable("SETPOINT_NODES", "2")
         .start();
     let admin = environment.admin().await;
-    until("both nodes are ready", async || {
-        let nodes = Api::<Node>::all(admin.clone()).list(&Default::default()).await.unwrap();
-        (nodes.items.len() == 2).then_some(())
-    })
-    .await;
+    // A watch from the beginning shows what there is, and then what comes.
+    let nodes = Api::<Node>::all(admin.clone());
+    let nodes = nodes.watch(&WatchParams::default(), "0").await.unwrap();
+    let added = nodes.try_filter(|event| ready(matches!(event, WatchEvent::Added(_)))).take(2);
+    let added = tokio::time::timeout(PATIENCE, added.try_collect::<Vec<_>>()).await;
+    assert_eq!(added.expect("both nodes are made").unwrap().len(), 2);
     let pods = Api::<Pod>::namespaced(admin.clone(), "default");
     let pod =
         json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-    until("the pod runs", async || {
-        let pod = pods.get("a").await.unwrap();
-        (pod.status?.phase? == "Running").then_some(())
-    })
-    .await;
+    let is_running = |pod: Option<&Pod>| {
+        pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref()) == Some("Running")
+    };
+    until("the pod runs", &pods, "a", is_running).await;
 }
 
 /// jenvtest's and fabric8's flags: two arguments each, a private key as key file, self-signed

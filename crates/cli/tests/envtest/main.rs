@@ -10,4 +10,6 @@ mod command_line;
 mod harness;
 mod leftovers;
 mod lifecycle;
+#[cfg(feature = "real-clients")]
+mod packages;
 mod powers;

@@ -2,10 +2,11 @@
 
 use crate::harness::{PATIENCE, Start, client, tls_status};
 use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
 use kube_client::Client;
 use kube_client::api::{Api, DeleteParams, PostParams, WatchParams};
 use serde_json::{Value, json};
+use std::net::Ipv4Addr;
 
 /// A request to a page; returns its document.
 async fn page(client: &Client, method: &str, path: &str, body: Value) -> Value {
@@ -156,6 +157,43 @@ async fn a_plane_ends_with_the_answer_that_follows_it() {
     let body = kube_client::client::Body::from(br#"{"follow": true}"#.to_vec());
     let _answer = admin.send(request.body(body).unwrap()).await.unwrap();
     assert!(environment.api_server.terminate().success());
+}
+
+/// 14 of the 30 addresses are given before the others, which are for Services that ask for one.
+#[tokio::test]
+async fn services_get_addresses_of_the_range_and_a_reset_frees_them() {
+    let environment = Start::default()
+        .without("service-cluster-ip-range")
+        .flag("--service-cluster-ip-range=10.96.7.0/27,fd00::/108")
+        .start();
+    let admin = environment.admin().await;
+    let services = |client: &Client| Api::<Service>::namespaced(client.clone(), "default");
+    let address = |service: Service| -> Ipv4Addr {
+        service.spec.unwrap().cluster_ip.unwrap().parse().unwrap()
+    };
+    let kubernetes = services(&admin).get("kubernetes").await.unwrap();
+    assert_eq!(address(kubernetes), Ipv4Addr::new(10, 96, 7, 1));
+    page(&admin, "POST", "planes", Value::Null).await;
+    let plane = page(&admin, "POST", "planes", Value::Null).await;
+    let one = client(plane["kubeconfig"].as_str().unwrap()).await;
+    page(&admin, "POST", "planes/2/snapshot", json!({"name": "start"})).await;
+    let last_of_next = async |turn: usize| {
+        let service =
+            json!({"metadata": {"name": format!("s{turn}")}, "spec": {"ports": [{"port": 80}]}});
+        let service = serde_json::from_value(service).unwrap();
+        let made = services(&one).create(&PostParams::default(), &service).await.unwrap();
+        let address = address(made).octets();
+        assert_eq!(address[..3], [10, 96, 7]);
+        address[3]
+    };
+    for turn in 0..14 {
+        assert!(last_of_next(turn).await > 16, "the addresses that nobody asks for come first");
+    }
+    assert!(last_of_next(14).await <= 16);
+    page(&admin, "POST", "planes/2/reset", json!({"name": "start"})).await;
+    assert!(last_of_next(15).await > 16, "they are free again");
+    let log = environment.api_server.log();
+    assert!(log.contains("--service-cluster-ip-range has no effect: Services get IPv4"), "{log}");
 }
 
 #[tokio::test]

@@ -22,8 +22,8 @@ use setpoint_store::{At, Compare, Op, StoreError, Txn};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// One line per object: key, space, encoded object with `@uid` and `@now`. In the order of
-/// creation.
+/// One line per object: key, space, encoded object with `@uid` and `@now`, and with `@network` and
+/// `@address` where it is about cluster addresses. In the order of creation.
 const OBJECTS: &str = include_str!("objects.txt");
 /// How many objects are read or written at the same time.
 const AT_ONCE: usize = 32;
@@ -33,6 +33,8 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// later wants that.
 const ONLY_AT_START: [&str; 2] =
     ["/registry/apiregistration.k8s.io/", "/registry/priorityclasses/"];
+/// Objects with placeholders for cluster addresses, by the beginning of their keys.
+const ABOUT_ADDRESSES: [&str; 2] = [keys::SERVICES, "/registry/servicecidrs/"];
 /// Flow control objects, by the beginning of their keys, and their resources.
 const FLOW_CONTROL: [(&str, &str); 2] = [
     ("/registry/flowschemas/", "flowschemas"),
@@ -66,7 +68,12 @@ async fn create_missing(
     let now = inner.clock.now().rfc3339();
     let mut commits = Vec::new();
     for ((key, object), _) in objects.iter().zip(missing).filter(|(_, is_missing)| *is_missing) {
-        let object = object.replace("@now", &now).replace("@uid", &inner.uid());
+        let mut object = object.replace("@now", &now).replace("@uid", &inner.uid());
+        if ABOUT_ADDRESSES.iter().any(|start| key.starts_with(start)) {
+            let network = inner.allocator.network();
+            object = object.replace("@network", &network.to_string());
+            object = object.replace("@address", &network.first().to_string());
+        }
         let key = Bytes::from_static(key.as_bytes());
         let mut txn = Txn { compares: vec![Compare::Absent(key.clone())], ..Txn::default() };
         if key.starts_with(keys::SERVICES.as_bytes()) {

@@ -146,6 +146,28 @@ async fn failed_connections_have_the_words_of_go() {
     );
 }
 
+/// controller-runtime's envtest passes the leaf of its webhooks, and not the CA that signed it.
+#[tokio::test]
+async fn a_certificate_that_is_itself_in_the_bundle_is_accepted_for_its_names() {
+    let (webhooks, _) = webhooks();
+    let signed = Server::start(&Ca::new(), &["localhost"], "h2").await;
+    let own = Server::start_self_signed(&["localhost"], "h2").await;
+    let config = |server: &Server, host: &str, bundle: &str| {
+        let url = format!("https://{host}:{}/echo", server.address.port());
+        json!({"url": url, "caBundle": STANDARD.encode(bundle)})
+    };
+    for (server, other) in [(&signed, &own), (&own, &signed)] {
+        let accepted = config(server, "localhost", &server.certificate);
+        assert_eq!(call(&webhooks, &accepted).await.unwrap(), "{}timeout=20s");
+        let elsewhere = config(server, "127.0.0.1", &server.certificate);
+        let error = call(&webhooks, &elsewhere).await.unwrap_err();
+        assert!(error.contains("cannot validate certificate for 127.0.0.1"), "{error}");
+        let stranger = config(server, "localhost", &other.certificate);
+        let error = call(&webhooks, &stranger).await.unwrap_err();
+        assert!(error.contains("failed to verify certificate"), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn services_are_resolved_and_verified_by_their_name() {
     let (ca, (webhooks, services)) = (Ca::new(), webhooks());

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use setpoint_webhook_client::{Address, ResolveError, Service, ServiceResolver};
@@ -47,6 +47,8 @@ pub(crate) struct Seen {
 /// Serves until it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// Its certificate in PEM.
+    pub(crate) certificate: String,
     pub(crate) seen: Arc<Seen>,
     _tasks: JoinSet<()>,
 }
@@ -55,8 +57,21 @@ impl Server {
     /// A server with a certificate for `names`.
     pub(crate) async fn start(ca: &Ca, names: &[&str], protocol: &str) -> Self {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let params = CertificateParams::new(names).unwrap();
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &ca.0).unwrap();
+        let certificate = params.signed_by(&key, &ca.0).unwrap();
+        Self::start_with(&key, &certificate, protocol).await
+    }
+    /// A server with a certificate that is its own authority.
+    pub(crate) async fn start_self_signed(names: &[&str], protocol: &str) -> Self {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self::start_with(&key, &certificate, protocol).await
+    }
+    async fn start_with(key: &KeyPair, certificate: &Certificate, protocol: &str) -> Self {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -72,7 +87,7 @@ impl Server {
         let seen = Arc::new(Seen::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(listener, acceptor, seen.clone()));
-        Self { address, seen, _tasks: tasks }
+        Self { address, certificate: certificate.pem(), seen, _tasks: tasks }
     }
     pub(crate) fn n_connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)

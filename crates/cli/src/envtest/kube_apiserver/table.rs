@@ -30,7 +30,7 @@ const SERVED: &str = "what is served does not depend on it";
 const TLS: &str = "TLS 1.2 and 1.3 with safe cipher suites are served";
 const ETCD: &str = "it tunes the connection to an etcd";
 const METRICS: &str = "all metrics are served";
-const RANGE: &str = "addresses of Services come from 10.0.0.0/16 and node ports from 30000-32767";
+const PORTS: &str = "node ports come from 30000-32767";
 const SHUTDOWN: &str = "the server stops at once, after the requests in progress";
 const REMOTE: &str = "setpoint has no such connection";
 
@@ -189,8 +189,8 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("service-account-max-token-expiration", Value, Same),
     ("service-account-signing-endpoint", Value, Ignored(REMOTE)),
     ("service-account-signing-key-file", Value, Same),
-    ("service-cluster-ip-range", Value, Ignored(RANGE)),
-    ("service-node-port-range", Value, Ignored(RANGE)),
+    ("service-cluster-ip-range", Value, Own),
+    ("service-node-port-range", Value, Ignored(PORTS)),
     ("show-hidden-metrics-for-version", Value, Ignored(METRICS)),
     ("shutdown-delay-duration", Value, Ignored(SHUTDOWN)),
     ("shutdown-send-retry-after", Bool, Ignored(SHUTDOWN)),

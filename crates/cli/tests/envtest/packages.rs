@@ -1,0 +1,89 @@
+//! The packages for other languages, installed and used as their users do.
+
+use crate::clients::{ok, part};
+use crate::harness::assets;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The folder of the packages, which `cargo xtask dist` makes of the program under test.
+fn packages() -> &'static Path {
+    static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
+    PACKAGES.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
+        let mut dist = Command::new(part("SETPOINT_TEST_XTASK"));
+        dist.args(["dist", "--level", "1", "--program", env!("CARGO_BIN_EXE_setpoint"), "--out"]);
+        // Where it finds the workspace.
+        let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask");
+        ok(dist.arg(&folder).env("CARGO_MANIFEST_DIR", workspace));
+        folder
+    })
+}
+
+/// Copies a suite into a project.
+fn suite(name: &str, project: &Path) {
+    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envtest/packages").join(name);
+    std::fs::copy(suite, project.join(name)).unwrap();
+}
+
+#[test]
+fn wheel_gives_pytest_its_fixtures() {
+    let python = part("SETPOINT_TEST_PYTHON");
+    let project = tempfile::tempdir().unwrap();
+    let project = project.path();
+    let environment = project.join("venv");
+    ok(Command::new(&python).args(["-m", "venv", "--without-pip"]).arg(&environment));
+    let own = environment.join("bin/python");
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "--disable-pip-version-check", "--python"]).arg(&own);
+    pip.args(["install", "--quiet", "--no-index", "--find-links"]).arg(packages());
+    ok(pip.arg("setpoint"));
+    // pytest and the client are installed already.
+    let site = |python: &Path| {
+        let script = "import sysconfig; print(sysconfig.get_path('purelib'))";
+        PathBuf::from(ok(Command::new(python).args(["-c", script])).trim())
+    };
+    std::fs::write(site(&own).join("parts.pth"), site(&python).to_str().unwrap()).unwrap();
+    assert!(ok(Command::new(environment.join("bin/setpoint")).arg("version")).starts_with("v1."));
+    suite("test_setpoint.py", project);
+    let mut pytest = Command::new(&own);
+    pytest.args(["-m", "pytest", "-p", "no:cacheprovider"]).arg(project);
+    let report = ok(pytest.current_dir(project).env_remove("SETPOINT"));
+    assert!(report.contains("5 passed"), "{report}");
+}
+
+#[test]
+fn npm_package_gives_vitest_its_fixtures() {
+    let parts = part("SETPOINT_TEST_NODE_MODULES");
+    let project = tempfile::tempdir().unwrap();
+    let project = project.path();
+    std::fs::write(project.join("package.json"), r#"{"private": true, "type": "module"}"#).unwrap();
+    let mut packages = std::fs::read_dir(packages()).unwrap().map(|entry| entry.unwrap().path());
+    let package = packages.find(|path| path.extension().is_some_and(|end| end == "tgz")).unwrap();
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--offline", "--no-audit", "--no-fund", "--silent"]).arg(package);
+    ok(npm.current_dir(project));
+    // vitest and the client are installed already.
+    let modules = project.join("node_modules");
+    std::fs::create_dir(modules.join("@kubernetes")).unwrap();
+    for name in ["vitest", "@kubernetes/client-node"] {
+        symlink(parts.join(name), modules.join(name)).unwrap();
+    }
+    assert!(ok(Command::new(modules.join(".bin/setpoint")).arg("version")).starts_with("v1."));
+    suite("setpoint.test.js", project);
+    let mut vitest = Command::new("node");
+    vitest.arg(modules.join("vitest/vitest.mjs")).args(["run", "--testTimeout=60000"]);
+    let report = ok(vitest.current_dir(project).env_remove("SETPOINT").env("NO_COLOR", "1"));
+    assert!(report.contains("5 passed"), "{report}");
+}
+
+/// client-go against the installed binaries: encodings, informers, leader election, users, webhooks
+/// and definitions of the suite; and `packages/go`.
+#[test]
+fn go_suite_passes_unchanged() {
+    let mut suite = Command::new(part("SETPOINT_TEST_GO_SUITE"));
+    suite.args(["-test.v", "-test.timeout=5m"]).env("KUBEBUILDER_ASSETS", assets());
+    let report = ok(suite.env_remove("SETPOINT").current_dir(assets()));
+    assert!(report.ends_with("PASS\n") && !report.contains("--- SKIP"), "{report}");
+}
