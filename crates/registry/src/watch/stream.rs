@@ -2,7 +2,9 @@
 use super::bookmark::{self, Timer};
 use super::phase::Phase;
 use super::{Event, EventKind};
-use crate::cache::{Change, Reached, ResourceCache, Taken, ViewReader, Watcher, event_of};
+use crate::cache::{
+    Change, Reached, ResourceCache, Taken, ViewReader, Watcher, event_of, wait_fresh,
+};
 use crate::fifo_watch::FifoWatch;
 use crate::read::{Fresh, Scope, WatchStart};
 use crate::request::ListOptions;
@@ -64,7 +66,13 @@ impl WatchStream {
             WatchStart::Initial(fresh) | WatchStart::Now(fresh) => match fresh {
                 Fresh::Any => now.revision,
                 Fresh::AtLeast(revision) => revision,
-                Fresh::Newest => inner.store.revision().await.map_err(store_error)?.0,
+                Fresh::Newest => {
+                    let newest = inner.store.revision().await.map_err(store_error)?.0;
+                    // A client that changes something after this returns sees each change, not only
+                    // the state after all of them.
+                    wait_fresh(&reached, newest).await?;
+                    newest
+                }
             },
             WatchStart::After(revision) => revision,
         };
