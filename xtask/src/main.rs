@@ -4,6 +4,8 @@
 
 mod apply;
 mod audit;
+#[cfg(test)]
+mod behavior;
 mod bench;
 mod cargo;
 mod cel_spec;

@@ -14,6 +14,8 @@ use std::process::Command;
 
 /// The Python client's version, and what runs suites with it.
 const PYTHON: &[&str] = &["kubernetes==37.0.2", "pytest==9.2.0"];
+/// The operator framework for Python.
+const KOPF: &[&str] = &["kopf==1.45.2"];
 /// The same for Node: the newest versions for Node 20.
 const NODE: &[&str] = &["@kubernetes/client-node@1.4.0", "vitest@4.1.12"];
 /// Go, as a Python package.
@@ -42,7 +44,8 @@ pub(crate) struct Parts {
     pub(crate) kubectl: PathBuf,
     pub(crate) kubectl_old: PathBuf,
     pub(crate) python: PathBuf,
-    /// The folder `node_modules`.
+    pub(crate) kopf: PathBuf,
+    /// The folder `node_modules`, with the JavaScript client and what runs suites with it.
     pub(crate) node_modules: PathBuf,
     /// The suite of `packages/go`, built as a program.
     pub(crate) go_suite: PathBuf,
@@ -65,6 +68,7 @@ impl Parts {
             kubectl: debian_binary(&home.join("kubectl-new"), &KUBECTL_NEW, "usr/bin/kubectl")?,
             kubectl_old: debian_binary(&home.join("kubectl-old"), &KUBECTL_OLD, "usr/bin/kubectl")?,
             python: python_packages(&home.join("python"), PYTHON, "bin/python3")?,
+            kopf: python_packages(&home.join("kopf"), KOPF, "bin/kopf")?,
             node_modules: node_modules(&home.join("node"))?,
             go_suite: GoParts::install()?.build_suite()?,
             etcd: etcd(&home.join("etcd"), "etcd-server", "usr/bin/etcd")?,

@@ -6,6 +6,8 @@
 
 mod aggregated;
 mod legacy;
+mod order;
 
 pub(crate) use aggregated::{Aggregated, wants_aggregated};
 pub(crate) use legacy::{api_group, api_groups, api_resources, api_versions};
+pub(crate) use order::to_bytes;

@@ -41,6 +41,8 @@ const TREE_SLICE_BYTES: usize = 64 * 1024;
 const YAML_SLICE_BYTES: usize = 16 * 1024;
 /// Placeholder for the items in an envelope that is converted to YAML.
 const ITEMS_MARK: &str = "items-stand-here";
+/// Objects that are read at once to sort rows.
+const ROWS_AT_ONCE: usize = 64;
 /// The number of open brackets around items.
 const ITEM_DEPTH: usize = 2;
 
@@ -165,6 +167,23 @@ impl Form {
         }
     }
 
+    /// Puts the items of a Table into the order of the kind's rows.
+    async fn sort_rows(&self, list: &mut List) {
+        let (Transform::Table(_), true) = (self.transform, self.has_printer) else { return };
+        let Some(order) = self.resource.kind.row_order else { return };
+        let mut rows = Vec::with_capacity(list.items.len());
+        for item in std::mem::take(&mut list.items) {
+            if rows.len() % ROWS_AT_ONCE == ROWS_AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+            let object = serde_json::from_slice(&item.bytes()).unwrap_or_default();
+            rows.push((order(&object), item));
+        }
+        // Stable: rows of the same number stay in the order of the list, which is by name.
+        rows.sort_by_key(|(number, _)| *number);
+        list.items = rows.into_iter().map(|(_, item)| item).collect();
+    }
+
     /// Whether each item is decoded to a tree.
     fn makes_trees(&self) -> bool {
         self.encoding != Encoding::Json || matches!(self.transform, Transform::Table(_))
@@ -199,7 +218,7 @@ impl ListWriter {
     /// The envelope cannot be encoded.
     pub(crate) async fn new(
         mut form: Form,
-        list: List,
+        mut list: List,
         large: LargeAnswers,
     ) -> Result<Self, BodyError> {
         if form.encoding == Encoding::Protobuf {
@@ -211,6 +230,7 @@ impl ListWriter {
                 }
             }
         }
+        form.sort_rows(&mut list).await;
         let (head, tail) = form.envelope(&list);
         let is_empty = list.items.is_empty();
         let (head, mut tail) = match (form.encoding, form.pretty) {

@@ -60,7 +60,7 @@ impl Site<'_> {
             _ => return Ok(respond::page_not_found()),
         };
         let accepted = negotiate(&accept, Endpoint::Plain)?;
-        Ok(respond::document(StatusCode::OK, accepted, style, document.to_string().into()))
+        Ok(respond::document(StatusCode::OK, accepted, style, discovery::to_bytes(&document)))
     }
 
     /// Every served root path, sorted.
@@ -98,5 +98,5 @@ impl Site<'_> {
 /// Indented JSON, whatever the client accepts.
 fn indented(document: &Value, style: Style) -> Response<Body> {
     let accepted = Accepted { pretty: true, ..Accepted::default() };
-    respond::document(StatusCode::OK, accepted, style, document.to_string().into())
+    respond::document(StatusCode::OK, accepted, style, discovery::to_bytes(document))
 }

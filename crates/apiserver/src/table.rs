@@ -4,11 +4,11 @@
 use crate::negotiate::MetaVersion;
 use crate::query::Query;
 use crate::scan;
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_object::field::quote;
 use setpoint_object::time::Timestamp;
-use setpoint_object::{ApiError, Reason};
-use setpoint_registry::table::{Cells, Columns};
+use setpoint_object::{ApiError, Reason, encode};
+use setpoint_registry::table::{Cells, ColumnDefinition, Columns};
 
 /// The contents of a row's `object` (`?includeObject=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,14 +77,15 @@ impl Printer<'_> {
     }
 
     fn headings(&self) -> String {
-        let definitions = match self.columns {
-            Some(columns) => serde_json::to_value(&columns.definitions).unwrap_or_default(),
-            None => json!([
-                {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0},
-                {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0},
-            ]),
-        };
-        definitions.to_string()
+        let unnamed = [
+            ColumnDefinition::new("Name", "string", "name"),
+            ColumnDefinition::new("Created At", "date", ""),
+        ];
+        let definitions = self.columns.map_or(&unnamed[..], |columns| &columns.definitions);
+        let mut text = Vec::new();
+        // Strings and numbers fit into JSON.
+        let _ = encode::push_serialized(&mut text, definitions);
+        String::from_utf8(text).unwrap_or_default()
     }
 
     /// Appends the row of an object.
@@ -97,7 +98,7 @@ impl Printer<'_> {
                 .into(),
         };
         out.extend_from_slice(b"{\"cells\":");
-        out.extend_from_slice(Value::from(cells).to_string().as_bytes());
+        encode::push(out, &Value::from(cells));
         out.extend_from_slice(b",\"object\":");
         match self.include {
             IncludeObject::None => out.extend_from_slice(b"null"),

@@ -12,8 +12,10 @@
 use crate::scan::Cursor;
 use crate::skim::SkimError;
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::Value;
-use std::io::Write as _;
+use serde_json::ser::{Formatter, Serializer};
+use std::io::{self, Write as _};
 use std::ops::Range;
 
 /// Encodes a tree with sorted members.
@@ -37,10 +39,29 @@ pub fn to_bytes_with_capacity(value: &Value, capacity: usize) -> Bytes {
 pub fn push(out: &mut Vec<u8>, value: &Value) {
     write_value(out, value);
 }
+/// Appends a value of any type, with strings as [`push_text`] writes them.
+///
+/// # Errors
+///
+/// The value's own, if it does not fit into JSON.
+pub fn push_serialized<T: Serialize + ?Sized>(
+    out: &mut Vec<u8>,
+    value: &T,
+) -> serde_json::Result<()> {
+    value.serialize(&mut Serializer::with_formatter(out, GoStrings))
+}
 /// Appends a string with its quotes.
+///
+/// Characters that have a meaning in HTML are escaped (`\u003c`), as Go's encoder does and
+/// therefore the reference server.
 pub fn push_text(out: &mut Vec<u8>, text: &str) {
     // All bytes are looked at, so that the compiler can look at many at once.
-    let is_special = |byte: &u8| (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\');
+    let is_special = |byte: &u8| {
+        let is_control = *byte < 0x20;
+        let is_html = (*byte == b'<') | (*byte == b'>') | (*byte == b'&');
+        // The first byte of the line separators.
+        is_control | (*byte == b'"') | (*byte == b'\\') | is_html | (*byte == 0xe2)
+    };
     if text.as_bytes().iter().fold(false, |found, byte| found | is_special(byte)) {
         return write_scalar(out, text);
     }
@@ -88,9 +109,37 @@ fn write_members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a Strin
     out.push(b'}');
 }
 /// Writes a value without members. Writing it to memory cannot fail.
-fn write_scalar<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, scalar: &T) {
-    let written = serde_json::to_writer(out, scalar);
+fn write_scalar<T: Serialize + ?Sized>(out: &mut Vec<u8>, scalar: &T) {
+    let written = push_serialized(out, scalar);
     debug_assert!(written.is_ok(), "a scalar into memory");
+}
+/// JSON without spaces, and with the escapes of Go's encoder.
+struct GoStrings;
+impl Formatter for GoStrings {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, escape)) = rest.char_indices().find_map(|(at, c)| {
+            let escape = match c {
+                '<' => "\\u003c",
+                '>' => "\\u003e",
+                '&' => "\\u0026",
+                '\u{2028}' => "\\u2028",
+                '\u{2029}' => "\\u2029",
+                _ => return None,
+            };
+            Some((at, (escape, c.len_utf8())))
+        }) {
+            let (escape, len) = escape;
+            writer.write_all(&rest.as_bytes()[..at])?;
+            writer.write_all(escape.as_bytes())?;
+            rest = &rest[at + len..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
 }
 
 /// Inserts `metadata.resourceVersion` into a stored encoding without building a tree.

@@ -22,6 +22,8 @@ pub const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefi
 /// Prefix of the schema fences. A definition's fence orders writes of its objects with changes of
 /// its schema. No resource can have this name, because it contains a dot.
 pub const SCHEMA_FENCES: &str = "/registry/apiextensions.k8s.io/schema.fences/";
+/// Prefix of IPAddresses: each cluster address of a Service has one.
+pub const IP_ADDRESSES: &str = "/registry/ipaddresses/";
 /// Prefix of one key per cluster address in use. Next to the keys of kube-apiserver's bitmaps; not
 /// served.
 pub const CLUSTER_ADDRESSES: &str = "/registry/ranges/serviceips/";

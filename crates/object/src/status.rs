@@ -1,6 +1,6 @@
 //! `Status` and the errors that convert to it (spec: api-server §4).
-use crate::field;
 use crate::gvk::{GroupKind, GroupResource};
+use crate::{encode, field};
 use serde::{Deserialize, Serialize};
 
 /// Maximum size of the field errors in one `Status`: 1 MiB. A body of 3 MiB can cause a hundred
@@ -319,7 +319,7 @@ impl Status {
     pub fn to_json(&self) -> Vec<u8> {
         let mut json = br#"{"kind":"Status","apiVersion":"v1","#.to_vec();
         let body_at = json.len();
-        match serde_json::to_writer(&mut json, self) {
+        match encode::push_serialized(&mut json, self) {
             // The body's opening brace is replaced with the header and a comma: `metadata` always
             // follows.
             Ok(()) => _ = json.remove(body_at),

@@ -14,17 +14,22 @@
 //! compares it at the commit. A wrong guess costs one more read. Before a Service is refused
 //! because a range is full, all claims are read.
 //!
-//! At start, claims are repaired for Services that were stored before there were claims, or that
-//! other programs wrote ([`repair`]).
+//! At start, and when objects of addresses are missing, claims and objects are repaired: for
+//! Services that were stored before there were claims, or that other programs wrote ([`repair`]).
+//!
+//! Each cluster address is an object too ([`address`]), which is written with the claim.
+mod address;
 mod claims;
 mod network;
 mod repair;
 mod service;
 
+pub(crate) use address::Birth;
 pub(crate) use claims::Claims;
 pub use network::{ServiceNetwork, ServiceNetworkError};
 pub(crate) use service::allocate;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -43,6 +48,10 @@ const STATIC_PORTS: u16 = 86;
 ///
 /// Eight: with half of a range unknown, one Service in 256 reads them.
 const WRONG_GUESSES_MAX: usize = 8;
+
+/// Objects of free addresses that are read in search of one that the allocator has left. Users may
+/// make any number of them; a hundred take a millisecond.
+const FREE_OBJECTS_MAX: usize = 100;
 
 /// A number that one Service can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,12 +127,35 @@ impl Allocator {
         Reservation { allocator: self, store, taken: BTreeSet::new() }
     }
     /// The claims of all numbers in a new Service, without reading them.
-    pub(crate) fn claim_all(&self, service: &Value) -> Claims {
+    pub(crate) fn claim_all(&self, service: &Value, birth: &Birth<'_>) -> Claims {
         let mut claims = Claims::default();
         let owned = ServiceNumbers::of(service);
-        owned.0.iter().for_each(|number| claims.take(*number, service));
+        owned.0.iter().for_each(|number| claims.take(*number, service, birth));
         self.used.lock().extend(&owned.0);
         claims
+    }
+    /// Whether the objects of addresses, in a snapshot of the cache, are those of the addresses in
+    /// use. Reads no object, except some of those whose addresses are not in use.
+    pub(crate) fn has_objects<'i>(
+        &self,
+        items: impl Iterator<Item = (&'i [u8], &'i [u8])>,
+    ) -> bool {
+        let used = self.used.lock();
+        let mut n_missing =
+            used.iter().filter(|number| matches!(number, Number::Address(_))).count();
+        let mut n_read = 0;
+        for (key, value) in items {
+            let Some(address) = address::address(key) else { continue };
+            if used.contains(&Number::Address(address)) {
+                n_missing -= 1;
+            } else if n_read < FREE_OBJECTS_MAX {
+                n_read += 1;
+                if address::is_allocated(value) {
+                    return false;
+                }
+            }
+        }
+        n_missing == 0
     }
     /// Marks the numbers of a deleted Service as free.
     pub(crate) fn forget(&self, owned: &ServiceNumbers) {
@@ -245,13 +277,19 @@ impl Reservation<'_> {
         if self.taken.contains(&number) {
             return Ok(true);
         }
-        let found = self.store.get(&claims::key(number), At::Latest).await?;
+        let mut is_free = self.is_absent(&claims::key(number)).await?;
+        if let (true, Number::Address(address)) = (is_free, number) {
+            is_free = self.is_absent(&address::key(address)).await?;
+        }
         // In use from now on, or before.
         self.allocator.used.lock().insert(number);
-        if found.value.is_none() {
+        if is_free {
             self.taken.insert(number);
         }
-        Ok(found.value.is_none())
+        Ok(is_free)
+    }
+    async fn is_absent(&self, key: &Bytes) -> Result<bool, StoreError> {
+        Ok(self.store.get(key, At::Latest).await?.value.is_none())
     }
     /// The claims to commit with the write of the Service.
     ///
@@ -261,10 +299,11 @@ impl Reservation<'_> {
         &self,
         service: &Value,
         old: Option<&Value>,
+        birth: &Birth<'_>,
     ) -> Result<Claims, StoreError> {
         let mut claims = Claims::default();
         for number in &self.taken {
-            claims.take(*number, service);
+            claims.take(*number, service, birth);
         }
         if let Some(old) = old {
             let (before, after) = (ServiceNumbers::of(old), ServiceNumbers::of(service));

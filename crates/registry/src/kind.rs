@@ -42,7 +42,7 @@ mod fill;
 mod flowcontrol;
 mod format;
 mod load_balancer;
-mod networking;
+pub(crate) mod networking;
 mod node;
 mod pod_default;
 pub(crate) mod policy;
@@ -337,6 +337,9 @@ pub struct Kind {
     pub unknown_label: UnknownLabel,
     /// The cells of its Tables, whose headings come from the facts; `None`: name and creation time.
     pub cells: Option<Printer>,
+    /// The rows of a list's Table are sorted by this number of their objects; `None`: by name, as
+    /// the list.
+    pub row_order: Option<fn(&Value) -> i64>,
     /// The warning in every answer; empty: none.
     pub deprecation: &'static str,
 }
@@ -380,6 +383,7 @@ impl Kind {
             selects_namespace: true,
             unknown_label: not_known,
             cells: None,
+            row_order: None,
             deprecation: "",
         }
     }

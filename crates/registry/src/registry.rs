@@ -2,7 +2,7 @@
 use crate::admission::{self, Admission, AdmissionPlugins};
 use crate::allocate::{Allocator, ServiceNetwork};
 use crate::authorize::{self, Authorizer};
-use crate::conversion::{ConversionProvider, WebhookConversions};
+use crate::conversion::{ConversionProvider, MadeBytes, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
@@ -96,8 +96,9 @@ impl RegistryBuilder {
         self
     }
     /// Maximum bytes of cached objects per version that a conversion webhook makes. Beyond it,
-    /// lists and watches of the whole resource in that version are refused with 503. Default:
-    /// [`VIEW_BYTES_MAX`](crate::VIEW_BYTES_MAX).
+    /// lists and watches of the whole resource in that version are refused with 503. Lists that
+    /// convert objects by themselves, of a namespace or a page, hold at most as many bytes each
+    /// (503) and together (429). Default: [`VIEW_BYTES_MAX`](crate::VIEW_BYTES_MAX).
     pub fn view_bytes_max(mut self, n_bytes: usize) -> Self {
         self.view_bytes_max = n_bytes;
         self
@@ -187,6 +188,7 @@ impl RegistryBuilder {
             ready: tokio::sync::watch::Sender::new(false),
             serves: FifoWatch::default(),
             cache: cache::WatchCache::new(self.history, self.view_bytes_max),
+            made_by_lists: MadeBytes::new(self.view_bytes_max),
             replayed_revisions,
             event_ttl: self.event_ttl,
             history: self.history,
@@ -274,7 +276,7 @@ impl RegistryWorker {
     }
     async fn attempt_start_up(&self) -> Result<(crd::Controller, Revision), ApiError> {
         let inner = &*self.inner;
-        inner.allocator.repair(&*inner.store).await?;
+        inner.allocator.repair(&*inner.store, &inner.birth()).await?;
         bootstrap::objects::ensure(inner).await?;
         let definitions = crd::Controller::load(&Registry { inner: self.inner.clone() }).await?;
         let present = inner.store.revision().await.map_err(crate::stored::store_error)?;

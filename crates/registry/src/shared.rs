@@ -8,7 +8,7 @@ use crate::attributes::Attributes;
 use crate::authorize;
 use crate::cache::{self, StoredObject};
 use crate::catalog::{Catalog, Resource};
-use crate::conversion::{ConversionProvider, Converter};
+use crate::conversion::{ConversionProvider, Converter, MadeBytes};
 use crate::fifo_watch::FifoWatch;
 use crate::origins::Origins;
 use crate::service_account::ServiceAccountTokens;
@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     /// arrived.
     pub(crate) serves: FifoWatch<bool>,
     pub(crate) cache: cache::WatchCache,
+    /// What lists hold of objects that were converted for them.
+    pub(crate) made_by_lists: MadeBytes,
     /// How many revisions the cache reads at start.
     pub(crate) replayed_revisions: u64,
     /// How long Events are stored.

@@ -70,7 +70,7 @@ impl Part {
             versions: versions.clone(),
             rows: rows().cloned().collect(),
             backends: backends().cloned().collect(),
-            json: Bytes::from(item(served, group).to_string()),
+            json: super::to_bytes(&item(served, group)),
         })
     }
 }
@@ -145,8 +145,8 @@ impl Aggregated {
 impl Document {
     /// The document of these items, and the items as slices of it.
     fn new(items: &[Bytes]) -> (Self, Vec<Bytes>) {
-        const HEAD: &[u8] = br#"{"apiVersion":"apidiscovery.k8s.io/v2","items":["#;
-        const TAIL: &[u8] = br#"],"kind":"APIGroupDiscoveryList","metadata":{}}"#;
+        const HEAD: &[u8] = br#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":["#;
+        const TAIL: &[u8] = br#"]}"#;
         let commas = items.len().saturating_sub(1);
         let len = items.iter().map(Bytes::len).sum::<usize>() + commas;
         let mut json = Vec::with_capacity(HEAD.len() + len + TAIL.len());

@@ -25,3 +25,16 @@ pub(crate) async fn catch(handler: impl Future<Output = Response<Body>>) -> Resp
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_a_handler_is_answered_with_500() {
+        let response = catch(async { panic!("on purpose") }).await;
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let response = catch(async { respond::plain(StatusCode::OK, "fine") }).await;
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+}

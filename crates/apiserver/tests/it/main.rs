@@ -7,6 +7,7 @@ mod answers;
 mod authentication;
 mod custom;
 mod discovery;
+mod edges;
 mod harness;
 mod large;
 mod openapi;

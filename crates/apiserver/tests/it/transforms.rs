@@ -10,6 +10,8 @@ crate::cases! {
     metadata_only
     asking_the_wrong_shape_is_406
     reviews_have_no_table
+    tables_of_flow_schemas_are_in_the_order_of_matching
+    html_is_escaped_in_objects_statuses_and_tables
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -100,4 +102,41 @@ async fn reviews_have_no_table(server: Server) {
     );
     // The next form of the list is taken, as kubectl does for anything.
     assert_eq!(post(TABLE).await.json()["kind"], "SelfSubjectAccessReview");
+}
+
+async fn tables_of_flow_schemas_are_in_the_order_of_matching(server: Server) {
+    let schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+    let table = server.accept(schemas, TABLE).await.json();
+    let rows = table["rows"].as_array().unwrap().iter();
+    let shown: Vec<(i64, &str)> = rows
+        .map(|row| (row["cells"][2].as_i64().unwrap(), row["cells"][0].as_str().unwrap()))
+        .collect();
+    assert!(shown.is_sorted(), "{shown:?}");
+    assert_eq!((shown[0], shown.last().unwrap().1), ((1, "exempt"), "catch-all"));
+    // The list itself, and each of its pages, is in the order of names.
+    let list = server.get(schemas).await.json();
+    let names = list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]);
+    assert!(names.map(|name| name.as_str()).is_sorted());
+}
+
+async fn html_is_escaped_in_objects_statuses_and_tables(server: Server) {
+    let made = server.post(MAPS, config_map("a", "<b> & \u{2028}")).await;
+    let escaped = r"\u003cb\u003e \u0026 \u2028";
+    assert!(made.text().contains(escaped), "{}", made.text());
+    assert_eq!(made.json()["data"]["k"], "<b> & \u{2028}");
+    for path in [format!("{MAPS}/a"), format!("{MAPS}?pretty=true")] {
+        assert!(server.get(&path).await.text().contains(escaped));
+    }
+    // Not in YAML.
+    assert!(server.accept(&format!("{MAPS}/a"), "application/yaml").await.text().contains("<b> &"));
+    let selector = server.get(&format!("{MAPS}?labelSelector=-a")).await;
+    assert!(selector.text().contains(r"requirement: \u003cnil\u003e: Invalid value"));
+    let event = serde_json::json!({
+        "metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}, "message": "a > b",
+    });
+    server.post("/api/v1/namespaces/default/events", event).await;
+    let table = server.accept("/api/v1/namespaces/default/events", TABLE).await;
+    assert!(table.text().contains(r#""a \u003e b""#), "{}", table.text());
+    let heading = r#"{"name":"Last Seen","type":"string","format":"","#;
+    assert!(table.text().contains(heading), "{}", table.text());
 }

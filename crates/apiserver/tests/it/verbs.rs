@@ -14,6 +14,7 @@ crate::cases! {
     collection_is_deleted_and_listed
     bodies_are_limited
     warnings_come_as_headers
+    deprecated_kinds_warn
     dry_run_leaves_nothing
     yaml_bodies_and_answers_work
     protobuf_bodies_are_decoded
@@ -183,6 +184,16 @@ async fn bodies_are_limited(server: Server) {
         "RequestEntityTooLarge",
         "Request entity too large: limit is 3145728",
     );
+}
+
+async fn deprecated_kinds_warn(server: Server) {
+    let endpoints = server.get("/api/v1/namespaces/default/endpoints").await;
+    let warning =
+        r#"299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice""#;
+    assert_eq!((endpoints.code, endpoints.header("warning")), (200, warning));
+    let statuses = server.get("/api/v1/componentstatuses").await;
+    let warning = r#"299 - "v1 ComponentStatus is deprecated in v1.19+""#;
+    assert_eq!((statuses.code, statuses.header("warning")), (200, warning));
 }
 
 async fn warnings_come_as_headers(server: Server) {

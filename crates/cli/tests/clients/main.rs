@@ -1,5 +1,5 @@
 //! Real clients against the built program: current kubectl, kubectl of 2020, the Python client,
-//! kube-rs.
+//! kopf, the JavaScript client, kube-rs.
 //!
 //! A behavior counts as implemented when these clients observe it. `cargo xtask test` installs them
 //! and passes their paths.
@@ -13,6 +13,7 @@ mod data;
 mod encryption;
 mod failures;
 mod informer;
+mod kopf;
 mod kube_rs;
 mod kubectl;
 mod kubectl_auth;
@@ -26,6 +27,7 @@ mod kubectl_processes;
 mod kubectl_rollout;
 mod kubectl_verbs;
 mod managers;
+mod node;
 mod python;
 mod raw;
 mod server;

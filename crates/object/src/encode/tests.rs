@@ -151,3 +151,20 @@ proptest! {
         with_api_version(cut, "v1");
     }
 }
+
+#[test]
+fn texts_are_escaped_as_go_escapes_them() {
+    let object =
+        json!({"a<b": "x > y && \"z\"\\", "line": "\u{2028}\u{2029}", "other": "é€\u{7f}\n\u{1}"});
+    let expected = concat!(
+        r#"{"a\u003cb":"x \u003e y \u0026\u0026 \"z\"\\","#,
+        r#""line":"\u2028\u2029","other":"é€"#,
+        "\u{7f}",
+        r#"\n\u0001"}"#,
+    );
+    assert_eq!(text(to_bytes(&object)), expected);
+    assert_eq!(serde_json::from_slice::<Value>(expected.as_bytes()).unwrap(), object);
+    let mut status = Vec::new();
+    push_serialized(&mut status, &json!({"message": "<nil>"})).unwrap();
+    assert_eq!(status, br#"{"message":"\u003cnil\u003e"}"#);
+}

@@ -7,7 +7,9 @@
 //!
 //! They are stored beside the two keys of kube-apiserver's bitmaps (`/registry/ranges/serviceips`),
 //! which are not touched. With a bitmap, writes of Services would conflict with each other.
-//! Requests cannot reach claims.
+//! Requests cannot reach claims. An address's object ([`super::address`]) is written with its
+//! claim.
+use super::address::{self, Birth};
 use super::{Number, ServiceNumbers};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -26,11 +28,16 @@ pub(crate) struct Claims {
     pub(crate) ops: Vec<Op>,
 }
 impl Claims {
-    /// Adds the claim of a number that has none.
-    pub(super) fn take(&mut self, number: Number, service: &Value) {
-        let key = key(number);
+    /// Adds the claim of a number that has none, and an address's object.
+    pub(super) fn take(&mut self, number: Number, service: &Value, birth: &Birth<'_>) {
+        self.create(key(number), value(service));
+        if let Number::Address(address) = number {
+            self.create(address::key(address), address::object(address, service, birth));
+        }
+    }
+    fn create(&mut self, key: Bytes, value: Bytes) {
         self.compares.push(Compare::Absent(key.clone()));
-        self.ops.push(Op::Put(key, value(service)));
+        self.ops.push(Op::Put(key, value));
     }
     /// Releases all numbers of a Service.
     ///
@@ -62,9 +69,15 @@ impl Claims {
                     self.compares.push(Compare::Modified(key.clone(), found.modified));
                     self.ops.push(Op::Delete(key));
                 }
-                Some(_) => {}
+                // Another Service's, and so is the address's object.
+                Some(_) => continue,
                 // Another server may be about to claim it for this Service.
                 None => self.compares.push(Compare::Absent(key)),
+            }
+            if let Number::Address(address) = number {
+                let (compare, op) = address::removal(store, address, service).await?;
+                self.compares.extend(compare);
+                self.ops.extend(op);
             }
         }
         Ok(())

@@ -1,9 +1,11 @@
-//! Repairs claims at start, so that they match the stored Services.
+//! Repairs claims and the objects of addresses, so that they match the stored Services.
 //!
 //! Adds claims for Services that were stored before there were claims, or that other programs
 //! wrote. Removes claims whose Service is deleted. If two Services have the same number, the older
-//! one gets the claim. Each transaction compares the Services and claims that it was computed from,
-//! so it is safe while other servers serve, or repair too.
+//! one gets the claim. The owner of an address also gets its object, and the allocator's other
+//! objects are removed. Each transaction compares the Services, claims and objects that it was
+//! computed from, so it is safe while other servers serve, or repair too.
+use super::address::{self, Birth};
 use super::{Number, ServiceNumbers, claims};
 use crate::stored::{store_error, tree};
 use bytes::Bytes;
@@ -11,9 +13,10 @@ use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, keys};
 use setpoint_store::{
-    Committed, Compare, KeyValue, Op, RangeRequest, Revision, Store, StoreError, Txn,
+    At, Committed, Compare, KeyValue, Op, RangeRequest, Revision, Store, StoreError, Txn,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 /// Claims per transaction.
 ///
@@ -29,23 +32,27 @@ struct Service {
     modified: Revision,
     object: Value,
 }
-/// A claim to change.
+/// A claim or an address's object to change.
 struct Fix<'a> {
-    claim: Bytes,
-    /// The claim's revision; `None`: it does not exist.
+    key: Bytes,
+    /// The key's revision; `None`: it does not exist.
     found: Option<Revision>,
-    /// The Service to claim it for; `None`: remove the claim.
-    service: Option<&'a Service>,
+    /// The new value, and its Service; `None`: remove it.
+    put: Option<(Bytes, &'a Service)>,
 }
 
 impl super::Allocator {
-    /// Repairs the claims and loads them.
+    /// Repairs the claims and the objects of addresses, and loads the claims.
     ///
     /// # Errors
     /// Errors of the store; 503 if other writers kept changing the inputs.
-    pub(crate) async fn repair(&self, store: &dyn Store) -> Result<(), ApiError> {
+    pub(crate) async fn repair(
+        &self,
+        store: &dyn Store,
+        birth: &Birth<'_>,
+    ) -> Result<(), ApiError> {
         for _ in 0..ROUNDS_MAX {
-            if round(store).await.map_err(store_error)? {
+            if round(store, birth).await.map_err(store_error)? {
                 return self.reload(store).await.map_err(store_error);
             }
         }
@@ -54,21 +61,33 @@ impl super::Allocator {
     }
 }
 
-/// One round over all Services and claims. Returns whether no repair is left.
-async fn round(store: &dyn Store) -> Result<bool, StoreError> {
+/// One round over all Services, claims and objects. Returns whether no repair is left.
+async fn round(store: &dyn Store, birth: &Birth<'_>) -> Result<bool, StoreError> {
     let range =
         store.range(RangeRequest::prefix(Bytes::from_static(keys::SERVICES.as_bytes()))).await?;
     let mut entries = range.value.entries;
     entries.sort_by_key(|entry| entry.created);
     let services: Vec<Service> = entries.into_iter().filter_map(service).collect();
+    let owners = owners(&services);
     let present = claims::read(store, range.revision).await?;
     let present = present.iter().flat_map(|range| &range.entries);
-    let fixes = plan(&services, present);
+    let mut fixes = claims_to_fix(&owners, present);
+    let request = RangeRequest {
+        at: At::Exactly(range.revision),
+        ..RangeRequest::prefix(Bytes::from_static(keys::IP_ADDRESSES.as_bytes()))
+    };
+    let objects = store.range(request).await?.value.entries;
+    fixes.extend(objects_to_fix(&owners, &objects, birth));
     let mut is_done = true;
     for batch in fixes.chunks(BATCH_CLAIMS_MAX) {
         is_done &= matches!(store.commit(transaction(batch)).await?, Committed::Done(_));
     }
-    Ok(is_done)
+    // A wrong object is removed in one round, and made again in the next.
+    let is_replaced = |fix: &Fix<'_>| {
+        let address = address::address(&fix.key).map(Number::Address);
+        fix.put.is_none() && address.is_some_and(|address| owners.contains_key(&address))
+    };
+    Ok(is_done && !fixes.iter().any(is_replaced))
 }
 
 /// Numbers of an unreadable Service are unknown.
@@ -82,9 +101,8 @@ fn service(entry: KeyValue) -> Option<Service> {
     }
 }
 
-/// The necessary changes, given the Services in order of creation and the claims at the same
-/// revision.
-fn plan<'a>(services: &'a [Service], present: impl Iterator<Item = &'a KeyValue>) -> Vec<Fix<'a>> {
+/// The Service of each number, given the Services in order of creation.
+fn owners(services: &[Service]) -> BTreeMap<Number, &Service> {
     let mut owners: BTreeMap<Number, &Service> = BTreeMap::new();
     for service in services {
         for number in ServiceNumbers::of(&service.object).0 {
@@ -99,41 +117,81 @@ fn plan<'a>(services: &'a [Service], present: impl Iterator<Item = &'a KeyValue>
             }
         }
     }
+    owners
+}
+
+/// The necessary changes of claims, given those at the revision of the Services.
+fn claims_to_fix<'a>(
+    owners: &BTreeMap<Number, &'a Service>,
+    present: impl Iterator<Item = &'a KeyValue>,
+) -> Vec<Fix<'a>> {
     let mut present: BTreeMap<Number, &KeyValue> =
         present.filter_map(|claim| Some((claims::number(&claim.key)?, claim))).collect();
     let mut fixes = Vec::new();
     for (number, service) in owners {
-        let found = present.remove(&number);
+        let found = present.remove(number);
         if found.is_none_or(|found| claims::owner(&found.value) != service.object.uid()) {
-            let (claim, found) = (claims::key(number), found.map(|found| found.modified));
-            fixes.push(Fix { claim, found, service: Some(service) });
+            let (key, found) = (claims::key(*number), found.map(|found| found.modified));
+            let put = Some((claims::value(&service.object), *service));
+            fixes.push(Fix { key, found, put });
         }
     }
     // No Service can take such a number while the claim exists.
     let leaked = present.into_values();
     fixes.extend(leaked.map(|claim| Fix {
-        claim: claim.key.clone(),
+        key: claim.key.clone(),
         found: Some(claim.modified),
-        service: None,
+        put: None,
+    }));
+    fixes
+}
+
+/// The necessary changes of addresses' objects. A user's object of a free address stays.
+fn objects_to_fix<'a>(
+    owners: &BTreeMap<Number, &'a Service>,
+    present: &[KeyValue],
+    birth: &Birth<'_>,
+) -> Vec<Fix<'a>> {
+    let mut present: BTreeMap<Ipv4Addr, &KeyValue> =
+        present.iter().filter_map(|found| Some((address::address(&found.key)?, found))).collect();
+    let mut fixes = Vec::new();
+    for (number, service) in owners {
+        let Number::Address(address) = number else { continue };
+        let key = address::key(*address);
+        match present.remove(address) {
+            None => {
+                let put = Some((address::object(*address, &service.object, birth), *service));
+                fixes.push(Fix { key, found: None, put });
+            }
+            Some(found) if address::is_of(found, &service.object) => {}
+            Some(found) if address::is_held(&found.value) => {}
+            Some(found) => fixes.push(Fix { key, found: Some(found.modified), put: None }),
+        }
+    }
+    let leaked = present.into_values().filter(|found| address::is_leaked(found, birth.now));
+    fixes.extend(leaked.map(|found| Fix {
+        key: found.key.clone(),
+        found: Some(found.modified),
+        put: None,
     }));
     fixes
 }
 
 fn transaction(batch: &[Fix<'_>]) -> Txn {
     let (mut txn, mut compared) = (Txn::default(), BTreeSet::new());
-    for Fix { claim, found, service } in batch {
+    for Fix { key, found, put } in batch {
         txn.compares.push(match found {
-            Some(revision) => Compare::Modified(claim.clone(), *revision),
-            None => Compare::Absent(claim.clone()),
+            Some(revision) => Compare::Modified(key.clone(), *revision),
+            None => Compare::Absent(key.clone()),
         });
-        let Some(service) = service else {
-            txn.ops.push(Op::Delete(claim.clone()));
+        let Some((value, service)) = put else {
+            txn.ops.push(Op::Delete(key.clone()));
             continue;
         };
         if compared.insert(&service.key) {
             txn.compares.push(Compare::Modified(service.key.clone(), service.modified));
         }
-        txn.ops.push(Op::Put(claim.clone(), claims::value(&service.object)));
+        txn.ops.push(Op::Put(key.clone(), value.clone()));
     }
     txn
 }

@@ -19,6 +19,7 @@ use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode, keys};
 use setpoint_store::{At, Compare, Op, StoreError, Txn};
+use std::ops::Bound;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -77,7 +78,7 @@ async fn create_missing(
         let key = Bytes::from_static(key.as_bytes());
         let mut txn = Txn { compares: vec![Compare::Absent(key.clone())], ..Txn::default() };
         if key.starts_with(keys::SERVICES.as_bytes()) {
-            let claims = inner.allocator.claim_all(&tree(object.as_bytes())?);
+            let claims = inner.allocator.claim_all(&tree(object.as_bytes())?, &inner.birth());
             txn.compares.extend(claims.compares);
             txn.ops.extend(claims.ops);
         }
@@ -127,6 +128,9 @@ async fn maintain_once(registry: &Registry) {
     if let Err(error) = create_missing(&registry.inner, lasting.collect()).await {
         tracing::warn!(%error, "create the objects of the control plane itself");
     }
+    if let Err(error) = repair_addresses(&registry.inner).await {
+        tracing::warn!(%error, "repair the objects of cluster addresses");
+    }
     for (start, resource) in FLOW_CONTROL {
         for (key, object) in objects().filter(|(key, _)| key.starts_with(start)) {
             if let Err(error) = restore(registry, resource, key, object).await {
@@ -134,6 +138,16 @@ async fn maintain_once(registry: &Registry) {
             }
         }
     }
+}
+
+/// Repairs the objects of cluster addresses if they differ from the addresses in use.
+async fn repair_addresses(inner: &Inner) -> Result<(), ApiError> {
+    let (objects, _) = inner.cache.resource(keys::IP_ADDRESSES).snapshot();
+    let items = objects.range(Bound::Unbounded, Bound::Unbounded);
+    if inner.allocator.has_objects(items.map(|item| (&*item.key, &*item.value))) {
+        return Ok(());
+    }
+    inner.allocator.repair(&*inner.store, &inner.birth()).await
 }
 
 /// Restores the spec of a flow control object, unless its user has taken it over.

@@ -4,7 +4,7 @@ use super::token::Token;
 use super::{Listed, Scope};
 use crate::attributes::Target;
 use crate::cache::{Index, Item, serve};
-use crate::conversion::CALL_TIMEOUT;
+use crate::conversion::{CALL_TIMEOUT, CHUNK_BYTES_MAX, Made};
 use crate::request::ListOptions;
 use crate::shared::Inner;
 use crate::stored::read_error;
@@ -40,9 +40,11 @@ pub(super) struct List<'a> {
     resource_version: &'a str,
 }
 /// Items in key order.
-#[derive(Debug, Default)]
-struct Page {
+#[derive(Debug)]
+struct Page<'a> {
     objects: Vec<Listed>,
+    /// What was converted for them alone.
+    made: Made<'a>,
     /// The key of the last item if more follow.
     last: Option<Bytes>,
     /// How many follow, if known.
@@ -126,7 +128,11 @@ impl<'a> List<'a> {
         Ok(self.answer(revision, page))
     }
 
-    fn answer(&self, revision: u64, page: Page) -> super::List {
+    fn page(&self) -> Page<'a> {
+        let made = Made::of(&self.inner.made_by_lists);
+        Page { objects: Vec::new(), made, last: None, remaining: None }
+    }
+    fn answer(&self, revision: u64, page: Page<'_>) -> super::List {
         let token = page.last.map(|last| {
             let start = last.get(self.scope.prefix.len()..).unwrap_or_default();
             let start = format!("{}\0", String::from_utf8_lossy(start));
@@ -173,21 +179,34 @@ impl<'a> List<'a> {
         Ok(self.answer(reached.max(newest), page))
     }
     /// The same for objects that are not converted yet.
-    async fn converted_page_of(&self, index: &Index) -> Result<Page, ApiError> {
+    async fn converted_page_of(&self, index: &Index) -> Result<Page<'a>, ApiError> {
         let (start, end) = self.scope.range();
         let items: Vec<_> = index.range(Bound::Included(&start), upper(&end)).cloned().collect();
-        let mut page = Page::default();
-        for (n, items_of_chunk) in items.chunks(CHUNK_MAX).enumerate() {
-            let served = self.served(items_of_chunk.to_vec()).await?;
-            let mut rest = served.iter();
-            if let Some(last) = self.fill(&mut page, rest.by_ref()).await? {
-                let n_left = rest.len() + items.len().saturating_sub((n + 1) * CHUNK_MAX);
-                page.last = (n_left > 0).then_some(last);
-                page.remaining = (n_left > 0 && self.scope.is_everything()).then_some(n_left);
-                break;
-            }
+        let mut page = self.page();
+        if let Some((last, n_left)) = self.fill_converted(&mut page, &items).await? {
+            page.last = (n_left > 0).then_some(last);
+            page.remaining = (n_left > 0 && self.scope.is_everything()).then_some(n_left);
         }
         Ok(page)
+    }
+    /// Converts stored items, some at a time, and adds the selected ones until the page is full.
+    /// Then returns the key of its last item and the number of items behind it.
+    async fn fill_converted(
+        &self,
+        page: &mut Page<'a>,
+        items: &[Arc<Item>],
+    ) -> Result<Option<(Bytes, usize)>, ApiError> {
+        let mut rest = items;
+        while !rest.is_empty() {
+            let chunk;
+            (chunk, rest) = rest.split_at(chunk_of(rest));
+            let served = self.served(chunk.to_vec()).await?;
+            let mut served = served.iter();
+            if let Some(last) = self.fill(page, served.by_ref(), true).await? {
+                return Ok(Some((last, served.len() + rest.len())));
+            }
+        }
+        Ok(None)
     }
     /// Stored items as they are served if they need a conversion that may wait; otherwise
     /// unchanged.
@@ -197,11 +216,11 @@ impl<'a> List<'a> {
             None => Ok(items),
         }
     }
-    async fn page_of(&self, index: &Index) -> Result<Page, ApiError> {
+    async fn page_of(&self, index: &Index) -> Result<Page<'a>, ApiError> {
         let (start, end) = self.scope.range();
         let mut items = index.range(Bound::Included(&start), upper(&end));
-        let mut page = Page::default();
-        let last = self.fill(&mut page, items.by_ref()).await?;
+        let mut page = self.page();
+        let last = self.fill(&mut page, items.by_ref(), false).await?;
         if let Some(last) = last {
             let mut n_left = 0;
             loop {
@@ -218,11 +237,12 @@ impl<'a> List<'a> {
         Ok(page)
     }
     /// Adds selected objects until the page is full, then returns the key of its last item. Yields
-    /// in between.
+    /// in between. `is_own`: nobody else holds the converted ones.
     async fn fill<'i>(
         &self,
-        page: &mut Page,
+        page: &mut Page<'a>,
         items: impl Iterator<Item = &'i Arc<Item>>,
+        is_own: bool,
     ) -> Result<Option<Bytes>, ApiError> {
         let mut cost = 0;
         for item in items {
@@ -233,7 +253,10 @@ impl<'a> List<'a> {
             }
             if self.scope.selects(item)? {
                 let listed = Listed::new(&self.scope.resource, item)?;
-                cost += listed.bytes_made() * CONVERSION_COST;
+                let n_made = listed.bytes_made();
+                cost += n_made * CONVERSION_COST;
+                let n_own = if is_own && item.is_converted() { item.value.len() } else { 0 };
+                page.made.add(n_made + n_own, &self.scope.resource.gvk)?;
                 page.objects.push(listed);
                 if page.objects.len() == self.limit {
                     return Ok(Some(item.key.clone()));
@@ -248,14 +271,14 @@ impl<'a> List<'a> {
         &self,
         mut start: Bytes,
         mut at: At,
-    ) -> Result<Result<(u64, Page), ApiError>, StoreError> {
+    ) -> Result<Result<(u64, Page<'a>), ApiError>, StoreError> {
         let (_, end) = self.scope.range();
         let chunk = match self.limit {
             0 => 0,
             limit if self.scope.is_everything() => limit,
             limit => limit.max(CHUNK_MAX),
         };
-        let mut page = Page::default();
+        let mut page = self.page();
         loop {
             let request = RangeRequest { start: start.clone(), end: end.clone(), at, limit: chunk };
             let snapshot = self.inner.store.range(request).await?;
@@ -272,15 +295,10 @@ impl<'a> List<'a> {
             }
             let entries = snapshot.value.entries.into_iter();
             let items: Vec<_> = entries.map(|kv| Arc::new(Item::from(kv))).collect();
-            let items = match self.served(items).await {
-                Ok(items) => items,
+            match self.fill_converted(&mut page, &items).await {
                 Err(error) => return Ok(Err(error)),
-            };
-            let mut rest = items.iter();
-            match self.fill(&mut page, rest.by_ref()).await {
-                Err(error) => return Ok(Err(error)),
-                Ok(Some(last)) => {
-                    let n_left = rest.len() + (count - n_read);
+                Ok(Some((last, n_behind))) => {
+                    let n_left = n_behind + (count - n_read);
                     page.last = (n_left > 0).then_some(last);
                     page.remaining = (n_left > 0 && self.scope.is_everything()).then_some(n_left);
                     return Ok(Ok((revision.0, page)));
@@ -293,6 +311,15 @@ impl<'a> List<'a> {
             }
         }
     }
+}
+/// The number of items to convert at once.
+fn chunk_of(items: &[Arc<Item>]) -> usize {
+    let mut n_bytes = 0;
+    let fits = |item: &&Arc<Item>| {
+        n_bytes += item.value.len();
+        n_bytes <= CHUNK_BYTES_MAX
+    };
+    items.iter().take(CHUNK_MAX).take_while(fits).count().max(1)
 }
 /// The upper bound of a range that may be unbounded.
 fn upper(end: &Bytes) -> Bound<&[u8]> {

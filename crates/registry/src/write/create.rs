@@ -140,7 +140,7 @@ impl Write<'_> {
             return Ok(Some(Written { object, created: true }));
         }
         let claims = match &reservation {
-            Some(reservation) => reservation.claims(&stored, None).await,
+            Some(reservation) => reservation.claims(&stored, None, &self.inner.birth()).await,
             None => Ok(Claims::default()),
         };
         let claims = claims.map_err(store_error)?;

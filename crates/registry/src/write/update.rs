@@ -234,7 +234,7 @@ impl Write<'_> {
         }
         let key = found.key.clone();
         let claims = match &reservation {
-            Some(reservation) => reservation.claims(&new, Some(&stored)).await,
+            Some(reservation) => reservation.claims(&new, Some(&stored), &self.inner.birth()).await,
             None => Ok(Claims::default()),
         };
         let mut claims = claims.map_err(store_error)?;

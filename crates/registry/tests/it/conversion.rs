@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const V1: &str = "/apis/ex.io/v1/namespaces/default/foos";
-const V2: &str = "/apis/ex.io/v2/namespaces/default/foos";
+pub(crate) const V1: &str = "/apis/ex.io/v1/namespaces/default/foos";
+pub(crate) const V2: &str = "/apis/ex.io/v2/namespaces/default/foos";
 const BATCH_PERIOD: Duration = Duration::from_millis(20);
 
 /// The field `size` of v1 is `length` in v2, and v2 has a label with its value.
@@ -30,7 +30,7 @@ struct Converter {
     state: Arc<Mutex<State>>,
 }
 #[derive(Debug, Default)]
-struct State {
+pub(crate) struct State {
     /// How often each object was converted: by target version, name and size.
     converted: BTreeMap<(String, String, i64), usize>,
     n_calls: usize,
@@ -130,7 +130,7 @@ fn definition(color: bool) -> Value {
 async fn serving() -> (Server, Arc<Mutex<State>>) {
     serving_with(|builder| builder).await
 }
-async fn serving_with(
+pub(crate) async fn serving_with(
     configure: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
 ) -> (Server, Arc<Mutex<State>>) {
     let converter = Converter::default();
@@ -149,7 +149,7 @@ fn foo(version: &str, name: &str, size: i64) -> Value {
         "metadata": {"name": name, "namespace": "default"}, "spec": {field: size}})
 }
 /// Writes stored objects without the write path, 1,000 at a time.
-async fn store(server: &Server, foos: impl Iterator<Item = (String, i64)>) {
+pub(crate) async fn store(server: &Server, foos: impl Iterator<Item = (String, i64)>) {
     let foos: Vec<_> = foos.collect();
     for foos in foos.chunks(1000) {
         let ops = foos.iter().map(|(name, size)| {
@@ -161,14 +161,14 @@ async fn store(server: &Server, foos: impl Iterator<Item = (String, i64)>) {
         server.store.commit(Txn { ops: ops.collect(), ..Txn::default() }).await.unwrap();
     }
 }
-fn watching_from(revision: u64) -> ListOptions {
+pub(crate) fn watching_from(revision: u64) -> ListOptions {
     ListOptions { resource_version: revision.to_string(), ..ListOptions::default() }
 }
-async fn watch(server: &Server, path: &str, options: &ListOptions) -> WatchStream {
+pub(crate) async fn watch(server: &Server, path: &str, options: &ListOptions) -> WatchStream {
     server.registry.watch(&server.request(Verb::Watch, path), options).await.unwrap()
 }
 /// The next event as `+name=length`.
-async fn next(stream: &mut WatchStream) -> String {
+pub(crate) async fn next(stream: &mut WatchStream) -> String {
     match stream.next().await {
         None => "end".to_owned(),
         Some(Err(error)) => format!("{} {error}", error.code()),
@@ -189,7 +189,11 @@ async fn next(stream: &mut WatchStream) -> String {
     }
 }
 /// `name=length …` of a list, and its revision.
-async fn list(server: &Server, path: &str, options: &ListOptions) -> Result<(String, u64), String> {
+pub(crate) async fn list(
+    server: &Server,
+    path: &str,
+    options: &ListOptions,
+) -> Result<(String, u64), String> {
     let list = server.registry.list(&server.request(Verb::List, path), options).await;
     let list = list.map_err(|error| format!("{} {error}", error.code()))?;
     let words = list.items.iter().map(|item| {
@@ -416,47 +420,6 @@ async fn a_converter_that_never_answers_times_out() {
     let of_one = server.get(&format!("{V2}/a")).await.unwrap_err();
     assert_eq!(format!("{} {of_one}", of_one.code()), error);
     server.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_view_over_its_size_limit_ends_with_an_error_for_its_readers() {
-    let (server, state) = serving_with(|builder| builder.view_bytes_max(2000)).await;
-    let everywhere = "/apis/ex.io/v2/foos";
-    let all = ListOptions::default();
-    let three = (0..3).map(|n| (format!("a{n}"), n));
-    store(&server, three).await;
-    let (found, revision) = list(&server, everywhere, &all).await.unwrap();
-    assert_eq!(found, "a0=0 a1=1 a2=2");
-    let mut stream = watch(&server, everywhere, &watching_from(revision)).await;
-    let mut stored = watch(&server, "/apis/ex.io/v1/foos", &watching_from(revision)).await;
-    // Changes of existing objects take no more memory than before.
-    for n in 0..40 {
-        store(&server, [("a1".to_owned(), 10 + n)].into_iter()).await;
-        assert_eq!(next(&mut stream).await, format!("~a1={}", 10 + n));
-        next_stored(&mut stored).await;
-    }
-    store(&server, (0..20).map(|n| (format!("b{n:02}"), n))).await;
-    let refusal =
-        "503 the objects of ex.io/v2, Kind=Foo take more than 2000 bytes when they are converted";
-    assert_eq!(next(&mut stream).await, refusal);
-    assert_eq!(next(&mut stream).await, "end");
-    next_stored(&mut stored).await;
-    assert_eq!(list(&server, everywhere, &all).await.unwrap_err(), refusal);
-    assert_eq!(list(&server, everywhere, &all).await.unwrap_err(), refusal);
-    // A get, or a page of one namespace, converts on its own.
-    assert_eq!(server.get(&format!("{V2}/b07")).await.unwrap()["spec"], json!({"length": 7}));
-    let page = ListOptions { limit: 2, ..ListOptions::default() };
-    assert_eq!(list(&server, V2, &page).await.unwrap().0, "a0=0 a1=49");
-    // Once it is small enough, a new view starts.
-    for n in 0..20 {
-        server.delete(&format!("{V1}/b{n:02}")).await.unwrap();
-    }
-    assert_eq!(list(&server, everywhere, &all).await.unwrap().0, "a0=0 a1=49 a2=2");
-    drop(state);
-    server.stop().await;
-}
-async fn next_stored(stream: &mut WatchStream) {
-    assert!(stream.next().await.is_some_and(|event| event.is_ok()), "v1 is not concerned");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Services and their allocated numbers (spec: api-server §12.1).
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const ALL: &str = "/api/v1/namespaces/default/services";
 
@@ -134,4 +135,94 @@ async fn services_without_an_address() {
     let bare = server.create(ALL, service("i", bare)).await.unwrap();
     assert_eq!(bare["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
     assert_eq!(bare["spec"]["ipFamilyPolicy"], "RequireDualStack");
+}
+
+const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
+
+fn address(name: &str) -> String {
+    format!("{ADDRESSES}/{name}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_cluster_address_is_an_object() {
+    let server = Server::start().await;
+    let first = server.get(&address("10.0.0.1")).await.unwrap();
+    assert_eq!(
+        first["spec"],
+        json!({"parentRef": {"resource": "services", "namespace": "default", "name": "kubernetes"}})
+    );
+    let labels = json!({
+        "ipaddress.kubernetes.io/ip-family": "IPv4",
+        "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+    });
+    assert_eq!(first["metadata"]["labels"], labels);
+    assert_eq!(first["metadata"]["managedFields"][0]["manager"], "kube-apiserver");
+
+    // Written and removed with its Service, in the same revision.
+    let made = server.create(ALL, service("a", json!({"ports": [{"port": 80}]}))).await.unwrap();
+    let given = made["spec"]["clusterIP"].as_str().unwrap();
+    let object = server.get(&address(given)).await.unwrap();
+    assert_eq!(object["spec"]["parentRef"]["name"], "a");
+    assert_eq!(object["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+    server.delete(&path("a")).await.unwrap();
+    assert_eq!(server.get(&address(given)).await.unwrap_err().code(), 404);
+
+    // Services without addresses have none; a dry run writes none.
+    server.create(ALL, service("h", json!({"clusterIP": "None"}))).await.unwrap();
+    let dry = setpoint_registry::WriteOptions { dry_run: true, ..Default::default() };
+    let wanted = service("d", json!({"clusterIP": "10.0.0.70", "ports": [{"port": 80}]}));
+    server.create_with(ALL, wanted, &dry).await.unwrap();
+    assert_eq!(server.get(&address("10.0.0.70")).await.unwrap_err().code(), 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_a_user_has_made_is_in_use() {
+    let server = Server::start().await;
+    let reserved = json!({
+        "metadata": {"name": "10.0.0.80"},
+        "spec": {"parentRef": {"group": "example.com", "resource": "gateways", "name": "g"}},
+    });
+    server.create(ADDRESSES, reserved).await.unwrap();
+    let wanted = service("a", json!({"clusterIP": "10.0.0.80", "ports": [{"port": 80}]}));
+    let error = refused(server.create(ALL, wanted.clone()).await);
+    assert!(error.ends_with("provided IP is already allocated"), "{error}");
+    // The repair leaves it alone.
+    tokio::time::sleep(Duration::from_secs(130)).await;
+    server.delete(&address("10.0.0.80")).await.unwrap();
+    server.create(ALL, wanted).await.unwrap();
+    assert_eq!(server.get(&address("10.0.0.80")).await.unwrap()["spec"]["parentRef"]["name"], "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_addresses_are_repaired() {
+    let server = Server::start().await;
+    let wanted = service("a", json!({"clusterIP": "10.0.0.90", "ports": [{"port": 80}]}));
+    server.create(ALL, wanted).await.unwrap();
+    let before = server.get(&address("10.0.0.90")).await.unwrap();
+    // Removed by a user, and the allocator's without a Service.
+    server.delete(&address("10.0.0.90")).await.unwrap();
+    let mut orphan = json!({"metadata": {"name": "10.0.0.91"}, "spec": before["spec"]});
+    orphan["metadata"]["labels"] = before["metadata"]["labels"].clone();
+    server.create(ADDRESSES, orphan).await.unwrap();
+    // The number stays the Service's meanwhile.
+    let other = service("b", json!({"clusterIP": "10.0.0.90", "ports": [{"port": 80}]}));
+    assert!(refused(server.create(ALL, other).await).ends_with("already allocated"));
+    tokio::time::sleep(Duration::from_secs(130)).await;
+    let after = server.get(&address("10.0.0.90")).await.unwrap();
+    assert_eq!(after["spec"], before["spec"]);
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(server.get(&address("10.0.0.91")).await.unwrap_err().code(), 404);
+
+    // At start, Services that were stored without objects get them.
+    let store = server.store.clone();
+    server.stop().await;
+    let keys = ["/registry/ipaddresses/10.0.0.90", "/registry/ipaddresses/10.0.0.1"];
+    let ops = keys.map(|key| setpoint_store::Op::Delete(key.into())).to_vec();
+    setpoint_store::Store::commit(&*store, setpoint_store::Txn { ops, ..Default::default() })
+        .await
+        .unwrap();
+    let server = Server::over(store).await;
+    for name in ["10.0.0.1", "10.0.0.90"] {
+        server.get(&address(name)).await.unwrap();
+    }
 }

@@ -1,6 +1,7 @@
 //! Tokens of service accounts: requested, used, reviewed, refused, discovered.
 
 mod bootstrap;
+mod controllers;
 mod refused;
 mod requested;
 mod secrets;

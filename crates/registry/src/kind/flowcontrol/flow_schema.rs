@@ -12,6 +12,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status,
     cells: Some(cells),
+    row_order: Some(precedence),
     rules: "precedence, subjects, rules. Not: the fixed specs of the mandatory ones",
     ..Kind::with_status("flowcontrol.apiserver.k8s.io", "FlowSchema", StatusMeta::Nothing, "{}")
 };
@@ -22,6 +23,11 @@ fn default(object: &mut Members, _version: &str) {
     if spec.get("matchingPrecedence").and_then(Value::as_i64).unwrap_or(0) == 0 {
         spec.insert("matchingPrecedence".to_owned(), 1000.into());
     }
+}
+
+/// Tables show the schemas in the order in which requests are matched.
+fn precedence(schema: &Value) -> i64 {
+    cell::int(schema, "spec.matchingPrecedence")
 }
 
 /// The highest precedence number.

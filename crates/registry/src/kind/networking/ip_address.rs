@@ -2,9 +2,18 @@
 use crate::kind::at::check;
 use crate::kind::{Kind, NameRule};
 use crate::table::cell;
-use serde_json::Value;
+use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
+use std::net::Ipv4Addr;
+
+/// The label with the address's family.
+const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
+/// The label with the owner of the object.
+const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+/// The owner of the objects of Services' addresses: the reference server's allocator.
+const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 /// IPAddress.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -50,4 +59,48 @@ fn cells(object: &Value, _now: Timestamp) -> Vec<Value> {
         cell::NONE.to_owned()
     };
     vec![cell::name(object), shown.into()]
+}
+
+/// The object of a Service's cluster address, as the reference server's allocator creates it.
+pub(crate) fn of_service(address: Ipv4Addr, service: &Value, uid: &str, now: &str) -> Value {
+    let owned = json!({
+        "f:metadata": {"f:labels": {".": {}, (format!("f:{FAMILY}")): {}, (format!("f:{MANAGED_BY}")): {}}},
+        "f:spec": {"f:parentRef": {".": {}, "f:name": {}, "f:namespace": {}, "f:resource": {}}},
+    });
+    json!({
+        "kind": KIND.kind,
+        "apiVersion": "networking.k8s.io/v1",
+        "metadata": {
+            "name": address.to_string(),
+            "uid": uid,
+            "creationTimestamp": now,
+            "labels": {FAMILY: "IPv4", MANAGED_BY: ALLOCATOR},
+            "managedFields": [{
+                "manager": "kube-apiserver",
+                "operation": "Update",
+                "apiVersion": "networking.k8s.io/v1",
+                "time": now,
+                "fieldsType": "FieldsV1",
+                "fieldsV1": owned,
+            }],
+        },
+        "spec": {"parentRef": {
+            "resource": "services",
+            "namespace": service.namespace(),
+            "name": service.name(),
+        }},
+    })
+}
+/// Whether the allocator owns the object.
+pub(crate) fn is_allocated(address: &Value) -> bool {
+    address["metadata"]["labels"][MANAGED_BY] == ALLOCATOR
+}
+/// Whether the allocator owns the object, and made it for this Service.
+pub(crate) fn is_of_service(address: &Value, service: &Value) -> bool {
+    let parent = &address["spec"]["parentRef"];
+    is_allocated(address)
+        && cell::text(parent, "group").is_empty()
+        && parent["resource"] == "services"
+        && parent["namespace"] == service.namespace()
+        && parent["name"] == service.name()
 }

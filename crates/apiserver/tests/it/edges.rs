@@ -1,0 +1,177 @@
+//! Rows of the API that few clients reach, with their exact texts.
+
+use crate::harness::{Server, config_map, request};
+use serde_json::json;
+
+crate::cases! {
+    methods_of_collections_are_limited
+    options_that_mean_something_else
+    owners_and_names_have_limits
+    both_ways_of_collecting_garbage_exclude_each_other
+    an_eviction_with_two_budgets_fails
+    selectors_at_their_edges
+    watches_of_unusual_requests
+    a_failure_is_written_in_the_accepted_form
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+async fn methods_of_collections_are_limited(server: Server) {
+    let text = "the server does not allow this method on the requested resource";
+    let everywhere = server.post("/api/v1/configmaps", config_map("a", "1")).await;
+    everywhere.check_status(405, "MethodNotAllowed", text);
+    for path in ["/api/v1/configmaps", "/api/v1/namespaces"] {
+        server.delete(path).await.check_status(405, "MethodNotAllowed", text);
+    }
+    let head = server.send(request("HEAD", MAPS, "")).await;
+    assert_eq!((head.code, head.body.len()), (405, 0));
+    assert_eq!(server.get(&format!("{MAPS}/")).await.code, 200, "a trailing slash");
+}
+
+async fn options_that_mean_something_else(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    server.get(&format!("{MAPS}/a?export=true")).await.check_status(
+        400,
+        "BadRequest",
+        "the export parameter, deprecated since v1.14, is no longer supported",
+    );
+    assert_eq!(server.get(&format!("{MAPS}?export=true")).await.code, 200);
+    let all = server.get(&format!("{MAPS}?limit=-1")).await.json();
+    assert_eq!(all["items"].as_array().unwrap().len(), 1);
+    let watched = server.get(&format!("{MAPS}/a?watch=true")).await.json();
+    assert_eq!(watched["kind"], "ConfigMap");
+    let future = server.get(&format!("{MAPS}/a?resourceVersion=x")).await;
+    let text =
+        r#"resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax"#;
+    future.check_status(500, "", text);
+    let both = server.get(&format!("{MAPS}?resourceVersionMatch=Exact&resourceVersion=0")).await;
+    both.check_status(
+        422,
+        "Invalid",
+        r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0""#,
+    );
+}
+
+async fn owners_and_names_have_limits(server: Server) {
+    let mut owned = config_map("a", "1");
+    owned["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]);
+    let text = server.post(MAPS, owned).await.text();
+    assert!(text.contains("/v1, Kind=Event is disallowed from being an owner"), "{text}");
+    let mut large = config_map("a", "1");
+    large["metadata"]["annotations"] = json!({"a": "x".repeat(262_144)});
+    let text = server.post(MAPS, large).await.text();
+    assert!(
+        text.contains("metadata.annotations: Too long: may not be more than 262144 bytes"),
+        "{text}"
+    );
+    let job = json!({"spec": {"template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+    }}}});
+    let cron = json!({
+        "metadata": {"name": "n".repeat(53)},
+        "spec": {"schedule": "* * * * *", "jobTemplate": job},
+    });
+    let text = server.post("/apis/batch/v1/namespaces/default/cronjobs", cron).await.text();
+    assert!(text.contains("must be no more than 52 characters"), "{text}");
+}
+
+async fn both_ways_of_collecting_garbage_exclude_each_other(server: Server) {
+    let mut map = config_map("a", "1");
+    map["metadata"]["finalizers"] = json!(["orphan", "foregroundDeletion"]);
+    let text = server.post(MAPS, map).await.text();
+    assert!(text.contains("finalizer orphan and foregroundDeletion cannot be both set"), "{text}");
+    server.post(MAPS, config_map("a", "1")).await;
+    let options = r#"{"propagationPolicy":"Orphan","orphanDependents":true}"#;
+    let answer = server.send(request("DELETE", &format!("{MAPS}/a"), options)).await;
+    let text = "orphanDependents and deletionPropagation cannot be both set";
+    assert!(answer.code == 422 && answer.text().contains(text), "{}", answer.text());
+}
+
+async fn an_eviction_with_two_budgets_fails(server: Server) {
+    let pod = json!({
+        "metadata": {"name": "p", "labels": {"a": "b"}},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+    });
+    assert_eq!(server.post(PODS, pod).await.code, 201);
+    let mut running = server.get(&format!("{PODS}/p")).await.json();
+    running["status"]["phase"] = "Running".into();
+    assert_eq!(server.put(&format!("{PODS}/p/status"), running).await.code, 200);
+    for name in ["one", "two"] {
+        let selector = json!({"matchLabels": {"a": "b"}});
+        let budget = json!({"metadata": {"name": name}, "spec": {"selector": selector}});
+        let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+        assert_eq!(server.post(budgets, budget).await.code, 201);
+    }
+    let eviction = json!({"metadata": {"name": "p"}});
+    server.post(&format!("{PODS}/p/eviction"), eviction).await.check_status(
+        500,
+        "",
+        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+    );
+    let other = json!({"metadata": {"name": "q"}});
+    server.post(&format!("{PODS}/p/eviction"), other).await.check_status(
+        400,
+        "BadRequest",
+        "name in URL does not match name in Eviction object",
+    );
+}
+
+async fn selectors_at_their_edges(server: Server) {
+    for (name, labels) in
+        [("a", json!({"k": ""})), ("b", json!({"k": "v", "n": "7"})), ("c", json!({}))]
+    {
+        let mut map = config_map(name, "1");
+        map["metadata"]["labels"] = labels;
+        server.post(MAPS, map).await;
+    }
+    for (selector, expected) in [
+        ("k%20in%20()", vec!["a"]),
+        ("k!=v", vec!["a", "c"]),
+        ("k%20notin%20(v)", vec!["a", "c"]),
+        ("!k", vec!["c"]),
+        ("n%3E5,n%3C8", vec!["b"]),
+        ("k%3D%3Dv", vec!["b"]),
+    ] {
+        let list = server.get(&format!("{MAPS}?labelSelector={selector}")).await.json();
+        let names = list["items"].as_array().unwrap().iter();
+        let names: Vec<_> = names.map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
+        assert_eq!(names, expected, "{selector}");
+    }
+    server.get(&format!("{MAPS}?fieldSelector=a")).await.check_status(
+        400,
+        "BadRequest",
+        "invalid selector: 'a'; can't understand 'a'",
+    );
+}
+
+async fn watches_of_unusual_requests(server: Server) {
+    let yaml = server.accept(&format!("{MAPS}?watch=true"), "application/yaml").await;
+    assert_eq!(yaml.code, 406);
+    let text = "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    assert!(yaml.text().contains(text), "{}", yaml.text());
+    // A negative timeout closes at once.
+    let list = server.get(MAPS).await.json();
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{MAPS}?watch=true&timeoutSeconds=-1&resourceVersion={version}");
+    let mut stream = server.watch(&path).await;
+    assert_eq!(stream.code, 200);
+    assert!(stream.next().await.is_none());
+    let refused = server.get(&format!("{MAPS}?watch=1&continue=x")).await;
+    assert_eq!(refused.code, 422, "{}", refused.text());
+    // The list form of metadata is no form of an event.
+    let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let ends = server.accept(&format!("{MAPS}?watch=1&timeoutSeconds=1"), partial).await;
+    assert_eq!(ends.code, 200);
+}
+
+async fn a_failure_is_written_in_the_accepted_form(server: Server) {
+    let missing = server.accept(&format!("{MAPS}/none"), "application/yaml").await;
+    assert_eq!((missing.code, missing.header("content-type")), (404, "application/yaml"));
+    assert!(missing.text().contains("reason: NotFound\n"), "{}", missing.text());
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let missing = server.accept(&format!("{MAPS}/none"), table).await;
+    assert_eq!(missing.code, 404);
+    assert!(missing.text().starts_with("{\n  \"kind\": \"Status\""), "{}", missing.text());
+}
