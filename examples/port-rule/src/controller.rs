@@ -210,7 +210,8 @@ fn named(mut texts: Vec<String>) -> String {
     if n_more == 0 { first } else { format!("{first} and {n_more} more") }
 }
 
-/// Writes the status if it says anything new, and records an event when `Ready` changes.
+/// Writes the status if it says anything new. Records an event when all nodes have the rule, or one
+/// cannot have it.
 async fn say(rule: &PortRule, summary: Summary, context: &Context) -> Result<(), BoxError> {
     let before = rule.status.clone().unwrap_or_default();
     let mut status = before.clone();
@@ -228,7 +229,8 @@ async fn say(rule: &PortRule, summary: Summary, context: &Context) -> Result<(),
             "Refused" | "Failed" => {
                 context.recorder().warning(&about, summary.reason, summary.message);
             }
-            reason => context.recorder().normal(&about, reason, summary.message),
+            "Applied" => context.recorder().normal(&about, summary.reason, summary.message),
+            _ => {}
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-const PAGE: &str = include_str!("../../../../docs/story.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/story.md");
 
 /// Commands that change nothing are repeated until they print what the page says.
 const READS: [&str; 4] =
@@ -25,7 +25,7 @@ struct Step {
 fn steps() -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let (mut is_console, mut pods_max) = (false, 0);
-    for line in PAGE.lines() {
+    for line in std::fs::read_to_string(PAGE).unwrap().lines() {
         if let Some(limit) = line.strip_prefix("<!-- pods at most: ") {
             pods_max = limit.trim_end_matches(" -->").parse().unwrap();
         } else if line.starts_with("```") {

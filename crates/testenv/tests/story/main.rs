@@ -16,7 +16,7 @@ use setpoint_testenv::TestEnv;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const PAGE: &str = include_str!("../../../../docs/story.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/story.md");
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const WEB: &str = "/apis/apps/v1/namespaces/default/deployments/web";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -257,14 +257,26 @@ fn write(line: &str) -> Option<Write<'_>> {
     let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
     let (action, rest) = rest.split_once("  ")?;
     let (kind, rest) = rest.split_once(' ')?;
-    let (name, rest) = rest.split_once("  by ").unwrap_or((rest, ""));
-    let change = rest.split_once(": ").map_or("", |(_, change)| change);
-    let name = name.split(':').next()?;
+    let (name, change) = rest.split_once(": ").unwrap_or((rest, ""));
+    let name = name.split("  by ").next()?;
     Some(Write { action, kind, name: name.strip_prefix("default/")?, change, origin })
 }
 
+/// The fields that listings show, by how their paths start.
+const FIELDS: [&str; 8] = [
+    "metadata.deletionTimestamp nothing",
+    "spec.nodeName ",
+    "spec.paused ",
+    "spec.replicas ",
+    "spec.template.",
+    "status.availableReplicas ",
+    "status.phase ",
+    "status.replicas ",
+];
+
 /// The writes of a step that concern the Deployment, one line each: who, for which key, did what.
-fn listing(timeline: &str, step: &str) -> String {
+/// With `only`, just those of the user and those that change this field.
+fn listing(timeline: &str, step: &str, only: Option<&str>) -> String {
     let start = format!("== {step}");
     let lines = timeline.lines().skip_while(|line| !line.ends_with(&start)).skip(1);
     let lines = lines.take_while(|line| !line.contains("  == "));
@@ -273,11 +285,24 @@ fn listing(timeline: &str, step: &str) -> String {
         if !matches!(kind, "Deployment" | "ReplicaSet" | "Pod") {
             continue;
         }
+        let fields = FIELDS.iter().filter_map(|field| {
+            let found = change.split(", ").find(|change| change.starts_with(field))?;
+            let path = found.split_once(' ')?.0;
+            // Which time it is, and the parts of a template, would only make lines long.
+            let is_long = path == "metadata.deletionTimestamp" || path.starts_with("spec.template");
+            Some(if is_long { path } else { found })
+        });
+        let fields: Vec<&str> = fields.collect();
+        let is_shown = only.is_none_or(|only| fields.iter().any(|field| field.starts_with(only)));
+        let is_news = action != "updated" || !fields.is_empty();
+        if !is_news || origin.is_some() && !is_shown {
+            continue;
+        }
         let who = origin.map_or("kubectl".to_owned(), |(controller, key)| {
             format!("{controller} {}", key.trim_start_matches("default/"))
         });
-        let change = if change.is_empty() { String::new() } else { format!(": {change}") };
-        text.push_str(&format!("{who:<34} {action} {kind} {name}{change}\n"));
+        let change = if fields.is_empty() { String::new() } else { format!(": {}", fields.join(", ")) };
+        text.push_str(&format!("{who:<46}  {action} {kind} {name}{change}\n"));
     }
     text
 }
@@ -285,12 +310,18 @@ fn listing(timeline: &str, step: &str) -> String {
 /// The page with each listing in place of the block after its mark.
 fn page(timeline: &str) -> String {
     let mut page = String::new();
-    let mut rest = PAGE;
+    let text = std::fs::read_to_string(PAGE).unwrap();
+    let mut rest = &*text;
     while let Some((before, after)) = rest.split_once("<!-- writes of: ") {
-        let (step, after) = after.split_once(" -->\n```text\n").unwrap();
+        let (mark, after) = after.split_once(" -->\n```text\n").unwrap();
         let (_, after) = after.split_once("```\n").unwrap();
-        let listing = listing(timeline, step);
-        page.push_str(&format!("{before}<!-- writes of: {step} -->\n```text\n{listing}```\n"));
+        let (step, only) = match mark.split_once(", only ") {
+            Some((step, only)) => (step, Some(only)),
+            None => (mark, None),
+        };
+        let listing = listing(timeline, step, only);
+        assert!(!listing.is_empty(), "{mark} is a step with writes");
+        page.push_str(&format!("{before}<!-- writes of: {mark} -->\n```text\n{listing}```\n"));
         rest = after;
     }
     page + rest
@@ -318,7 +349,7 @@ fn deployment_lives_and_every_write_names_its_pass() {
         if std::env::var_os("SHOW_TIMELINE").is_some() {
             println!("{timeline}");
         }
-        expect_file!["../../../../docs/story.md"].assert_eq(&page(&timeline));
+        expect_file![PAGE].assert_eq(&page(&timeline));
         env.stop().await.unwrap();
     });
 }
