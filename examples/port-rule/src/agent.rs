@@ -15,8 +15,9 @@
 //! | any, and the firewall failed | as before | `Failed`, and older entries stay |
 //!
 //! The report names a rule before the firewall has it (`Pending`), and until the firewall no longer
-//! has it. The controller holds a deleted rule until no report names it. So a rule that is gone is in
-//! no firewall, wherever an agent stops. While no rule applies, nothing of ours is in the firewall.
+//! has it. The controller holds a deleted rule until no report names it. So a rule that is gone is
+//! in no firewall, wherever an agent stops. While no rule applies, nothing of ours is in the
+//! firewall.
 
 use crate::api::{FINALIZER, NodeFirewall, NodeFirewallSpec, PortRule, RuleReport, RuleState};
 use crate::backend::{Backend, BackendError};

@@ -136,8 +136,8 @@ pub struct PortRuleStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// What the firewall of one node has. The node's agent writes it; its name is the node's, which owns
-/// it, so it goes with the node.
+/// What the firewall of one node has. The node's agent writes it; its name is the node's, which
+/// owns it, so it goes with the node.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "firewalld.fedoraproject.org",

@@ -4,8 +4,8 @@
 //!
 //! A back end has a part of the firewall to itself: a table, two chains, or the rules of one
 //! priority. [`Backend::replace`] makes that part what a ruleset says, whatever it was before, and
-//! does not touch the rest; an empty ruleset removes the part. [`Backend::holds`] looks. Both may be
-//! called again at any time, after a crash at any point.
+//! does not touch the rest; an empty ruleset removes the part. [`Backend::holds`] looks. Both may
+//! be called again at any time, after a crash at any point.
 //!
 //! | back end | its part | a change |
 //! |---|---|---|

@@ -78,7 +78,7 @@ impl Firewall {
     async fn open(&self, kind: Kind) -> anyhow::Result<Arc<dyn Backend>> {
         let backend: Arc<dyn Backend> = match kind {
             Kind::Auto => return self.detect().await,
-                    Kind::Firewalld => Arc::new(Firewalld::new(self.program("busctl"))),
+            Kind::Firewalld => Arc::new(Firewalld::new(self.program("busctl"))),
             Kind::Nftables => Arc::new(Nftables::new(self.program("nft"))),
             Kind::Iptables => Arc::new(Iptables::new(|name| self.program(name))),
         };
@@ -121,8 +121,7 @@ async fn main() -> anyhow::Result<()> {
         Command::Agent { node, firewall, check_seconds } => {
             let backend = firewall.open(firewall.backend).await.context("find the firewall")?;
             tracing::info!(node, backend = backend.name(), "starts");
-            let mut manager =
-                Manager::builder(client().await?).cache(agent::cache(&node)?).build();
+            let mut manager = Manager::builder(client().await?).cache(agent::cache(&node)?).build();
             agent::Agent::new(&node, Arc::new(backend))
                 .check_period(Duration::from_secs(check_seconds))
                 .add_to(&mut manager)?;

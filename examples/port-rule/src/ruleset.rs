@@ -9,8 +9,8 @@
 //! | [`Ruleset::lines`] | a ruleset | the lines of the firewall: at most one per rule and address family |
 //!
 //! A line is in normal form: ports and addresses are sorted ranges that neither overlap nor touch.
-//! So two rulesets that mean the same have the same lines, and what a firewall lists can be compared
-//! with what it should list, in whatever way it writes a range.
+//! So two rulesets that mean the same have the same lines, and what a firewall lists can be
+//! compared with what it should list, in whatever way it writes a range.
 
 use crate::api::{Direction, PortRuleSpec, Protocol, Verdict};
 use std::fmt;
@@ -258,10 +258,9 @@ fn lines_of(rule: &Rule) -> Vec<Line> {
                 let last = u32::try_from(last).unwrap_or(u32::MAX);
                 v4.push(Span { first, last: Ipv4Addr::from_bits(last) });
             }
-            IpAddr::V6(_) => v6.push(Span {
-                first: Ipv6Addr::from_bits(first),
-                last: Ipv6Addr::from_bits(last),
-            }),
+            IpAddr::V6(_) => {
+                v6.push(Span { first: Ipv6Addr::from_bits(first), last: Ipv6Addr::from_bits(last) })
+            }
         }
     }
     let mut peers = Vec::new();

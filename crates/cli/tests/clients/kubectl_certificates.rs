@@ -1,5 +1,5 @@
-//! `kubectl certificate`: a person approves a request, the controller of `setpoint up` signs it, and
-//! the certificate authenticates its owner.
+//! `kubectl certificate`: a person approves a request, the controller of `setpoint up` signs it,
+//! and the certificate authenticates its owner.
 
 use crate::server::Server;
 use base64::Engine as _;

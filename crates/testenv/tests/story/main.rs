@@ -81,8 +81,7 @@ impl Observer {
         let version = pod.metadata.resource_version.unwrap();
         let is_active = pod.metadata.deletion_timestamp.is_none();
         let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
-        let is_ready =
-            conditions.iter().any(|held| held.type_ == "Ready" && held.status == "True");
+        let is_ready = conditions.iter().any(|held| held.type_ == "Ready" && held.status == "True");
         if is_gone {
             state.pods.remove(&name);
         } else {
@@ -275,7 +274,7 @@ const FIELDS: [&str; 8] = [
 ];
 
 /// The writes of a step that concern the Deployment, one line each: who, for which key, did what.
-/// With `only`, just those of the user and those that change this field.
+/// With `only`, just those of the user, those that change this field, and new ReplicaSets.
 fn listing(timeline: &str, step: &str, only: Option<&str>) -> String {
     let start = format!("== {step}");
     let lines = timeline.lines().skip_while(|line| !line.ends_with(&start)).skip(1);
@@ -293,7 +292,9 @@ fn listing(timeline: &str, step: &str, only: Option<&str>) -> String {
             Some(if is_long { path } else { found })
         });
         let fields: Vec<&str> = fields.collect();
-        let is_shown = only.is_none_or(|only| fields.iter().any(|field| field.starts_with(only)));
+        let is_made = kind == "ReplicaSet" && action == "created";
+        let is_shown =
+            is_made || only.is_none_or(|only| fields.iter().any(|field| field.starts_with(only)));
         let is_news = action != "updated" || !fields.is_empty();
         if !is_news || origin.is_some() && !is_shown {
             continue;
@@ -301,7 +302,8 @@ fn listing(timeline: &str, step: &str, only: Option<&str>) -> String {
         let who = origin.map_or("kubectl".to_owned(), |(controller, key)| {
             format!("{controller} {}", key.trim_start_matches("default/"))
         });
-        let change = if fields.is_empty() { String::new() } else { format!(": {}", fields.join(", ")) };
+        let change =
+            if fields.is_empty() { String::new() } else { format!(": {}", fields.join(", ")) };
         text.push_str(&format!("{who:<46}  {action} {kind} {name}{change}\n"));
     }
     text
@@ -335,9 +337,9 @@ fn deployment_lives_and_every_write_names_its_pass() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let env = TestEnv::builder().simulated(7).control_plane(|plane| {
-            plane.nodes(4).controllers("*".parse::<Selection>().unwrap())
-        });
+        let env = TestEnv::builder()
+            .simulated(7)
+            .control_plane(|plane| plane.nodes(4).controllers("*".parse::<Selection>().unwrap()));
         let env = env.start().await.unwrap();
         let observer = Observer::new();
         tokio::select! {

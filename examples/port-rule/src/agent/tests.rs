@@ -2,7 +2,6 @@ use super::*;
 use crate::api::{PortRuleSpec, Ports};
 use crate::backend::Unsupported;
 use futures::future::BoxFuture;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// A firewall without zones that is never asked for more.
 struct NoZones;
@@ -43,7 +42,7 @@ fn shown(reports: &[RuleReport]) -> Vec<String> {
 fn rules_without_finalizer_or_being_deleted_are_not_applied() {
     let (mut new, mut old, mut zoned) = (rule("new"), rule("old"), rule("zoned"));
     new.metadata.finalizers = None;
-    old.metadata.deletion_timestamp = Some(Time::default());
+    old.metadata.deletion_timestamp = serde_json::from_value(serde_json::json!("2026-01-01T00:00:00Z")).unwrap();
     zoned.spec.zone = Some("dmz".into());
     let plan = Plan::of([&rule("web"), &new, &old, &zoned].into_iter(), &NoZones);
     assert_eq!(shown(&plan.reports), ["web Applied", "zoned Refused"]);

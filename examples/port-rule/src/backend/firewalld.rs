@@ -46,7 +46,8 @@ impl Firewalld {
         Self { busctl }
     }
 
-    /// Calls a method whose arguments are of one signature, and returns the first value of its answer.
+    /// Calls a method whose arguments are of one signature, and returns the first value of its
+    /// answer.
     async fn call(
         &self,
         what: &'static str,

@@ -2,10 +2,10 @@
 //!
 //! # Theory
 //!
-//! Our part is two chains of the table `filter`, each called by one rule of `INPUT` and `OUTPUT`, for
-//! IPv4 and again for IPv6. `iptables-restore --noflush` empties and fills the chains in one
-//! transaction per family; between the two, one family has the new rules and the other the old ones.
-//! `iptables-save` says what is there, in the form in which [`script`] writes it.
+//! Our part is two chains of the table `filter`, each called by one rule of `INPUT` and `OUTPUT`,
+//! for IPv4 and again for IPv6. `iptables-restore --noflush` empties and fills the chains in one
+//! transaction per family; between the two, one family has the new rules and the other the old
+//! ones. `iptables-save` says what is there, in the form in which [`script`] writes it.
 //!
 //! Lines match as those of [`Nftables`](super::Nftables). `Allow` is a return to the calling chain,
 //! so that it does not overrule what others put there.
@@ -141,7 +141,9 @@ pub(crate) fn is_held(saved: &str, ruleset: &Ruleset, family: Family) -> bool {
         }
         let own = format!("-A {} ", chain.name);
         let found = lines.iter().filter(|line| line.starts_with(&own)).copied();
-        is_there && n_calls == 1 && found.eq(rules(ruleset, family, chain).iter().map(|rule| &**rule))
+        is_there
+            && n_calls == 1
+            && found.eq(rules(ruleset, family, chain).iter().map(|rule| &**rule))
     })
 }
 

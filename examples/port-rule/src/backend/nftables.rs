@@ -11,11 +11,11 @@
 //! | the first of each chain: accept | packets on the loopback interface, which stay inside the node |
 //! | the others | packets in the direction in which the connection was opened, so that a closed port does not close connections that *use* it as their own port |
 //!
-//! A connection that was open when its port is closed is cut, because its packets match too. Packets
-//! that are exempt from connection tracking match no line.
+//! A connection that was open when its port is closed is cut, because its packets match too.
+//! Packets that are exempt from connection tracking match no line.
 //!
-//! What `nft` lists is read back into [`Line`]s and compared. `nft` may write a range as an address, a
-//! prefix, a range or a set of one, depending on its version: all become the same line.
+//! What `nft` lists is read back into [`Line`]s and compared. `nft` may write a range as an
+//! address, a prefix, a range or a set of one, depending on its version: all become the same line.
 
 use super::{Backend, BackendError, Program, Unsupported};
 use crate::api::{Direction, Protocol, Verdict};
@@ -63,9 +63,8 @@ impl Nftables {
     /// What `nft` lists of our table, if there is one.
     async fn table(&self) -> Result<Option<Value>, BackendError> {
         let tables = self.list(&["-j", "list", "tables"]).await?;
-        let is_ours = |item: &Value| {
-            item["table"]["family"] == FAMILY && item["table"]["name"] == TABLE
-        };
+        let is_ours =
+            |item: &Value| item["table"]["family"] == FAMILY && item["table"]["name"] == TABLE;
         let items = tables["nftables"].as_array();
         let items = items.ok_or(BackendError::Output { what: "list nftables", source: None })?;
         match items.iter().any(is_ours) {
@@ -172,7 +171,8 @@ fn loopback(direction: Direction) -> Value {
 }
 
 fn expressions(line: &Line) -> Value {
-    let payload = |protocol: &str, field: &str| json!({"payload": {"protocol": protocol, "field": field}});
+    let payload =
+        |protocol: &str, field: &str| json!({"payload": {"protocol": protocol, "field": field}});
     let peer = match line.direction {
         Direction::In => "saddr",
         Direction::Out => "daddr",

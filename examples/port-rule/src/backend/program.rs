@@ -88,7 +88,8 @@ impl Program {
         let mut command = self.command(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|source| self.io(source))?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (mut output, mut complaint) = (Vec::new(), Vec::new());
         let write = async {
             let Some(mut stdin) = stdin else { return Ok(()) };

@@ -5,13 +5,21 @@ use proptest::sample::{select, subsequence};
 
 /// Rules as users may write them. Few ports and addresses, so that ranges often meet.
 pub(crate) fn specs() -> impl Strategy<Value = PortRuleSpec> {
-    let ports = (1..40_u16, 0..4_u16).prop_map(|(port, more)| Ports {
-        port,
-        end_port: (more > 0).then(|| port + more - 1),
-    });
+    let ports = (1..40_u16, 0..4_u16)
+        .prop_map(|(port, more)| Ports { port, end_port: (more > 0).then(|| port + more - 1) });
     let peers = vec![
-        "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.3.0/24", "10.1.4.0/24", "10.9.9.9/32",
-        "0.0.0.0/0", "255.255.255.255/32", "fd00::/8", "fd00::/64", "fd00:0:0:1::/64", "::1/128",
+        "10.0.0.0/8",
+        "10.1.0.0/16",
+        "10.1.2.0/24",
+        "10.1.3.0/24",
+        "10.1.4.0/24",
+        "10.9.9.9/32",
+        "0.0.0.0/0",
+        "255.255.255.255/32",
+        "fd00::/8",
+        "fd00::/64",
+        "fd00:0:0:1::/64",
+        "::1/128",
         "::/0",
     ];
     let peers = peers.into_iter().map(str::to_owned).collect::<Vec<_>>();
@@ -48,7 +56,8 @@ fn spec(ports: &[(u16, Option<u16>)], peers: &[&str]) -> PortRuleSpec {
 
 #[test]
 fn ports_that_overlap_or_touch_are_one_range() {
-    let spec = spec(&[(90, Some(95)), (80, None), (96, None), (81, Some(82)), (443, Some(443))], &[]);
+    let spec =
+        spec(&[(90, Some(95)), (80, None), (96, None), (81, Some(82)), (443, Some(443))], &[]);
     let ports: Vec<String> = Rule::of("web", &spec)
         .unwrap()
         .ports
@@ -62,9 +71,17 @@ fn ports_that_overlap_or_touch_are_one_range() {
 fn what_is_no_rule_is_refused_with_the_value() {
     let refused = |spec| Rule::of("web", &spec).unwrap_err().to_string();
     assert_eq!(refused(spec(&[], &[])), "the rule has no port");
-    assert_eq!(refused(spec(&[(0, None)], &[])), "the ports 0 to 0 are no range between 1 and 65535");
-    assert_eq!(refused(spec(&[(9, Some(8))], &[])), "the ports 9 to 8 are no range between 1 and 65535");
-    for text in ["10.0.0.1/8", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/08", "fd00::1/8", "::/129", "all"] {
+    assert_eq!(
+        refused(spec(&[(0, None)], &[])),
+        "the ports 0 to 0 are no range between 1 and 65535"
+    );
+    assert_eq!(
+        refused(spec(&[(9, Some(8))], &[])),
+        "the ports 9 to 8 are no range between 1 and 65535"
+    );
+    for text in
+        ["10.0.0.1/8", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/08", "fd00::1/8", "::/129", "all"]
+    {
         let message = format!("{text:?} is no address range such as 10.0.0.0/8 or fd00::/8");
         assert_eq!(refused(spec(&[(80, None)], &[text])), message);
     }

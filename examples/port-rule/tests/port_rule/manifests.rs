@@ -4,7 +4,7 @@ use crate::definitions;
 use port_rule::api::{NodeFirewall, PortRule};
 use serde_json::{Value, json};
 use setpoint::kube_client::Api;
-use setpoint::kube_client::api::{PatchParams, Patch, PostParams};
+use setpoint::kube_client::api::{Patch, PatchParams, PostParams};
 use setpoint::prelude::*;
 use setpoint::testenv::TestEnv;
 
@@ -34,7 +34,8 @@ async fn definitions_have_the_fields_of_the_types(env: &TestEnv) -> Result<(), B
 
     let small = json!({"action": "Drop", "ports": [{"port": 80}]});
     let created = rules.create(&PostParams::default(), &rule("small", small)).await?;
-    let defaulted = json!({"action": "Drop", "direction": "In", "protocol": "TCP", "ports": [{"port": 80}]});
+    let defaulted =
+        json!({"action": "Drop", "direction": "In", "protocol": "TCP", "ports": [{"port": 80}]});
     assert_eq!(serde_json::to_value(&created.spec)?, defaulted);
 
     let spec = json!({"backend": "nftables", "rules": [
@@ -57,11 +58,27 @@ async fn server_refuses_what_is_no_rule(env: &TestEnv) -> Result<(), BoxError> {
     );
     for (name, spec, message) in [
         ("a", json!({"action": "Drop", "ports": []}), "should have at least 1 items"),
-        ("b", json!({"action": "Drop", "ports": [{"port": 9, "endPort": 8}]}), "endPort is below port"),
-        ("c", json!({"action": "Drop", "ports": [{"port": 9}], "peers": ["10.0.0.1/8"]}), "must be an address range such as"),
-        ("d", json!({"action": "Drop", "ports": [{"port": 9}], "peers": ["all"]}), "must be an address range such as"),
+        (
+            "b",
+            json!({"action": "Drop", "ports": [{"port": 9, "endPort": 8}]}),
+            "endPort is below port",
+        ),
+        (
+            "c",
+            json!({"action": "Drop", "ports": [{"port": 9}], "peers": ["10.0.0.1/8"]}),
+            "must be an address range such as",
+        ),
+        (
+            "d",
+            json!({"action": "Drop", "ports": [{"port": 9}], "peers": ["all"]}),
+            "must be an address range such as",
+        ),
         ("e", json!({"action": "Close", "ports": [{"port": 9}]}), "Unsupported value: \"Close\""),
-        (&"f".repeat(64), json!({"action": "Drop", "ports": [{"port": 9}]}), "the name has more than 63 characters"),
+        (
+            &"f".repeat(64),
+            json!({"action": "Drop", "ports": [{"port": 9}]}),
+            "the name has more than 63 characters",
+        ),
     ] {
         let value = json!({"apiVersion": "firewalld.fedoraproject.org/v1", "kind": "PortRule",
             "metadata": {"name": name}, "spec": spec});
@@ -77,15 +94,22 @@ async fn manifests_are_accepted_by_the_server(env: &TestEnv) -> Result<(), BoxEr
     for definition in definitions() {
         env.install(&definition).await?;
     }
-    for text in [include_str!("../../manifests/example.yaml"), include_str!("../../manifests/deploy.yaml")] {
+    for text in
+        [include_str!("../../manifests/example.yaml"), include_str!("../../manifests/deploy.yaml")]
+    {
         for text in text.split("\n---\n") {
             let object: Value = serde_saphyr::from_str(text)?;
-            let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+            let (version, kind) =
+                (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
             let plural = match kind {
                 "PortRule" => "ports".to_owned(),
                 kind => format!("{}s", kind.to_lowercase()),
             };
-            let prefix = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
+            let prefix = if version.contains('/') {
+                format!("/apis/{version}")
+            } else {
+                format!("/api/{version}")
+            };
             let namespace = object["metadata"]["namespace"].as_str();
             let namespace = namespace.map(|name| format!("/namespaces/{name}")).unwrap_or_default();
             let path = format!("{prefix}{namespace}/{plural}?fieldValidation=Strict");

@@ -274,7 +274,8 @@ async fn life_of_rules(peer: Peer, backend: Arc<dyn Backend>) {
     assert_eq!(loopback, Fate::Passes, "the node's own connections");
     assert!(product.sockets.has_connections(TCP));
 
-    let refused = json!({"action": "Reject", "protocol": "UDP", "ports": [{"port": 9000, "endPort": 9100}]});
+    let refused =
+        json!({"action": "Reject", "protocol": "UDP", "ports": [{"port": 9000, "endPort": 9100}]});
     product.apply("refused", refused).await;
     product.udp(UDP, Fate::Refused);
     product.apply("closed", json!({"action": "Reject", "ports": [{"port": TCP}]})).await;
@@ -367,8 +368,18 @@ async fn recognized(backend: Arc<dyn Backend>) {
         let ports: Vec<Value> = (0..=n * 3)
             .map(|k| json!({"port": 1 + k * 7, "endPort": 1 + k * 7 + (k + n) % 8}))
             .collect();
-        let peers = ["10.0.0.0/8", "10.1.0.0/16", "11.0.0.0/8", "192.168.7.9/32", "0.0.0.0/1", "128.0.0.0/1",
-            "fd00::/8", "fd00:1::/32", "::1/128", "::/0"];
+        let peers = [
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            "11.0.0.0/8",
+            "192.168.7.9/32",
+            "0.0.0.0/1",
+            "128.0.0.0/1",
+            "fd00::/8",
+            "fd00:1::/32",
+            "::1/128",
+            "::/0",
+        ];
         let peers: Vec<&str> =
             peers.into_iter().skip(usize::from(n) % 5).step_by(1 + usize::from(n) % 3).collect();
         let rules = ["TCP", "UDP", "SCTP"].into_iter().enumerate().map(|(k, protocol)| {

@@ -211,7 +211,8 @@ async fn firewall_that_fails_is_named_and_holds_a_deleted_rule(
     firewalls.with("b", |firewall| firewall.is_deaf = true);
     create(env, "web", json!({"action": "Reject", "ports": [{"port": 80}]})).await;
     let rules = Api::<PortRule>::all(env.client());
-    let message = "applied on 1 of 2 nodes; failed on b: the firewall does not list what it was given";
+    let message =
+        "applied on 1 of 2 nodes; failed on b: the firewall does not list what it was given";
     let has_failed = move |rule: &Value| rule["status"]["conditions"][0]["message"] == message;
     env.until(&rules, "web", matches("has failed on b", has_failed)).await;
 

@@ -17,7 +17,9 @@ fn rule_is_a_rich_rule_per_peer_and_range_in_its_zone() {
     };
     let rules = [Rule::of("closed", &closed).unwrap(), Rule::of("open", &open).unwrap()];
     let zones = rich_rules(&Ruleset::of(rules), "public");
-    let lines = zones.iter().flat_map(|(zone, rules)| rules.iter().map(move |rule| format!("{zone}: {rule}")));
+    let lines = zones
+        .iter()
+        .flat_map(|(zone, rules)| rules.iter().map(move |rule| format!("{zone}: {rule}")));
     expect![[r#"
         dmz: rule priority="-14218" family="ipv4" source address="10.0.0.0/8" port port="80" protocol="tcp" accept
         dmz: rule priority="-14218" family="ipv6" source address="fd00::/8" port port="80" protocol="tcp" accept

@@ -29,7 +29,8 @@ fn restored(saved: &str, script: &str) -> String {
                 rules.remove(at);
             }
             "-X" => {
-                let is_called = rules.iter().any(|rule| rule.ends_with(&format!("-j {}", words[1])));
+                let is_called =
+                    rules.iter().any(|rule| rule.ends_with(&format!("-j {}", words[1])));
                 assert!(!is_called, "a chain that is called cannot be deleted");
                 chains.retain(|known| !known.starts_with(&format!(":{} ", words[1])));
             }
@@ -61,7 +62,8 @@ fn script_fills_both_chains_and_calls_them() {
 
 #[test]
 fn many_ports_are_several_lines() {
-    let spans: Vec<Span<u16>> = (0..20).map(|n| Span { first: n * 10 + 1, last: n * 10 + 2 }).collect();
+    let spans: Vec<Span<u16>> =
+        (0..20).map(|n| Span { first: n * 10 + 1, last: n * 10 + 2 }).collect();
     let lists: Vec<usize> = ports(&spans).iter().map(|list| list.split(',').count()).collect();
     assert_eq!(lists, [7, 7, 6]);
 }

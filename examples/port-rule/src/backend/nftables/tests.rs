@@ -14,8 +14,7 @@ fn listed(script: &Value) -> Value {
 fn rule(verdict: Verdict, peers: &[&str]) -> Rule {
     let ports = vec![crate::api::Ports { port: 80, end_port: None }];
     let peers = peers.iter().map(|peer| (*peer).to_owned()).collect();
-    let spec =
-        crate::api::PortRuleSpec { action: verdict, ports, peers, ..Default::default() };
+    let spec = crate::api::PortRuleSpec { action: verdict, ports, peers, ..Default::default() };
     Rule::of("web", &spec).unwrap()
 }
 
@@ -50,7 +49,8 @@ fn range_is_read_however_it_is_written() {
     let text = listed(&script(&ruleset)).to_string();
     let range = r#"{"range":["10.0.0.0","10.255.255.255"]}"#;
     let prefix = r#"{"prefix":{"addr":"10.0.0.0","len":8}}"#;
-    let set = r#"{"set":[{"range":["10.0.0.0","10.9.0.0"]},{"range":["10.9.0.1","10.255.255.255"]}]}"#;
+    let set =
+        r#"{"set":[{"range":["10.0.0.0","10.9.0.0"]},{"range":["10.9.0.1","10.255.255.255"]}]}"#;
     assert!(text.contains(range));
     for other in [prefix, set] {
         let listing: Value = serde_json::from_str(&text.replace(range, other)).unwrap();
