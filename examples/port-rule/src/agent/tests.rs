@@ -42,7 +42,8 @@ fn shown(reports: &[RuleReport]) -> Vec<String> {
 fn rules_without_finalizer_or_being_deleted_are_not_applied() {
     let (mut new, mut old, mut zoned) = (rule("new"), rule("old"), rule("zoned"));
     new.metadata.finalizers = None;
-    old.metadata.deletion_timestamp = serde_json::from_value(serde_json::json!("2026-01-01T00:00:00Z")).unwrap();
+    old.metadata.deletion_timestamp =
+        serde_json::from_value(serde_json::json!("2026-01-01T00:00:00Z")).unwrap();
     zoned.spec.zone = Some("dmz".into());
     let plan = Plan::of([&rule("web"), &new, &old, &zoned].into_iter(), &NoZones);
     assert_eq!(shown(&plan.reports), ["web Applied", "zoned Refused"]);

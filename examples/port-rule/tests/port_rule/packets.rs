@@ -15,7 +15,7 @@ use setpoint::k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1
 use setpoint::kube_client::Api;
 use setpoint::kube_client::api::{DeleteParams, Patch, PatchParams, PostParams};
 use setpoint::testenv::{TestEnv, gone, matches};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
@@ -129,10 +129,23 @@ impl Sockets {
         &self.udp.iter().find(|(known, _)| *known == port).unwrap().1
     }
 
+    fn tcp(&self, port: u16) -> &TcpListener {
+        &self.tcp.iter().find(|(known, _)| *known == port).unwrap().1
+    }
+
     /// Whether a connection waits to be accepted; all that wait are.
     fn has_connections(&self, port: u16) -> bool {
-        let listener = &self.tcp.iter().find(|(known, _)| *known == port).unwrap().1;
-        std::iter::from_fn(|| listener.accept().ok()).count() > 0
+        std::iter::from_fn(|| self.tcp(port).accept().ok()).count() > 0
+    }
+
+    /// Accepts a connection that the peer has opened. Its last packet may still be on the way.
+    fn accept(&self, port: u16) -> TcpStream {
+        loop {
+            if let Ok((stream, _)) = self.tcp(port).accept() {
+                return stream;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// Whether a datagram arrived before one that was sent later to another port.
@@ -154,6 +167,13 @@ fn connect(to: SocketAddr, expected: Fate) -> Fate {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Fate::Refused,
         Err(_) => Fate::Silence,
     }
+}
+
+/// Whether an open connection still carries data: `false` if the other side resets it.
+fn carries(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"data").unwrap();
+    !stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
 }
 
 /// Sends a datagram, and one to the other port after it. Says whether the first was refused.
@@ -265,6 +285,8 @@ async fn life_of_rules(peer: Peer, backend: Arc<dyn Backend>) {
     let product = Product::start(peer, backend).await;
     product.tcp(TCP, Fate::Passes);
     product.udp(UDP, Fate::Passes);
+    let open = product.peer.run(|| TcpStream::connect(("10.77.0.1", TCP)).unwrap());
+    let accepted = product.sockets.accept(TCP);
 
     product.apply("closed", json!({"action": "Drop", "ports": [{"port": TCP}]})).await;
     product.tcp(TCP, Fate::Silence);
@@ -280,6 +302,9 @@ async fn life_of_rules(peer: Peer, backend: Arc<dyn Backend>) {
     product.udp(UDP, Fate::Refused);
     product.apply("closed", json!({"action": "Reject", "ports": [{"port": TCP}]})).await;
     product.tcp(TCP, Fate::Refused);
+    let mut open = open;
+    assert!(!product.peer.run(move || carries(&mut open)), "an open connection is cut");
+    drop(accepted);
 
     let peers = json!(["10.77.0.2/32", "fd77::/64"]);
     let open = json!({"action": "Allow", "ports": [{"port": TCP}], "peers": peers});
