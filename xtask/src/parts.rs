@@ -1,6 +1,6 @@
 //! Installs the real programs that tests run against: kubectl old and new, a Python and Node
-//! modules with the Kubernetes client, etcd, and client-go with Go to build it. Benchmarks use the
-//! last, too.
+//! modules with the Kubernetes client, etcd, firewalls, and client-go with Go to build it.
+//! Benchmarks use the last, too.
 //!
 //! Everything is installed in one folder of the user's cache, nothing in the system: Debian
 //! packages are downloaded with separate package lists and unpacked, never installed. A part is
@@ -9,6 +9,7 @@
 use crate::cargo::root;
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,6 +34,18 @@ const KUBECTL_OLD: Debian = Debian { suite: "bookworm", package: "kubernetes-cli
 /// The suites with etcd, best first: 3.5, and if that is unavailable, stable's 3.4.
 const ETCD_SUITES: [&str; 2] = ["sid", "stable"];
 
+/// The suites with programs that use the system's C library: the first that run here.
+const FIREWALL_SUITES: [&str; 2] = ["stable", "bookworm"];
+/// The packages of firewalls, and their programs.
+const FIREWALL_PACKAGES: [&str; 2] = ["nftables", "iptables"];
+const FIREWALL_PROGRAMS: [&str; 5] = [
+    "nft",
+    "iptables-nft-save",
+    "iptables-nft-restore",
+    "ip6tables-nft-save",
+    "ip6tables-nft-restore",
+];
+
 struct Debian {
     suite: &'static str,
     package: &'static str,
@@ -53,6 +66,8 @@ pub(crate) struct Parts {
     pub(crate) etcd: PathBuf,
     /// Its client.
     pub(crate) etcdctl: PathBuf,
+    /// A folder with `nft` and iptables over nftables.
+    pub(crate) firewall: PathBuf,
 }
 
 impl Parts {
@@ -73,6 +88,7 @@ impl Parts {
             go_suite: GoParts::install()?.build_suite()?,
             etcd: etcd(&home.join("etcd"), "etcd-server", "usr/bin/etcd")?,
             etcdctl: etcd(&home.join("etcdctl"), "etcd-client", "usr/bin/etcdctl")?,
+            firewall: firewall(&home.join("firewall"))?,
         })
     }
 }
@@ -221,6 +237,49 @@ fn etcd(folder: &Path, package: &'static str, binary: &str) -> Result<PathBuf> {
         }
     }
     Err(failed.context("no suite to look in")?)
+}
+
+/// A folder with firewalls' programs, from the first suite whose programs run here.
+fn firewall(folder: &Path) -> Result<PathBuf> {
+    let mut failed = None;
+    for suite in FIREWALL_SUITES {
+        match firewall_of(&folder.join(suite), suite) {
+            Ok(programs) => return Ok(programs),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.context("no suite to look in")?)
+}
+
+fn firewall_of(folder: &Path, suite: &'static str) -> Result<PathBuf> {
+    let debian = Debian { suite, package: FIREWALL_PACKAGES[0] };
+    debian_packages(folder, &debian, |apt| {
+        let mut cache = apt.command("apt-cache");
+        cache.args(["depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts"]);
+        cache.args(["--no-breaks", "--no-replaces", "--no-enhances"]).args(FIREWALL_PACKAGES);
+        let output = cache.output().context("ask for what a package needs")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // The C library and the compiler's are the system's.
+        let is_left_out = |name: &str| name == "libc6" || name.contains("gcc");
+        let names = text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
+        Ok(names.filter(|name| !is_left_out(name)).map(str::to_owned).collect())
+    })?;
+    let programs = folder.join("bin");
+    fs::create_dir_all(&programs)?;
+    for program in FIREWALL_PROGRAMS {
+        // The libraries are beside the programs, not in the system.
+        let folder = folder.display();
+        let script = format!(
+            "#!/bin/sh\nlib=$(echo '{folder}'/usr/lib/*-linux-gnu)\n\
+             export LD_LIBRARY_PATH=\"$lib\" XTABLES_LIBDIR=\"$lib/xtables\"\n\
+             exec '{folder}/usr/sbin/{program}' \"$@\"\n"
+        );
+        let path = programs.join(program);
+        fs::write(&path, script)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        run("ask for the version", Command::new(&path).arg("--version"))?;
+    }
+    Ok(programs)
 }
 
 /// Unpacks a Debian package of Go sources and all its dependencies into `folder`.

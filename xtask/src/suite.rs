@@ -30,7 +30,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.unit {
         let parts = Parts::install()
             .context("the tests with real clients need a part that is not here; `cargo xtask test --unit` runs the others")?;
-        cargo.args(["--features", "setpoint-cli/real-clients,network/netns-tests"]);
+        cargo.args([
+            "--features",
+            "setpoint-cli/real-clients,network/netns-tests,port-rule/netns-tests",
+        ]);
         cargo.env("SETPOINT_TEST_KUBECTL", &parts.kubectl);
         cargo.env("SETPOINT_TEST_KUBECTL_OLD", &parts.kubectl_old);
         cargo.env("SETPOINT_TEST_PYTHON", &parts.python);
@@ -41,6 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.env("SETPOINT_TEST_XTASK", std::env::current_exe()?);
         cargo.env("SETPOINT_TEST_ETCD", &parts.etcd);
         cargo.env("SETPOINT_TEST_ETCDCTL", &parts.etcdctl);
+        cargo.env("SETPOINT_TEST_FIREWALL", &parts.firewall);
     }
     pass(cargo)?;
     pass(traces())

@@ -46,6 +46,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("network", 8),
     ("setpoint-cli", 9),
     ("pod-printer", 8),
+    ("port-rule", 8),
     ("website", 8),
     ("bucket", 8),
     ("team", 8),

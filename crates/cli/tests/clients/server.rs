@@ -270,6 +270,11 @@ impl Lines {
         self.lines.try_recv().is_err()
     }
 
+    /// A line that has come, if there is one.
+    pub(crate) fn pending(&self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
     /// The next line.
     #[track_caller]
     pub(crate) fn next(&self) -> String {

@@ -1,0 +1,20 @@
+//! Opens and closes ports on nodes, as [`PortRule`](api::PortRule) objects say.
+//!
+//! ```text
+//!  PortRule ──watch──▶ agent of node a ──▶ firewall of a       NodeFirewall a ──watch──▶ controller
+//!     ▲                     └──────────── reports ───────────▶      …                      │
+//!     └──────────────────────── status: applied on n of m nodes ───────────────────────────┘
+//! ```
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`agent`] | runs on every node; makes the node's firewall what the rules that select the node say, repairs it, and reports in one [`NodeFirewall`](api::NodeFirewall) object |
+//! | [`controller`] | runs once; adds up the reports in each rule's status, and holds a deleted rule until no node has it |
+//! | [`backend`] | a trait, and what implements it: nftables, iptables-nft, firewalld |
+//! | [`ruleset`] | what a firewall should have, as a pure function of the rules |
+
+pub mod agent;
+pub mod api;
+pub mod backend;
+pub mod controller;
+pub mod ruleset;
