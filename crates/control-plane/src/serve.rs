@@ -308,6 +308,7 @@ impl ControlPlane {
             port,
             insecure_url,
             kubeconfig,
+            ca,
         };
         if let Some(path) = &options.kubeconfig {
             serving.write_kubeconfig(path)?;
@@ -346,6 +347,7 @@ pub struct Serving {
     port: u16,
     insecure_url: Option<String>,
     kubeconfig: String,
+    ca: String,
 }
 
 /// Omits the kubeconfig, which contains a private key.
@@ -384,6 +386,11 @@ impl Serving {
     /// The administrator's kubeconfig as YAML. It contains a private key.
     pub fn kubeconfig(&self) -> &str {
         &self.kubeconfig
+    }
+
+    /// The authority of the server's certificate, in PEM: what clients trust.
+    pub fn ca(&self) -> &str {
+        &self.ca
     }
 
     /// URL of the listener without authentication; `None` if there is none.
