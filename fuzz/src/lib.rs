@@ -13,6 +13,7 @@ pub mod audit_policy;
 pub mod authentication_config;
 pub mod authorization_config;
 pub mod cel;
+pub mod certificate;
 pub mod encryption;
 pub mod frames;
 pub mod jwks;

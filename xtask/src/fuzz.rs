@@ -37,6 +37,7 @@ const TARGETS: &[&str] = &[
     "authentication_config",
     "authorization_config",
     "cel",
+    "certificate",
     "encryption",
     "frames",
     "jwks",

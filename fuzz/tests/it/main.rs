@@ -62,6 +62,11 @@ fn expressions_hold_for_the_corpus_and_its_mutants() {
 }
 
 #[test]
+fn certificates_hold_for_the_corpus_and_its_mutants() {
+    replay("certificate", 200, setpoint_fuzz::certificate::check);
+}
+
+#[test]
 fn patterns_hold_for_the_corpus_and_its_mutants() {
     replay("pattern", 100, setpoint_fuzz::pattern::check);
 }
