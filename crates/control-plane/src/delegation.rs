@@ -15,7 +15,7 @@
 //! | a certificate of the host's front proxy | of its headers |
 //! | a certificate of the host's clients | of the certificate |
 //! | a bearer token | of the host's TokenReview, for [`DELEGATED_TTL`] |
-//! | none of them | `system:anonymous` |
+//! | none of them | none: 401, except for health and version; [`ControlPlaneBuilder::anonymous`] lets the host decide |
 //!
 //! What a user may do is the host's decision, by a SubjectAccessReview; an answer counts for
 //! [`DELEGATED_TTL`]. Health endpoints and `system:masters` are allowed without asking.
