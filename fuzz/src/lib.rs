@@ -9,16 +9,25 @@
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
 pub mod admission;
+pub mod audit_policy;
+pub mod authentication_config;
+pub mod authorization_config;
 pub mod cel;
+pub mod certificate;
 pub mod encryption;
 pub mod frames;
+pub mod jwks;
 pub mod list;
 pub mod pattern;
+mod plane;
+pub mod policy;
+pub mod request_header;
 pub mod resource_version;
 pub mod review;
 pub mod saved;
 pub mod skim;
 pub mod token;
+pub mod webhook_answer;
 
 use bytes::Bytes;
 

@@ -33,15 +33,24 @@ impl Args {
 /// The targets: each is a program in `fuzz/libfuzzer` and a folder of `fuzz/corpus`.
 const TARGETS: &[&str] = &[
     "admission",
+    "audit_policy",
+    "authentication_config",
+    "authorization_config",
     "cel",
+    "certificate",
     "encryption",
     "frames",
+    "jwks",
     "list",
     "pattern",
+    "policy",
+    "request_header",
     "resource_version",
     "review",
     "saved",
     "skim",
+    "token",
+    "webhook_answer",
 ];
 
 /// Number of targets that run at the same time.

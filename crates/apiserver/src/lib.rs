@@ -75,7 +75,7 @@ pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
 pub use extra::Handler;
 pub use filter::authenticate::{
     Anonymous, Authentication, Authenticator, AuthorityError, ClientAuthorities, Credentials,
-    NotText, RequestHeader, RequestHeaderNames, TokenAudiences, bearer_token,
+    NotText, RequestHeader, RequestHeaderNames, TokenAudiences, bearer_token, certificate_user,
 };
 pub use filter::fairness::{Durations, FlowControl, FlowControlReader, FlowFigures, LevelFigures};
 pub use filter::in_flight::RequestLimits;
@@ -86,7 +86,7 @@ pub use node_agent::{
 };
 pub use observe::{
     ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource,
-    Metrics, Stage,
+    EventLost, EventStored, Metrics, Stage,
 };
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};

@@ -1,12 +1,16 @@
-//! Observers: audit sinks and metrics. They are called for every request and do not affect it.
+//! Observers: audit sinks and metrics. They are called for every request. A sink may have it wait
+//! until its events are stored; nothing else affects it.
 
 mod audit;
 
 pub use audit::{
-    ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource, Stage,
+    ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource,
+    EventLost, EventStored, Stage,
 };
 
 use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::try_join_all;
 use setpoint_object::ApiError;
 use setpoint_object::Status;
 use setpoint_object::time::{Clock, Timestamp};
@@ -40,8 +44,8 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Starts the observation of a request whose user is known. `source` is called if there are
-    /// audit sinks.
+    /// Starts the observation of a request whose user is known; [`Observation::received`] follows.
+    /// `source` is called if there are audit sinks.
     pub(crate) fn begin(
         self: &Arc<Self>,
         request: &Arc<Attributes>,
@@ -65,11 +69,11 @@ impl Observers {
             received: self.clock.now(),
             begun: Instant::now(),
             code: AtomicU16::new(0),
+            is_recorded: AtomicBool::new(false),
         };
         for metrics in &self.metrics {
             metrics.begun(request);
         }
-        observation.record(Stage::RequestReceived);
         Arc::new(observation)
     }
 }
@@ -93,9 +97,29 @@ pub(crate) struct Observation {
     answer: OnceLock<Bytes>,
     answer_left_out: AtomicBool,
     failure: OnceLock<Arc<Status>>,
+    /// The last stage is recorded, or is not to be.
+    is_recorded: AtomicBool,
 }
 
 impl Observation {
+    /// The request arrived. Returns what it waits for before anything is done.
+    pub(crate) fn received(&self) -> Option<EventStored> {
+        self.record_for(Stage::RequestReceived)
+    }
+
+    /// The request is refused because its arrival could not be recorded. Nothing more is.
+    pub(crate) fn refused(&self) {
+        self.is_recorded.store(true, Ordering::Relaxed);
+    }
+
+    /// The answer is complete, and is sent afterwards. Returns what it waits for.
+    pub(crate) fn completed(&self) -> Option<EventStored> {
+        match self.is_recorded.swap(true, Ordering::Relaxed) {
+            true => None,
+            false => self.record_for(Stage::ResponseComplete),
+        }
+    }
+
     /// From now on, the request is that of the user that its user acts as.
     pub(crate) fn impersonated(&self, request: Arc<Attributes>) {
         // Once: a request names one user.
@@ -143,42 +167,53 @@ impl Observation {
         self.impersonated.get().unwrap_or(&self.request)
     }
 
-    /// The head of the answer is ready. `follows`: it is a watch, whose events follow.
-    pub(crate) fn answered(&self, code: u16, follows: bool) {
+    /// The head of the answer is ready. `follows`: it is a watch, whose events follow. Returns what
+    /// it waits for.
+    pub(crate) fn answered(&self, code: u16, follows: bool) -> Option<EventStored> {
         self.code.store(code, Ordering::Relaxed);
         let latency = self.begun.elapsed();
         for metrics in &self.observers.metrics {
             metrics.answered(self.request(), code, latency);
         }
-        if follows {
-            self.record(Stage::ResponseStarted);
-        }
+        if follows { self.record_for(Stage::ResponseStarted) } else { None }
     }
 
     fn code(&self) -> Option<u16> {
         Some(self.code.load(Ordering::Relaxed)).filter(|code| *code != 0)
     }
 
+    fn event(&self, stage: Stage) -> AuditEvent {
+        AuditEvent {
+            stage,
+            request: self.request().clone(),
+            code: self.code(),
+            received: self.received,
+            reached: self.observers.clock.now(),
+            user: self.request.identity.clone(),
+            source: self.source.clone(),
+            sent: self.sent.get().cloned(),
+            answer: self.answer.get().cloned(),
+            answer_left_out: self.answer_left_out.load(Ordering::Relaxed),
+            failure: self.failure.get().cloned(),
+        }
+    }
+
+    /// The sinks that record the request.
+    fn sinks(&self) -> &[Arc<dyn AuditSink>] {
+        match self.level {
+            AuditLevel::None => &[],
+            _ => &self.observers.audit,
+        }
+    }
+
     fn record(&self, stage: Stage) {
-        if self.level == AuditLevel::None {
-            return;
-        }
-        let code = self.code();
-        for sink in &self.observers.audit {
-            sink.record(AuditEvent {
-                stage,
-                request: self.request().clone(),
-                code,
-                received: self.received,
-                reached: self.observers.clock.now(),
-                user: self.request.identity.clone(),
-                source: self.source.clone(),
-                sent: self.sent.get().cloned(),
-                answer: self.answer.get().cloned(),
-                answer_left_out: self.answer_left_out.load(Ordering::Relaxed),
-                failure: self.failure.get().cloned(),
-            });
-        }
+        self.sinks().iter().for_each(|sink| sink.record(self.event(stage)));
+    }
+
+    fn record_for(&self, stage: Stage) -> Option<EventStored> {
+        let pending = self.sinks().iter().filter_map(|sink| sink.record_for(self.event(stage)));
+        let pending: Vec<EventStored> = pending.collect();
+        (!pending.is_empty()).then(|| try_join_all(pending).map(|all| all.map(drop)).boxed())
     }
 }
 
@@ -188,7 +223,9 @@ impl Drop for Observation {
         if has_panicked {
             self.code.store(500, Ordering::Relaxed);
         }
-        self.record(if has_panicked { Stage::Panic } else { Stage::ResponseComplete });
+        if !*self.is_recorded.get_mut() {
+            self.record(if has_panicked { Stage::Panic } else { Stage::ResponseComplete });
+        }
         let (code, elapsed) = (self.code(), self.begun.elapsed());
         for metrics in &self.observers.metrics {
             metrics.ended(self.request(), code, elapsed);
@@ -212,10 +249,13 @@ mod tests {
         let path = Requested::Path("/x".to_owned());
         let request = Arc::new(Attributes::new(Identity::admin(), Verb::Get, path));
         let observation = observers.begin(&request, AuditSource::default);
-        observation.answered(200, true);
+        assert!(observation.received().is_none());
+        assert!(observation.answered(200, true).is_none());
         drop(observation);
         // Nobody reads: the next request finds the queue full.
-        drop(observers.begin(&request, AuditSource::default));
+        let observation = observers.begin(&request, AuditSource::default);
+        assert!(observation.received().is_none());
+        drop(observation);
         assert_eq!(queue.dropped(), 2);
         let mut stages = Vec::new();
         for _ in 0..3 {

@@ -27,7 +27,7 @@ use crate::filter::in_flight::{Permit, TooManyRequests};
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
 use crate::intercept::{ChangeAnswer, Intercepted};
-use crate::observe::{AuditSource, Observation};
+use crate::observe::{AuditSource, EventStored, Observation};
 use crate::openid;
 use crate::proxy::Forwarded;
 use crate::query::Query;
@@ -50,7 +50,7 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 /// The message of a server that has not started.
 const STARTING: &str =
@@ -71,6 +71,18 @@ struct RoutedRequest<'a> {
     destination: Destination,
     /// Deadline of the complete answer; `None`: the request is long-running.
     deadline: Option<Instant>,
+}
+
+/// Waits until an event is stored, at most until a deadline.
+pub(crate) async fn stored(event: Option<EventStored>, deadline: Option<Instant>) {
+    let Some(event) = event else { return };
+    let is_stored = match deadline {
+        Some(deadline) => timeout_at(deadline, event).await.is_ok_and(|stored| stored.is_ok()),
+        None => event.await.is_ok(),
+    };
+    if !is_stored {
+        tracing::warn!("a request is answered before its audit event is stored");
+    }
 }
 
 /// Why [`Inner::begin`] rejects a request.
@@ -133,8 +145,11 @@ impl Inner {
             RoutedRequest { parts, query, style, catalog, backends, destination, deadline };
         let (begun, classified) = (OnceLock::new(), OnceLock::new());
         let changes = Mutex::new(Vec::new());
-        let pass = pin!(self.pass(request, attributes, body, &begun, &classified, &changes));
-        let mut response = deadline::within(time, pass).await;
+        let mut response = {
+            // Ends here, so that only a stream still observes.
+            let pass = pin!(self.pass(request, attributes, body, &begun, &classified, &changes));
+            deadline::within(time, pass).await
+        };
         for change in std::mem::take(&mut *changes.lock()) {
             response = change(response);
         }
@@ -144,7 +159,11 @@ impl Inner {
         if let Some(observation) = begun.get() {
             let code = response.status();
             let follows = is_long_running && (code == StatusCode::OK || code.is_informational());
-            observation.answered(code.as_u16(), follows);
+            stored(observation.answered(code.as_u16(), follows), deadline).await;
+            // What still streams is recorded at its end.
+            if Arc::strong_count(observation) == 1 {
+                stored(observation.completed(), deadline).await;
+            }
         }
         response
     }
@@ -261,6 +280,12 @@ impl Inner {
         }
         let attributes = Arc::new(attributes);
         let observation = begun.get_or_init(|| self.observers.begin(&attributes, || source(parts)));
+        if let Some(stored) = observation.received()
+            && let Err(error) = stored.await
+        {
+            observation.refused();
+            return respond::internal_error(&parts.uri, &error);
+        }
         let failed = |error: &ApiError| {
             observation.failed(error);
             respond::error(error, &parts.headers, style)
@@ -380,6 +405,25 @@ impl Inner {
         let impersonator = Impersonator { identity: attributes.identity.clone(), verb };
         let attributes = attributes.as_user(identity, impersonator);
         Ok(Some(Arc::new(attributes)))
+    }
+
+    /// Starts the observation of a request in process.
+    ///
+    /// # Errors
+    ///
+    /// 500 if its arrival has to be recorded, and cannot be.
+    pub(crate) async fn observe(
+        &self,
+        request: &Arc<Attributes>,
+    ) -> Result<Arc<Observation>, ApiError> {
+        let observation = self.observers.begin(request, AuditSource::default);
+        if let Some(stored) = observation.received()
+            && let Err(error) = stored.await
+        {
+            observation.refused();
+            return Err(ApiError::internal(error.to_string()));
+        }
+        Ok(observation)
     }
 
     /// Waits for start-up and routes a request in process.

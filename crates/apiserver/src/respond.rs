@@ -9,7 +9,7 @@ use crate::query::Query;
 use crate::scan;
 use bytes::{Bytes, BytesMut};
 use futures::Stream;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_registry::{List, Listed};
@@ -336,6 +336,15 @@ pub(crate) fn plain(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> 
         .headers_mut()
         .insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// `Internal Server Error`: the request cannot be served at all.
+pub(crate) fn internal_error(uri: &Uri, error: &dyn std::fmt::Display) -> Response<Body> {
+    let uri = uri.path_and_query().map_or("/", |uri| uri.as_str());
+    // Users choose the path, and browsers may show the answer.
+    let uri = uri.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let message = format!("Internal Server Error: {uri:?}: {error}\n");
+    plain(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
 /// `404 page not found`: no route.

@@ -12,10 +12,9 @@ use crate::filter::large::LargeAnswers;
 use crate::filter::{audit_id, panics};
 use crate::intercept::Interceptor;
 use crate::node_agent::NodeAgent;
-use crate::observe::AuditSource;
 use crate::observe::{AuditSink, Metrics, Observation, Observers};
-use crate::openapi;
 use crate::streams::Agents;
+use crate::{openapi, pipeline};
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
@@ -262,14 +261,16 @@ impl ApiServer {
     /// called over HTTP only: use [`ApiServer::client`].
     pub async fn list(&self, request: Attributes, options: ListOptions) -> Result<List, ApiError> {
         let request = self.inner.enter_in_process(request).await?;
-        let observation = self.inner.observers.begin(&request, AuditSource::default);
+        let observation = self.inner.observe(&request).await?;
         let listed = async {
             let _permit = self.inner.begin_in_process(&request).await?;
             let options = selected(&request, options)?;
             self.inner.registry.list(&request, &options).await
         }
         .await;
+        // Nothing follows, so it waits for its end only.
         observation.answered(code(&listed), false);
+        pipeline::stored(observation.completed(), None).await;
         listed
     }
 
@@ -284,14 +285,14 @@ impl ApiServer {
         options: ListOptions,
     ) -> Result<Events, ApiError> {
         let request = self.inner.enter_in_process(request).await?;
-        let observation = self.inner.observers.begin(&request, AuditSource::default);
+        let observation = self.inner.observe(&request).await?;
         let events = async {
             let _permit = self.inner.begin_in_process(&request).await?;
             let options = selected(&request, options)?;
             self.inner.registry.watch(&request, &options).await
         }
         .await;
-        observation.answered(code(&events), events.is_ok());
+        pipeline::stored(observation.answered(code(&events), events.is_ok()), None).await;
         Ok(Events::new(events?, self.inner.drain.clone(), observation))
     }
 

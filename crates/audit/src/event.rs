@@ -135,7 +135,8 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
     out
 }
 
-fn name(level: AuditLevel) -> &'static str {
+/// The name of a level.
+pub(crate) fn name(level: AuditLevel) -> &'static str {
     match level {
         AuditLevel::None => "None",
         AuditLevel::Metadata => "Metadata",

@@ -11,14 +11,17 @@
 //!
 //! - The [`Policy`] gives each request a level by its first matching rule. A request without a rule
 //!   is not recorded, and costs one pass over the rules.
-//! - Requests never wait for the log. An event is put in a queue of at most [`EVENTS_MAX`] events
-//!   and [`QUEUE_BYTES_MAX`] bytes of bodies; events that find it full are dropped and counted
-//!   ([`Audit::dropped`]).
-//! - A webhook gets batches (`EventList`): full ones at once, others after a while, at most so many
-//!   per second, and a few at the same time. A batch that it does not take is sent again a few
-//!   times, ever later.
-//! - The worker encodes events and writes them in batches, on a thread that may block. When it is
-//!   stopped, it writes what is queued first.
+//! - An event is put in a queue of at most [`EVENTS_MAX`] events and [`QUEUE_BYTES_MAX`] bytes of
+//!   bodies; events that find it full are dropped and counted ([`Audit::dropped`]).
+//! - By default requests do not wait for the log. In the mode [`AuditMode::Blocking`] a request
+//!   waits until its event is stored. The events of requests that wait at the same time are stored
+//!   together, so that a hundred requests cost one write. With [`AuditMode::BlockingStrict`],
+//!   nothing is done that is not on record: a request whose arrival cannot be stored is refused.
+//! - The worker takes batches from the queue: full ones at once, others after a while, at most so
+//!   many per second. It encodes and writes on a thread that may block. When it is stopped, it
+//!   writes what is queued first.
+//! - A webhook gets `EventList`s, a few at the same time. A list that it does not take is sent
+//!   again a few times, ever later.
 //! - A [`LogFile`] is rotated by size and age; old files are removed by number and age, and may be
 //!   compressed.
 //!
@@ -29,22 +32,30 @@
 //! | lists over 1 MiB, other objects over [`OBJECT_BYTES_MAX`] | kept, unless truncating is switched on | left out; annotation `audit.k8s.io/truncated` |
 //! | lists in protobuf or YAML | as they are sent | as JSON |
 //! | pauses between attempts of a webhook's batch | differ a little | do not |
-//! | modes `blocking` and `blocking-strict` | requests wait for the webhook | not there |
-//! | a slow disk | requests wait (`blocking`), or events are dropped (`batch`) | events are dropped |
+//! | the default mode of a log file | `blocking` | `batch` |
+//! | mode `blocking` | one write or list for each event | one for all that wait |
+//! | the last event of a watch, of a stream or of a request that was cut off | also blocks | does not |
 //! | `RequestReceived` at level `Request` | without the body | the same |
 //!
 //! Source: Kubernetes' documentation of auditing, and answers of kube-apiserver 1.36.
 //!
 //! This crate knows no command line and no listener.
 
+mod batch;
 mod event;
 mod log_file;
+mod metrics;
 mod policy;
 mod sink;
 mod webhook;
 
+pub use batch::{AuditMode, BatchOptions, Throttle};
 pub use event::{OBJECT_BYTES_MAX, Truncation};
 pub use log_file::{LogFile, LogFileOptions};
+pub use metrics::AuditMetrics;
 pub use policy::{POLICY_BYTES_MAX, Policy, PolicyError, RULES_MAX, Verdict};
-pub use sink::{Audit, AuditWorker, Destination, EVENTS_MAX, QUEUE_BYTES_MAX};
-pub use webhook::{AuditWebhookOptions, ORDERLY_END_MAX, SENDING_MAX, Throttle};
+pub use sink::{
+    Audit, AuditLogOptions, AuditStats, AuditWorker, BLOCKING_MAX, Destination, EVENTS_MAX,
+    QUEUE_BYTES_MAX,
+};
+pub use webhook::{AuditWebhookOptions, ORDERLY_END_MAX, SENDING_MAX};

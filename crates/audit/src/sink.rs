@@ -1,11 +1,13 @@
 //! The sink of the API server, and the worker that writes.
 
+use crate::batch::{self, AuditMode, BatchOptions, Receiver};
 use crate::event::{self, Truncation};
 use crate::log_file::LogFile;
 use crate::policy::Policy;
-use crate::webhook::{self, AuditWebhookOptions};
+use crate::webhook::{AuditWebhookOptions, Webhook};
+use futures::FutureExt as _;
 use parking_lot::Mutex;
-use setpoint_apiserver::{AuditEvent, AuditLevel, AuditSink};
+use setpoint_apiserver::{AuditEvent, AuditLevel, AuditSink, EventLost, EventStored, Stage};
 use setpoint_registry::Attributes;
 use setpoint_remote::Remote;
 use std::collections::VecDeque;
@@ -13,15 +15,17 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::Notify;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of events that wait to be written.
 pub const EVENTS_MAX: usize = 16_384;
 /// Maximum bytes of bodies of events that wait to be written: 64 MiB.
 pub const QUEUE_BYTES_MAX: usize = 64 << 20;
-/// Events that are encoded and written at once.
-const BATCH: usize = 512;
+/// How long a request waits for an event at most: 60 s, as long as a request takes.
+pub const BLOCKING_MAX: Duration = Duration::from_secs(60);
 
 /// Where the lines go.
 #[derive(Debug)]
@@ -47,20 +51,83 @@ impl Destination {
     }
 }
 
-/// The sink. [`Audit::new`] returns it with the worker that writes what it receives.
+/// How lines are written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AuditLogOptions {
+    /// Whether requests wait. Default: they do not, [`BatchOptions::LOG`].
+    pub mode: AuditMode,
+    /// Leaves out the objects of large events. Default: up to
+    /// [`OBJECT_BYTES_MAX`](crate::OBJECT_BYTES_MAX) each.
+    pub truncation: Option<Truncation>,
+}
+
+impl Default for AuditLogOptions {
+    fn default() -> Self {
+        Self { mode: AuditMode::Batch(BatchOptions::LOG), truncation: None }
+    }
+}
+
+/// The sink. [`Audit::log`] and [`Audit::webhook`] return it with the worker that stores what it
+/// receives.
 #[derive(Debug)]
 pub struct Audit {
     policy: Policy,
+    /// `log` or `webhook`.
+    plugin: &'static str,
+    waiting: Waiting,
     queue: Mutex<Queue>,
     events_max: usize,
     pub(crate) added: Notify,
-    dropped: AtomicU64,
+    counts: Arc<Counts>,
+}
+
+/// Who waits until an event is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Nobody,
+    Requests,
+    /// And a request is refused if its arrival is not stored.
+    Strictly,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     events: VecDeque<Entry>,
     n_bytes: usize,
+    /// The worker has ended.
+    is_closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    events: AtomicU64,
+    /// Requests by level.
+    levels: [AtomicU64; AuditStats::LEVELS.len()],
+    overflown: AtomicU64,
+    undelivered: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What an [`Audit`] has done since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct AuditStats {
+    /// Events that the policy asks for.
+    pub events: u64,
+    /// Requests by their level, in the order of [`AuditStats::LEVELS`].
+    pub levels: [u64; Self::LEVELS.len()],
+    /// Events that are lost because they found the queue full.
+    pub overflown: u64,
+    /// Events that are lost because the receiver did not take them.
+    pub undelivered: u64,
+    /// Requests that were refused because their arrival could not be stored.
+    pub refused: u64,
+}
+
+impl AuditStats {
+    /// The levels of a policy.
+    pub const LEVELS: [AuditLevel; 4] =
+        [AuditLevel::None, AuditLevel::Metadata, AuditLevel::Request, AuditLevel::RequestResponse];
 }
 
 /// An event that waits.
@@ -69,6 +136,8 @@ pub(crate) struct Entry {
     event: AuditEvent,
     level: AuditLevel,
     omits_managed_fields: bool,
+    /// Told whether it is stored.
+    waiting: Option<oneshot::Sender<bool>>,
 }
 
 impl Entry {
@@ -82,15 +151,26 @@ impl Entry {
     pub(crate) fn encode(&self, truncation: Option<Truncation>) -> Option<Vec<u8>> {
         event::encode(&self.event, self.level, self.omits_managed_fields, truncation)
     }
+
+    pub(crate) fn take_waiting(&mut self) -> Option<oneshot::Sender<bool>> {
+        self.waiting.take()
+    }
 }
 
 impl Audit {
-    /// A sink that records what the policy says, and the worker that writes it. Nothing is written
-    /// before the worker runs.
-    pub fn new(policy: Policy, destination: Destination) -> (Arc<Self>, AuditWorker) {
-        let audit = Self::queued(policy, EVENTS_MAX);
-        let receiver = Receiver::Lines { destination, truncation: None };
-        (audit.clone(), AuditWorker { audit, receiver })
+    /// A sink that records what the policy says as lines of JSON, and the worker that writes them.
+    /// Nothing is written before the worker runs.
+    pub fn log(
+        policy: Policy,
+        destination: Destination,
+        options: AuditLogOptions,
+    ) -> (Arc<Self>, AuditWorker) {
+        let AuditLogOptions { mode, truncation } = options;
+        let destination = Arc::new(Mutex::new(destination));
+        let lines = Lines { destination, truncation };
+        Self::queued(policy, "log", mode, BatchOptions::LOG, |batches| {
+            Delivery::Lines(lines, batches)
+        })
     }
 
     /// The same for a server that gets batches of events (`EventList` of `audit.k8s.io/v1`).
@@ -99,28 +179,79 @@ impl Audit {
         remote: Remote,
         options: AuditWebhookOptions,
     ) -> (Arc<Self>, AuditWorker) {
-        let audit = Self::queued(policy, options.buffer_events_max);
-        (audit.clone(), AuditWorker { audit, receiver: Receiver::Webhook { remote, options } })
+        let AuditWebhookOptions { mode, initial_backoff, truncation } = options;
+        let webhook = Webhook { remote, initial_backoff, truncation };
+        Self::queued(policy, "webhook", mode, BatchOptions::WEBHOOK, |batches| {
+            Delivery::Webhook(webhook, batches)
+        })
     }
 
-    fn queued(policy: Policy, events_max: usize) -> Arc<Self> {
-        Arc::new(Self {
+    /// `batches`: the defaults, of which a blocking mode takes the size.
+    fn queued(
+        policy: Policy,
+        plugin: &'static str,
+        mode: AuditMode,
+        batches: BatchOptions,
+        delivery: impl FnOnce(BatchOptions) -> Delivery,
+    ) -> (Arc<Self>, AuditWorker) {
+        let at_once = BatchOptions {
+            buffer_events_max: EVENTS_MAX,
+            batch_wait: Duration::ZERO,
+            throttle: None,
+            ..batches
+        };
+        let (waiting, batches) = match mode {
+            AuditMode::Batch(batches) => (Waiting::Nobody, batches),
+            AuditMode::Blocking => (Waiting::Requests, at_once),
+            AuditMode::BlockingStrict => (Waiting::Strictly, at_once),
+        };
+        let audit = Arc::new(Self {
             policy,
+            plugin,
+            waiting,
             queue: Mutex::default(),
-            events_max,
+            events_max: batches.buffer_events_max,
             added: Notify::new(),
-            dropped: AtomicU64::new(0),
-        })
+            counts: Arc::default(),
+        });
+        let worker = AuditWorker { audit: audit.clone(), delivery: delivery(batches) };
+        (audit, worker)
     }
 
     /// Number of events that were lost since the start: they found the queue full, or could not be
     /// written.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        let stats = self.stats();
+        stats.overflown + stats.undelivered
     }
 
-    pub(crate) fn drop_events(&self, n: usize) {
-        self.dropped.fetch_add(n as u64, Ordering::Relaxed);
+    /// What it has done so far.
+    pub fn stats(&self) -> AuditStats {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { events, levels, overflown, undelivered, refused } = &*self.counts;
+        AuditStats {
+            events: get(events),
+            levels: levels.each_ref().map(get),
+            overflown: get(overflown),
+            undelivered: get(undelivered),
+            refused: get(refused),
+        }
+    }
+
+    /// `log` or `webhook`, as metrics name it.
+    pub(crate) fn plugin(&self) -> &'static str {
+        self.plugin
+    }
+
+    /// The fate of an event that was taken.
+    pub(crate) fn settle(&self, waiting: Option<oneshot::Sender<bool>>, is_stored: bool) {
+        if !is_stored {
+            self.counts.undelivered.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(waiting) = waiting {
+            // The request may have gone on.
+            let _ = waiting.send(is_stored);
+        }
     }
 
     /// The number of events that wait.
@@ -136,30 +267,44 @@ impl Audit {
         queue.n_bytes -= batch.iter().map(Entry::n_bytes).sum::<usize>();
         batch
     }
-}
 
-impl AuditSink for Audit {
-    fn level(&self, request: &Attributes) -> AuditLevel {
-        self.policy.verdict(&request.identity, request).level
+    /// Takes no more events. Returns how many are lost with the queue.
+    pub(crate) fn close(&self) -> usize {
+        let rest = {
+            let mut queue = self.queue.lock();
+            queue.is_closed = true;
+            std::mem::take(&mut queue.events)
+        };
+        let n_lost = rest.len();
+        rest.into_iter().for_each(|entry| self.settle(entry.waiting, false));
+        n_lost
     }
 
-    fn record(&self, mut event: AuditEvent) {
+    /// The event as it will be recorded; `None`: it will not.
+    fn entry(&self, mut event: AuditEvent) -> Option<Entry> {
         let verdict = self.policy.verdict(&event.user, &event.request);
         if !verdict.has(event.stage) {
-            return;
+            return None;
         }
+        self.counts.events.fetch_add(1, Ordering::Relaxed);
         // Another sink may have asked for more.
         if verdict.level < AuditLevel::RequestResponse {
             event.answer = None;
             event.answer_left_out = false;
         }
         let (level, omits_managed_fields) = (verdict.level, verdict.omits_managed_fields);
-        let entry = Entry { event, level, omits_managed_fields };
+        Some(Entry { event, level, omits_managed_fields, waiting: None })
+    }
+
+    /// Adds an event to the queue, unless that is full.
+    fn push(&self, entry: Entry) {
         let mut queue = self.queue.lock();
         let n_bytes = queue.n_bytes + entry.n_bytes();
-        if queue.events.len() >= self.events_max || n_bytes > QUEUE_BYTES_MAX {
+        let is_full = queue.events.len() >= self.events_max || n_bytes > QUEUE_BYTES_MAX;
+        if is_full || queue.is_closed {
             drop(queue);
-            self.drop_events(1);
+            // Dropping the entry tells whoever waits for it.
+            self.counts.overflown.fetch_add(1, Ordering::Relaxed);
             return;
         }
         queue.n_bytes = n_bytes;
@@ -169,105 +314,123 @@ impl AuditSink for Audit {
     }
 }
 
+impl AuditSink for Audit {
+    fn level(&self, request: &Attributes) -> AuditLevel {
+        let level = self.policy.verdict(&request.identity, request).level;
+        if let Some(nth) = AuditStats::LEVELS.iter().position(|one| *one == level) {
+            self.counts.levels[nth].fetch_add(1, Ordering::Relaxed);
+        }
+        level
+    }
+
+    fn record(&self, event: AuditEvent) {
+        if let Some(entry) = self.entry(event) {
+            self.push(entry);
+        }
+    }
+
+    fn record_for(&self, event: AuditEvent) -> Option<EventStored> {
+        let mut entry = self.entry(event)?;
+        if self.waiting == Waiting::Nobody {
+            self.push(entry);
+            return None;
+        }
+        let may_refuse =
+            self.waiting == Waiting::Strictly && entry.event.stage == Stage::RequestReceived;
+        let (sender, receiver) = oneshot::channel();
+        entry.waiting = Some(sender);
+        self.push(entry);
+        let counts = self.counts.clone();
+        let stored = async move {
+            let is_stored = matches!(timeout(BLOCKING_MAX, receiver).await, Ok(Ok(true)));
+            if is_stored || !may_refuse {
+                return Ok(());
+            }
+            counts.refused.fetch_add(1, Ordering::Relaxed);
+            Err(EventLost)
+        };
+        Some(stored.boxed())
+    }
+}
+
 /// Writes the events of an [`Audit`].
 #[must_use = "nothing is written until it runs"]
 pub struct AuditWorker {
     audit: Arc<Audit>,
-    receiver: Receiver,
+    delivery: Delivery,
 }
 
-/// Who gets the events.
+/// Who gets the events, and when.
 #[derive(Debug)]
-enum Receiver {
-    Lines { destination: Destination, truncation: Option<Truncation> },
-    Webhook { remote: Remote, options: AuditWebhookOptions },
+enum Delivery {
+    Lines(Lines, BatchOptions),
+    Webhook(Webhook, BatchOptions),
 }
 
 impl fmt::Debug for AuditWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AuditWorker").field("receiver", &self.receiver).finish_non_exhaustive()
+        f.debug_struct("AuditWorker").field("delivery", &self.delivery).finish_non_exhaustive()
     }
 }
 
 impl AuditWorker {
-    /// Leaves out the objects of large events of a file. Default: up to [`OBJECT_BYTES_MAX`] each.
-    /// A webhook has this among its [options](AuditWebhookOptions).
-    ///
-    /// [`OBJECT_BYTES_MAX`]: crate::OBJECT_BYTES_MAX
-    pub fn truncate(mut self, limits: Truncation) -> Self {
-        if let Receiver::Lines { truncation, .. } = &mut self.receiver {
-            *truncation = Some(limits);
-        }
-        self
-    }
-
     /// Writes until `stop`, then what is still queued; a webhook gets it within
     /// [`ORDERLY_END_MAX`](crate::ORDERLY_END_MAX). Encodes and writes on threads that may block.
     /// An error of the destination is logged, and its events are lost: a full disk does not stop
-    /// the server. Dropping the future loses what is queued.
+    /// the server, unless the mode is [`AuditMode::BlockingStrict`]. Dropping the future loses what
+    /// is queued. Events that are recorded after its end are lost.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { audit, receiver } = self;
-        match receiver {
-            Receiver::Lines { destination, truncation } => {
-                Self::write(&audit, destination, truncation, stop).await;
-            }
-            Receiver::Webhook { remote, options } => {
-                webhook::run(&audit, &remote, options, stop).await;
-            }
-        }
-    }
-
-    async fn write(
-        audit: &Audit,
-        mut destination: Destination,
-        truncation: Option<Truncation>,
-        stop: CancellationToken,
-    ) {
-        loop {
-            let batch = audit.take(BATCH);
-            if batch.is_empty() {
-                if stop.is_cancelled() {
-                    return;
-                }
-                tokio::select! {
-                    // Cancel safe: a notification that is not taken stays.
-                    () = audit.added.notified() => {}
-                    () = stop.cancelled() => {}
-                }
-                continue;
-            }
-            let n = batch.len();
-            let written = tokio::task::spawn_blocking(move || {
-                let lines = encode(&batch, truncation);
-                let written = destination.write(&lines).map(|()| lines.len());
-                (destination, written)
-            });
-            match written.await {
-                Ok((returned, Ok(n_written))) => {
-                    destination = returned;
-                    audit.drop_events(n - n_written);
-                }
-                Ok((returned, Err(error))) => {
-                    destination = returned;
-                    audit.drop_events(n);
-                    tracing::error!(%error, events = n, "write the audit log");
-                }
-                Err(error) => {
-                    audit.drop_events(n);
-                    tracing::error!(%error, "the audit log ends");
-                    return;
-                }
+        let Self { audit, delivery } = self;
+        match delivery {
+            Delivery::Lines(lines, batches) => batch::run(&audit, &lines, &batches, stop).await,
+            Delivery::Webhook(webhook, batches) => {
+                batch::run(&audit, &webhook, &batches, stop).await;
             }
         }
     }
 }
 
-/// The lines of a batch.
-fn encode(batch: &[Entry], truncation: Option<Truncation>) -> Vec<Vec<u8>> {
-    let lines = batch.iter().filter_map(|entry| {
-        let mut line = entry.encode(truncation)?;
-        line.push(b'\n');
-        Some(line)
-    });
-    lines.collect()
+/// Lines of JSON.
+#[derive(Debug)]
+struct Lines {
+    /// Locked while a batch is written, by one thread at a time.
+    destination: Arc<Mutex<Destination>>,
+    truncation: Option<Truncation>,
+}
+
+impl Receiver for Lines {
+    const SENDING_MAX: usize = 1;
+    const END_MAX: Option<Duration> = None;
+
+    async fn deliver(&self, audit: &Audit, mut batch: Vec<Entry>, _: &CancellationToken) {
+        let waiting: Vec<_> = batch.iter_mut().map(Entry::take_waiting).collect();
+        let (destination, truncation) = (self.destination.clone(), self.truncation);
+        let written = tokio::task::spawn_blocking(move || {
+            let (mut lines, mut fits) = (Vec::with_capacity(batch.len()), Vec::new());
+            for entry in &batch {
+                let line = entry.encode(truncation);
+                fits.push(line.is_some());
+                lines.extend(line.map(|mut line| {
+                    line.push(b'\n');
+                    line
+                }));
+            }
+            let written = destination.lock().write(&lines);
+            (written, fits)
+        });
+        let fits = match written.await {
+            Ok((Ok(()), fits)) => fits,
+            Ok((Err(error), _)) => {
+                tracing::error!(%error, events = waiting.len(), "write the audit log");
+                Vec::new()
+            }
+            Err(error) => {
+                tracing::error!(%error, events = waiting.len(), "encode the audit log");
+                Vec::new()
+            }
+        };
+        for (nth, waiting) in waiting.into_iter().enumerate() {
+            audit.settle(waiting, fits.get(nth).is_some_and(|fits| *fits));
+        }
+    }
 }

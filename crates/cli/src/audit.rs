@@ -4,8 +4,8 @@ use crate::up::duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::audit::{
-    Audit, AuditWebhookOptions, AuditWorker, Destination, LogFile, LogFileOptions, Policy,
-    Throttle, Truncation,
+    Audit, AuditLogOptions, AuditMode, AuditWebhookOptions, AuditWorker, BatchOptions, Destination,
+    LogFile, LogFileOptions, Policy, Throttle, Truncation,
 };
 use setpoint::object::time::Clock;
 use setpoint::remote::Remote;
@@ -35,6 +35,31 @@ pub(crate) struct AuditOptions {
     /// Compresses old files with gzip.
     #[arg(long)]
     audit_log_compress: bool,
+    /// Whether requests wait until their events are in the file. Blocking modes write events at
+    /// once, those of several requests together.
+    #[arg(long, value_enum, value_name = "MODE", default_value = "batch")]
+    audit_log_mode: Mode,
+    /// How many events may wait to be written. Further ones are lost.
+    #[arg(long, value_name = "N", default_value_t = BatchOptions::LOG.buffer_events_max)]
+    audit_log_batch_buffer_size: usize,
+    /// How many events are written at once.
+    #[arg(long, value_name = "N", default_value_t = BatchOptions::LOG.batch_events_max)]
+    audit_log_batch_max_size: usize,
+    /// How long an event waits for others.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    audit_log_batch_max_wait: Duration,
+    /// Whether the number of batches per second is limited.
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, default_value_t = false,
+        default_missing_value = "true", action = clap::ArgAction::Set
+    )]
+    audit_log_batch_throttle_enable: bool,
+    /// How many batches are written per second.
+    #[arg(long, value_name = "N", default_value_t = 0.0)]
+    audit_log_batch_throttle_qps: f64,
+    /// How many batches are written at once after a pause.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    audit_log_batch_throttle_burst: u32,
     /// Leaves out the objects of large events of the file.
     #[arg(long)]
     audit_log_truncate_enabled: bool,
@@ -52,7 +77,7 @@ struct WebhookOptions {
     /// `audit.k8s.io/v1`). Without a policy, it gets none.
     #[arg(long, value_name = "FILE")]
     audit_webhook_config_file: Option<PathBuf>,
-    /// Requests never wait for the server.
+    /// Whether requests wait until the server has their events. Blocking modes send events at once.
     #[arg(long, value_enum, value_name = "MODE", default_value = "batch")]
     audit_webhook_mode: Mode,
     /// The pause after the first failed attempt to send a batch.
@@ -90,11 +115,40 @@ struct WebhookOptions {
     audit_webhook_truncate_max_batch_size: usize,
 }
 
-/// Whether requests wait for an event to be sent.
+/// Whether requests wait for an event to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
     /// They do not.
     Batch,
+    /// They do, and go on if it cannot be stored.
+    Blocking,
+    /// They do, and are refused if their arrival cannot be stored.
+    BlockingStrict,
+}
+
+impl Mode {
+    /// The mode with its batches. `backend`: `log` or `webhook`, for errors.
+    fn with(self, backend: &str, batches: BatchOptions) -> anyhow::Result<AuditMode> {
+        match self {
+            Self::Blocking => return Ok(AuditMode::Blocking),
+            Self::BlockingStrict => return Ok(AuditMode::BlockingStrict),
+            Self::Batch => {}
+        }
+        let positive = |name: &str, is_positive: bool, shown: &dyn std::fmt::Display| {
+            if is_positive {
+                return Ok(());
+            }
+            bail!("invalid audit batch {backend} {name} {shown}, must be a positive number")
+        };
+        let (n_waiting, n_batch) = (batches.buffer_events_max, batches.batch_events_max);
+        positive("buffer size", n_waiting > 0, &n_waiting)?;
+        positive("max batch size", n_batch > 0, &n_batch)?;
+        if let Some(Throttle { per_second, burst }) = batches.throttle {
+            positive("throttle QPS", per_second > 0.0, &per_second)?;
+            positive("throttle burst", burst > 0, &burst)?;
+        }
+        Ok(AuditMode::Batch(batches))
+    }
 }
 
 /// A sink and its worker.
@@ -142,41 +196,39 @@ impl AuditOptions {
                     .with_context(|| format!("open the audit log {}", path.display()))?,
             ),
         };
-        let (sink, worker) = Audit::new(policy, destination);
-        let event_bytes_max = self.audit_log_truncate_max_event_size;
-        let worker = match self.audit_log_truncate_enabled {
-            true => worker.truncate(Truncation { event_bytes_max, ..Truncation::default() }),
-            false => worker,
+        let throttle = self.audit_log_batch_throttle_enable.then_some(Throttle {
+            per_second: self.audit_log_batch_throttle_qps,
+            burst: self.audit_log_batch_throttle_burst,
+        });
+        let batches = BatchOptions {
+            buffer_events_max: self.audit_log_batch_buffer_size,
+            batch_events_max: self.audit_log_batch_max_size,
+            batch_wait: self.audit_log_batch_max_wait,
+            throttle,
         };
-        Ok((sink, worker))
+        let event_bytes_max = self.audit_log_truncate_max_event_size;
+        let truncation = self
+            .audit_log_truncate_enabled
+            .then_some(Truncation { event_bytes_max, ..Truncation::default() });
+        let mode = self.audit_log_mode.with("log", batches)?;
+        Ok(Audit::log(policy, destination, AuditLogOptions { mode, truncation }))
     }
 }
 
 impl WebhookOptions {
     fn options(&self) -> anyhow::Result<AuditWebhookOptions> {
-        let positive = |name: &str, is_positive: bool, shown: &dyn std::fmt::Display| {
-            if is_positive {
-                return Ok(());
-            }
-            bail!("invalid audit batch webhook {name} {shown}, must be a positive number")
-        };
-        let (n_waiting, n_batch) =
-            (self.audit_webhook_batch_buffer_size, self.audit_webhook_batch_max_size);
-        positive("buffer size", n_waiting > 0, &n_waiting)?;
-        positive("max batch size", n_batch > 0, &n_batch)?;
         let throttle = self.audit_webhook_batch_throttle_enable.then_some(Throttle {
             per_second: self.audit_webhook_batch_throttle_qps,
             burst: self.audit_webhook_batch_throttle_burst,
         });
-        if let Some(Throttle { per_second, burst }) = throttle {
-            positive("throttle QPS", per_second > 0.0, &per_second)?;
-            positive("throttle burst", burst > 0, &burst)?;
-        }
-        Ok(AuditWebhookOptions {
-            buffer_events_max: n_waiting,
-            batch_events_max: n_batch,
+        let batches = BatchOptions {
+            buffer_events_max: self.audit_webhook_batch_buffer_size,
+            batch_events_max: self.audit_webhook_batch_max_size,
             batch_wait: self.audit_webhook_batch_max_wait,
             throttle,
+        };
+        Ok(AuditWebhookOptions {
+            mode: self.audit_webhook_mode.with("webhook", batches)?,
             initial_backoff: self.audit_webhook_initial_backoff,
             truncation: self.audit_webhook_truncate_enabled.then_some(Truncation {
                 event_bytes_max: self.audit_webhook_truncate_max_event_size,

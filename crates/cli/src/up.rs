@@ -16,6 +16,7 @@ use anyhow::Context as _;
 use clap::{ArgAction, Args, ValueEnum};
 use setpoint::apiserver::RequestLimits;
 use setpoint::apiserver::listen::CertificateFiles;
+use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
 use setpoint::registry::ServiceNetwork;
@@ -296,6 +297,8 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     for (sink, _) in &audit {
         plane = plane.audit(sink.clone());
     }
+    let counted = AuditMetrics::of(audit.iter().map(|(sink, _)| sink.clone()));
+    metrics.update(|registry| registry.register_collector(Box::new(counted)));
     if open.is_shared() {
         plane =
             plane.shared_as(machine_identity().context("read the operating system's randomness")?);

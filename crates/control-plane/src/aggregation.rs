@@ -32,8 +32,11 @@ mod api_service;
 mod check;
 mod documents;
 mod headers;
+mod metrics;
 mod proxy;
 mod remote;
+
+pub(crate) use metrics::AggregatorMetrics;
 
 use crate::built_in::is_served;
 use actor::Actor;
@@ -100,6 +103,7 @@ pub(crate) struct Aggregation {
     has_services: bool,
     certificate: ProxyCertificate,
     fetches: Arc<Semaphore>,
+    metrics: AggregatorMetrics,
 }
 
 impl fmt::Debug for Aggregation {
@@ -129,9 +133,10 @@ impl Aggregation {
         resolver: Arc<dyn ServiceResolver>,
         has_services: bool,
         certificate: ProxyCertificate,
+        metrics: AggregatorMetrics,
     ) -> Self {
         let fetches = Arc::new(Semaphore::new(FETCHES_MAX));
-        Self { server, resolver, has_services, certificate, fetches }
+        Self { server, resolver, has_services, certificate, fetches, metrics }
     }
 
     /// Runs until `stop`. Dropping it stops everything at once.
@@ -174,6 +179,7 @@ impl Aggregation {
             .cloned()
             .collect();
         for name in gone {
+            self.metrics.forget(&name);
             self.remove(state, &name);
         }
         for service in found {
@@ -195,7 +201,10 @@ impl Aggregation {
                     (EventKind::Added | EventKind::Modified, Some(service)) => {
                         self.put(state, service);
                     }
-                    (EventKind::Deleted, Some(service)) => self.remove(state, &service.name),
+                    (EventKind::Deleted, Some(service)) => {
+                        self.metrics.forget(&service.name);
+                        self.remove(state, &service.name);
+                    }
                     _ => {}
                 }
                 next = events.next().now_or_never().flatten();
@@ -208,6 +217,7 @@ impl Aggregation {
     fn put(&self, state: &mut State, service: ApiService) {
         // Removes finished actors, so that the set holds running ones only.
         while state.actors.try_join_next().is_some() {}
+        self.metrics.observe(&service);
         let Some(target) = service.target.clone() else {
             if matches!(state.known.get(&service.name), Some(Known::Remote { .. })) {
                 self.remove(state, &service.name);

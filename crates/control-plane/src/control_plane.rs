@@ -268,6 +268,7 @@ impl ControlPlaneBuilder {
             .bootstrap_tokens(self.bootstrap_tokens)
             .seed(of_server);
         let flow_metrics = self.extensions.flow_metrics.take();
+        let aggregated = self.extensions.aggregator_metrics.take().unwrap_or_default();
         let tasks = Tasks(self.extensions.take_tasks());
         let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
@@ -293,9 +294,9 @@ impl ControlPlaneBuilder {
         if let (Some(metrics), Some(reader)) = (flow_metrics, server.flow_control()) {
             metrics.follow(reader);
         }
-        let aggregation = self
-            .aggregation
-            .then(|| Aggregation::new(server.clone(), resolver, has_services, proxy.clone()));
+        let aggregation = self.aggregation.then(|| {
+            Aggregation::new(server.clone(), resolver, has_services, proxy.clone(), aggregated)
+        });
         ControlPlane {
             server,
             worker,

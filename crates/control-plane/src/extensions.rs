@@ -1,6 +1,7 @@
 //! Extension points of a control plane: authentication, authorization, admission, audit, metrics,
 //! routes and backends.
 
+use crate::aggregation::AggregatorMetrics;
 use crate::flow_metrics::FlowMetrics;
 use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
@@ -37,6 +38,7 @@ pub(crate) struct Extensions {
     interceptors: Vec<Arc<dyn Interceptor>>,
     tasks: Vec<Task>,
     pub(crate) flow_metrics: Option<FlowMetrics>,
+    pub(crate) aggregator_metrics: Option<AggregatorMetrics>,
     pub(crate) limits: RequestLimits,
 }
 
@@ -231,11 +233,12 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Counts requests as kube-apiserver does ([`RequestMetrics`] and `apiserver_flowcontrol_*`),
-    /// and serves all metrics in `metrics` at `/metrics`, which is authorized like any path.
-    /// Default: neither.
+    /// Counts requests as kube-apiserver does ([`RequestMetrics`], `apiserver_flowcontrol_*` and
+    /// `aggregator_unavailable_apiservice`), and serves all metrics in `metrics` at `/metrics`,
+    /// which is authorized like any path. Default: neither.
     pub fn serve_metrics(mut self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
         self.extensions.flow_metrics = Some(FlowMetrics::register(metrics));
+        self.extensions.aggregator_metrics = Some(AggregatorMetrics::register(metrics));
         let page = MetricsPage::new(metrics.clone());
         self.metrics(RequestMetrics::register(metrics)).route("/metrics", Arc::new(page))
     }

@@ -16,6 +16,7 @@
 //! | calls to webhooks | `setpoint_webhook_client`; services are looked up among the objects, or by [`ControlPlaneBuilder::service_resolver`] |
 //! | group versions of other servers | APIService objects; services are found as those of webhooks |
 //! | other servers that know users | [`remote`] |
+//! | being an extension server of another API server | [`delegation`] |
 //! | tokens of OpenID Connect issuers | [`oidc`], through [`ControlPlaneBuilder::issuers`] |
 //! | sockets, certificates, kubeconfig | [`serve`], through [`ControlPlane::serve`] |
 //!
@@ -28,6 +29,7 @@ pub mod authorization_config;
 mod built_in;
 mod config_metrics;
 pub mod control_plane;
+pub mod delegation;
 mod extensions;
 mod flow_metrics;
 mod issuers;

@@ -12,7 +12,7 @@ pub use access::{AccessWebhook, AccessWebhookOptions, ReviewVersion};
 pub use cache::{ANSWERS_MAX, QUESTION_BYTES_MAX};
 pub use conditions::{CONDITIONS_MAX, MatchConditions};
 pub use images::{ImagePolicyError, ImagePolicyWebhook};
-pub use setpoint_remote::{PostError, Remote, RemoteError};
+pub use setpoint_remote::{PostError, Remote, RemoteError, Retry};
 pub use token::{TOKEN_TTL, TokenWebhook};
 
 use setpoint_remote::{ATTEMPT_MAX, CONNECTION_MAX};

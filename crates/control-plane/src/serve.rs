@@ -390,8 +390,8 @@ impl Serving {
         &self.kubeconfig
     }
 
-    /// The CA of the server's certificate, in PEM, as in the kubeconfig.
-    pub fn certificate_authority(&self) -> &str {
+    /// The authority of the server's certificate, in PEM: what clients trust, as in the kubeconfig.
+    pub fn ca(&self) -> &str {
         &self.ca
     }
 

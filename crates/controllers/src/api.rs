@@ -38,6 +38,16 @@ impl RequestError {
         matches!(self, Self::Api(error) if error.code() == 404)
     }
 
+    /// Whether the server says that the object of this name does not exist, rather than that it
+    /// does not serve the path.
+    pub(crate) fn is_absence_of(&self, name: &str) -> bool {
+        let details = match self {
+            Self::Api(error) => error.0.details.as_ref(),
+            Self::Transport(_) => None,
+        };
+        self.is_not_found() && details.is_some_and(|details| details.name == name)
+    }
+
     /// Whether another client wrote first (409).
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Api(error) if error.code() == 409)

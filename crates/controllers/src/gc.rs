@@ -11,7 +11,9 @@
 //! ```
 //!
 //! With a feed, discovery is read when an object is processed. While there is nothing to collect,
-//! the collector sends no requests and caches no discovery.
+//! the collector sends no requests and caches no discovery. Group versions of extension servers are
+//! not in the feed: it has their APIServices, so their resources have informers as on a remote
+//! server.
 //!
 //! The graph only determines which objects to process. Before a worker acts, it reads the object
 //! and its owners from the server, and it writes with uid and resourceVersion as preconditions. A
@@ -30,9 +32,11 @@
 //! has been listed, has been refused, or has failed for 30 s.
 //!
 //! Events are never collected. An object whose owner reference names an unknown kind is not
-//! deleted; it is retried.
+//! deleted; it is retried. So is one whose owner is an extension server's, unless that server says
+//! that the owner is gone: a server that is away, or whose APIService is deleted, loses nothing.
 
 mod collect;
+mod elsewhere;
 mod feed;
 mod graph;
 mod monitor;
@@ -41,6 +45,7 @@ mod reference;
 use crate::api::{Api, Discovered, RequestError, Resource, discover};
 pub use feed::{ObjectEvent, ObjectFeed};
 
+use elsewhere::Elsewhere;
 use feed::Feed;
 use graph::{Coordinates, Graph, Observation, OwnerReference, Uid};
 use kube_client::Client;
@@ -84,7 +89,9 @@ pub(crate) struct Shared {
     graph: Mutex<Graph>,
     queue: WorkQueue<Uid>,
     served: Mutex<Served>,
-    /// Notified when a CRD changes, because the served resources may have changed.
+    /// Group versions whose objects are not in the feed.
+    elsewhere: Mutex<Elsewhere>,
+    /// Notified when a CRD or an APIService changes, because the served resources may have changed.
     rediscover: Notify,
     seed: u64,
 }
@@ -160,11 +167,19 @@ impl Shared {
         self.enqueue(to_process);
     }
 
-    /// Removes all objects from the graph except these.
+    /// Removes all objects from the graph except these, and those that the feed does not have.
     fn forget_others(&self, present: &HashSet<Uid>) {
+        let elsewhere = {
+            let mut elsewhere = self.elsewhere.lock();
+            elsewhere.retain(present);
+            elsewhere.clone()
+        };
         let gone: Vec<Uid> = {
             let graph = self.graph.lock();
-            graph.all_observed().filter(|uid| !present.contains(*uid)).cloned().collect()
+            let is_elsewhere =
+                |uid: &Uid| graph.coordinates(uid).is_some_and(|of| elsewhere.has(&of.api_version));
+            let gone = graph.all_observed().filter(|uid| !present.contains(*uid));
+            gone.filter(|uid| !is_elsewhere(uid)).cloned().collect()
         };
         for uid in gone {
             let to_process = self.graph.lock().forget(&uid);
@@ -174,6 +189,18 @@ impl Shared {
 
     fn changed_type(&self, kind: &str) {
         if kind == "CustomResourceDefinition" {
+            self.rediscover.notify_one();
+        }
+    }
+
+    /// An APIService of the feed exists, or is gone: `None`.
+    fn observe_service(&self, uid: &str, object: Option<&[u8]>) {
+        let mut elsewhere = self.elsewhere.lock();
+        // Also a status that changes: the server may be known by now.
+        let is_known = elsewhere.put(uid, object);
+        if is_known {
+            drop(elsewhere);
+            self.invalidate_discovery();
             self.rediscover.notify_one();
         }
     }
@@ -225,13 +252,16 @@ impl GarbageCollector {
         Self { client, seed: seed::from_entropy(), feed: None }
     }
 
-    /// Whether an encoded object needs a collector: it has owners, or waits for one to handle its
-    /// dependents. A server without such an object has nothing to collect.
+    /// Whether an encoded object needs a collector: it has owners, waits for one to handle its
+    /// dependents, or registers an extension server, whose objects may. A server without such an
+    /// object has nothing to collect.
     pub fn is_concerned(object: &[u8]) -> bool {
         let awaits = |finalizer: &str| finalizer == FOREGROUND || finalizer == ORPHAN;
         // The collector reports what it cannot read.
         Skim::of(object).map_or(true, |skim| {
-            !skim.owner_references.is_empty() || skim.finalizers.iter().any(|name| awaits(name))
+            !skim.owner_references.is_empty()
+                || skim.finalizers.iter().any(|name| awaits(name))
+                || elsewhere::is_service(&skim) && elsewhere::group_version(object).is_some()
         })
     }
 
@@ -257,45 +287,55 @@ impl GarbageCollector {
             graph: Mutex::default(),
             queue: WorkQueue::builder().build(),
             served: Mutex::default(),
+            elsewhere: Mutex::default(),
             rediscover: Notify::new(),
             seed,
         });
         let mut tasks = JoinSet::new();
-        let mut watches = match feed {
-            Some(feed) => {
-                let (synced, is_synced) = watch::channel(false);
-                let (shared, stop) = (shared.clone(), stop.clone());
-                tasks.spawn(async move {
-                    tokio::select! {
-                        // Cancel safe: the graph is dropped together with the collector.
-                        () = feed.follow(shared, synced) => {}
-                        () = stop.cancelled() => {}
-                    }
-                });
-                Watches::Feed(is_synced)
-            }
-            None => Watches::Monitors {
-                running: BTreeMap::new(),
-                unsettled: Vec::new(),
-                settle_by: Instant::now() + FIRST_LISTS_MAX,
-            },
+        let feed = feed.map(|feed| {
+            let (synced, is_synced) = watch::channel(false);
+            let (shared, stop) = (shared.clone(), stop.clone());
+            tasks.spawn(async move {
+                tokio::select! {
+                    // Cancel safe: the graph is dropped together with the collector.
+                    () = feed.follow(shared, synced) => {}
+                    () = stop.cancelled() => {}
+                }
+            });
+            is_synced
+        });
+        let mut watches = Watches {
+            feed,
+            running: BTreeMap::new(),
+            unsettled: Vec::new(),
+            settle_by: Instant::now() + FIRST_LISTS_MAX,
         };
-        let mut is_discovered = matches!(watches, Watches::Feed(_));
-        let mut is_working = false;
+        let (mut is_discovered, mut is_working) = (false, false);
+        // How often discovery did not have a server that is away.
+        let mut n_stale = 0_u32;
         loop {
-            match &watches {
-                // Read again when the next object is processed.
-                Watches::Feed(_) => shared.invalidate_discovery(),
-                Watches::Monitors { .. } => match shared.discover().await {
+            let elsewhere = watches.feed.is_some().then(|| shared.elsewhere.lock().clone());
+            if elsewhere.as_ref().is_some_and(Elsewhere::is_empty) {
+                // The feed has everything. Discovery is read when the next object is processed.
+                watches.follow(&shared, &Discovered::default(), None, &mut tasks, &stop);
+                shared.invalidate_discovery();
+                (is_discovered, n_stale) = (true, 0);
+            } else {
+                match shared.discover().await {
                     Ok(discovered) => {
-                        watches.follow(&shared, &discovered, &mut tasks, &stop);
+                        let elsewhere = elsewhere.as_ref();
+                        watches.follow(&shared, &discovered, elsewhere, &mut tasks, &stop);
+                        let mut stale = discovered.stale.iter();
+                        let is_stale =
+                            elsewhere.is_some_and(|known| stale.any(|version| known.has(version)));
+                        n_stale = if is_stale { n_stale.saturating_add(1) } else { 0 };
                         shared.served.lock().discovered = Some(Arc::new(discovered));
                         is_discovered = true;
                     }
                     Err(error) => {
                         tracing::warn!(error = &error as &dyn std::error::Error, "read discovery")
                     }
-                },
+                }
             }
             let settled = async {
                 match is_working || !is_discovered {
@@ -303,23 +343,30 @@ impl GarbageCollector {
                     false => watches.settled().await,
                 }
             };
-            // Retry soon until it works: the first read may have failed.
-            let pause = if is_working { REDISCOVER_PERIOD } else { Duration::from_secs(1) };
+            // Retry soon until it works: the first read may have failed, and the documents of an
+            // extension server come a moment after it is available.
+            let pause = match (is_working, n_stale) {
+                (false, _) => Duration::from_secs(1),
+                (true, 0) => REDISCOVER_PERIOD,
+                (true, n) => (REDISCOVER_PAUSE * 2_u32.pow(n.min(9))).min(REDISCOVER_PERIOD),
+            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                // Before the workers start: a feed tells of extension servers before it has synced.
+                // Cancel safe: a permit that was not taken remains.
+                () = shared.rediscover.notified() => {
+                    n_stale = 0;
+                    tokio::select! {
+                        () = stop.cancelled() => break,
+                        () = tokio::time::sleep(REDISCOVER_PAUSE) => {}
+                    }
+                }
                 // Cancel safe: it only waits for a state.
                 () = settled => {
                     is_working = true;
                     for _ in 0..WORKERS {
                         tasks.spawn(work(shared.clone()));
-                    }
-                }
-                // Cancel safe: a permit that was not taken remains.
-                () = shared.rediscover.notified() => {
-                    tokio::select! {
-                        () = stop.cancelled() => break,
-                        () = tokio::time::sleep(REDISCOVER_PAUSE) => {}
                     }
                 }
                 () = tokio::time::sleep(pause) => {}
@@ -334,40 +381,44 @@ impl GarbageCollector {
     }
 }
 
-/// The source of the graph's events.
-enum Watches {
-    /// One feed. The receiver becomes true once all existing objects have been observed.
-    Feed(watch::Receiver<bool>),
-    /// One monitor for each resource.
-    Monitors {
-        running: BTreeMap<Resource, CancellationToken>,
-        /// Monitors that are not known to have settled.
-        unsettled: Vec<(Resource, Monitor)>,
-        /// When collection starts without the unsettled monitors.
-        settle_by: Instant,
-    },
+/// The sources of the graph's events: a feed, and a monitor for each resource that it does not
+/// have.
+struct Watches {
+    /// Becomes true once all existing objects have been observed. `None`: there is no feed.
+    feed: Option<watch::Receiver<bool>>,
+    running: BTreeMap<Resource, CancellationToken>,
+    /// Monitors that are not known to have settled.
+    unsettled: Vec<(Resource, Monitor)>,
+    /// When collection starts without the unsettled monitors.
+    settle_by: Instant,
 }
 
 impl Watches {
-    /// Starts monitors for new resources and stops those of removed resources.
+    /// Starts monitors for new resources and stops those of removed resources. `elsewhere`: only
+    /// for resources of these group versions. Resources of a version that could not be read stay.
     fn follow(
         &mut self,
         shared: &Arc<Shared>,
         discovered: &Discovered,
+        elsewhere: Option<&Elsewhere>,
         tasks: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) {
-        let Self::Monitors { running, unsettled, .. } = self else { return };
-        let wanted: BTreeSet<&Resource> =
-            discovered.resources.iter().filter(|resource| is_collectable(resource)).collect();
+        let Self { running, unsettled, .. } = self;
+        let is_followed = |resource: &&Resource| {
+            is_collectable(resource)
+                && elsewhere.is_none_or(|known| known.has(&resource.api_version()))
+        };
+        let wanted: BTreeSet<&Resource> = discovered.resources.iter().filter(is_followed).collect();
+        let is_stale = |resource: &Resource| discovered.stale.contains(&resource.api_version());
         running.retain(|resource, stop| {
-            let stays = wanted.contains(resource);
+            let stays = wanted.contains(resource) || is_stale(resource);
             if !stays {
                 stop.cancel();
             }
             stays
         });
-        unsettled.retain(|(resource, _)| wanted.contains(resource));
+        unsettled.retain(|(resource, _)| running.contains_key(resource));
         for resource in wanted {
             if running.contains_key(resource) {
                 continue;
@@ -381,21 +432,20 @@ impl Watches {
 
     /// Waits until every object that can be listed has been observed. Dropping it loses nothing.
     async fn settled(&mut self) {
-        match self {
+        if let Some(is_synced) = &mut self.feed {
             // A feed that ends before it is synced belongs to a server that has ended.
-            Self::Feed(is_synced) => drop(is_synced.wait_for(|synced| *synced).await),
-            Self::Monitors { unsettled, settle_by, .. } => {
-                let settled = async {
-                    while let Some((_, monitor)) = unsettled.last_mut() {
-                        monitor.settled().await;
-                        unsettled.pop();
-                    }
-                };
-                if tokio::time::timeout_at(*settle_by, settled).await.is_err() {
-                    let names: Vec<_> = unsettled.iter().map(|(r, _)| r.dotted()).collect();
-                    tracing::warn!(resources = ?names, "not listed yet: starting without these resources");
-                }
+            drop(is_synced.wait_for(|synced| *synced).await);
+        }
+        let unsettled = &mut self.unsettled;
+        let settled = async {
+            while let Some((_, monitor)) = unsettled.last_mut() {
+                monitor.settled().await;
+                unsettled.pop();
             }
+        };
+        if tokio::time::timeout_at(self.settle_by, settled).await.is_err() {
+            let names: Vec<_> = self.unsettled.iter().map(|(r, _)| r.dotted()).collect();
+            tracing::warn!(resources = ?names, "not listed yet: starting without these resources");
         }
     }
 }

@@ -4,9 +4,9 @@
 //! # Theory
 //!
 //! A [`Remote`] is a client of one URL. Connections are made when they are needed, and kept. A
-//! [review](Remote::review) has no side effects, so it is repeated a few times if the server is not
-//! reached or asks for it. Whoever [posts](Remote::post) something else decides by the
-//! [error](PostError) whether to repeat it.
+//! document that may be sent twice is [posted repeatedly](Remote::post_repeatedly) if the server is
+//! not reached or asks for it; how often, and with which pauses, says a [`Retry`]. A
+//! [review](Remote::review) is such a document.
 //!
 //! This crate knows no API objects and no listener.
 
@@ -15,17 +15,31 @@ use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube_client::{Client, Config};
 use serde_json::Value;
 use std::fmt;
+use std::future::{Future, pending};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 /// Timeout of one attempt unless another one is asked for: 10 s, of which connecting takes a part.
 pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// Timeout of connections: 30 s, the longest timeout of an attempt.
 pub const CONNECTION_MAX: Duration = Duration::from_secs(30);
-/// Number of attempts of one review; the request's deadline may end them earlier.
-const ATTEMPTS: u32 = 3;
-/// The pause after the first failed attempt. Later ones are twice as long as the one before.
-const PAUSE: Duration = Duration::from_millis(200);
+
+/// How often a document is posted, and the pauses between the attempts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Retry {
+    /// Maximum number of attempts. Zero counts as one.
+    pub attempts: u32,
+    /// The pause after the first failed attempt.
+    pub pause: Duration,
+    /// By how much each pause is longer than the one before.
+    pub growth: f64,
+}
+
+impl Retry {
+    /// The attempts of a [review](Remote::review); the request's deadline may end them earlier.
+    pub const REVIEW: Self = Self { attempts: 3, pause: Duration::from_millis(200), growth: 2.0 };
+}
 
 /// Why a remote server cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -101,8 +115,19 @@ impl Remote {
     pub fn in_cluster(path: &str) -> Result<Self, RemoteError> {
         let config =
             Config::incluster().map_err(|error| RemoteError::InCluster(Box::new(error)))?;
+        Self::at(config, path)
+    }
+
+    /// A server that a configuration of a client names, at a path. Call it within a tokio runtime.
+    /// Connects later.
+    ///
+    /// # Errors
+    ///
+    /// No client can be made of it.
+    pub fn at(config: Config, path: &str) -> Result<Self, RemoteError> {
         let target = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
-        Ok(Self { target, ..Self::of(config, Path::new("in-cluster configuration"))? })
+        let name = PathBuf::from(config.cluster_url.to_string());
+        Ok(Self { target, ..Self::of(config, &name)? })
     }
 
     fn of(mut config: Config, path: &Path) -> Result<Self, RemoteError> {
@@ -124,27 +149,51 @@ impl Remote {
     }
 
     /// Posts a review and returns the answered one. `attempt_max`: timeout of one attempt. Repeats
-    /// the attempt if the server is not reached or asks for it: a review has no side effects.
+    /// the attempt as [`Retry::REVIEW`] says: a review has no side effects.
+    ///
+    /// # Errors
+    ///
+    /// What the last attempt failed with, or that its answer is not JSON.
+    pub async fn review(&self, review: &Value, attempt_max: Duration) -> Result<Value, String> {
+        let json = review.to_string().into_bytes();
+        let answer = self.post_repeatedly(json, attempt_max, Retry::REVIEW, pending()).await;
+        serde_json::from_str(&answer.map_err(|error| error.message)?)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Posts a document in JSON until the server accepts it, the error says that another attempt
+    /// makes no sense, or all attempts are made. Once `hurry` is ready, the pause ends and there is
+    /// one more attempt. `attempt_max`: timeout of one attempt.
     ///
     /// # Errors
     ///
     /// What the last attempt failed with.
-    pub async fn review(&self, review: &Value, attempt_max: Duration) -> Result<Value, String> {
-        let mut pause = PAUSE;
-        for attempt in 1.. {
-            let answer = self.post(review.to_string().into_bytes(), attempt_max).await;
-            let error = match answer {
-                Ok(answer) => {
-                    return serde_json::from_str(&answer).map_err(|error| error.to_string());
+    pub async fn post_repeatedly(
+        &self,
+        json: Vec<u8>,
+        attempt_max: Duration,
+        retry: Retry,
+        hurry: impl Future<Output = ()>,
+    ) -> Result<String, PostError> {
+        let (mut hurry, mut is_last) = (pin!(hurry), false);
+        let (mut attempt, mut pause) = (1, retry.pause);
+        loop {
+            let error = match self.post(json.clone(), attempt_max).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if !error.may_repeat || is_last || attempt >= retry.attempts => {
+                    return Err(error);
                 }
-                Err(error) if !error.may_repeat || attempt == ATTEMPTS => return Err(error.message),
                 Err(error) => error,
             };
-            tracing::debug!(%error, "a review is repeated");
-            tokio::time::sleep(pause).await;
-            pause *= 2;
+            tracing::debug!(%error, attempt, "a document is posted again");
+            tokio::select! {
+                // Cancel safe: both only wait. `hurry` is not polled after it was ready.
+                () = tokio::time::sleep(pause) => {}
+                () = &mut hurry => is_last = true,
+            }
+            attempt += 1;
+            pause = pause.mul_f64(retry.growth);
         }
-        Err(String::new())
     }
 
     /// Posts a document in JSON once, and returns what the server answers.

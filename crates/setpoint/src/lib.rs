@@ -128,7 +128,7 @@ pub use setpoint_control_plane::{
     ConfiguredAuthorizers, ControlPlane, ControlPlaneBuilder, InProcessSource, IssuerTokens,
     NODE_LABEL, REQUEST_SECONDS, RequestMetrics, Selection, ServeError, ServeOptions, Serving,
     SimulatedNodes, StageError, Stages, admission_config, authorization_config, control_plane,
-    oidc, remote, serve, source, webhook_client,
+    delegation, oidc, remote, serve, source, webhook_client,
 };
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

@@ -62,6 +62,11 @@ fn expressions_hold_for_the_corpus_and_its_mutants() {
 }
 
 #[test]
+fn certificates_hold_for_the_corpus_and_its_mutants() {
+    replay("certificate", 200, setpoint_fuzz::certificate::check);
+}
+
+#[test]
 fn patterns_hold_for_the_corpus_and_its_mutants() {
     replay("pattern", 100, setpoint_fuzz::pattern::check);
 }
@@ -89,4 +94,39 @@ fn skims_hold_for_the_corpus_and_its_mutants() {
 #[test]
 fn tokens_hold_for_the_corpus_and_their_mutants() {
     replay("token", 100, setpoint_fuzz::token::check);
+}
+
+#[test]
+fn audit_policies_hold_for_the_corpus_and_its_mutants() {
+    replay("audit_policy", 200, setpoint_fuzz::audit_policy::check);
+}
+
+#[test]
+fn authentication_configurations_hold_for_the_corpus_and_its_mutants() {
+    replay("authentication_config", 100, setpoint_fuzz::authentication_config::check);
+}
+
+#[test]
+fn authorization_configurations_hold_for_the_corpus_and_its_mutants() {
+    replay("authorization_config", 100, setpoint_fuzz::authorization_config::check);
+}
+
+#[test]
+fn key_sets_hold_for_the_corpus_and_its_mutants() {
+    replay("jwks", 200, setpoint_fuzz::jwks::check);
+}
+
+#[test]
+fn policies_hold_for_the_corpus_and_its_mutants() {
+    replay("policy", 5, setpoint_fuzz::policy::check);
+}
+
+#[test]
+fn request_headers_hold_for_the_corpus_and_its_mutants() {
+    replay("request_header", 200, setpoint_fuzz::request_header::check);
+}
+
+#[test]
+fn answers_of_webhooks_hold_for_the_corpus_and_its_mutants() {
+    replay("webhook_answer", 5, setpoint_fuzz::webhook_answer::check);
 }

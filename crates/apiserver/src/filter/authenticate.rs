@@ -10,6 +10,7 @@ pub(crate) mod subject;
 
 pub use authorities::{AuthorityError, ClientAuthorities};
 pub use request_header::{NotText, RequestHeader, RequestHeaderNames};
+pub use subject::identity as certificate_user;
 
 use crate::filter::impersonate;
 use base64::Engine as _;

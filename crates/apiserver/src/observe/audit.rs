@@ -1,6 +1,7 @@
 //! What audit sinks receive.
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use setpoint_object::Status;
 use setpoint_object::time::Timestamp;
@@ -102,10 +103,19 @@ pub struct AuditEvent {
     pub failure: Option<Arc<Status>>,
 }
 
+/// An event that had to be stored was not: the request that it is about is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("failed to store audit event")]
+pub struct EventLost;
+
+/// What a request waits for: the result of storing its event. Must end within a bounded time.
+pub type EventStored = BoxFuture<'static, Result<(), EventLost>>;
+
 /// Receives audit events. The sink decides what it records of which request (the policy's level).
 ///
 /// It is called while the request is served, so it must return at once: it may inspect, count and
-/// forward. [`AuditQueue`] is a sink that forwards without waiting.
+/// forward. [`AuditQueue`] is a sink that forwards without waiting. A sink that has requests wait
+/// for their events implements [`AuditSink::record_for`].
 ///
 /// ```
 /// use setpoint_apiserver::{AuditEvent, AuditSink, Stage};
@@ -132,6 +142,22 @@ pub trait AuditSink: Debug + Send + Sync {
 
     /// Records an event. Must not block.
     fn record(&self, event: AuditEvent);
+
+    /// Records an event of a request that can wait. `None`, the default after
+    /// [`record`](AuditSink::record): it does not. Must not block itself.
+    ///
+    /// | the stage | the request waits | [`EventLost`] |
+    /// |---|---|---|
+    /// | `RequestReceived` | before anything is done | refuses it with 500 |
+    /// | `ResponseStarted` | before the head is sent | is ignored |
+    /// | `ResponseComplete` | before the answer is sent, within its deadline | is ignored |
+    ///
+    /// Whoever cannot wait is recorded with `record`: watches and streams that end, clients that
+    /// disconnected, requests that panicked or ran out of time.
+    fn record_for(&self, event: AuditEvent) -> Option<EventStored> {
+        self.record(event);
+        None
+    }
 }
 
 /// An audit sink with a queue of fixed length. The reader may wait; recording never waits. Events

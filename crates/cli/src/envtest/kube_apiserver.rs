@@ -92,16 +92,17 @@ fn translate(given: &Given, environment: &Environment) -> anyhow::Result<Transla
     }
     let own = |name: &str| last.get(name).copied().filter(|value| !value.is_empty());
     options.push(format!("--bind-address={}", own("bind-address").unwrap_or("0.0.0.0")));
-    match (own("audit-log-path"), own("audit-policy-file")) {
-        (Some(path), policy) => {
-            options.push(format!("--audit-log-path={path}"));
-            options.extend(policy.map(|policy| format!("--audit-policy-file={policy}")));
+    let log = own("audit-log-path");
+    options.extend(log.map(|path| format!("--audit-log-path={path}")));
+    match own("audit-policy-file") {
+        Some(policy) if log.or(own("audit-webhook-config-file")).is_some() => {
+            options.push(format!("--audit-policy-file={policy}"));
         }
-        (None, Some(_)) => {
+        Some(_) => {
             let why = "without --audit-log-path nothing is recorded".to_owned();
             translated.ignored.push(("audit-policy-file".to_owned(), why));
         }
-        (None, None) => {}
+        None => {}
     }
     let modes = authorization_modes(given, &mut translated.ignored);
     match modes {
@@ -363,6 +364,13 @@ mod tests {
                 (Same | List, "advertise-address") => "=10.0.0.1",
                 (Same | List, name) if name.ends_with("-inflight") => "=1",
                 (Same | List, name) if name.ends_with("-ttl") => "=1m",
+                (Same, name) if name.starts_with("audit-") => match name {
+                    name if name.ends_with("-mode") => "=blocking-strict",
+                    name if name.ends_with("-wait") || name.ends_with("-backoff") => "=1s",
+                    name if name.ends_with("-enable") => "=true",
+                    name if name.ends_with("-file") => "=/f",
+                    _ => "=1",
+                },
                 (Same | List, "service-account-max-token-expiration") => "=1h",
                 (Same, "enable-priority-and-fairness" | "anonymous-auth") => "=true",
                 (Same, "service-account-extend-token-expiration") => "=true",

@@ -70,7 +70,7 @@ pub(crate) fn access(serving: &Serving) -> Value {
     value!({
         "url": serving.url(),
         "kubeconfig": serving.kubeconfig(),
-        "certificateAuthority": serving.certificate_authority(),
+        "certificateAuthority": serving.ca(),
         "token": serving.token(),
     })
 }

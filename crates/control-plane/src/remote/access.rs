@@ -4,6 +4,7 @@ use super::cache::Answers;
 use super::conditions::{MatchConditions, Verdict};
 use super::{ATTEMPT_MAX, Remote, RemoteError};
 use futures::future::{BoxFuture, FutureExt as _};
+use kube_client::Config;
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
 use setpoint_object::field_selector::FieldSelector;
@@ -51,6 +52,11 @@ impl ReviewVersion {
             Self::V1Beta1 => "v1beta1",
         }
     }
+
+    /// The path of reviews at an API server.
+    fn path(self) -> String {
+        format!("/apis/authorization.k8s.io/{}/subjectaccessreviews", self.as_str())
+    }
 }
 
 /// An authorizer that posts a `SubjectAccessReview` (`authorization.k8s.io`) to another server.
@@ -97,9 +103,20 @@ impl AccessWebhook {
         version: ReviewVersion,
         options: AccessWebhookOptions,
     ) -> Result<Self, RemoteError> {
-        let version_name = version.as_str();
-        let path = format!("/apis/authorization.k8s.io/{version_name}/subjectaccessreviews");
-        Ok(Self::new(Remote::in_cluster(&path)?, options).version(version))
+        Ok(Self::new(Remote::in_cluster(&version.path())?, options).version(version))
+    }
+
+    /// An authorizer that asks an API server. Call it within a tokio runtime. Connects later.
+    ///
+    /// # Errors
+    ///
+    /// No client of it can be made.
+    pub fn at(
+        server: Config,
+        version: ReviewVersion,
+        options: AccessWebhookOptions,
+    ) -> Result<Self, RemoteError> {
+        Ok(Self::new(Remote::at(server, &version.path())?, options).version(version))
     }
 
     fn new(remote: Remote, options: AccessWebhookOptions) -> Self {
@@ -198,17 +215,10 @@ impl Authorizer for AccessWebhook {
 
 /// The review's `spec`.
 fn spec(request: &Attributes) -> Value {
-    let identity = &request.identity;
-    let mut spec = json!({"user": *identity.user});
-    if !identity.uid.is_empty() {
-        spec["uid"] = (*identity.uid).into();
-    }
-    if !identity.groups.is_empty() {
-        spec["groups"] = identity.groups.iter().map(|group| &**group).collect();
-    }
-    if !identity.extra.is_empty() {
-        spec["extra"] = json!(*identity.extra);
-    }
+    let mut spec = request.identity.user_info();
+    // A user is `username` in a review of a token, and `user` here.
+    let user = spec.as_object_mut().and_then(|members| members.remove("username"));
+    spec["user"] = user.unwrap_or_default();
     let verb = request.verb.as_str();
     if !request.is_resource() {
         spec["nonResourceAttributes"] = json!({"path": request.path(), "verb": verb});

@@ -7,7 +7,8 @@ use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::{Map, Value, json};
 use setpoint_object::ApiError;
 use setpoint_registry::{Admission, Operation, Review, Subresource};
-use setpoint_remote::{PostError, Remote};
+use setpoint_remote::{PostError, Remote, Retry};
+use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -135,28 +136,18 @@ impl ImagePolicyWebhook {
         let review = json!({
             "kind": "ImageReview", "apiVersion": "imagepolicy.k8s.io/v1alpha1", "spec": spec,
         });
-        let mut pause = self.settings.pause;
-        for attempt in 1.. {
-            match self.remote.post(review.to_string().into_bytes(), ATTEMPT_MAX).await {
-                Ok(answer) => {
-                    let answer: Value = serde_json::from_str(&answer).map_err(|error| {
-                        PostError { message: error.to_string(), may_repeat: false }
-                    })?;
-                    let verdict = verdict(&answer["status"]);
-                    let ttl = match verdict.is_allowed {
-                        true => self.settings.allow_ttl,
-                        false => self.settings.deny_ttl,
-                    };
-                    self.answers.keep(&question, verdict.clone(), ttl);
-                    return Ok(verdict);
-                }
-                Err(error) if !error.may_repeat || attempt == ATTEMPTS => return Err(error),
-                Err(_) => {}
-            }
-            tokio::time::sleep(pause).await;
-            pause = pause.mul_f64(GROWTH);
-        }
-        Ok(Verdict::default())
+        let retry = Retry { attempts: ATTEMPTS, pause: self.settings.pause, growth: GROWTH };
+        let json = review.to_string().into_bytes();
+        let answer = self.remote.post_repeatedly(json, ATTEMPT_MAX, retry, pending()).await?;
+        let answer: Value = serde_json::from_str(&answer)
+            .map_err(|error| PostError { message: error.to_string(), may_repeat: false })?;
+        let verdict = verdict(&answer["status"]);
+        let ttl = match verdict.is_allowed {
+            true => self.settings.allow_ttl,
+            false => self.settings.deny_ttl,
+        };
+        self.answers.keep(&question, verdict.clone(), ttl);
+        Ok(verdict)
     }
 }
 

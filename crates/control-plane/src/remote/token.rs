@@ -4,6 +4,7 @@ use super::cache::Answers;
 use super::{ATTEMPT_MAX, Remote, RemoteError};
 use futures::future::{BoxFuture, FutureExt as _};
 use http::request::Parts;
+use kube_client::Config;
 use serde_json::{Value, json};
 use setpoint_apiserver::{Authentication, Authenticator, bearer_token};
 use setpoint_registry::Identity;
@@ -34,6 +35,16 @@ impl TokenWebhook {
     /// The kubeconfig cannot be used.
     pub async fn open(kubeconfig: impl AsRef<Path>, ttl: Duration) -> Result<Self, RemoteError> {
         let remote = Remote::open(kubeconfig.as_ref()).await?;
+        Ok(Self { remote, ttl, answers: Answers::new() })
+    }
+
+    /// The same for an API server.
+    ///
+    /// # Errors
+    ///
+    /// No client of it can be made.
+    pub fn at(server: Config, ttl: Duration) -> Result<Self, RemoteError> {
+        let remote = Remote::at(server, "/apis/authentication.k8s.io/v1/tokenreviews")?;
         Ok(Self { remote, ttl, answers: Answers::new() })
     }
 

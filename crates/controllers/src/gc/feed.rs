@@ -1,6 +1,7 @@
 //! A feed of all objects of a server in the same process. It replaces one informer per resource.
 
 use super::Shared;
+use super::elsewhere::is_service;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use setpoint_object::Skim;
@@ -63,11 +64,17 @@ impl Feed {
                     if let Some(listed) = &mut listed {
                         listed.insert((&*skim.uid).into());
                     }
+                    if is_service(&skim) {
+                        shared.observe_service(&skim.uid, Some(&bytes));
+                    }
                     let (api_version, kind) = types.of(&skim.api_version, &skim.kind);
                     shared.observe(&api_version, &kind, &skim);
                 }
                 ObjectEvent::Deleted(bytes) => {
                     let Some(skim) = skim(&bytes) else { continue };
+                    if is_service(&skim) {
+                        shared.observe_service(&skim.uid, None);
+                    }
                     shared.forget(&skim.uid, &skim.kind);
                 }
                 ObjectEvent::Synced => {

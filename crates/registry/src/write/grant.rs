@@ -3,9 +3,12 @@
 //! | write                                      | requires                                    |
 //! |--------------------------------------------|---------------------------------------------|
 //! | PUT or apply of an absent object           | `create` of the object                      |
-//! | a change of a Role's or ClusterRole's rules | every right of the rules, or `escalate` of the role |
-//! | a change of an `aggregationRule`           | all rights, or `escalate` of the role       |
-//! | a change of a binding's role or subjects   | every right of the role that it refers to, or `bind` of it |
+//! | a Role or ClusterRole, new or changed      | every right of its rules, or `escalate` of the role |
+//! | one with an `aggregationRule`, now or before | all rights, or `escalate` of the role     |
+//! | a binding, new or changed                  | every right of the role that it refers to, or `bind` of it |
+//!
+//! A label is a change too: by it an aggregated role takes a role's rules in. What the garbage
+//! collector changes is none: owners and finalizers.
 use super::Write;
 use crate::attributes::{Requested, Target};
 use crate::authorize::{Decision, EVERYTHING, forbidden};
@@ -15,6 +18,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Scope};
 use setpoint_rbac::grant::Missing;
 use setpoint_rbac::{Rule, rules_of};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The group of roles and bindings.
@@ -34,26 +38,26 @@ impl Write<'_> {
         if self.resource.kind.group != RBAC {
             return Ok(());
         }
-        let changes = |members: [&str; 2]| {
-            old.is_none_or(|old| members.iter().any(|member| old.get(*member) != new.get(*member)))
-        };
+        if old.is_some_and(|old| changes_for_collection_only(old, new)) {
+            return Ok(());
+        }
         match &*self.resource.resource {
-            "roles" | "clusterroles" if changes(["rules", "aggregationRule"]) => {
+            "roles" | "clusterroles" => {
                 let target = Target { name: new.name().to_owned(), ..self.target.clone() };
                 let Some(held) = self.held_unless(Verb::Escalate, target).await? else {
                     return Ok(());
                 };
-                let old_rule = old.and_then(|old| old.get("aggregationRule"));
-                let rule = new.get("aggregationRule").filter(|rule| !rule.is_null());
-                if rule.is_some() && rule != old_rule && !holds_everything(&held) {
+                self.check_held(new, &rules_of(new), &held)?;
+                let gathers = |role: &Value| !role["aggregationRule"].is_null();
+                if (gathers(new) || old.is_some_and(gathers)) && !holds_everything(&held) {
                     return Err(self.refuse(
                         new,
                         "must have cluster-admin privileges to use the aggregationRule",
                     ));
                 }
-                self.check_held(new, &rules_of(new), &held)
+                Ok(())
             }
-            "rolebindings" | "clusterrolebindings" if changes(["roleRef", "subjects"]) => {
+            "rolebindings" | "clusterrolebindings" => {
                 let text = |member: &str| new["roleRef"][member].as_str().unwrap_or_default();
                 let catalog = self.inner.catalog.borrow().clone();
                 let mut rows = catalog.group_version(RBAC, &self.resource.gvk.version);
@@ -130,6 +134,40 @@ impl Write<'_> {
     async fn may(&self, verb: Verb, target: Target) -> Result<(), ApiError> {
         let request = self.attributes.with(verb, Requested::Resource(target));
         self.inner.authorization.authorize(&request).await
+    }
+}
+
+/// Whether only what the server and the garbage collector maintain differs.
+fn changes_for_collection_only(old: &Value, new: &Value) -> bool {
+    const MAINTAINED: [&str; 9] = [
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+        "resourceVersion",
+        "generation",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ];
+    let members = |object: &Value, left_out: &[&str]| {
+        let members = object.as_object().into_iter().flatten();
+        let members =
+            members.filter(|(name, value)| !left_out.contains(&name.as_str()) && !is_empty(value));
+        members.map(|(name, value)| (name.clone(), value.clone())).collect::<BTreeMap<_, _>>()
+    };
+    members(old, &["metadata"]) == members(new, &["metadata"])
+        && members(&old["metadata"], &MAINTAINED) == members(&new["metadata"], &MAINTAINED)
+}
+
+/// Whether a member is as good as absent.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(elements) => elements.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => false,
     }
 }
 

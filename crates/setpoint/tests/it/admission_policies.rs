@@ -208,6 +208,40 @@ async fn what_cannot_be_evaluated_follows_the_failure_policy() {
 }
 
 #[tokio::test]
+async fn expressions_of_a_policy_and_its_conditions_share_a_budget() {
+    with_user(plane(), async |user, _| {
+        // Each costs between 250,000 and 1,000,000, so that one alone is allowed.
+        let nested = "lists.range(250).all(a, lists.range(250).all(b, a + b >= 0))";
+        // Of secrets, because config maps show when a policy counts.
+        let spec = |n_conditions: usize, n_validations: usize| {
+            let condition = |n| json!({"name": format!("c{n}"), "expression": nested});
+            let conditions: Vec<Value> = (0..n_conditions).map(condition).collect();
+            let validations = vec![json!({"expression": nested}); n_validations];
+            json!({"matchConstraints": on(&["secrets"], &["CREATE"]),
+                "matchConditions": conditions, "validations": validations})
+        };
+        let create = async || {
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
+            let path = "/api/v1/namespaces/default/secrets?dryRun=All";
+            user.send("POST", path, &secret).await.shown()
+        };
+        enforce(&user, "within", spec(1, 2), json!({})).await;
+        assert_eq!(create().await, "201 ok");
+        let out = "validation failed due to running out of cost budget, no further validation rules will be run";
+        for (name, n_conditions, n_validations) in [("validations", 0, 40), ("conditions", 10, 1)] {
+            enforce(&user, name, spec(n_conditions, n_validations), json!({})).await;
+            let refused = format!("422 secrets \"a\" is forbidden: ValidatingAdmissionPolicy '{name}' with binding '{name}-binding' denied request: {out}");
+            assert_eq!(create().await, refused);
+            // Nothing else is hindered by it.
+            assert_eq!(dry(&user, json!({})).await.shown(), "201 ok");
+            let path = format!("{GROUP}/validatingadmissionpolicybindings/{name}-binding");
+            user.send("DELETE", &path, &Value::Null).await.ok();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn rules_exclude_resources_and_name_objects() {
     with_user(plane(), async |user, _| {
         let all = json!({"validations": [{"expression": "false", "message": "no"}]});

@@ -127,6 +127,17 @@ async fn server(ca: &Ca) -> (Hooks, Reviews) {
                 .to_string(),
             ),
             "/garbage" => (200, "<html>".to_owned()),
+            "/empty" => (200, String::new()),
+            "/redirect" => (302, String::new()),
+            "/huge" => (200, " ".repeat((16 << 20) + 1)),
+            "/no-patch" => review(
+                &request,
+                json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode("[{")}),
+            ),
+            "/large" => patched(
+                &request,
+                json!([{"op": "add", "path": "/data/y", "value": "y".repeat(2 << 20)}]),
+            ),
             "/slow" => (0, String::new()),
             _ => (500, "on fire".to_owned()),
         }
@@ -334,9 +345,9 @@ async fn failures_follow_the_failure_policy_and_refusals_do_not() {
         let service = json!({"service": {"name": "svc", "namespace": "default", "path": "/p"},
             "caBundle": hooks.bundle});
         let mut cases = vec![
-            (gone, format!("failed to call webhook: Post \"https://{dead}/gone?timeout=1s\": dial tcp {dead}: connect: connection refused")),
-            (wrong_ca, format!("failed to call webhook: Post \"{}?timeout=1s\": tls: failed to verify certificate: x509: certificate signed by unknown authority", hooks.url("/allow"))),
-            (service, "failed to call webhook: Post \"https://svc.default.svc:443/p?timeout=1s\": service \"svc\" not found".to_owned()),
+            (gone, format!("failed to call webhook: Post \"https://{dead}/gone?timeout=30s\": dial tcp {dead}: connect: connection refused")),
+            (wrong_ca, format!("failed to call webhook: Post \"{}?timeout=30s\": tls: failed to verify certificate: x509: certificate signed by unknown authority", hooks.url("/allow"))),
+            (service, "failed to call webhook: Post \"https://svc.default.svc:443/p?timeout=30s\": service \"svc\" not found".to_owned()),
         ];
         for (path, text) in [
             ("/slow", format!("failed to call webhook: Post \"{}?timeout=1s\": context deadline exceeded", hooks.url("/slow"))),
@@ -344,13 +355,19 @@ async fn failures_follow_the_failure_policy_and_refusals_do_not() {
             ("/garbage", "failed to call webhook: couldn't get version/kind; json parse error: ".to_owned()),
             ("/type", "received invalid webhook response: webhook returned response.patch but not response.patchType".to_owned()),
             ("/uid", "received invalid webhook response: expected response.uid=".to_owned()),
+            ("/redirect", "failed to call webhook: the server responded with the status code 302 but did not return more information".to_owned()),
+            ("/empty", "failed to call webhook: 0-length response with status code: 200 and content type: ".to_owned()),
+            ("/huge", "failed to call webhook: the response is larger than 16777216 bytes".to_owned()),
+            ("/no-patch", String::new()),
         ] {
             cases.push((hooks.config(path), text));
         }
         for (n, (config, text)) in cases.into_iter().enumerate() {
             let name = format!("c{n}");
             let mut closed = hook(&name, config, &["configmaps"]);
-            closed["timeoutSeconds"] = 1.into();
+            // Only one of them waits for the end of its time.
+            let is_slow = text.contains("context deadline exceeded");
+            closed["timeoutSeconds"] = if is_slow { 1.into() } else { 30.into() };
             let mut open = closed.clone();
             closed["objectSelector"] = json!({"matchLabels": {"policy": "fail"}});
             open["name"] = format!("open-{name}.example.com").into();
@@ -377,6 +394,8 @@ async fn failures_follow_the_failure_policy_and_refusals_do_not() {
             ("/deny", "422 admission webhook \"d.example.com\" denied the request: not today"),
             ("/test", "500 Internal error occurred: testing value /data/x failed: test failed"),
             ("/kind", "500 Internal error occurred: admission webhook \"d.example.com\" changed kind from \"ConfigMap\" to \"Pod\""),
+            // More than a ConfigMap may have.
+            ("/large", "422 ConfigMap \"a\" is invalid: []: Too long: may not be more than 1048576 bytes"),
         ] {
             let mut refuses = hook("d", hooks.config(path), &["configmaps"]);
             refuses["failurePolicy"] = "Ignore".into();
@@ -399,7 +418,7 @@ async fn failures_follow_the_failure_policy_and_refusals_do_not() {
         opened +=
             usize::from(event.stage == Stage::ResponseComplete && annotations.contains_key(key));
     }
-    assert_eq!(opened, 8);
+    assert_eq!(opened, 12);
 }
 
 #[tokio::test]

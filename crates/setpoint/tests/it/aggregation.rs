@@ -1,6 +1,7 @@
 //! Group versions of other servers, by APIService objects, as clients of a control plane over HTTPS
 //! see them. The other server is a control plane of its own.
 
+mod collected;
 mod server;
 
 use crate::extension_backend::{AGGREGATED, JSON, discovered, get, get_json, send};
@@ -13,8 +14,8 @@ use http_body_util::BodyDataStream;
 use kube_client::{Client, Config};
 use serde_json::{Value, json};
 use server::{Extension, Mode, text};
-use setpoint::ControlPlane;
 use setpoint::apiserver::{Credentials, Identity};
+use setpoint::{ControlPlane, ControlPlaneBuilder};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -47,7 +48,7 @@ async fn until<T: std::fmt::Debug>(
     is_wanted: impl Fn(&T) -> bool,
 ) -> T {
     let mut last = None;
-    for _ in 0..2000 {
+    for _ in 0..6000 {
         let found = look().await;
         if is_wanted(&found) {
             return found;
@@ -60,10 +61,15 @@ async fn until<T: std::fmt::Debug>(
 
 impl Stage {
     async fn new() -> Self {
+        Self::of(|plane| plane).await
+    }
+
+    /// With a changed control plane.
+    async fn of(change: impl FnOnce(ControlPlaneBuilder) -> ControlPlaneBuilder) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let credentials = Credentials::none()
             .token("bobs", Identity::new("bob", ["dev", "system:authenticated"]));
-        let plane = ControlPlane::builder().rbac().build();
+        let plane = change(ControlPlane::builder().rbac()).build();
         let options = local().credentials(credentials).insecure_port(0);
         let served = Served::start(dir.path(), "host", plane, options).await;
         let admin = client(served.config().await);

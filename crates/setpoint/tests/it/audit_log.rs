@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint::apiserver::ApiServer;
 use setpoint::audit::{
-    Audit, AuditWebhookOptions, Destination, LogFile, LogFileOptions, Policy, Truncation,
+    Audit, AuditLogOptions, AuditMetrics, AuditMode, AuditWebhookOptions, BatchOptions,
+    Destination, LogFile, LogFileOptions, Policy, Truncation,
 };
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::registry::Identity;
 use setpoint::remote::Remote;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -25,8 +27,10 @@ async fn logged(rules: &str, act: impl AsyncFnOnce(&ApiServer)) -> Vec<Value> {
     let plane = ControlPlane::builder().simulated(0).rbac();
     let clock = Clock::starting_at(Timestamp::from_secs(1_800_000_000));
     let file = LogFile::open(&path, LogFileOptions::default(), clock).unwrap();
-    let (sink, worker) = Audit::new(Policy::parse(&policy).unwrap(), Destination::File(file));
-    let worker = worker.truncate(Truncation::default());
+    let options =
+        AuditLogOptions { truncation: Some(Truncation::default()), ..AuditLogOptions::default() };
+    let policy = Policy::parse(&policy).unwrap();
+    let (sink, worker) = Audit::log(policy, Destination::File(file), options);
     let plane = plane.audit(sink.clone()).build();
     let server = plane.server().clone();
     let (stop, stop_log) = (CancellationToken::new(), CancellationToken::new());
@@ -158,23 +162,104 @@ async fn an_impersonated_request_has_both_users() {
     assert_eq!(complete["responseStatus"]["code"], 403);
 }
 
-#[tokio::test]
-async fn a_log_that_cannot_be_written_stops_nobody() {
-    let clock = Clock::wall();
-    let file = LogFile::open(
-        "/dev/full",
-        LogFileOptions { bytes_max: 0, ..LogFileOptions::default() },
-        clock,
-    );
-    let policy = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}";
+/// Runs a control plane whose log is a full disk, and creates an object. Returns the code and the
+/// body of the answer, and the sink.
+async fn on_full_disk(mode: AuditMode) -> (u16, String, Arc<Audit>) {
+    let options = LogFileOptions { bytes_max: 0, ..LogFileOptions::default() };
+    let file = LogFile::open("/dev/full", options, Clock::wall()).unwrap();
+    // Controllers are not part of it.
+    let policy =
+        "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata, users: [jane]}]}";
+    let options = AuditLogOptions { mode, truncation: None };
     let (sink, worker) =
-        Audit::new(Policy::parse(policy).unwrap(), Destination::File(file.unwrap()));
-    let plane = ControlPlane::builder().simulated(0).audit(sink.clone()).build();
+        Audit::log(Policy::parse(policy).unwrap(), Destination::File(file), options);
+    let plane = ControlPlane::builder().audit(sink.clone()).build();
     let server = plane.server().clone();
     let (stop, stop_log) = (CancellationToken::new(), CancellationToken::new());
     let acting = async {
-        let (status, _) = send(&server, jane(), Method::POST, MAPS, map("own")).await;
-        assert_eq!(status, 201);
+        let mut request = http::Request::post(MAPS)
+            .header("content-type", "application/json")
+            .body(http_body_util::Full::new(bytes::Bytes::from(map("own").to_string())))
+            .unwrap();
+        request.extensions_mut().insert(jane());
+        let response = server.serve(request).await;
+        let code = response.status().as_u16();
+        let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
+        stop.cancel();
+        (code, String::from_utf8(body.to_bytes().to_vec()).unwrap())
+    };
+    let served = async {
+        let (ended, answer) = tokio::join!(plane.run(stop.clone()), acting);
+        ended.unwrap();
+        stop_log.cancel();
+        answer
+    };
+    let ((code, body), ()) = tokio::join!(served, worker.run(stop_log.clone()));
+    (code, body, sink)
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_stops_nobody_but_in_strict_mode() {
+    for mode in [AuditMode::Batch(BatchOptions::LOG), AuditMode::Blocking] {
+        let (code, _, sink) = on_full_disk(mode).await;
+        assert_eq!((code, sink.dropped(), sink.stats().refused), (201, 2, 0));
+    }
+    let (code, body, sink) = on_full_disk(AuditMode::BlockingStrict).await;
+    let refused = format!("Internal Server Error: {MAPS:?}: failed to store audit event\n");
+    assert_eq!((code, body), (500, refused));
+    // Nothing more is recorded of a refused request.
+    assert_eq!((sink.dropped(), sink.stats().refused), (1, 1));
+    let metrics = setpoint::runtime::metrics::Metrics::new();
+    let counted = AuditMetrics::of([sink]);
+    metrics.update(|registry| registry.register_collector(Box::new(counted)));
+    let text = metrics.prometheus();
+    for line in [
+        "apiserver_audit_event_total 1",
+        "apiserver_audit_requests_rejected_total 1",
+        r#"apiserver_audit_level_total{level="Metadata"} 1"#,
+        r#"apiserver_audit_error_total{plugin="log"} 1"#,
+        r#"apiserver_audit_error_total{plugin="buffered"} 0"#,
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_waits_for_its_events_in_blocking_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let file = LogFile::open(&path, LogFileOptions::default(), Clock::wall()).unwrap();
+    let policy =
+        "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata, users: [jane]}]}";
+    let options = AuditLogOptions { mode: AuditMode::Blocking, truncation: None };
+    let (sink, worker) =
+        Audit::log(Policy::parse(policy).unwrap(), Destination::File(file), options);
+    let plane = ControlPlane::builder().audit(sink.clone()).build();
+    let server = plane.server().clone();
+    let (stop, stop_log) = (CancellationToken::new(), CancellationToken::new());
+    let stages = || {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let stage = |line: &str| {
+            let event: Value = serde_json::from_str(line).unwrap();
+            event["stage"].as_str().unwrap().to_owned()
+        };
+        text.lines().map(stage).collect::<Vec<_>>()
+    };
+    let acting = async {
+        send(&server, jane(), Method::GET, MAPS, Value::Null).await;
+        assert_eq!(stages(), ["RequestReceived", "ResponseComplete"]);
+        // Sixteen at once.
+        let all = (0..16).map(|n| send(&server, jane(), Method::POST, MAPS, map(&format!("m{n}"))));
+        futures::future::join_all(all).await;
+        assert_eq!(stages().len(), 34);
+        // A watch has begun when its head is there; its end does not wait.
+        let mut request = http::Request::get(format!("{MAPS}?watch=true"))
+            .body(http_body_util::Empty::<bytes::Bytes>::new())
+            .unwrap();
+        request.extensions_mut().insert(jane());
+        let watch = server.serve(request).await;
+        assert_eq!(stages()[34..], ["RequestReceived", "ResponseStarted"]);
+        drop(watch);
         stop.cancel();
     };
     let served = async {
@@ -182,7 +267,8 @@ async fn a_log_that_cannot_be_written_stops_nobody() {
         stop_log.cancel();
     };
     tokio::join!(served, worker.run(stop_log.clone()));
-    assert!(sink.dropped() > 0);
+    assert_eq!(stages()[36..], ["ResponseComplete"]);
+    assert_eq!((sink.dropped(), sink.stats().events), (0, 37));
 }
 
 #[tokio::test]
@@ -232,6 +318,10 @@ async fn sent(
     sink.dropped()
 }
 
+fn batches(batches: BatchOptions) -> AuditWebhookOptions {
+    AuditWebhookOptions { mode: AuditMode::Batch(batches), ..AuditWebhookOptions::default() }
+}
+
 /// The names of the objects in the lists that a webhook got.
 fn lists(receiver: &Reviewer) -> Vec<Vec<String>> {
     let seen = receiver.seen.lock().unwrap();
@@ -256,7 +346,7 @@ async fn get(server: &ApiServer, names: &[&str]) {
 #[tokio::test]
 async fn a_webhook_gets_full_batches_at_once_and_the_rest_at_the_end() {
     let receiver = Reviewer::start(|_| (200, Value::Null)).await;
-    let options = AuditWebhookOptions { batch_events_max: 2, ..AuditWebhookOptions::default() };
+    let options = batches(BatchOptions { batch_events_max: 2, ..BatchOptions::WEBHOOK });
     let n_lost = sent(&receiver, options, async |server| {
         get(server, &["a", "b", "c"]).await;
         // Not before half a minute, but for a full batch.
@@ -280,9 +370,8 @@ async fn a_batch_is_sent_again_unless_the_webhook_refuses_it() {
     })
     .await;
     let options = AuditWebhookOptions {
-        batch_events_max: 1,
         initial_backoff: Duration::ZERO,
-        ..AuditWebhookOptions::default()
+        ..batches(BatchOptions { batch_events_max: 1, ..BatchOptions::WEBHOOK })
     };
     let n_lost = sent(&busy, options.clone(), async |server| {
         get(server, &["a"]).await;
@@ -300,8 +389,23 @@ async fn a_batch_is_sent_again_unless_the_webhook_refuses_it() {
 #[tokio::test]
 async fn events_that_find_the_buffer_full_are_lost() {
     let receiver = Reviewer::start(|_| (200, Value::Null)).await;
-    let options = AuditWebhookOptions { buffer_events_max: 2, ..AuditWebhookOptions::default() };
+    let options = batches(BatchOptions { buffer_events_max: 2, ..BatchOptions::WEBHOOK });
     let n_lost =
         sent(&receiver, options, async |server| get(server, &["a", "b", "c", "d"]).await).await;
     assert_eq!((n_lost, lists(&receiver)), (2, vec![vec!["a".to_owned(), "b".to_owned()]]));
+}
+
+#[tokio::test]
+async fn a_webhook_gets_each_event_before_the_answer_in_blocking_mode() {
+    let receiver = Reviewer::start(|_| (200, Value::Null)).await;
+    let blocking =
+        AuditWebhookOptions { mode: AuditMode::Blocking, ..AuditWebhookOptions::default() };
+    let n_lost = sent(&receiver, blocking, async |server| {
+        get(server, &["a"]).await;
+        assert_eq!(lists(&receiver), [["a"]]);
+        get(server, &["b"]).await;
+        assert_eq!(lists(&receiver), [["a"], ["b"]]);
+    })
+    .await;
+    assert_eq!(n_lost, 0);
 }

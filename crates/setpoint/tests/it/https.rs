@@ -114,10 +114,13 @@ async fn serve_raw(listener: TcpListener, acceptor: TlsAcceptor, answer: Arc<Ans
                     if code == 0 {
                         std::future::pending::<()>().await;
                     }
-                    let response = http::Response::builder()
-                        .status(code)
-                        .header("content-type", "text/plain")
-                        .body(Full::new(Bytes::from(text)));
+                    let mut response =
+                        http::Response::builder().status(code).header("content-type", "text/plain");
+                    if (300..400).contains(&code) {
+                        // Whoever follows it arrives at this server again.
+                        response = response.header("location", "/allow");
+                    }
+                    let response = response.body(Full::new(Bytes::from(text)));
                     Ok::<_, Infallible>(response.unwrap())
                 }
             });

@@ -1,10 +1,16 @@
 //! Resource quotas: what admission refuses, what the controller adds up (spec: admission §3).
 
-use crate::admission::{Asker, PODS, pod, with_admission};
+use crate::admission::{Asker, PODS, pod, with_admission, with_plane};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use setpoint::ControlPlane;
 use setpoint::registry::AdmissionOptions;
+use setpoint::store::MemoryStore;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -283,5 +289,71 @@ proptest! {
             let used = n.to_string();
             until(&admin, "q", |status| status["used"]["configmaps"] == used).await;
         }));
+    }
+
+    /// A server that ends in the middle of all that, at any write, has neither stored more than the
+    /// limit nor charged what it has not stored: the next one on the same store has the right usage
+    /// and lets the rest be created.
+    #[test]
+    fn a_crash_neither_exceeds_a_quota_nor_leaks_usage(
+        limit_of_maps in 3..12_usize,
+        n_answers in 1..40_usize,
+        n_polls in 0..200_usize,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let store = MemoryStore::default();
+            let plane = |seed| {
+                ControlPlane::builder().simulated(seed).store(Arc::new(store.clone()))
+            };
+            let gone = Notify::new();
+            let crashed = Box::pin(with_plane(plane(0), async |admin| {
+                limit(&admin, "q", json!({"hard": {"configmaps": limit_of_maps.to_string()}})).await;
+                let answered = Cell::new(0);
+                let create = async |n: usize| {
+                    for i in 0.. {
+                        admin.post(MAPS, &named("ConfigMap", &format!("m-{n}-{i}"))).await;
+                        answered.set(answered.get() + 1);
+                        if answered.get() >= n_answers {
+                            return;
+                        }
+                    }
+                };
+                // Sixteen writers, until so many answers have come, and then some polls more.
+                let mut writers = Box::pin(futures::future::join_all((0..16).map(create)));
+                let mut n_left = n_polls;
+                futures::future::poll_fn(|context| {
+                    let is_over = writers.as_mut().poll(context).is_ready();
+                    n_left -= usize::from(answered.get() >= n_answers && n_left > 0);
+                    match is_over || answered.get() >= n_answers && n_left == 0 {
+                        true => Poll::Ready(()),
+                        false => Poll::Pending,
+                    }
+                })
+                .await;
+                gone.notify_one();
+                std::future::pending::<()>().await;
+            }));
+            // The process is gone: dropping it stops whatever runs in it where it is.
+            tokio::select! {
+                () = crashed => {}
+                () = gone.notified() => {}
+            }
+            with_plane(plane(1), async |admin| {
+                let n = admin.get(MAPS).await["items"].as_array().map_or(0, Vec::len);
+                assert!(n <= limit_of_maps, "{n} objects, and the limit is {limit_of_maps}");
+                // No controller is needed for it.
+                assert_eq!(used(&admin, "q").await["configmaps"], n.to_string());
+                for i in n..limit_of_maps {
+                    admin.create(MAPS, &named("ConfigMap", &format!("rest-{i}"))).await;
+                }
+                assert_eq!(admin.post(MAPS, &named("ConfigMap", "more")).await.code, 403);
+            })
+            .await;
+        });
     }
 }

@@ -122,3 +122,6 @@ impl fmt::Debug for ClientAuthorities {
         f.debug_struct("ClientAuthorities").field("n", &n).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,8 +35,10 @@ pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     identity(certificate).map(|identity| identity.user.to_string())
 }
 
-/// The identity in a certificate; `None` without a common name.
-pub(crate) fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
+/// The user that a client certificate names: its common name, with its organizations as groups.
+/// `None` if it names nobody, or has a name that cannot be read. The certificate must be verified
+/// ([`ClientAuthorities::verify`](crate::ClientAuthorities::verify)): anybody can make one.
+pub fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let (mut user, mut uid, mut groups) = (None, "", Vec::new());
     let mut name = subject(certificate)?;
     while let Some((SET, mut set)) = element(&mut name) {

@@ -17,6 +17,7 @@ use rustls::server::WebPkiClientVerifier;
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint::apiserver::{ApiServer, Body, Identity};
+use setpoint::registry::AdmissionOptions;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -92,9 +93,14 @@ impl Extension {
     /// Starts a server with a certificate of `ca`, for clients with certificates of `client_ca`
     /// (PEM).
     pub(crate) async fn start(ca: &Ca, client_ca: &str) -> Self {
-        let plane =
-            ControlPlane::builder().controllers(false).api_services(false).aggregation(false);
-        let plane = plane.build();
+        // The namespaces are the other server's.
+        let plugins = AdmissionOptions::default().disable("NamespaceLifecycle").build().unwrap();
+        let plane = ControlPlane::builder()
+            .controllers(false)
+            .api_services(false)
+            .aggregation(false)
+            .admission_plugins(plugins)
+            .build();
         let (server, client) = (plane.server().clone(), plane.client());
         let mut planes = JoinSet::new();
         planes.spawn(async move { plane.run(CancellationToken::new()).await.unwrap() });
