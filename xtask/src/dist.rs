@@ -135,7 +135,10 @@ mod tests {
     use std::io::Read as _;
 
     /// Packs this test program, which is as good as any.
-    fn packed(pack: fn(&Parts<'_>) -> Result<(String, Vec<u8>)>) -> (String, Vec<u8>) {
+    /// A package's file name and bytes.
+    type Package = (String, Vec<u8>);
+
+    fn packed(pack: fn(&Parts<'_>) -> Result<Package>) -> Package {
         let program = fs::read(std::env::current_exe().unwrap()).unwrap();
         let platform = Platform::of(&program).unwrap();
         // Enough of it to be compressed.

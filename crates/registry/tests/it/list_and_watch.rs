@@ -226,11 +226,11 @@ async fn carry_out(server: &Server, write: Write) {
     let labels = json!({"odd": (size % 2).to_string()});
     let change = json!({"metadata": {"labels": labels}, "spec": {"size": size}});
     if server.patch(&path, change.clone()).await.is_err() {
-        let mut foo = change;
-        foo["apiVersion"] = "ex.io/v1".into();
-        foo["kind"] = "Foo".into();
-        foo["metadata"]["name"] = format!("foo-{object}").into();
-        server.create(&collection, foo).await.unwrap();
+        let mut whole = change;
+        whole["apiVersion"] = "ex.io/v1".into();
+        whole["kind"] = "Foo".into();
+        whole["metadata"]["name"] = format!("foo-{object}").into();
+        server.create(&collection, whole).await.unwrap();
     }
 }
 
