@@ -51,6 +51,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("team", 8),
     ("replicas", 8),
     ("sidecar-injector", 8),
+    ("etcd-operator", 8),
     ("setpoint-benches", 8),
     ("website-kube-rs", 8),
     ("website-setpoint", 8),

@@ -1,0 +1,48 @@
+//! An operator of etcd clusters.
+//!
+//! | part | does |
+//! |---|---|
+//! | [`api`] | the types `EtcdCluster` and `EtcdBackup` |
+//! | [`plan`] | the decision, a pure function: what is there → one next step |
+//! | [`observe`] | what is there: objects, and what the members say |
+//! | [`objects`] | the pods, claims and Services of a cluster |
+//! | [`cluster`] | the controller of clusters: looks, decides, takes one step, says how it is |
+//! | [`backup`], [`save`] | the controller of backups, and the command that its pods run |
+//! | [`etcd`] | etcd's API over HTTP |
+//!
+//! The operator makes pods and claims itself, without a StatefulSet. A StatefulSet removes the
+//! member with the highest number first, makes a pod again before etcd has agreed to a new member,
+//! and replaces pods whether or not the others are healthy in etcd's sense. Here each of these
+//! follows from etcd's list of members, and the lost member may be any.
+
+pub mod api;
+pub mod backup;
+pub mod cluster;
+pub mod etcd;
+pub mod objects;
+pub mod observe;
+pub mod plan;
+pub mod save;
+
+use crate::api::{EtcdBackup, EtcdCluster};
+use crate::backup::Agent;
+use crate::etcd::Etcd;
+use setpoint::prelude::*;
+use std::sync::Arc;
+
+/// What the program runs, and what its tests run.
+///
+/// # Errors
+///
+/// The server refuses the definitions.
+pub async fn manager<E: Etcd>(
+    builder: ManagerBuilder,
+    etcd: Arc<E>,
+    agent: Agent,
+) -> Result<Manager, BoxError> {
+    let mut manager = builder.build();
+    manager.install_crds([EtcdCluster::crd(), EtcdBackup::crd()]).await?;
+    manager.add(cluster::controller(etcd)?)?;
+    manager.add(backup::controller(agent)?)?;
+    Ok(manager)
+}

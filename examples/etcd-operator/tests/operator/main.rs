@@ -1,0 +1,4 @@
+//! The operator: its decision, its passes through crashes and faults, and real clusters.
+#![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
+
+mod plan;
