@@ -286,7 +286,8 @@ impl Objects<'_> {
         ))
     }
 
-    /// The Service of clients: the voting members that are ready.
+    /// The Service of clients: the voting members that are ready. Clients of etcd hold long
+    /// connections and choose among the members themselves, so its name resolves to all of them.
     ///
     /// # Errors
     ///
@@ -297,7 +298,7 @@ impl Objects<'_> {
         let apply = Apply::new(&self.clients_key()).owner(&self.owner()?);
         Ok(apply
             .label(CLUSTER_LABEL, &*self.key.name)
-            .spec(json!({"selector": selector, "ports": ports})))
+            .spec(json!({"clusterIP": "None", "selector": selector, "ports": ports})))
     }
 
     /// The budget that lets nobody evict two members at a time.

@@ -2,3 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
 mod plan;
+mod plans;
+mod real;
+mod world;
