@@ -4,4 +4,5 @@
 mod plan;
 mod plans;
 mod real;
+mod rights;
 mod world;

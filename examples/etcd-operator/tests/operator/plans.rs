@@ -15,11 +15,11 @@ use setpoint::testenv::wire::Crash;
 use setpoint::testenv::{Life, Plan, Plans, Scenario, TestEnv, exists, gone, matches};
 use std::sync::Arc;
 
-fn agent() -> Agent {
+pub(crate) fn agent() -> Agent {
     Agent { image: "etcd-operator".to_owned(), command: "/etcd-operator".to_owned() }
 }
 
-fn cluster(name: &str, size: u32, restore_from: Value) -> EtcdCluster {
+pub(crate) fn cluster(name: &str, size: u32, restore_from: Value) -> EtcdCluster {
     let mut object = json!({
         "apiVersion": "etcd.example.dev/v1", "kind": "EtcdCluster",
         "metadata": {"name": name},
@@ -33,7 +33,7 @@ fn cluster(name: &str, size: u32, restore_from: Value) -> EtcdCluster {
     serde_json::from_value(object).unwrap()
 }
 
-fn backup(name: &str, cluster: &str) -> EtcdBackup {
+pub(crate) fn backup(name: &str, cluster: &str) -> EtcdBackup {
     let object = json!({
         "apiVersion": "etcd.example.dev/v1", "kind": "EtcdBackup",
         "metadata": {"name": name},
@@ -43,7 +43,7 @@ fn backup(name: &str, cluster: &str) -> EtcdBackup {
 }
 
 /// Waits until a cluster runs as its spec says.
-async fn settled(env: &TestEnv, name: &str) -> EtcdCluster {
+pub(crate) async fn settled(env: &TestEnv, name: &str) -> EtcdCluster {
     let clusters: Api<EtcdCluster> = Api::default_namespaced(env.client());
     let is_settled = |found: &Value| {
         let (status, size) = (&found["status"], &found["spec"]["size"]);

@@ -166,7 +166,7 @@ impl Etcd for World {
 }
 
 /// Sends a request; returns the answer, or `None` for a 404, 409 or 422.
-async fn ask(env: &TestEnv, method: &str, path: &str, body: &Value) -> Option<Value> {
+pub(crate) async fn ask(env: &TestEnv, method: &str, path: &str, body: &Value) -> Option<Value> {
     let kind = match method {
         "PATCH" => "application/merge-patch+json",
         _ => "application/json",
