@@ -42,12 +42,23 @@ struct Model {
 }
 
 impl Model {
+    /// Whether a member answers, also while its pod ends.
     fn runs(&self, member: &ModelMember) -> bool {
         let place = self.places.get(&member.ordinal);
         place.is_some_and(|place| {
-            let has_pod = place.pod.as_ref().is_some_and(|pod| !pod.is_deleting);
-            has_pod && place.entry.is_some() && place.data == Some(member.id)
+            place.pod.is_some() && place.entry.is_some() && place.data == Some(member.id)
         })
+    }
+
+    /// Whether it will still answer when everything that ends has ended.
+    fn stays(&self, member: &ModelMember) -> bool {
+        let pod = self.places.get(&member.ordinal).and_then(|place| place.pod.as_ref());
+        self.runs(member) && pod.is_some_and(|pod| !pod.is_deleting)
+    }
+
+    fn keeps_quorum(&self) -> bool {
+        let n = self.voters().count();
+        n > 0 && self.voters().filter(|voter| self.stays(voter)).count() >= quorum(n)
     }
 
     fn voters(&self) -> impl Iterator<Item = &ModelMember> {
@@ -138,7 +149,7 @@ impl Model {
     fn operate(&mut self) -> bool {
         let state = self.state();
         let step = decide(&state);
-        let had_quorum = self.has_quorum();
+        let (had_quorum, kept_quorum) = (self.has_quorum(), self.keeps_quorum());
         let n = self.voters().count();
         let at = format!("{step:?} in {self:#?}");
         let is_member = |ordinal: u32| self.members.iter().any(|one| one.ordinal == ordinal);
@@ -185,7 +196,7 @@ impl Model {
             Step::DeletePod(ordinal, why) => {
                 // A replaced pod is missed for a while: nobody else may be.
                 if *why == Why::Outdated && is_member(*ordinal) && self.has_begun {
-                    assert!(self.voters().all(|voter| self.runs(voter)), "{at}");
+                    assert!(self.voters().all(|voter| self.stays(voter)), "{at}");
                 }
                 assert!(*why == Why::Outdated || !self.has_begun || !is_member(*ordinal), "{at}");
                 self.places.get_mut(ordinal).unwrap().pod.as_mut().unwrap().is_deleting = true;
@@ -200,7 +211,7 @@ impl Model {
         }
         let is_restart = matches!(step, Step::DeletePod(_, Why::Outdated));
         // One or two members have no majority while one restarts.
-        assert!(!had_quorum || self.has_quorum() || is_restart && n <= 2, "{at}");
+        assert!(!kept_quorum || self.keeps_quorum() || is_restart && n <= 2, "{at}");
         assert!(self.n_beginnings <= 1 || !self.has_begun, "{at}");
         false
     }
@@ -338,6 +349,22 @@ proptest! {
         let after: Vec<u64> = model.members.iter().map(|member| member.id).collect();
         prop_assert_eq!((before, model.n_beginnings), (after, 1));
     }
+}
+
+#[test]
+fn first_member_does_not_begin_again_without_its_data() {
+    let mut model = Model { size: 1, ..Model::default() };
+    while !model.has_begun {
+        model.operate();
+        model.advance();
+    }
+    let place = model.places.get_mut(&0).unwrap();
+    (place.pod, place.data) = (None, None);
+    for _ in 0..20 {
+        model.operate();
+        model.advance();
+    }
+    assert_eq!((model.n_beginnings, model.has_quorum()), (1, false));
 }
 
 fn voter(ordinal: u32, is_healthy: bool) -> Member {
