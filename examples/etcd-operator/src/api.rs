@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 use setpoint::prelude::*;
 use std::collections::BTreeMap;
 
+/// The label of everything that the operator makes: only that is cached.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// Its value.
+pub const MANAGED_BY: &str = "etcd-operator";
 /// The label of everything that belongs to a cluster: the cluster's name.
 pub const CLUSTER_LABEL: &str = "etcd.example.dev/cluster";
 /// The label of a member's pod and claim: its number.

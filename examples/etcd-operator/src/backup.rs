@@ -9,7 +9,7 @@
 //!
 //! Deleting the object leaves the file.
 
-use crate::api::{EtcdBackup, EtcdBackupStatus, EtcdCluster};
+use crate::api::{EtcdBackup, EtcdBackupStatus, EtcdCluster, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::etcd::CLIENT_PORT;
 use crate::objects::{backup_volume, bracketed, typed};
 use crate::observe::{ended, ip_of};
@@ -103,7 +103,8 @@ fn status(phase: &str, message: Option<String>) -> EtcdBackupStatus {
 /// What the pod says.
 fn followed(backup: &EtcdBackup, pod: &Pod, context: &Context) -> EtcdBackupStatus {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let containers =
+        pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     let message = containers.filter_map(ended).find_map(|ended| ended.message.clone());
     let message = message.unwrap_or_default();
     match phase {
@@ -168,6 +169,7 @@ impl Backups {
         typed(json!({
             "metadata": {
                 "name": &*key.name, "namespace": &*key.namespace,
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
                 "ownerReferences": [controller_reference(backup, &())?],
             },
             "spec": {

@@ -10,7 +10,7 @@ use crate::api::{
 };
 use crate::etcd::{CLIENT_PORT, Etcd};
 use crate::objects::{Objects, Source, backup_volume, entry_patch};
-use crate::observe::{From, Observed, hex, observe};
+use crate::observe::{From, Observed, hex, is_owned, observe};
 use crate::plan::{Entry, Step, Wait, Why, decide};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -61,7 +61,8 @@ impl<E: Etcd> Reconciler for Clusters<E> {
     async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
         let cluster = context.client().api::<EtcdCluster>().get(&request)?;
         // Gone: the garbage collector deletes what it owned.
-        let Some(cluster) = cluster.filter(|found| found.meta().deletion_timestamp.is_none()) else {
+        let Some(cluster) = cluster.filter(|found| found.meta().deletion_timestamp.is_none())
+        else {
             return Ok(Action::await_change());
         };
         let uid = cluster.meta().uid.clone().unwrap_or_default();
@@ -107,14 +108,12 @@ impl<E: Etcd> Pass<'_, E> {
                 let done = match self.waits_for_backup(&observed, &step)? {
                     Some(why) => {
                         step = Step::Wait(Wait::Refused(why));
-                        pause = POLL;
-                        Ok(())
+                        Ok(POLL)
                     }
                     None => self.take(&observed, &step).await,
                 };
                 self.report(&observed, &step).await?;
-                done?;
-                return Ok(Action::requeue_after(pause));
+                return Ok(Action::requeue_after(done?));
             }
             step = again;
         }
@@ -124,24 +123,32 @@ impl<E: Etcd> Pass<'_, E> {
 
     /// Makes the Services, the budget and the ConfigMap, if they are missing or the spec is new.
     async fn frame(&self, cluster: &EtcdCluster) -> Result<(), BoxError> {
-        let client = self.context.client();
         let objects = Objects { cluster, key: self.key };
         let observed = cluster.status.as_ref().and_then(|status| status.observed_generation);
         let is_new = observed != cluster.meta().generation;
-        let (services, maps) = (client.api::<Service>(), client.api::<ConfigMap>());
-        let budgets = client.api::<PodDisruptionBudget>();
-        if is_new || services.get(self.key)?.is_none() {
-            services.apply(&objects.peers()?).await?;
+        self.ensure(is_new, &objects.peers()?).await?;
+        self.ensure(is_new, &objects.clients()?).await?;
+        self.ensure(is_new, &objects.budget()?).await?;
+        self.ensure(is_new, &objects.entries()?).await
+    }
+
+    /// Makes an object. One of the same name that is not the cluster's stays as it is.
+    async fn ensure<K>(&self, is_new: bool, apply: &Apply<K>) -> Result<(), BoxError>
+    where
+        K: setpoint::informer::Cacheable,
+        K::DynamicType: Default,
+    {
+        let (api, key) = (self.context.client().api::<K>(), apply.key());
+        if !is_new && api.get(key)?.is_some() {
+            return Ok(());
         }
-        if is_new || services.get(&objects.clients_key())?.is_none() {
-            services.apply(&objects.clients()?).await?;
+        if let Some(found) = api.get_live(key).await?
+            && !is_owned(found.meta(), self.uid)
+        {
+            let kind = K::kind(&K::DynamicType::default()).into_owned();
+            return Err(format!("the {kind} {key} is not of this cluster").into());
         }
-        if is_new || budgets.get(self.key)?.is_none() {
-            budgets.apply(&objects.budget()?).await?;
-        }
-        if is_new || maps.get(&objects.entries_key())?.is_none() {
-            maps.apply(&objects.entries()?).await?;
-        }
+        api.apply(apply).await?;
         Ok(())
     }
 
@@ -203,13 +210,12 @@ impl<E: Etcd> Pass<'_, E> {
         Ok(self.source(&observed.cluster)?.err())
     }
 
-    /// Takes a step.
-    async fn take(&self, observed: &Observed, step: &Step) -> Result<(), BoxError> {
+    /// Takes a step. Returns when to look again.
+    async fn take(&self, observed: &Observed, step: &Step) -> Result<Duration, BoxError> {
         let client = self.context.client();
         let objects = Objects { cluster: &observed.cluster, key: self.key };
-        let slot_of = |ordinal: u32| {
-            observed.state.slots.iter().find(move |slot| slot.ordinal == ordinal)
-        };
+        let slot_of =
+            |ordinal: u32| observed.state.slots.iter().find(move |slot| slot.ordinal == ordinal);
         let url_of = |ordinal: u32| {
             let url = slot_of(ordinal).and_then(|slot| slot.url.clone());
             url.ok_or_else(|| format!("the member {ordinal} has no address"))
@@ -225,7 +231,8 @@ impl<E: Etcd> Pass<'_, E> {
                 let is_begun = observed.state.has_begun;
                 let source = self.source(&observed.cluster)?.ok().flatten();
                 let members = observed.state.members.iter().flatten();
-                let is_voter = members.clone().any(|m| m.ordinal == Some(*ordinal) && !m.is_learner);
+                let is_voter =
+                    members.clone().any(|m| m.ordinal == Some(*ordinal) && !m.is_learner);
                 let source = source.as_ref().filter(|_| !is_begun);
                 let pod = objects.pod(*ordinal, is_voter, source)?;
                 client.api::<Pod>().create(&pod).await?;
@@ -249,10 +256,11 @@ impl<E: Etcd> Pass<'_, E> {
                 self.say(observed, "MemberAdded", &format!("{name} is a learner at {url}"));
             }
             Step::Promote(id) => {
-                if self.etcd.promote(&everyone, *id).await? {
-                    let message = format!("{} votes", self.name_of(observed, *id));
-                    self.say(observed, "MemberPromoted", &message);
+                if !self.etcd.promote(&everyone, *id).await? {
+                    return Ok(POLL);
                 }
+                let message = format!("{} votes", self.name_of(observed, *id));
+                self.say(observed, "MemberPromoted", &message);
             }
             Step::RemoveMember(id, why) => {
                 self.etcd.remove(&observed.endpoints_without(*id), *id).await?;
@@ -283,7 +291,7 @@ impl<E: Etcd> Pass<'_, E> {
             }
             Step::Wait(_) | Step::Done => {}
         }
-        Ok(())
+        Ok(SOON)
     }
 
     async fn set_entry(
@@ -389,9 +397,7 @@ fn said(observed: &Observed, step: &Step) -> Said {
     let next = describe(step);
     let phase = match step {
         Step::Done => "Running",
-        Step::Wait(
-            Wait::Refused(_) | Wait::Foreign(_) | Wait::LostBeyondQuorum(_),
-        ) => "Blocked",
+        Step::Wait(Wait::Refused(_) | Wait::Foreign(_) | Wait::LostBeyondQuorum(_)) => "Blocked",
         _ if !state.has_begun => "Creating",
         _ if !has_answered => "NoQuorum",
         Step::DeletePod(_, Why::Outdated) => "Upgrading",
@@ -425,7 +431,10 @@ fn said(observed: &Observed, step: &Step) -> Said {
         _ if has_answered && n_healthy < n => {
             (true, "MembersDown", format!("{} of {n} voting members do not answer", n - n_healthy))
         }
-        _ if state.slots.iter().any(|slot| slot.pod.as_ref().is_some_and(|p| p.has_failed_restore)) =>
+        _ if state
+            .slots
+            .iter()
+            .any(|slot| slot.pod.as_ref().is_some_and(|p| p.has_failed_restore)) =>
         {
             (true, "RestoreFailed", "the backup cannot be restored; see the pod".to_owned())
         }
@@ -462,10 +471,9 @@ fn describe(step: &Step) -> String {
              into a new cluster"
                 .to_owned()
         }
-        Step::Wait(Wait::LostBeyondQuorum(id)) => format!(
-            "member {} is lost, and removing it would cost the majority",
-            hex(*id)
-        ),
+        Step::Wait(Wait::LostBeyondQuorum(id)) => {
+            format!("member {} is lost, and removing it would cost the majority", hex(*id))
+        }
         Step::Wait(Wait::Foreign(id)) => {
             format!("member {} is none of the operator's: remove it with etcdctl", hex(*id))
         }

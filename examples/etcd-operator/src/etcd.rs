@@ -131,10 +131,7 @@ pub struct Look {
 /// What the operator asks etcd. `endpoints` are members' addresses; the first that can answers.
 pub trait Etcd: Send + Sync + 'static {
     /// The members, as a majority knows them at the time of the call.
-    fn members<'a>(
-        &'a self,
-        endpoints: &'a [String],
-    ) -> BoxFuture<'a, Result<Members, EtcdError>>;
+    fn members<'a>(&'a self, endpoints: &'a [String]) -> BoxFuture<'a, Result<Members, EtcdError>>;
 
     /// What a member says of itself.
     fn look<'a>(&'a self, endpoint: &'a str) -> BoxFuture<'a, Result<Look, EtcdError>>;
@@ -167,10 +164,7 @@ pub trait Etcd: Send + Sync + 'static {
 pub struct Gateway;
 
 impl Etcd for Gateway {
-    fn members<'a>(
-        &'a self,
-        endpoints: &'a [String],
-    ) -> BoxFuture<'a, Result<Members, EtcdError>> {
+    fn members<'a>(&'a self, endpoints: &'a [String]) -> BoxFuture<'a, Result<Members, EtcdError>> {
         Box::pin(first(endpoints, |endpoint| Box::pin(members_at(endpoint))))
     }
 
@@ -428,8 +422,7 @@ const HASH_BYTES: usize = 32;
 impl Parts {
     /// The blobs that bytes complete.
     fn take(&mut self, endpoint: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, EtcdError> {
-        let malformed =
-            |what: String| EtcdError::Malformed { endpoint: endpoint.to_owned(), what };
+        let malformed = |what: String| EtcdError::Malformed { endpoint: endpoint.to_owned(), what };
         let mut blobs = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(piece);

@@ -24,11 +24,28 @@ pub mod observe;
 pub mod plan;
 pub mod save;
 
-use crate::api::{EtcdBackup, EtcdCluster};
+use crate::api::{EtcdBackup, EtcdCluster, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::backup::Agent;
 use crate::etcd::Etcd;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use setpoint::prelude::*;
+use setpoint::runtime::cache::ByType;
 use std::sync::Arc;
+
+/// What is cached: of the built-in types only what the operator makes.
+///
+/// # Errors
+///
+/// Never, as it is built here; the options' own rules say when.
+fn cache() -> Result<CacheOptions, BoxError> {
+    let mut own = ByType::default();
+    own.config.labels = Some(format!("{MANAGED_BY_LABEL}={MANAGED_BY}"));
+    let options = CacheOptions::new().of::<Pod>(&(), own.clone())?;
+    let options = options.of::<PersistentVolumeClaim>(&(), own.clone())?;
+    let options = options.of::<ConfigMap>(&(), own.clone())?.of::<Service>(&(), own.clone())?;
+    Ok(options.of::<PodDisruptionBudget>(&(), own)?)
+}
 
 /// What the program runs, and what its tests run.
 ///
@@ -40,7 +57,7 @@ pub async fn manager<E: Etcd>(
     etcd: Arc<E>,
     agent: Agent,
 ) -> Result<Manager, BoxError> {
-    let mut manager = builder.build();
+    let mut manager = builder.cache(cache()?).build();
     manager.install_crds([EtcdCluster::crd(), EtcdBackup::crd()]).await?;
     manager.add(cluster::controller(etcd)?)?;
     manager.add(backup::controller(agent)?)?;

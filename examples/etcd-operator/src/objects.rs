@@ -1,7 +1,8 @@
 //! The objects of a cluster: what they are called, and what is in them.
 
 use crate::api::{
-    Addresses, CLUSTER_LABEL, EtcdCluster, Location, MEMBER_LABEL, TEMPLATE_ANNOTATION, VOTER_LABEL,
+    Addresses, CLUSTER_LABEL, EtcdCluster, Location, MANAGED_BY, MANAGED_BY_LABEL, MEMBER_LABEL,
+    TEMPLATE_ANNOTATION, VOTER_LABEL,
 };
 use crate::etcd::{CLIENT_PORT, PEER_PORT};
 use crate::plan::Entry;
@@ -37,7 +38,9 @@ pub struct Source {
 /// A volume of a pod, named `backup`.
 pub fn backup_volume(location: &Location) -> Value {
     match (&location.claim_name, &location.host_path) {
-        (Some(claim), _) => json!({"name": "backup", "persistentVolumeClaim": {"claimName": claim}}),
+        (Some(claim), _) => {
+            json!({"name": "backup", "persistentVolumeClaim": {"claimName": claim}})
+        }
         (None, path) => json!({"name": "backup", "hostPath": {"path": path}}),
     }
 }
@@ -88,9 +91,15 @@ impl Objects<'_> {
         Some(format!("http://{}:{PEER_PORT}", self.host(ordinal, pod_ip)?))
     }
 
-    /// The labels of everything that belongs to the cluster.
-    pub fn labels(&self) -> Value {
+    /// The labels by which the cluster's pods are selected.
+    pub fn selector(&self) -> Value {
         json!({CLUSTER_LABEL: &*self.key.name})
+    }
+
+    /// The labels of an object that belongs to the cluster.
+    fn labels(&self) -> [(&'static str, String); 2] {
+        let name = self.key.name.to_string();
+        [(CLUSTER_LABEL, name), (MANAGED_BY_LABEL, MANAGED_BY.to_owned())]
     }
 
     fn owner(&self) -> Result<OwnerReference, BoxError> {
@@ -105,7 +114,11 @@ impl Objects<'_> {
     }
 
     fn member_labels(&self, ordinal: u32) -> Value {
-        json!({CLUSTER_LABEL: &*self.key.name, MEMBER_LABEL: ordinal.to_string()})
+        json!({
+            CLUSTER_LABEL: &*self.key.name,
+            MEMBER_LABEL: ordinal.to_string(),
+            MANAGED_BY_LABEL: MANAGED_BY,
+        })
     }
 
     /// The claim of a member.
@@ -139,7 +152,6 @@ impl Objects<'_> {
             Addresses::Dns => "0.0.0.0",
             Addresses::PodIp => "$(POD_IP)",
         };
-        let uid = self.cluster.meta().uid.as_deref().unwrap_or_default();
         let mut args = vec![
             "--name=$(POD_NAME)".to_owned(),
             format!("--data-dir={DATA_DIR}"),
@@ -150,7 +162,7 @@ impl Objects<'_> {
             "--initial-cluster=$(INITIAL_CLUSTER)".to_owned(),
             "--initial-cluster-state=$(INITIAL_CLUSTER_STATE)".to_owned(),
             // No other cluster's members, at an address that was once theirs, are taken for ours.
-            format!("--initial-cluster-token={uid}"),
+            "--initial-cluster-token=$(CLUSTER_UID)".to_owned(),
         ];
         args.extend(spec.extra_args.iter().cloned());
         json!({
@@ -192,15 +204,14 @@ impl Objects<'_> {
         restore: Option<&Source>,
     ) -> Result<Pod, BoxError> {
         let (name, entries) = (self.member(ordinal), self.entries_key());
-        let field = |name: &str, path: &str| {
-            json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
-        };
+        let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
         let entry = |name: &str, key: String| {
             json!({"name": name, "valueFrom": {
                 "configMapKeyRef": {"name": &*entries.name, "key": key},
             }})
         };
         let env = json!([
+            {"name": "CLUSTER_UID", "value": self.cluster.meta().uid},
             field("POD_NAME", "metadata.name"),
             field("POD_IP", "status.podIP"),
             // etcd does not start before the entry is there.
@@ -217,8 +228,7 @@ impl Objects<'_> {
             let spec = &self.cluster.spec;
             // The flags that say which member this is.
             let is_wanted = |flag: &&Value| {
-                let names =
-                    ["--name=", "--data-dir=", "--initial-advertise", "--initial-cluster="];
+                let names = ["--name=", "--data-dir=", "--initial-advertise", "--initial-cluster="];
                 let token = "--initial-cluster-token=";
                 let flag = flag.as_str().unwrap_or_default();
                 flag.starts_with(token) || names.iter().any(|name| flag.starts_with(name))
@@ -254,7 +264,7 @@ impl Objects<'_> {
                     "preferredDuringSchedulingIgnoredDuringExecution": [{
                         "weight": 100,
                         "podAffinityTerm": {
-                            "labelSelector": {"matchLabels": self.labels()},
+                            "labelSelector": {"matchLabels": self.selector()},
                             "topologyKey": "kubernetes.io/hostname",
                         },
                     }],
@@ -272,18 +282,16 @@ impl Objects<'_> {
     ///
     /// The cluster has no uid.
     pub fn peers(&self) -> Result<Apply<Service>, BoxError> {
-        Ok(Apply::new(self.key).owner(&self.owner()?).label(CLUSTER_LABEL, &*self.key.name).spec(
-            json!({
-                "clusterIP": "None",
-                // Members find each other before they are ready.
-                "publishNotReadyAddresses": true,
-                "selector": self.labels(),
-                "ports": [
-                    {"name": "client", "port": CLIENT_PORT, "targetPort": CLIENT_PORT},
-                    {"name": "peer", "port": PEER_PORT, "targetPort": PEER_PORT},
-                ],
-            }),
-        ))
+        Ok(Apply::new(self.key).owner(&self.owner()?).labels(self.labels()).spec(json!({
+            "clusterIP": "None",
+            // Members find each other before they are ready.
+            "publishNotReadyAddresses": true,
+            "selector": self.selector(),
+            "ports": [
+                {"name": "client", "port": CLIENT_PORT, "targetPort": CLIENT_PORT},
+                {"name": "peer", "port": PEER_PORT, "targetPort": PEER_PORT},
+            ],
+        })))
     }
 
     /// The Service of clients: the voting members that are ready. Clients of etcd hold long
@@ -297,7 +305,7 @@ impl Objects<'_> {
         let ports = json!([{"name": "client", "port": CLIENT_PORT, "targetPort": CLIENT_PORT}]);
         let apply = Apply::new(&self.clients_key()).owner(&self.owner()?);
         Ok(apply
-            .label(CLUSTER_LABEL, &*self.key.name)
+            .labels(self.labels())
             .spec(json!({"clusterIP": "None", "selector": selector, "ports": ports})))
     }
 
@@ -308,8 +316,8 @@ impl Objects<'_> {
     /// The cluster has no uid.
     pub fn budget(&self) -> Result<Apply<PodDisruptionBudget>, BoxError> {
         let apply = Apply::new(self.key).owner(&self.owner()?);
-        Ok(apply.label(CLUSTER_LABEL, &*self.key.name).spec(json!({
-            "maxUnavailable": 1, "selector": {"matchLabels": self.labels()},
+        Ok(apply.labels(self.labels()).spec(json!({
+            "maxUnavailable": 1, "selector": {"matchLabels": self.selector()},
         })))
     }
 
@@ -320,7 +328,7 @@ impl Objects<'_> {
     /// The cluster has no uid.
     pub fn entries(&self) -> Result<Apply<ConfigMap>, BoxError> {
         let apply = Apply::new(&self.entries_key()).owner(&self.owner()?);
-        Ok(apply.label(CLUSTER_LABEL, &*self.key.name))
+        Ok(apply.labels(self.labels()))
     }
 }
 

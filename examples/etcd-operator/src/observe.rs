@@ -1,4 +1,5 @@
-//! What is there: the objects of a cluster and what its members say, as the [`State`] of a decision.
+//! What is there: the objects of a cluster and what its members say, as the [`State`] of a
+//! decision.
 
 use crate::api::{CLUSTER_LABEL, EtcdCluster, TEMPLATE_ANNOTATION};
 use crate::etcd::{CLIENT_PORT, Etcd, EtcdError, Look, Members};
@@ -10,6 +11,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use setpoint::kube_client::api::ListParams;
+use setpoint::kube_core::ObjectMeta;
 use setpoint::object::label::Selector;
 use setpoint::object::time::Timestamp;
 use setpoint::prelude::*;
@@ -139,11 +141,8 @@ pub async fn observe<E: Etcd>(
 
 /// Asks etcd. The slots have been read before, as the decision needs it.
 async fn ask<E: Etcd>(etcd: &E, observed: &mut Observed, key: &Request) {
-    let reachable = observed.state.slots.iter().filter_map(|slot| {
-        let pod = observed.pods.get(&slot.ordinal)?;
-        let ip = ip_of(pod).filter(|_| slot.entry.is_some())?;
-        Some(format!("http://{}:{CLIENT_PORT}", bracketed(ip)))
-    });
+    let ips = observed.pods.values().filter_map(ip_of);
+    let reachable = ips.map(|ip| format!("http://{}:{CLIENT_PORT}", bracketed(ip)));
     let reachable: Vec<String> = reachable.collect();
     let looks = join_all(reachable.iter().map(|endpoint| etcd.look(endpoint))).await;
     let mut endpoints: Vec<(bool, u64, String)> = Vec::new();
@@ -170,7 +169,8 @@ async fn ask<E: Etcd>(etcd: &E, observed: &mut Observed, key: &Request) {
     }
     let slots = &observed.state.slots;
     let list = members.list.iter().map(|listed| {
-        let by_url = |slot: &&Slot| slot.url.as_ref().is_some_and(|url| listed.peer_urls.contains(url));
+        let by_url =
+            |slot: &&Slot| slot.url.as_ref().is_some_and(|url| listed.peer_urls.contains(url));
         let by_url = slots.iter().find(by_url).map(|slot| slot.ordinal);
         let look = observed.looks.get(&listed.id);
         Member {
@@ -198,7 +198,8 @@ fn ordinal_of(key: &Request, name: &str) -> Option<u32> {
     (ordinal.to_string() == number).then_some(ordinal)
 }
 
-fn is_owned(meta: &setpoint::kube_core::ObjectMeta, uid: &str) -> bool {
+/// Whether an object belongs to the one with this uid.
+pub(crate) fn is_owned(meta: &ObjectMeta, uid: &str) -> bool {
     meta.owner_references.iter().flatten().any(|owner| owner.uid == uid)
 }
 
@@ -225,9 +226,8 @@ where
         }
     };
     let owned = found.into_iter().filter(|object| is_owned(object.meta(), uid));
-    let numbered = owned.filter_map(|object| {
-        Some((ordinal_of(key, object.meta().name.as_deref()?)?, object))
-    });
+    let numbered =
+        owned.filter_map(|object| Some((ordinal_of(key, object.meta().name.as_deref()?)?, object)));
     Ok(numbered.collect())
 }
 
@@ -256,18 +256,16 @@ fn view(
     }
 }
 
-/// Since when a pod is not ready, or would be gone: its last sign of life.
+/// Since when a pod is not ready. One that is being deleted counts only after it should be gone.
 fn silent_since(pod: &Pod) -> Option<Timestamp> {
     let time = |time: &Time| Timestamp::parse(&time.0.to_string());
-    if let Some(deadline) = &pod.metadata.deletion_timestamp {
-        return time(deadline);
-    }
+    let deadline = pod.metadata.deletion_timestamp.as_ref().and_then(time);
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     if conditions.clone().any(|known| known.type_ == "Ready" && known.status == "True") {
-        return None;
+        return deadline;
     }
     let changed = conditions.filter_map(|known| known.last_transition_time.as_ref());
-    changed.chain(&pod.metadata.creation_timestamp).filter_map(time).max()
+    changed.chain(&pod.metadata.creation_timestamp).filter_map(time).chain(deadline).max()
 }
 
 fn has_lost_data(pod: &Pod) -> bool {

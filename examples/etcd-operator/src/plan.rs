@@ -271,17 +271,20 @@ fn begin(state: &State) -> Step {
     }
 }
 
-/// Makes pods again whose data is there, so that a majority may answer.
+/// Makes pods again whose data is there, so that a majority may answer, and lets them start with
+/// their data only.
 fn recover(state: &State) -> Step {
-    // The first member must not begin again.
-    if let Some(slot) = state.slots.iter().find(|slot| slot.entry == Some(Entry::New)) {
-        return Step::SetEntry(slot.ordinal, Entry::Sealed);
+    for slot in state.slots.iter().filter(|slot| slot.claim == Claim::Present) {
+        let may_start = matches!(slot.entry, Some(Entry::Joining | Entry::Sealed));
+        // The first member must not begin again; an entry may have been deleted.
+        if !may_start && slot.url.is_some() {
+            return Step::SetEntry(slot.ordinal, Entry::Sealed);
+        }
+        if slot.pod.is_none() {
+            return state.create_pod(slot.ordinal);
+        }
     }
-    let missing = state
-        .slots
-        .iter()
-        .find(|slot| slot.entry.is_some() && slot.claim == Claim::Present && slot.pod.is_none());
-    missing.map_or(Step::Wait(Wait::Quorum), |slot| state.create_pod(slot.ordinal))
+    Step::Wait(Wait::Quorum)
 }
 
 /// Members that are in no slot. One that never started is a learner whose pod is gone.
@@ -319,9 +322,9 @@ fn delete(slot: &Slot) -> Step {
 fn seal(state: &State, members: &[Member]) -> Option<Step> {
     let has_started =
         |ordinal| members.iter().any(|m| m.ordinal == Some(ordinal) && !m.name.is_empty());
-    let slot = state.slots.iter().find(|slot| {
-        slot.entry.is_some_and(|entry| entry != Entry::Sealed) && has_started(slot.ordinal)
-    })?;
+    let is_open = |slot: &&Slot| slot.entry != Some(Entry::Sealed) && slot.url.is_some();
+    let mut open = state.slots.iter().filter(is_open);
+    let slot = open.find(|slot| has_started(slot.ordinal))?;
     Some(Step::SetEntry(slot.ordinal, Entry::Sealed))
 }
 
@@ -434,4 +437,3 @@ fn upgrade(state: &State, members: &[Member]) -> Option<Step> {
         _ => Some(Step::DeletePod(ordinal, Why::Outdated)),
     }
 }
-

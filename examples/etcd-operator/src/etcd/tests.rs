@@ -6,9 +6,11 @@ use proptest::prelude::*;
 /// A stream of a snapshot, as etcd sends it.
 fn stream(blobs: &[&[u8]]) -> Vec<u8> {
     let hash = Sha256::digest(blobs.concat());
-    let lines = blobs.iter().copied().chain([&hash[..]]).map(|blob| {
-        format!("{}\n", json!({"result": {"blob": BASE64.encode(blob)}}))
-    });
+    let lines = blobs
+        .iter()
+        .copied()
+        .chain([&hash[..]])
+        .map(|blob| format!("{}\n", json!({"result": {"blob": BASE64.encode(blob)}})));
     lines.collect::<String>().into_bytes()
 }
 

@@ -1,7 +1,9 @@
 //! The decision against a model of a cluster: whatever happens to it, no step costs the majority,
 //! and in the end the cluster is as declared.
 
-use etcd_operator::plan::{Claim, Entry, Member, Pod, Slot, State, Step, Wait, Why, decide, quorum};
+use etcd_operator::plan::{
+    Claim, Entry, Member, Pod, Slot, State, Step, Wait, Why, decide, quorum,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -80,9 +82,10 @@ impl Model {
                 has_lost_data: place.entry == Some(Entry::Sealed) && place.data.is_none(),
                 has_failed_restore: false,
                 // One that waits for what will not come.
-                is_silent: place.entry == Some(Entry::Joining) && place.data.is_some_and(|id| {
-                    !self.members.iter().any(|member| member.id == id)
-                }),
+                is_silent: place.entry == Some(Entry::Joining)
+                    && place
+                        .data
+                        .is_some_and(|id| !self.members.iter().any(|member| member.id == id)),
             }),
             entry: place.entry,
             url: place.pod.is_some().then(|| ordinal.to_string()),
@@ -296,9 +299,7 @@ impl Model {
     fn is_curable(&self) -> bool {
         let has_data = |voter: &&ModelMember| {
             let place = self.places.get(&voter.ordinal);
-            place.is_some_and(|place| {
-                place.data == Some(voter.id) && place.claim == Claim::Present
-            })
+            place.is_some_and(|place| place.data == Some(voter.id) && place.claim == Claim::Present)
         };
         let n = self.voters().count();
         let first = self.places.get(&0).is_none_or(|place| place.entry.is_none());
@@ -369,7 +370,13 @@ fn first_member_does_not_begin_again_without_its_data() {
 
 fn voter(ordinal: u32, is_healthy: bool) -> Member {
     let name = ordinal.to_string();
-    Member { id: u64::from(ordinal) + 1, name, ordinal: Some(ordinal), is_healthy, ..Member::default() }
+    Member {
+        id: u64::from(ordinal) + 1,
+        name,
+        ordinal: Some(ordinal),
+        is_healthy,
+        ..Member::default()
+    }
 }
 
 fn slot(ordinal: u32) -> Slot {
@@ -456,6 +463,18 @@ fn failed_restore_starts_over_with_a_new_claim() {
     assert_eq!(decide(&state), Step::DeleteEntry(0));
     state.slots.clear();
     assert_eq!(decide(&state), Step::CreateClaim(0));
+}
+
+#[test]
+fn lost_entries_are_written_again_with_and_without_a_majority() {
+    let mut state = three([true; 3]);
+    state.slots.iter_mut().for_each(|slot| slot.entry = None);
+    assert_eq!(decide(&state), Step::SetEntry(0, Entry::Sealed));
+    state.members = None;
+    assert_eq!(decide(&state), Step::SetEntry(0, Entry::Sealed));
+    state.slots[0].entry = Some(Entry::Sealed);
+    (state.slots[1].pod, state.slots[1].url) = (None, None);
+    assert_eq!(decide(&state), Step::CreatePod(1));
 }
 
 #[test]

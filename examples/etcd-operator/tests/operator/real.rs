@@ -88,7 +88,8 @@ async fn on_stage(act: impl AsyncFnOnce(&Stage) -> Result<(), BoxError>) {
         };
         let operator = manager(Manager::builder(client.clone()), Arc::new(Gateway), agent);
         let operator = operator.await.unwrap();
-        let mut args = vec!["--heartbeat-interval=200".to_owned(), "--election-timeout=2000".into()];
+        let mut args =
+            vec!["--heartbeat-interval=200".to_owned(), "--election-timeout=2000".into()];
         if programs.has_flag("--unsafe-no-fsync").await {
             args.push("--unsafe-no-fsync".to_owned());
         }

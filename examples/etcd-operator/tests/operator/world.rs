@@ -90,10 +90,7 @@ impl World {
 }
 
 impl Etcd for World {
-    fn members<'a>(
-        &'a self,
-        endpoints: &'a [String],
-    ) -> BoxFuture<'a, Result<Members, EtcdError>> {
+    fn members<'a>(&'a self, endpoints: &'a [String]) -> BoxFuture<'a, Result<Members, EtcdError>> {
         let members = self
             .with(endpoints, |cluster, _| Members { cluster_id: 7, list: cluster.members.clone() });
         Box::pin(async move { members })
@@ -270,7 +267,8 @@ impl World {
                 }
                 None => {
                     let listed = known.members.iter_mut();
-                    let mut new = listed.filter(|one| one.name.is_empty() && one.peer_urls[0] == url);
+                    let mut new =
+                        listed.filter(|one| one.name.is_empty() && one.peer_urls[0] == url);
                     new.next().map(|member| {
                         name.clone_into(&mut member.name);
                         member.id
