@@ -8,7 +8,7 @@ use crate::api::{
     AVAILABLE, DEGRADED, EtcdBackup, EtcdCluster, EtcdClusterStatus, MemberStatus, PROGRESSING,
     VOTER_LABEL,
 };
-use crate::etcd::{CLIENT_PORT, Etcd};
+use crate::etcd::{CLIENT_PORT, Etcd, EtcdError};
 use crate::objects::{Objects, Source, backup_volume, entry_patch};
 use crate::observe::{From, Observed, hex, is_owned, observe};
 use crate::plan::{Entry, Step, Wait, Why, decide};
@@ -110,7 +110,10 @@ impl<E: Etcd> Pass<'_, E> {
                         step = Step::Wait(Wait::Refused(why));
                         Ok(POLL)
                     }
-                    None => self.take(&observed, &step).await,
+                    None => match self.take(&observed, &step).await {
+                        Err(error) if is_for_now(&error) => Ok(POLL),
+                        done => done,
+                    },
                 };
                 self.report(&observed, &step).await?;
                 return Ok(Action::requeue_after(done?));
@@ -479,6 +482,10 @@ fn describe(step: &Step) -> String {
         }
         Step::Wait(Wait::Refused(why)) => why.clone(),
     }
+}
+
+fn is_for_now(error: &BoxError) -> bool {
+    error.downcast_ref::<EtcdError>().is_some_and(EtcdError::is_for_now)
 }
 
 /// Deletes this object, and no later one of its name.

@@ -32,6 +32,8 @@ pub const PEER_PORT: u16 = 2380;
 
 /// gRPC's code for a state in which the call is not possible.
 const FAILED_PRECONDITION: i64 = 9;
+/// gRPC's code for a call that may succeed later.
+const UNAVAILABLE: i64 = 14;
 /// gRPC's code for something that is not there.
 const NOT_FOUND: i64 = 5;
 
@@ -89,6 +91,14 @@ pub enum EtcdError {
     /// The snapshot could not be written.
     #[error("write the snapshot")]
     Write(#[source] std::io::Error),
+}
+
+impl EtcdError {
+    /// Whether etcd refuses only for now: it changes members once all of them have been connected
+    /// for some seconds.
+    pub fn is_for_now(&self) -> bool {
+        matches!(self, Self::Refused { code: UNAVAILABLE, .. })
+    }
 }
 
 /// The members of a cluster.

@@ -183,6 +183,11 @@ async fn ask<E: Etcd>(etcd: &E, observed: &mut Observed, key: &Request) {
         }
     });
     let list: Vec<_> = list.collect();
+    // A cluster begins with its first member alone.
+    let is_first = list.len() == 1 && list[0].ordinal == Some(0);
+    if known.is_none() && !is_first {
+        return;
+    }
     let learners: Vec<u64> =
         members.list.iter().filter(|member| member.is_learner).map(|member| member.id).collect();
     // Learners refuse most calls.
