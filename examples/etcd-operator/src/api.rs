@@ -17,7 +17,7 @@ pub const CLUSTER_LABEL: &str = "etcd.example.dev/cluster";
 pub const MEMBER_LABEL: &str = "etcd.example.dev/member";
 /// The label of pods whose members vote; clients are sent to these.
 pub const VOTER_LABEL: &str = "etcd.example.dev/voter";
-/// The annotation of a pod with the hash of what it was made from.
+/// The annotation of an object with the hash of what it was made from.
 pub const TEMPLATE_ANNOTATION: &str = "etcd.example.dev/template";
 
 /// The condition of a cluster that a majority of its members answers.
@@ -36,11 +36,11 @@ pub const DEGRADED: &str = "Degraded";
     namespaced,
     status = "EtcdClusterStatus",
     scale(spec_replicas_path = ".spec.size", status_replicas_path = ".status.size"),
-    printcolumn(name = "Size", type_ = "integer", json_path = ".spec.size"),
-    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyMembers"),
-    printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn = r#"{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "integer", "jsonPath": ".status.readyMembers"}"#,
+    printcolumn = r#"{"name": "Version", "type": "string", "jsonPath": ".status.version"}"#,
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
     crates(kube_core = "setpoint::kube_core")
 )]
 #[serde(rename_all = "camelCase")]
@@ -233,11 +233,11 @@ pub struct MemberStatus {
     kind = "EtcdBackup",
     namespaced,
     status = "EtcdBackupStatus",
-    printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.cluster"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Revision", type_ = "integer", json_path = ".status.revision"),
-    printcolumn(name = "Bytes", type_ = "integer", json_path = ".status.sizeBytes"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn = r#"{"name": "Cluster", "type": "string", "jsonPath": ".spec.cluster"}"#,
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "Revision", "type": "integer", "jsonPath": ".status.revision"}"#,
+    printcolumn = r#"{"name": "Bytes", "type": "integer", "jsonPath": ".status.sizeBytes"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
     crates(kube_core = "setpoint::kube_core")
 )]
 #[serde(rename_all = "camelCase")]

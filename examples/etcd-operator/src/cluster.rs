@@ -6,10 +6,10 @@
 
 use crate::api::{
     AVAILABLE, DEGRADED, EtcdBackup, EtcdCluster, EtcdClusterStatus, MemberStatus, PROGRESSING,
-    VOTER_LABEL,
+    TEMPLATE_ANNOTATION, VOTER_LABEL,
 };
 use crate::etcd::{CLIENT_PORT, Etcd, EtcdError};
-use crate::objects::{Objects, Source, backup_volume, entry_patch};
+use crate::objects::{Objects, Source, backup_volume, entry_patch, hash_of};
 use crate::observe::{From, Observed, hex, is_owned, observe};
 use crate::plan::{Entry, Step, Wait, Why, decide};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
@@ -124,25 +124,27 @@ impl<E: Etcd> Pass<'_, E> {
         Ok(Action::requeue_after(pause))
     }
 
-    /// Makes the Services, the budget and the ConfigMap, if they are missing or the spec is new.
+    /// Makes the Services, the budget and the ConfigMap, or what they should be by now.
     async fn frame(&self, cluster: &EtcdCluster) -> Result<(), BoxError> {
         let objects = Objects { cluster, key: self.key };
-        let observed = cluster.status.as_ref().and_then(|status| status.observed_generation);
-        let is_new = observed != cluster.meta().generation;
-        self.ensure(is_new, &objects.peers()?).await?;
-        self.ensure(is_new, &objects.clients()?).await?;
-        self.ensure(is_new, &objects.budget()?).await?;
-        self.ensure(is_new, &objects.entries()?).await
+        self.ensure(objects.peers()?).await?;
+        self.ensure(objects.clients()?).await?;
+        self.ensure(objects.budget()?).await?;
+        self.ensure(objects.entries()?).await
     }
 
     /// Makes an object. One of the same name that is not the cluster's stays as it is.
-    async fn ensure<K>(&self, is_new: bool, apply: &Apply<K>) -> Result<(), BoxError>
+    async fn ensure<K>(&self, apply: Apply<K>) -> Result<(), BoxError>
     where
         K: setpoint::informer::Cacheable,
         K::DynamicType: Default,
     {
+        let hash = hash_of(&apply.body()?["spec"]);
+        let apply = apply.annotation(TEMPLATE_ANNOTATION, &*hash);
         let (api, key) = (self.context.client().api::<K>(), apply.key());
-        if !is_new && api.get(key)?.is_some() {
+        let cached = api.get(key)?;
+        let annotations = cached.as_ref().and_then(|found| found.meta().annotations.as_ref());
+        if annotations.and_then(|all| all.get(TEMPLATE_ANNOTATION)) == Some(&hash) {
             return Ok(());
         }
         if let Some(found) = api.get_live(key).await?
@@ -151,7 +153,7 @@ impl<E: Etcd> Pass<'_, E> {
             let kind = K::kind(&K::DynamicType::default()).into_owned();
             return Err(format!("the {kind} {key} is not of this cluster").into());
         }
-        api.apply(apply).await?;
+        api.apply(&apply).await?;
         Ok(())
     }
 

@@ -188,8 +188,7 @@ impl Objects<'_> {
     /// The hash of what a pod runs.
     pub fn template_hash(&self) -> String {
         let node_selector = &self.cluster.spec.node_selector;
-        let text = json!([self.template(), node_selector]).to_string();
-        format!("{:016x}", XxHash3_64::oneshot(text.as_bytes()))
+        hash_of(&json!([self.template(), node_selector]))
     }
 
     /// The pod of a member. The first one of a cluster may restore a backup.
@@ -371,6 +370,11 @@ pub fn read_entry(map: &ConfigMap, member: &str) -> Option<(Entry, String)> {
         (_, false) => Entry::Sealed,
     };
     Some((entry, url))
+}
+
+/// The hash of a part of an object.
+pub(crate) fn hash_of(part: &Value) -> String {
+    format!("{:016x}", XxHash3_64::oneshot(part.to_string().as_bytes()))
 }
 
 /// An address of IPv6 in brackets.

@@ -280,7 +280,7 @@ fn recover(state: &State) -> Step {
         if !may_start && slot.url.is_some() {
             return Step::SetEntry(slot.ordinal, Entry::Sealed);
         }
-        if slot.pod.is_none() {
+        if slot.pod.is_none() && slot.entry != Some(Entry::New) {
             return state.create_pod(slot.ordinal);
         }
     }

@@ -88,7 +88,7 @@ impl Model {
                         .is_some_and(|id| !self.members.iter().any(|member| member.id == id)),
             }),
             entry: place.entry,
-            url: place.pod.is_some().then(|| ordinal.to_string()),
+            url: (place.pod.is_some() || place.entry.is_some()).then(|| ordinal.to_string()),
         });
         let leader = self.voters().find(|voter| self.runs(voter)).map(|voter| voter.id);
         let members = self.members.iter().map(|member| Member {
