@@ -53,6 +53,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("replicas", 8),
     ("sidecar-injector", 8),
     ("aggregated", 8),
+    ("etcd-operator", 8),
     ("setpoint-benches", 8),
     ("website-kube-rs", 8),
     ("website-setpoint", 8),
