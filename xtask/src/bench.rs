@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: runs the benchmarks and writes the committed tables.
 
-use crate::cargo::{cargo, root};
+use crate::cargo::{cargo, root, target_folder};
 use crate::pages;
 use crate::parts::GoParts;
 use anyhow::{Context, Result, bail};
@@ -45,9 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if matches!(what, None | Some("api" | "crds" | "storage" | "watch")) {
         // Measurements from outside use the shipped build.
         build("setpoint-cli", "dist")?;
-        let target = std::env::var_os("CARGO_TARGET_DIR")
-            .map_or_else(|| root().join("target"), PathBuf::from);
-        cargo.env("SETPOINT_BENCH_PROGRAM", target.join("dist/setpoint"));
+        cargo.env("SETPOINT_BENCH_PROGRAM", target_folder()?.join("dist/setpoint"));
     }
     if !cargo.status().context("cannot start cargo")?.success() {
         bail!("the measurement failed")

@@ -1,5 +1,7 @@
 //! The workspace's folder, and starting cargo.
 
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +12,19 @@ pub(crate) fn root() -> PathBuf {
     let built = || OsString::from(env!("CARGO_MANIFEST_DIR"));
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(built);
     Path::new(&package).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// The folder that cargo builds in.
+pub(crate) fn target_folder() -> Result<PathBuf> {
+    let mut metadata = cargo();
+    metadata.args(["metadata", "--format-version=1", "--no-deps", "--locked"]);
+    let output = metadata.current_dir(root()).output().context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("{metadata:?}\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).context("read cargo's metadata")?;
+    metadata["target_directory"].as_str().map(PathBuf::from).context("cargo names no target folder")
 }
 
 /// Cargo, without the variables that it set for this program. Build scripts that read them, such as

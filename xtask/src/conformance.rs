@@ -8,7 +8,7 @@
 
 mod page;
 
-use crate::cargo::{cargo, root};
+use crate::cargo::{cargo, root, target_folder};
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -170,9 +170,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn build() -> Result<PathBuf> {
     let status = cargo().args(["build", "--package", "setpoint-cli"]).status();
     ensure!(status.context("cannot start cargo")?.success(), "setpoint-cli does not build");
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("debug/setpoint").canonicalize().context("the built program")
+    target_folder()?.join("debug/setpoint").canonicalize().context("the built program")
 }
 
 fn version(program: &Path) -> Result<String> {

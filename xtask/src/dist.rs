@@ -13,9 +13,8 @@ mod npm;
 mod wheel;
 
 use self::elf::Platform;
-use crate::cargo::{cargo, root};
+use crate::cargo::{cargo, root, target_folder};
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -93,19 +92,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The folder that cargo builds in.
-fn target_folder() -> Result<PathBuf> {
-    let mut metadata = cargo();
-    metadata.args(["metadata", "--format-version=1", "--no-deps", "--locked"]);
-    let output = metadata.current_dir(root()).output().context("cannot start cargo")?;
-    if !output.status.success() {
-        bail!("{metadata:?}\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    let metadata: Value =
-        serde_json::from_slice(&output.stdout).context("read cargo's metadata")?;
-    metadata["target_directory"].as_str().map(PathBuf::from).context("cargo names no target folder")
-}
-
 /// Builds the program; returns its path.
 fn build(profile: &str) -> Result<PathBuf> {
     let mut cargo = cargo();
@@ -132,6 +118,7 @@ fn files(root: &Path, folder: &str, names: &[&str], to: &str) -> Result<Vec<Entr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
     use std::io::Read as _;
 
     /// Packs this test program, which is as good as any.

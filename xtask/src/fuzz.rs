@@ -6,7 +6,7 @@
 //! Because a search is random, it does not gate a change: changes are tested with the corpus and
 //! with deterministic mutants of it (`fuzz/tests`).
 
-use crate::cargo::{cargo, root};
+use crate::cargo::{cargo, root, target_folder};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -20,6 +20,10 @@ pub(crate) struct Args {
     /// Do not search: each target reads the committed corpus once.
     #[arg(long, conflicts_with = "seconds")]
     replay: bool,
+    /// Only check that all targets compile. What they check is tested with the corpus by
+    /// `cargo xtask test`.
+    #[arg(long, conflicts_with_all = ["seconds", "replay", "targets"])]
+    check: bool,
     /// Only these targets. Default: all.
     targets: Vec<String>,
 }
@@ -73,6 +77,9 @@ const MEMORY_MIB_MAX: u32 = 1024;
 const INPUT_SECONDS_MAX: u32 = 10;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.check {
+        return check();
+    }
     if let Some(unknown) = args.targets.iter().find(|name| !TARGETS.contains(&name.as_str())) {
         bail!("no target {unknown}; there are {}", TARGETS.join(", "));
     }
@@ -102,17 +109,29 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     )
 }
 
+/// Checks that all targets compile, with what the workspace's own checks have left in the target
+/// folder.
+fn check() -> Result<()> {
+    let status = cargo()
+        .args(["check", "--manifest-path"])
+        .arg(root().join("fuzz/libfuzzer/Cargo.toml"))
+        .env("CARGO_TARGET_DIR", target_folder()?)
+        .status();
+    if !status.context("cannot start cargo")?.success() {
+        bail!("the fuzzers do not compile");
+    }
+    Ok(())
+}
+
 /// Builds all targets; returns the folder with the programs.
 fn build() -> Result<PathBuf> {
-    let root = root();
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.map_or_else(|| root.join("target"), PathBuf::from).join("fuzz");
+    let target = target_folder()?.join("fuzz");
     let host = host()?;
     let status = cargo()
         // An explicit target keeps the flags away from build scripts and macros. Not `--locked`:
         // the dependencies of that workspace are pinned through this one.
         .args(["build", "--release", "--target", &host, "--manifest-path"])
-        .arg(root.join("fuzz/libfuzzer/Cargo.toml"))
+        .arg(root().join("fuzz/libfuzzer/Cargo.toml"))
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"))
         .status();

@@ -10,7 +10,7 @@
 //! other crates where they are, and shares the target folder, so that external crates are compiled
 //! once.
 
-use crate::cargo::{cargo, root};
+use crate::cargo::{cargo, root, target_folder};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -236,9 +236,7 @@ pub mod mutant {
 /// Runs the chore: builds the copies, and runs their tests.
 pub(crate) fn run() -> Result<()> {
     let root = root();
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let target = std::path::absolute(target)?;
+    let target = target_folder()?;
     let scratch = target.join("mutations");
     write(&root, &scratch)?;
     for Simulation { package: (package, _), .. } in SIMULATIONS {
