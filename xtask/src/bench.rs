@@ -10,7 +10,8 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Arguments of the bench program: `api`, `informer`, `workqueue`, `runtime`, `storage`,
-    /// `watch`, `planes` or `scaling` for their tables, including peers; none: the API server's.
+    /// `watch`, `planes`, `gate` or `scaling` for their tables, including peers; none: the API
+    /// server's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
