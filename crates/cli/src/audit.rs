@@ -1,6 +1,6 @@
 //! The options of the audit log, named as kube-apiserver's.
 
-use crate::up::duration;
+use crate::up::{duration, duration_or_zero};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint::audit::{
@@ -46,7 +46,7 @@ pub(crate) struct AuditOptions {
     #[arg(long, value_name = "N", default_value_t = BatchOptions::LOG.batch_events_max)]
     audit_log_batch_max_size: usize,
     /// How long an event waits for others.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration_or_zero)]
     audit_log_batch_max_wait: Duration,
     /// Whether the number of batches per second is limited.
     #[arg(

@@ -441,6 +441,12 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
 
 /// Parses `90`, `90s` or `1h0m0s`: whole hours, minutes and seconds, at least one second in all.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = duration_or_zero(text)?;
+    if parsed.is_zero() { Err("at least one second".into()) } else { Ok(parsed) }
+}
+
+/// The same, which may be `0s`.
+pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
     let (mut sum, mut number) = (0_u64, String::new());
     // A bare number is in seconds.
     for c in text.chars().chain((!text.ends_with(['h', 'm', 's'])).then_some('s')) {
@@ -459,11 +465,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         sum = seconds.ok_or("too long")?;
         number.clear();
     }
-    if sum == 0 { Err("at least one second".into()) } else { Ok(Duration::from_secs(sum)) }
-}
-
-fn ready_line(url: &str, kubeconfig: &Path) -> String {
-    format!("ready {url} kubeconfig={}", kubeconfig.display())
+    Ok(Duration::from_secs(sum))
 }
 
 /// Prints the one line on standard output.
@@ -482,7 +484,8 @@ fn default_path(port: u16) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::duration;
+    use super::{Options, duration, duration_or_zero};
+    use std::time::Duration;
 
     #[test]
     fn durations_are_parsed_as_by_kube_apiserver() {
@@ -494,5 +497,17 @@ mod tests {
         for bad in ["", "0", "0s", "h", "1d", "-1s", "1.5s", "99999999999999999999h"] {
             assert_eq!(seconds(bad), None, "{bad}");
         }
+        assert_eq!(duration_or_zero("0s"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn defaults_of_options_are_values() {
+        #[derive(clap::Parser)]
+        struct Up {
+            #[command(flatten)]
+            _options: Options,
+        }
+        let parsed = <Up as clap::Parser>::try_parse_from(["up"]);
+        assert!(parsed.is_ok(), "{:?}", parsed.err());
     }
 }
