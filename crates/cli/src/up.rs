@@ -468,6 +468,10 @@ pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(sum))
 }
 
+fn ready_line(url: &str, kubeconfig: &Path) -> String {
+    format!("ready {url} kubeconfig={}", kubeconfig.display())
+}
+
 /// Prints the one line on standard output.
 fn print_line(line: &impl Display) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
