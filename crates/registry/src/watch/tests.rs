@@ -323,8 +323,8 @@ async fn an_event_is_encoded_once_for_every_watcher() {
         let options = options(&format!("rv=4 {text}"));
         streams.push(bench.watch("v1/configmaps", options).await.unwrap());
     }
-    let mut initial = bench.watch("v1/configmaps", options("")).await.unwrap();
     change(&bench, "a", "x", "2").await;
+    let mut initial = bench.watch("v1/configmaps", options("")).await.unwrap();
     let mut frames = Vec::new();
     for stream in &mut streams {
         frames.push(stream.next().await.unwrap().unwrap().frame());
