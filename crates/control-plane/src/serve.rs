@@ -443,8 +443,8 @@ impl Serving {
             ended = planes.join_next() => ended,
         };
         self.leaves.cancel();
-        // Controllers stop first, because listeners end their watches too. Listeners stop before the
-        // rest, so that requests in progress still get their responses.
+        // Controllers stop first, because listeners end their watches too. Listeners stop before
+        // the rest, so that requests in progress still get their responses.
         stop_controllers.cancel();
         controllers_ended.cancelled().await;
         stop_listeners.cancel();
