@@ -167,6 +167,29 @@ impl Shared {
         self.enqueue(to_process);
     }
 
+    /// Removes the objects of a kind from the graph that are not present.
+    fn forget_absent(
+        &self,
+        api_version: &str,
+        kind: &str,
+        is_present: impl Fn(&Uid, &Coordinates) -> bool,
+    ) {
+        let known: Vec<(Uid, Coordinates)> = {
+            let graph = self.graph.lock();
+            let is_of_kind =
+                |of: &&Coordinates| &*of.api_version == api_version && &*of.kind == kind;
+            let observed = graph.all_observed();
+            let of_kind = observed.filter_map(|uid| {
+                let coordinates = graph.coordinates(uid).filter(is_of_kind)?;
+                Some((uid.clone(), coordinates.clone()))
+            });
+            of_kind.collect()
+        };
+        for (uid, _) in known.iter().filter(|(uid, of)| !is_present(uid, of)) {
+            self.forget(uid, kind);
+        }
+    }
+
     /// Removes all objects from the graph except these, and those that the feed does not have.
     fn forget_others(&self, present: &HashSet<Uid>) {
         let elsewhere = {
@@ -325,9 +348,8 @@ impl GarbageCollector {
                     Ok(discovered) => {
                         let elsewhere = elsewhere.as_ref();
                         watches.follow(&shared, &discovered, elsewhere, &mut tasks, &stop);
-                        let mut stale = discovered.stale.iter();
                         let is_stale =
-                            elsewhere.is_some_and(|known| stale.any(|version| known.has(version)));
+                            elsewhere.is_some_and(|known| !known.are_all_current(&discovered));
                         n_stale = if is_stale { n_stale.saturating_add(1) } else { 0 };
                         shared.served.lock().discovered = Some(Arc::new(discovered));
                         is_discovered = true;
@@ -460,6 +482,10 @@ async fn work(shared: Arc<Shared>) {
         let uid = item.key();
         // Boxed, so that a worker that waits for work is small.
         match Box::pin(collect::process(&shared, uid)).await {
+            // Nothing tells of its end: its resource is not watched yet, or cannot be.
+            Ok(()) if shared.graph.lock().is_virtual(uid) => {
+                shared.queue.add_rate_limited(uid.clone());
+            }
             Ok(()) => shared.queue.forget(uid),
             Err(error) => {
                 if matches!(&error, collect::CollectError::UnknownKind { .. }) {

@@ -187,7 +187,9 @@ func TestLeaderElection(t *testing.T) {
 					Identity: identity,
 				},
 			},
-			LeaseDuration: patience, RenewDeadline: patience / 2, RetryPeriod: 50 * time.Millisecond,
+			// Much shorter than the test may take: a renewal that is cancelled half way makes the
+			// release conflict, and then the lease has to end.
+			LeaseDuration: patience / 6, RenewDeadline: patience / 10, RetryPeriod: 50 * time.Millisecond,
 			ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(context.Context) { led <- identity },

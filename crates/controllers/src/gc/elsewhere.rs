@@ -1,6 +1,7 @@
 //! Group versions of extension servers, whose objects a server's feed does not have.
 
 use super::graph::Uid;
+use crate::api::{Discovered, Resource};
 use serde_json::Value;
 use setpoint_object::Skim;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -55,6 +56,14 @@ impl Elsewhere {
         self.has(api_version) || self.former.contains(api_version)
     }
 
+    /// Whether the documents of every group version were read.
+    pub(super) fn are_all_current(&self, discovered: &Discovered) -> bool {
+        self.present.values().all(|version| {
+            let is_listed = |resource: &Resource| resource.api_version() == *version;
+            !discovered.stale.contains(version) && discovered.resources.iter().any(is_listed)
+        })
+    }
+
     /// Whether everything is in the feed.
     pub(super) fn is_empty(&self) -> bool {
         self.present.is_empty()
@@ -81,6 +90,17 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn thing() -> Resource {
+        Resource {
+            group: String::new(),
+            version: String::new(),
+            resource: "things".into(),
+            kind: "Thing".into(),
+            namespaced: true,
+            verbs: Vec::new(),
+        }
+    }
+
     #[test]
     fn services_come_and_go_by_their_uid() {
         let object = |group: &str, service: Value| {
@@ -96,6 +116,14 @@ mod tests {
         assert!(known.has("ext.io/v1") && known.has("more.io/v1") && !known.has("local.io/v1"));
         known.retain(&HashSet::from(["4".into()]));
         assert!(!known.has("ext.io/v1") && known.had("ext.io/v1") && !known.is_empty());
+        // Its documents come later than the object that registers it.
+        let mut discovered = Discovered::default();
+        assert!(!known.are_all_current(&discovered));
+        let resource = Resource { group: "more.io".into(), version: "v1".into(), ..thing() };
+        discovered.resources.push(resource);
+        assert!(known.are_all_current(&discovered));
+        discovered.stale.push("more.io/v1".into());
+        assert!(!known.are_all_current(&discovered));
         assert!(known.put("4", None) && known.is_empty());
     }
 }

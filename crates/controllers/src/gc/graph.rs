@@ -107,6 +107,11 @@ impl Graph {
         self.nodes.get(uid).filter(|node| !node.is_virtual).map(|node| &node.coordinates)
     }
 
+    /// Whether an object is known from references only.
+    pub(crate) fn is_virtual(&self, uid: &str) -> bool {
+        self.nodes.get(uid).is_some_and(|node| node.is_virtual)
+    }
+
     /// Every object that was observed.
     pub(crate) fn all_observed(&self) -> impl Iterator<Item = &Uid> {
         self.nodes.iter().filter(|(_, node)| !node.is_virtual).map(|(uid, _)| uid)

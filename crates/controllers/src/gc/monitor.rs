@@ -4,7 +4,7 @@ use super::Shared;
 use crate::api::Resource;
 use kube_core::{ApiResource, DynamicObject, GroupVersionKind};
 use setpoint_informer::{
-    CachePolicy, ClientSource, Event, HandlerOptions, HandlerRegistration, InformerStatus,
+    CachePolicy, ClientSource, Event, HandlerOptions, HandlerRegistration, InformerStatus, Key,
     SharedInformer,
 };
 use std::sync::Arc;
@@ -58,10 +58,10 @@ pub(super) fn start(
             .policy(CachePolicy::Metadata)
             .seed(shared.seed_of(resource))
             .build();
+    let api_version: Arc<str> = resource.api_version().into();
+    let kind: Arc<str> = resource.kind.as_str().into();
     let handler = {
-        let shared = shared.clone();
-        let api_version: Arc<str> = resource.api_version().into();
-        let kind: Arc<str> = resource.kind.as_str().into();
+        let (shared, api_version, kind) = (shared.clone(), api_version.clone(), kind.clone());
         move |event: Event<DynamicObject>| {
             let Some(object) = event.object() else { return };
             match event {
@@ -73,6 +73,19 @@ pub(super) fn start(
     // A handler is refused only after the informer has stopped, and this one has not started.
     let registration = informer.add_handler(handler, HandlerOptions::default()).ok();
     let status = informer.watch_status();
+    tasks.spawn({
+        let shared = shared.clone();
+        async move {
+            // What an earlier monitor of the resource has observed may be gone since.
+            if informer.synced().await.is_ok() {
+                let lister = informer.lister();
+                shared.forget_absent(&api_version, &kind, |uid, of| {
+                    let found = lister.object(&Key::new(of.namespace.clone(), of.name.clone()));
+                    found.is_some_and(|found| *found.uid() == **uid)
+                });
+            }
+        }
+    });
     tasks.spawn(worker.run(stop));
     Monitor { registration, status }
 }
