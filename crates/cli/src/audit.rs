@@ -84,10 +84,10 @@ struct WebhookOptions {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     audit_webhook_initial_backoff: Duration,
     /// How many events may wait to be sent. Further ones are lost.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = BatchOptions::WEBHOOK.buffer_events_max)]
     audit_webhook_batch_buffer_size: usize,
     /// How many events are sent at once.
-    #[arg(long, value_name = "N", default_value_t = 400)]
+    #[arg(long, value_name = "N", default_value_t = BatchOptions::WEBHOOK.batch_events_max)]
     audit_webhook_batch_max_size: usize,
     /// How long an event waits for others.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]

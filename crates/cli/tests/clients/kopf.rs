@@ -24,6 +24,15 @@ fn expect(lines: &Lines, wanted: &[&str]) {
     }
 }
 
+/// Starts the operator beside its definition.
+fn started(server: &Server) -> Lines {
+    server.file("crd.yaml", CRD_YAML);
+    server.kubectl().ok("apply -f crd.yaml");
+    let lines = operator(server);
+    expect(&lines, &["started"]);
+    lines
+}
+
 fn network(name: &str, cidr: &str) -> String {
     format!(
         "{{apiVersion: samplecrd.k8s.io/v1, kind: Network, metadata: {{name: {name}}}, \
@@ -35,10 +44,7 @@ fn network(name: &str, cidr: &str) -> String {
 fn operator_creates_retries_updates_and_finishes() {
     let server = Server::start();
     let kubectl = server.kubectl();
-    server.file("crd.yaml", CRD_YAML);
-    kubectl.ok("apply -f crd.yaml");
-    let lines = operator(&server);
-    expect(&lines, &["started"]);
+    let lines = started(&server);
 
     server.file("net.yaml", &network("net", "10.0.0.0/16"));
     kubectl.ok("apply -f net.yaml");
@@ -81,10 +87,7 @@ fn operator_creates_retries_updates_and_finishes() {
 fn operator_resumes_what_it_has_handled_before() {
     let server = Server::start();
     let kubectl = server.kubectl();
-    server.file("crd.yaml", CRD_YAML);
-    kubectl.ok("apply -f crd.yaml");
-    let lines = operator(&server);
-    expect(&lines, &["started"]);
+    let lines = started(&server);
     server.file("net.yaml", &network("net", "10.0.0.0/16"));
     kubectl.ok("apply -f net.yaml");
     expect(&lines, &["create net 10.0.0.0/16 try 0"]);
