@@ -216,6 +216,14 @@ impl Shared {
         }
     }
 
+    /// Whether a failed read says that the object does not exist. A 404 of the path alone does not
+    /// if it is an extension server's: that is being removed, or is another one now, and nothing
+    /// would tell of the object again.
+    fn says_absent(&self, error: &RequestError, resource: &Resource, name: &str) -> bool {
+        error.is_absence_of(name)
+            || error.is_not_found() && !self.elsewhere.lock().had(&resource.api_version())
+    }
+
     /// An APIService of the feed exists, or is gone: `None`.
     fn observe_service(&self, uid: &str, object: Option<&[u8]>) {
         let mut elsewhere = self.elsewhere.lock();

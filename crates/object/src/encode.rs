@@ -13,8 +13,8 @@ use crate::scan::Cursor;
 use crate::skim::SkimError;
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::ser::{Formatter, Serializer};
+use serde_json::{Map, Value};
 use std::io::{self, Write as _};
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub fn to_bytes(value: &Value) -> Bytes {
 /// As [`to_bytes`], with an initial capacity, for callers that know the approximate size.
 pub fn to_bytes_with_capacity(value: &Value, capacity: usize) -> Bytes {
     let mut out = Vec::with_capacity(capacity);
-    write_value(&mut out, value);
+    push(&mut out, value);
     // The result is stored as it is, in a store and in caches, so excess capacity would be wasted.
     if out.capacity() - out.len() > out.len() / 4 {
         out.shrink_to_fit();
@@ -37,7 +37,35 @@ pub fn to_bytes_with_capacity(value: &Value, capacity: usize) -> Bytes {
 }
 /// Appends a tree, encoded as by [`to_bytes`].
 pub fn push(out: &mut Vec<u8>, value: &Value) {
-    write_value(out, value);
+    push_in_order(out, value, &sorted);
+}
+/// The members of an object, in the order in which they are written.
+pub type Members<'a> = Vec<(&'a String, &'a Value)>;
+/// Appends a tree with another order of members. `in_order`: the members of an object in their
+/// order; `None`: they are in it.
+pub fn push_in_order(
+    out: &mut Vec<u8>,
+    value: &Value,
+    in_order: &impl Fn(&Map<String, Value>) -> Option<Members<'_>>,
+) {
+    match value {
+        Value::Object(map) => match in_order(map) {
+            None => push_members(out, map.iter(), in_order),
+            Some(members) => push_members(out, members.into_iter(), in_order),
+        },
+        Value::Array(items) => {
+            out.push(b'[');
+            for (idx, item) in items.iter().enumerate() {
+                if idx > 0 {
+                    out.push(b',');
+                }
+                push_in_order(out, item, in_order);
+            }
+            out.push(b']');
+        }
+        Value::String(text) => push_text(out, text),
+        scalar => write_scalar(out, scalar),
+    }
 }
 /// Appends a value of any type, with strings as [`push_text`] writes them.
 ///
@@ -70,33 +98,20 @@ pub fn push_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
     out.push(b'"');
 }
-fn write_value(out: &mut Vec<u8>, value: &Value) {
-    match value {
-        Value::Object(map) => {
-            let is_sorted = map.keys().is_sorted();
-            if is_sorted {
-                write_members(out, map.iter());
-            } else {
-                let mut members: Vec<_> = map.iter().collect();
-                members.sort_unstable_by_key(|(key, _)| *key);
-                write_members(out, members.into_iter());
-            }
-        }
-        Value::Array(items) => {
-            out.push(b'[');
-            for (idx, item) in items.iter().enumerate() {
-                if idx > 0 {
-                    out.push(b',');
-                }
-                write_value(out, item);
-            }
-            out.push(b']');
-        }
-        Value::String(text) => push_text(out, text),
-        scalar => write_scalar(out, scalar),
+/// The members by name; `None` if they are sorted.
+fn sorted(map: &Map<String, Value>) -> Option<Members<'_>> {
+    if map.keys().is_sorted() {
+        return None;
     }
+    let mut members: Members<'_> = map.iter().collect();
+    members.sort_unstable_by_key(|(key, _)| *key);
+    Some(members)
 }
-fn write_members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a String, &'a Value)>) {
+fn push_members<'a>(
+    out: &mut Vec<u8>,
+    members: impl Iterator<Item = (&'a String, &'a Value)>,
+    in_order: &impl Fn(&Map<String, Value>) -> Option<Members<'_>>,
+) {
     out.push(b'{');
     for (idx, (key, value)) in members.enumerate() {
         if idx > 0 {
@@ -104,7 +119,7 @@ fn write_members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a Strin
         }
         push_text(out, key);
         out.push(b':');
-        write_value(out, value);
+        push_in_order(out, value, in_order);
     }
     out.push(b'}');
 }

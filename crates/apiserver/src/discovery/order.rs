@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use setpoint_object::encode::push_text;
+use setpoint_object::encode::{Members, push_in_order};
 
 /// The orders. An object has the first one that names all its members; others are sorted by name.
 const ORDERS: [&[&str]; 7] = [
@@ -77,35 +77,11 @@ pub(crate) fn to_bytes(document: &Value) -> Bytes {
 
 /// Appends a part of a document.
 pub(super) fn push(out: &mut Vec<u8>, value: &Value) {
-    match value {
-        Value::Object(members) => {
-            out.push(b'{');
-            for (at, (name, value)) in in_order(members).into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b',');
-                }
-                push_text(out, name);
-                out.push(b':');
-                push(out, value);
-            }
-            out.push(b'}');
-        }
-        Value::Array(items) => {
-            out.push(b'[');
-            for (at, item) in items.iter().enumerate() {
-                if at > 0 {
-                    out.push(b',');
-                }
-                push(out, item);
-            }
-            out.push(b']');
-        }
-        scalar => setpoint_object::encode::push(out, scalar),
-    }
+    push_in_order(out, value, &|members| Some(in_order(members)));
 }
 
-fn in_order(members: &Map<String, Value>) -> Vec<(&String, &Value)> {
-    let mut sorted: Vec<_> = members.iter().collect();
+fn in_order(members: &Map<String, Value>) -> Members<'_> {
+    let mut sorted: Members<'_> = members.iter().collect();
     let names_all = |order: &&&[&str]| members.keys().all(|name| order.contains(&&**name));
     match ORDERS.iter().find(names_all) {
         Some(order) => {

@@ -34,15 +34,10 @@ pub(super) async fn process(shared: &Shared, uid: &Uid) -> Result<(), CollectErr
         CollectError::UnknownKind { api_version: api_version.to_string(), kind: kind.to_string() }
     })?;
     let path = resource.object(&namespace, &name);
-    let of_extension = shared.elsewhere.lock().had(&resource.api_version());
     let live = match shared.api.get(&path).await {
         Ok(live) if live.uid() == &**uid => live,
         Ok(_) => return forget(shared, uid),
-        // Of the path, not of the object: the monitor would not tell of the object again.
-        Err(error) if of_extension && error.is_not_found() && !error.is_absence_of(&name) => {
-            return Err(error.into());
-        }
-        Err(error) if error.is_not_found() => return forget(shared, uid),
+        Err(error) if shared.says_absent(&error, resource, &name) => return forget(shared, uid),
         Err(error) => return Err(error.into()),
     };
     let object = Item { shared, uid, resource, path, live };

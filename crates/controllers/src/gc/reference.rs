@@ -38,7 +38,6 @@ pub(super) async fn owner_state(
         return Err(CollectError::OwnerInNamespace);
     }
     let name = text(reference, "name");
-    let of_extension = shared.elsewhere.lock().had(&resource.api_version());
     match shared.api.get(&resource.object(dependent.namespace(), name)).await {
         Ok(owner) if owner.uid() != text(reference, "uid") => Ok(OwnerState::Dangling),
         Ok(owner)
@@ -48,11 +47,7 @@ pub(super) async fn owner_state(
             Ok(OwnerState::Waiting)
         }
         Ok(_) => Ok(OwnerState::Solid),
-        // A 404 of something else than the owner: the server is being removed, or is another one.
-        Err(error) if of_extension && error.is_not_found() && !error.is_absence_of(name) => {
-            Err(error.into())
-        }
-        Err(error) if error.is_not_found() => {
+        Err(error) if shared.says_absent(&error, resource, name) => {
             warn_of_other_namespace(shared, dependent, reference).await;
             Ok(OwnerState::Dangling)
         }

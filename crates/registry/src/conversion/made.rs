@@ -55,7 +55,7 @@ impl<'a> Made<'a> {
             return Err(ApiError::new(503, Reason::ServiceUnavailable, text));
         }
         if held > max {
-            let text = "too many objects are being converted for lists, please try again";
+            let text = "lists convert too many objects at present: try again later";
             return Err(ApiError::too_many_requests(text, 1));
         }
         Ok(())
