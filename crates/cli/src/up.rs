@@ -54,8 +54,8 @@ pub(crate) struct Options {
     /// address of this machine's default route.
     #[arg(long, value_name = "IP")]
     advertise_address: Option<IpAddr>,
-    /// Port of a listener on 127.0.0.1 without TLS and without authentication; 0 picks a free one.
-    /// Off by default.
+    /// Port of a listener on 127.0.0.1 without TLS and without authentication; 0 picks a free one,
+    /// which the ready line names (`insecure=http://…`). Off by default.
     #[arg(long, value_name = "PORT")]
     insecure_port: Option<u16>,
     /// Path of the administrator's kubeconfig. Default: a file named after the port, in the user's
@@ -337,7 +337,8 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             Some(path)
         }
     };
-    if let Some(url) = serving.insecure_url() {
+    let insecure_url = serving.insecure_url().map(str::to_owned);
+    if let Some(url) = &insecure_url {
         tracing::info!(url, "serving without authentication");
     }
     let announcement =
@@ -403,7 +404,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         }
         match (&path, announcement) {
             (_, Some(document)) => print_line(&document)?,
-            (Some(path), None) => print_line(&ready_line(&url, path))?,
+            (Some(path), None) => print_line(&ready_line(&url, path, insecure_url.as_deref()))?,
             (None, None) => tracing::info!(url, "serving"),
         }
         tokio::select! {
@@ -468,8 +469,9 @@ pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(sum))
 }
 
-fn ready_line(url: &str, kubeconfig: &Path) -> String {
-    format!("ready {url} kubeconfig={}", kubeconfig.display())
+fn ready_line(url: &str, kubeconfig: &Path, insecure_url: Option<&str>) -> String {
+    let insecure = insecure_url.map(|url| format!(" insecure={url}")).unwrap_or_default();
+    format!("ready {url}{insecure} kubeconfig={}", kubeconfig.display())
 }
 
 /// Prints the one line on standard output.

@@ -392,8 +392,14 @@ fn knows_unsynced(binary: &Path) -> bool {
     })
 }
 
-/// Ports on which no process listens now; different ones at each call.
-fn free_ports(n: usize) -> Vec<u16> {
+/// Ports on which no process listens now; different ones at each call of this process. None of them
+/// is one of those that the system gives to outgoing connections, so none is taken by one before
+/// the program that it is meant for listens.
+///
+/// # Panics
+///
+/// If there are not so many.
+pub fn free_ports(n: usize) -> Vec<u16> {
     /// Where the next search of this process starts.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(7919);

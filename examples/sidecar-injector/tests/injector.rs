@@ -99,13 +99,21 @@ async fn create(client: &Client, namespace: &str, name: &str) -> Pod {
     }
 }
 
+/// A free address: the configuration names it before the injector listens. Its port is below those
+/// of outgoing connections, which could take it until then.
+fn free_address() -> Result<SocketAddr, BoxError> {
+    let mut ports = (12_000..32_000_u16).cycle().skip(std::process::id() as usize % 20_000);
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let free = |port| TcpListener::bind(address(port)).ok()?.local_addr().ok();
+    ports.find_map(free).ok_or_else(|| "no free port".into())
+}
+
 /// Runs the injector on this machine while `act` uses the server.
 async fn with_injector(
     client: &Client,
     act: impl AsyncFnOnce() -> Result<(), BoxError>,
 ) -> Result<(), BoxError> {
-    // A free port: the configuration names it before the injector listens.
-    let address = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?.local_addr()?;
+    let address = free_address()?;
     install(client, address).await?;
     let builder = Manager::builder(client.clone()).namespaces([NAMESPACE])?;
     let (manager, _) =

@@ -43,8 +43,6 @@ impl Server {
     pub(crate) fn start_in(mut command: Command, options: &[&std::ffi::OsStr]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
-        let free_port =
-            std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let are_chosen =
             options.iter().any(|option| option.to_string_lossy().starts_with("--controllers"));
         let controllers = (!are_chosen).then_some(CONTROLLERS);
@@ -52,14 +50,7 @@ impl Server {
             // One arena, so that resident memory shows what the server uses, not which thread's
             // arena a response was made in.
             .env("MALLOC_ARENA_MAX", "1")
-            .args([
-                "up",
-                "--secure-port",
-                "0",
-                "--insecure-port",
-                &free_port.to_string(),
-                "--kubeconfig",
-            ])
+            .args(["up", "--secure-port", "0", "--insecure-port", "0", "--kubeconfig"])
             .arg(&kubeconfig)
             .args(controllers)
             .args(options)
@@ -69,9 +60,12 @@ impl Server {
             .unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let url = line.strip_prefix("ready ").and_then(|rest| rest.split_whitespace().next());
-        let url = url.unwrap_or_else(|| panic!("the ready line is {line:?}")).to_owned();
-        Self { process, folder, url, plain: format!("http://127.0.0.1:{free_port}") }
+        let log = || std::fs::read_to_string(folder.path().join("log")).unwrap();
+        let urls = line.strip_prefix("ready ").and_then(|rest| rest.split_once(" insecure="));
+        let (url, rest) = urls.unwrap_or_else(|| panic!("the ready line is {line:?}:\n{}", log()));
+        let (plain, _) = rest.split_once(' ').unwrap();
+        let (url, plain) = (url.to_owned(), plain.to_owned());
+        Self { process, folder, url, plain }
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {

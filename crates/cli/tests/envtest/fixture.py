@@ -1,6 +1,7 @@
 """A fixture as Python suites have it: starts the binaries of KUBEBUILDER_ASSETS, and uses them."""
 
 import os
+import random
 import socket
 import ssl
 import subprocess
@@ -13,9 +14,12 @@ from kubernetes import client
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    # Below the ports of outgoing connections, which could take one before the program listens.
+    while True:
+        with socket.socket() as s:
+            port = random.randrange(12_000, 32_000)
+            if s.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 def wait(url):

@@ -3,7 +3,7 @@
 use crate::certificates::{Authorities, User};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -29,7 +29,7 @@ pub(crate) fn assets() -> &'static Path {
 }
 
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    setpoint_store_etcd::testing::free_ports(1)[0]
 }
 
 /// Repeats until a condition holds.

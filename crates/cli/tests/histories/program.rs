@@ -14,18 +14,15 @@ use tokio::process::{Child, Command};
 pub(crate) struct Program {
     process: Child,
     folder: PathBuf,
-    port: u16,
+    plain: String,
 }
 
 impl Program {
     /// Starts it with its data in a folder, and waits until it serves.
     pub(crate) async fn start(folder: &Path) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
         let log = std::fs::File::options().create(true).append(true).open(folder.join("log"));
         let mut process = Command::new(env!("CARGO_BIN_EXE_setpoint"))
-            .args(["up", "--secure-port", "0", "--insecure-port", &port.to_string()])
+            .args(["up", "--secure-port", "0", "--insecure-port", "0"])
             .arg("--kubeconfig")
             .arg(folder.join("kubeconfig"))
             .arg("--data")
@@ -39,8 +36,10 @@ impl Program {
         let mut lines = BufReader::new(process.stdout.take().unwrap());
         lines.read_line(&mut line).await.unwrap();
         let log = || std::fs::read_to_string(folder.join("log")).unwrap();
-        assert!(line.starts_with("ready "), "the ready line is {line:?}:\n{}", log());
-        Self { process, folder: folder.to_owned(), port }
+        let plain = line.split(' ').find_map(|word| word.strip_prefix("insecure="));
+        let plain = plain.unwrap_or_else(|| panic!("the ready line is {line:?}:\n{}", log()));
+        let plain = plain.to_owned();
+        Self { process, folder: folder.to_owned(), plain }
     }
 
     /// SIGKILL.
@@ -63,11 +62,11 @@ impl Program {
     /// A client of the plain port, with separate connections.
     pub(crate) fn client(&self) -> Client {
         let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Body>();
-        let port = self.port;
+        let plain = self.plain.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let (mut head, body) = request.into_parts();
             let path = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-            head.uri = format!("http://127.0.0.1:{port}{path}").parse().unwrap();
+            head.uri = format!("{plain}{path}").parse().unwrap();
             client.request(Request::from_parts(head, body))
         });
         Client::new(service, "default")

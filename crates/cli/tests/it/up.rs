@@ -10,6 +10,7 @@ struct Program {
     child: Child,
     out: BufReader<ChildStdout>,
     url: String,
+    insecure_url: Option<String>,
     kubeconfig: PathBuf,
     dir: tempfile::TempDir,
 }
@@ -37,9 +38,12 @@ impl Program {
         let url = line
             .strip_prefix("ready ")
             .and_then(|rest| rest.strip_suffix(&format!(" kubeconfig={}\n", kubeconfig.display())))
-            .unwrap_or_else(|| panic!("not a ready line: {line:?}"))
-            .to_owned();
-        Self { child, out, url, kubeconfig, dir }
+            .unwrap_or_else(|| panic!("not a ready line: {line:?}"));
+        let (url, insecure_url) = match url.split_once(" insecure=") {
+            Some((url, insecure)) => (url.to_owned(), Some(insecure.to_owned())),
+            None => (url.to_owned(), None),
+        };
+        Self { child, out, url, insecure_url, kubeconfig, dir }
     }
 
     /// Number of worker threads of the runtime, found by their name.
@@ -125,6 +129,8 @@ fn logs_in_a_file_have_no_colors() {
     let mut program = Program::start_with(&["--insecure-port", "0"]);
     program.stop();
     let log = program.log();
+    let url = program.insecure_url.as_ref().expect("the line names it");
+    assert!(url.starts_with("http://127.0.0.1:") && log.contains(url), "{url}: {log}");
     assert!(log.contains("serving without authentication") && log.contains("stopping"), "{log}");
     assert!(!log.contains('\u{1b}'), "{log}");
 }

@@ -50,14 +50,11 @@ impl Program {
     /// Starts it in a folder and waits until it is ready.
     pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
         let (data, log) = (folder.join("data"), folder.join("log"));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
         let mut process = Command::new(env!("CARGO_BIN_EXE_setpoint"))
             // One arena, so that resident memory shows what the server uses, not which thread's
             // arena a response was made in.
             .env("MALLOC_ARENA_MAX", "1")
-            .args(["up", "--secure-port", "0", "--insecure-port", &port.to_string()])
+            .args(["up", "--secure-port", "0", "--insecure-port", "0"])
             .args(options)
             .arg("--kubeconfig")
             .arg(folder.join("kubeconfig"))
@@ -69,8 +66,9 @@ impl Program {
             .unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("ready "), "the ready line is {line:?}");
-        Self { process, data, log, plain: format!("http://127.0.0.1:{port}") }
+        let plain = line.split(' ').find_map(|word| word.strip_prefix("insecure="));
+        let plain = plain.unwrap_or_else(|| panic!("the ready line is {line:?}")).to_owned();
+        Self { process, data, log, plain }
     }
 
     pub(crate) fn weight(&self) -> Weight {

@@ -155,9 +155,10 @@ async fn failures_are_told_apart_by_their_status_or_by_their_code() {
 
 #[tokio::test]
 async fn ref_6_a_port_where_nobody_listens_is_refused() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // Held, so that no other program gets the port, and not listening.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
     let config = kube_client::Config::new(format!("http://{address}").parse().unwrap());
     let client = Client::try_from(config).unwrap();
     let error = ClientSource::all::<ConfigMap>(client).list(list_request("")).await.unwrap_err();

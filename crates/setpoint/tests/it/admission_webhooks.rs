@@ -335,10 +335,10 @@ async fn failures_follow_the_failure_policy_and_refusals_do_not() {
     let (hooks, reviews) = server(&ca).await;
     let audit = AuditQueue::new(1000);
     with_user(plane().audit(audit.clone()), async |user, _| {
-        let dead = {
-            let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            socket.local_addr().unwrap()
-        };
+        // Held, so that no other program gets the port, and not listening.
+        let silent = tokio::net::TcpSocket::new_v4().unwrap();
+        silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let dead = silent.local_addr().unwrap();
         let gone = json!({"url": format!("https://{dead}/gone"), "caBundle": hooks.bundle});
         let mut wrong_ca = hooks.config("/allow");
         wrong_ca["caBundle"] = Ca::new().bundle().into();

@@ -105,6 +105,13 @@ async fn a_silent_server_ends_with_the_timeout() {
     assert_eq!(error.to_string(), format!("Post \"{url}?timeout=1s\": context deadline exceeded"));
 }
 
+/// A port where nothing listens, held so that no other program gets it.
+fn silent() -> tokio::net::TcpSocket {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket
+}
+
 #[tokio::test]
 async fn failed_connections_have_the_words_of_go() {
     let (ca, (webhooks, _)) = (Ca::new(), webhooks());
@@ -112,10 +119,8 @@ async fn failed_connections_have_the_words_of_go() {
     let port = server.address.port();
     let other = STANDARD.encode(Ca::new().pem());
     let own = STANDARD.encode(ca.pem());
-    let free = {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        socket.local_addr().unwrap().port()
-    };
+    let silent = silent();
+    let free = silent.local_addr().unwrap().port();
     let x509 = "tls: failed to verify certificate: x509:";
     for (url, bundle, cause) in [
         (
@@ -179,11 +184,8 @@ async fn services_are_resolved_and_verified_by_their_name() {
         "Post \"https://hook.shop.svc:8443/echo?timeout=20s\": service \"hook\" not found"
     );
     // Of several addresses, those where nothing listens are passed over.
-    let dead = {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        socket.local_addr().unwrap()
-    };
-    let found = vec![dead, server.address];
+    let silent = silent();
+    let found = vec![silent.local_addr().unwrap(), server.address];
     services.0.lock().insert("hook.shop.svc:8443".to_owned(), found);
     for _ in 0..3 {
         assert_eq!(call(&webhooks, &config).await.unwrap(), "{}timeout=20s");
