@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 const SMALL: usize = 500;
 /// Requests that are sent at the same time while definitions are created.
 const AT_ONCE: usize = 4;
-/// How long memory is given to settle.
-const SETTLE: Duration = Duration::from_secs(5);
+/// How long memory is given to settle. Encoded watch events are cached for ten seconds.
+const SETTLE: Duration = Duration::from_secs(15);
 
 /// What to measure.
 #[derive(Debug, clap::Args)]

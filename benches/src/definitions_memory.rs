@@ -7,8 +7,9 @@ use setpoint::prelude::CancellationToken;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Idle time of the control plane until all memory of requests is freed.
-const SETTLE: Duration = Duration::from_secs(2);
+/// Idle time of the control plane until all memory of requests is freed. Encoded watch events are
+/// cached for ten seconds.
+const SETTLE: Duration = Duration::from_secs(15);
 
 /// Heap of one control plane, in addition to that without definitions.
 #[derive(Debug, Serialize, Deserialize)]

@@ -274,7 +274,7 @@ impl ListWriter {
                 let (encoder, item) = (encoder.clone(), item.clone());
                 let encode = move || {
                     let (mut object, mut made) = (Vec::with_capacity(item.room()), Vec::new());
-                    item.push_to(&mut object);
+                    item.push_item_to(&mut object);
                     encoder.push_item(&object, &mut made).map(|()| made)
                 };
                 slices.push(std::mem::take(&mut slice));
@@ -282,7 +282,8 @@ impl ListWriter {
                 continue;
             }
             object.clear();
-            item.push_to(&mut object);
+            // In a list, messages of built-in kinds have no type of their own.
+            item.push_item_to(&mut object);
             encoder.push_item(&object, &mut slice).map_err(failed)?;
             if slice.len() >= slice_bytes {
                 let next = Vec::with_capacity(slice.len());

@@ -2,7 +2,7 @@
 //!
 //! Two tables of plain data: [`DEFINITIONS`], the fields of types, and [`RESOURCES`], the served
 //! resources. Both are `static`: nothing is read, parsed or allocated at start, and this crate has
-//! no logic. `cargo xtask facts` generates them from the published schemas of one Kubernetes
+//! no logic but the look-up of a field by its name. `cargo xtask facts` generates them from the published schemas of one Kubernetes
 //! release, from the Go declarations of the fields and from the release's discovery. To change the
 //! tables, change the generator.
 //!
@@ -12,12 +12,14 @@
 //! This crate knows nothing of schemas, HTTP or objects, and has no dependencies.
 
 mod build;
+mod lookup;
 #[rustfmt::skip]
 mod generated;
 #[cfg(test)]
 mod tests;
 
 pub use generated::{DEFINITIONS, RESOURCES};
+pub use lookup::{FIELDS_MAX, Lookup};
 
 /// One named definition of the published schemas.
 #[derive(Debug)]
@@ -40,12 +42,19 @@ pub struct Definition {
     /// Indices of the fields that exist in protobuf, sorted by `Field::protobuf`, so that fields of
     /// one message are adjacent.
     pub protobuf: &'static [u8],
+    /// The fields by name: see [`Definition::position`].
+    pub lookup: Lookup,
 }
 impl Definition {
+    /// The position of a field in [`Definition::fields`], by its name on the wire.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.lookup.position(self.fields, name)
+    }
+
     /// A field by its name on the wire.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         let fields: &'static [Field] = self.fields;
-        fields.binary_search_by(|field| field.name.cmp(name)).ok().map(|at| &fields[at])
+        self.position(name).and_then(|at| fields.get(at))
     }
 }
 

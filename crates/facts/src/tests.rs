@@ -136,3 +136,16 @@ fn protobuf_numbers_lead_to_one_field_each() {
     let pod = &DEFINITIONS[usize::from(definition("io.k8s.api.core.v1.Pod").unwrap())];
     assert_eq!(pod.field("kind").unwrap().protobuf, [0_u8; 0], "the envelope says it");
 }
+
+#[test]
+fn each_field_is_found_by_its_name_and_no_other_is() {
+    for definition in DEFINITIONS {
+        for (at, field) in definition.fields.iter().enumerate() {
+            assert_eq!(definition.position(field.name), Some(at), "{}", definition.name);
+            let longer = format!("{}x", field.name);
+            let known = definition.fields.iter().position(|field| field.name == longer);
+            assert_eq!(definition.position(&longer), known, "{longer} of {}", definition.name);
+        }
+        assert_eq!(definition.position(""), None, "{}", definition.name);
+    }
+}

@@ -247,10 +247,7 @@ impl<K> SharedInformer<K> {
     /// # Errors
     /// If the informer stops first.
     pub async fn until_degraded_for(&self, period: Duration) -> Result<Degraded, Stopped> {
-        let mut status = self.watch_status();
-        board::degraded_for(&mut status, period, |degraded| Some(degraded.since))
-            .await
-            .ok_or(Stopped)
+        self.0.board.degraded_for(period, |degraded| Some(degraded.since)).await.ok_or(Stopped)
     }
 
     /// Waits until the worker has ended, and returns the last status.

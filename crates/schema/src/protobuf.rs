@@ -18,17 +18,19 @@
 //! the whole turned round last.
 
 mod node;
+mod plan;
 mod special;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 use node::{Members, Node, Of};
+use plan::plan;
 use serde::Deserialize;
-use serde::de::DeserializeSeed as _;
+use serde::de::{DeserializeSeed as _, Error as _, IgnoredAny};
 use serde_json::value::RawValue;
-use setpoint_facts::{DEFINITIONS, Definition, Field, Presence, Type};
-use std::borrow::Cow;
+use setpoint_facts::{DEFINITIONS, Field, Presence, Type};
+use setpoint_object::skim;
 use writer::Writer;
 
 /// The first bytes of an object in protobuf.
@@ -71,21 +73,19 @@ pub fn has_kind(group: &str, version: &str, kind: &str) -> bool {
 /// # Errors
 /// Objects of other kinds, or that do not have the shape of their type; those at rest have it.
 pub fn object(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
-    let TypeMeta { api_version, kind } = serde_json::from_slice(json)?;
-    let shape = Shape::of(&api_version, &kind)?;
+    let [api_version, kind] =
+        ["apiVersion", "kind"].map(|name| skim::scalar(json, &[name]).unwrap_or_default());
+    let shape = match Shape::of(&api_version, &kind) {
+        Ok(shape) => shape,
+        Err(unknown) => {
+            // What is no JSON declares no kind.
+            serde_json::from_slice::<IgnoredAny>(json)?;
+            return Err(unknown);
+        }
+    };
     let mut writer = Writer::with_capacity(json.len());
     envelope(&mut writer, &api_version, &kind, |writer| shape.write(writer, json))?;
     Ok(writer.finish())
-}
-
-/// The type that an object declares.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct TypeMeta<'a> {
-    #[serde(borrow, default)]
-    api_version: Cow<'a, str>,
-    #[serde(borrow, default)]
-    kind: Cow<'a, str>,
 }
 
 /// The one member that a metadata-only object has.
@@ -208,7 +208,9 @@ impl Shape {
 
 /// Writes the fields of a definition from JSON.
 fn whole(writer: &mut Writer, at: u16, json: &[u8]) -> Result<(), EncodeError> {
-    let mut input = serde_json::Deserializer::from_slice(json);
+    // Checked once, not text by text.
+    let json = std::str::from_utf8(json).map_err(serde_json::Error::custom)?;
+    let mut input = serde_json::Deserializer::from_str(json);
     let node = Of(Type::Ref(at)).deserialize(&mut input)?;
     input.end()?;
     match node {
@@ -255,33 +257,10 @@ fn start_of_envelope(
 
 /// The fields of a message, from the last to the first.
 fn fields(writer: &mut Writer, members: &Members<'_>) -> Result<(), EncodeError> {
-    let definition = members.definition;
-    within(writer, definition, definition.protobuf, 0, &members.by_field())
-}
-
-/// The fields of the message that is `depth` numbers into the ways of `indices`: JSON lifts its
-/// members to where the message stands.
-fn within(
-    writer: &mut Writer,
-    definition: &'static Definition,
-    indices: &'static [u8],
-    depth: usize,
-    given: &[Option<&Node<'_>>],
-) -> Result<(), EncodeError> {
-    let way = |at: u8| definition.fields.get(usize::from(at)).map_or(&[][..], |f| f.protobuf);
-    let number = |at: &u8| way(*at).get(depth).copied().unwrap_or_default();
-    for group in indices.chunk_by(|a, b| number(a) == number(b)).rev() {
-        let Some(first) = group.first() else { continue };
-        let Some(field) = definition.fields.get(usize::from(*first)) else { continue };
-        let number = u32::from(number(first));
-        if field.protobuf.len() > depth + 1 {
-            writer.message(number, |writer| within(writer, definition, group, depth + 1, given))?;
-        } else {
-            let value = given.get(usize::from(*first)).copied().flatten();
-            member(writer, number, field, value.unwrap_or(&Node::Null))?;
-        }
+    match plan(members.definition) {
+        Some(plan) => plan.write(writer, &|field| members.get(field)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn member(
@@ -386,10 +365,10 @@ fn single(
             (Some(_), Node::Struct(members)) => {
                 writer.message(number, |writer| fields(writer, members))?;
             }
-            (Some(definition), Node::Null) => {
-                let none = Members::none(definition);
-                writer.message(number, |writer| fields(writer, &none))?;
-            }
+            (Some(_), Node::Null) => writer.message(number, |writer| match plan(*at) {
+                Some(plan) => plan.write(writer, &|_| None),
+                None => Ok(()),
+            })?,
             _ => return Err(wrong("object")),
         },
         // A list where a field cannot repeat is a message with that list.

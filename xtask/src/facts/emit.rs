@@ -99,7 +99,7 @@ pub(crate) fn emit(
     files.push(("resources.rs".to_owned(), rows(resources)?));
     for (name, text) in modules {
         let (header, body) = text.split_at(HEADER.len());
-        let mut imports = String::from("use crate::Definition;\n");
+        let mut imports = String::from("use crate::{Definition, Lookup};\n");
         if body.contains("field(") {
             imports.push_str("use crate::build::field;\n");
         }
@@ -199,7 +199,8 @@ fn write_definition(
             .with_context(|| format!("field {field}"))?;
     }
     let end = if sorted.is_empty() { "" } else { "\n" };
-    writeln!(out, "{end}], protobuf: &{:?} }};", in_protobuf_order(sorted.keys().copied(), go))?;
+    let protobuf = in_protobuf_order(sorted.keys().copied(), go);
+    writeln!(out, "{end}], protobuf: &{protobuf:?}, lookup: Lookup::NONE }}.indexed();")?;
     Ok(())
 }
 

@@ -16,8 +16,8 @@ pub type ErrorHandler = Arc<dyn Fn(&ReflectorError) + Send + Sync>;
 
 pub(crate) struct Board {
     pub(super) status: watch::Sender<InformerStatus>,
-    /// Wakes those who wait for the sync or the end in the order in which they came: a `watch`
-    /// wakes in random order, so that two runs from one seed would differ.
+    /// Wakes the callers that wait for a change of the status, in the order in which they began to
+    /// wait. A `watch` wakes in random order, so that two runs from one seed would differ.
     moved_on: Notify,
     resource: String,
     on_error: Option<ErrorHandler>,
@@ -66,7 +66,7 @@ impl Board {
         self.moved_on.notify_waiters();
     }
 
-    /// Waits for the sync or the end. Cancel safe.
+    /// Waits for a change of the status. Cancel safe.
     pub(super) async fn wait_for(&self, is_so: impl Fn(&InformerStatus) -> bool) {
         loop {
             let mut moved_on = pin!(self.moved_on.notified());
@@ -82,9 +82,39 @@ impl Board {
     /// Waits until the type has been refused for `patience`, and records it.
     pub(super) async fn give_up(&self, patience: Option<Duration>) {
         let Some(patience) = patience else { return std::future::pending().await };
-        let mut status = self.status.subscribe();
-        degraded_for(&mut status, patience, |degraded| degraded.refused_since).await;
+        self.degraded_for(patience, |degraded| degraded.refused_since).await;
         self.status.send_modify(|status| status.has_given_up = true);
+    }
+
+    /// Waits until a state that began at `since` has lasted for `period`; `None` if the informer
+    /// stops first. Cancel safe.
+    pub(super) async fn degraded_for(
+        &self,
+        period: Duration,
+        since: impl Fn(&Degraded) -> Option<Instant>,
+    ) -> Option<Degraded> {
+        loop {
+            let mut moved_on = pin!(self.moved_on.notified());
+            // From here on a change wakes this call, even one before the await.
+            moved_on.as_mut().enable();
+            let (degraded, has_stopped) = {
+                let status = self.status.borrow();
+                (status.degraded.clone(), status.has_stopped)
+            };
+            if has_stopped {
+                return None;
+            }
+            let until = degraded.as_ref().and_then(&since).map(|since| since + period);
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return degraded;
+            }
+            tokio::select! {
+                biased;
+                // Cancel safe: the state is looked at again.
+                () = moved_on => {}
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
+            }
+        }
     }
 
     fn degrade(&self, error: &Arc<ReflectorError>) {
@@ -102,6 +132,7 @@ impl Board {
             degraded.failures = degraded.failures.saturating_add(1);
             degraded.error = error.clone();
         });
+        self.moved_on.notify_waiters();
     }
 
     fn call_handler(&self, error: &ReflectorError) {
@@ -136,7 +167,9 @@ impl ReflectorObserver for Board {
     }
 
     fn watching(&self) {
-        self.status.send_if_modified(|status| status.degraded.take().is_some());
+        if self.status.send_if_modified(|status| status.degraded.take().is_some()) {
+            self.moved_on.notify_waiters();
+        }
     }
 
     fn reached(&self, resource_version: &str) {
@@ -157,34 +190,6 @@ impl ReflectorObserver for Board {
     fn watched(&self, took: Duration, n_events: u64, is_short: bool) {
         if let Some(metrics) = &self.metrics {
             metrics.watched(took, n_events, is_short);
-        }
-    }
-}
-
-/// Waits until a state that began at `since` has lasted for `period`, or the informer has stopped.
-/// Cancel safe.
-pub(super) async fn degraded_for(
-    status: &mut watch::Receiver<InformerStatus>,
-    period: Duration,
-    since: impl Fn(&Degraded) -> Option<Instant>,
-) -> Option<Degraded> {
-    loop {
-        let (degraded, has_stopped) = {
-            let status = status.borrow_and_update();
-            (status.degraded.clone(), status.has_stopped)
-        };
-        if has_stopped {
-            return None;
-        }
-        let until = degraded.as_ref().and_then(&since).map(|since| since + period);
-        if until.is_some_and(|until| until <= Instant::now()) {
-            return degraded;
-        }
-        tokio::select! {
-            // Cancel safe: an unseen change stays unseen. The board, which owns the sender,
-            // outlives the informer.
-            changed = status.changed() => if changed.is_err() { return None },
-            () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
         }
     }
 }

@@ -3,9 +3,11 @@ use crate::support::*;
 use futures::FutureExt;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use setpoint_informer::source::scripted::{Answer, Script, Step};
 use setpoint_informer::{SharedInformer, SourceError, Stopped};
 use setpoint_object::{ApiError, Reason};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -31,6 +33,25 @@ async fn ref_33_a_degradation_that_lasts_may_be_awaited() {
     let waiting = informer.until_degraded_for(Duration::from_secs(1));
     running.end().await;
     assert_eq!(waiting.await.unwrap_err(), Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ref_33_callers_are_woken_in_the_order_in_which_they_came() {
+    let script = Script::new((0..8).map(|_| no_list(internal())));
+    let running = Running::start(builder(&script));
+    let returned = Arc::new(Mutex::new(Vec::new()));
+    let mut callers = JoinSet::new();
+    for n in 0..20 {
+        let (informer, returned) = (running.informer.clone(), returned.clone());
+        callers.spawn(async move {
+            let stopped = informer.until_degraded_for(Duration::from_secs(3_600)).await;
+            returned.lock().push((n, stopped.unwrap_err()));
+        });
+    }
+    settle().await;
+    running.end().await;
+    callers.join_all().await;
+    assert_eq!(*returned.lock(), (0..20).map(|n| (n, Stopped)).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]

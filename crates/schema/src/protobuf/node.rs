@@ -3,7 +3,7 @@
 
 use serde::de::{Deserialize, DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use setpoint_facts::{DEFINITIONS, Definition, Type};
+use setpoint_facts::{DEFINITIONS, Definition, FIELDS_MAX, Type};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -21,34 +21,42 @@ pub(super) enum Node<'a> {
     List(Vec<Self>),
     /// By key.
     Map(Vec<(Cow<'a, str>, Self)>),
-    Struct(Members<'a>),
+    Struct(Box<Members<'a>>),
 }
 
-/// The members of a struct: index of the field in its definition, value.
+/// The members of a struct.
 #[derive(Debug)]
 pub(super) struct Members<'a> {
-    pub(super) definition: &'static Definition,
-    members: Vec<(u8, Node<'a>)>,
+    /// Index of the definition.
+    pub(super) definition: u16,
+    /// The values of fields, in the order of the text.
+    values: Vec<Node<'a>>,
+    /// By field: the number of values up to its own; 0 if it has none.
+    places: [u16; FIELDS_MAX],
 }
 
-/// The most fields a definition has; `PodSpec` and `JSONSchemaProps` have some forty.
-pub(super) const FIELDS_MAX: usize = 64;
-
 impl<'a> Members<'a> {
-    /// None.
-    pub(super) fn none(definition: &'static Definition) -> Self {
-        Self { definition, members: Vec::new() }
+    fn none(definition: u16) -> Self {
+        Self { definition, values: Vec::new(), places: [0; FIELDS_MAX] }
     }
 
-    /// The given values of the definition's fields, by index.
-    pub(super) fn by_field(&self) -> [Option<&Node<'a>>; FIELDS_MAX] {
-        let mut fields = [None; FIELDS_MAX];
-        for (at, node) in &self.members {
-            if let Some(field) = fields.get_mut(usize::from(*at)) {
-                *field = Some(node);
+    /// The value of a field, by its position in the definition: the last one that is given.
+    pub(super) fn get(&self, field: usize) -> Option<&Node<'a>> {
+        let place = self.places.get(field)?.checked_sub(1)?;
+        self.values.get(usize::from(place))
+    }
+
+    fn set(&mut self, field: usize, value: Node<'a>) {
+        let Some(place) = self.places.get_mut(field) else { return };
+        match place.checked_sub(1).and_then(|at| self.values.get_mut(usize::from(at))) {
+            // Given before.
+            Some(before) => *before = value,
+            None => {
+                self.values.push(value);
+                // At most FIELDS_MAX.
+                *place = u16::try_from(self.values.len()).unwrap_or_default();
             }
         }
-        fields
     }
 }
 
@@ -150,27 +158,24 @@ impl<'de> Visitor<'de> for Of {
             entries.sort_by(|a, b| a.0.cmp(&b.0));
             return Ok(Node::Map(entries));
         }
-        let definition = match definition(self.0) {
-            Some(definition) if definition.ty == Type::Any => self::definition(schema()),
-            other => other,
+        let ty = match definition(self.0) {
+            Some(definition) if definition.ty == Type::Any => schema(),
+            _ => self.0,
         };
-        let Some(definition) = definition else {
+        let (Type::Ref(at), Some(definition)) = (ty, definition(ty)) else {
             return Err(A::Error::invalid_type(serde::de::Unexpected::Map, &self));
         };
-        let mut members = Vec::new();
+        let mut members = Members::none(at);
         while let Some(key) = input.next_key_seed(Key)? {
-            let found = definition.fields.binary_search_by(|field| field.name.cmp(&key));
-            match found.ok().and_then(|at| Some((at, definition.fields.get(at)?))) {
-                Some((at, field)) => {
-                    let at = u8::try_from(at).map_err(A::Error::custom)?;
-                    members.push((at, input.next_value_seed(Self(field.ty))?));
-                }
+            let found = definition.position(&key);
+            match found.and_then(|at| Some((at, definition.fields.get(at)?))) {
+                Some((at, field)) => members.set(at, input.next_value_seed(Self(field.ty))?),
                 None => {
                     input.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        Ok(Node::Struct(Members { definition, members }))
+        Ok(Node::Struct(Box::new(members)))
     }
 }
 

@@ -31,6 +31,16 @@ impl Writer {
         self.reversed
     }
 
+    /// The bytes of the message, in reverse.
+    pub(super) fn into_reversed(self) -> Vec<u8> {
+        self.reversed
+    }
+
+    /// Bytes that are in reverse already.
+    pub(super) fn reversed(&mut self, bytes: &[u8]) {
+        self.reversed.extend_from_slice(bytes);
+    }
+
     /// The bytes before it.
     pub(super) fn discard(mut self) -> Vec<u8> {
         self.reversed.truncate(self.start);
