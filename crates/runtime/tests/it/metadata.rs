@@ -30,12 +30,12 @@ fn condition_moves_its_transition_time_only_with_its_status() {
     assert_eq!(conditions[0].observed_generation, Some(2));
     assert!(set_condition(&mut conditions, "Ready", false, "Gone", "it is not", Some(2), at(40)));
     assert!(set_condition(&mut conditions, "Other", true, "Made", "", None, at(50)));
-    let said: Vec<_> = conditions
+    let text: Vec<_> = conditions
         .iter()
         .map(|c| format!("{} {} {} {}", c.type_, c.status, c.reason, c.last_transition_time.0))
         .collect();
     expect!["Ready False Gone 1970-01-01T00:00:40Z · Other True Made 1970-01-01T00:00:50Z"]
-        .assert_eq(&said.join(" · "));
+        .assert_eq(&text.join(" · "));
 }
 
 fn owner(namespace: &str, name: &str) -> ConfigMap {
