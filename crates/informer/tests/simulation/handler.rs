@@ -1,8 +1,8 @@
-//! Handlers: what each is told is checked as it is told.
-use crate::coverage::Seen;
+//! Handlers that check each event when they receive it.
+use crate::coverage::CoverPoint;
+use crate::history::{Defect, ModelObject, ModelObjects, Name, OBJECTS_MAX};
 use crate::reference::Cache;
 use crate::server::Server;
-use crate::world::{Flavor, Name, THINGS_MAX, Thing, Things};
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -17,220 +17,231 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// How a handler is.
+/// The behavior of a handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Temper {
-    Quick,
+pub(crate) enum HandlerKind {
+    Fast,
     Slow,
-    /// Its first call ends when the test lets it.
+    /// Its first call ends when the test releases it.
     Blocked,
     Panics,
 }
 
-/// One handler's place, and what it was told.
-pub(crate) struct Witness {
+/// A handler in the informer, and the record of its events.
+pub(crate) struct TestHandler {
     pub(crate) registration: HandlerRegistration,
-    pub(crate) temper: Temper,
-    pub(crate) told: Arc<Mutex<Told>>,
+    pub(crate) kind: HandlerKind,
+    pub(crate) record: Arc<Mutex<HandlerRecord>>,
     queue_max: usize,
 }
 
 #[derive(Default)]
-pub(crate) struct Told {
-    /// What a handler that folds its events believes.
-    pub(crate) believes: Things,
+pub(crate) struct HandlerRecord {
+    /// The objects that result from all its events.
+    pub(crate) folded: ModelObjects,
     pub(crate) events: usize,
     is_running: bool,
-    /// The running call is about the initial list.
+    /// The running call has an object of the initial list.
     pub(crate) is_initial: bool,
-    /// Its registration has said that it is synced.
+    /// Its registration has reported that it has synced.
     pub(crate) is_synced: bool,
-    /// It was removed, or its informer has ended.
+    /// The handler was removed, or its informer has ended.
     pub(crate) is_over: bool,
     unknown_deletions: u64,
-    /// Where among its states this handler saw the cache last.
+    /// The position of the last state of the cache that this handler saw.
     position: usize,
-    /// Names of objects that were seen: they must go with the informer.
-    pub(crate) weak: Vec<Weak<str>>,
+    /// Names of some objects. They must be freed with the informer.
+    pub(crate) weak_names: Vec<Weak<str>>,
 }
 
-struct Teller {
+struct CheckingHandler {
     id: usize,
     server: Server,
     lister: Lister<ConfigMap>,
-    told: Arc<Mutex<Told>>,
-    temper: Temper,
+    record: Arc<Mutex<HandlerRecord>>,
+    kind: HandlerKind,
     rng: SmallRng,
     release: CancellationToken,
 }
 
-pub(crate) fn thing(object: &Object<ConfigMap>) -> (Name, Thing) {
+pub(crate) fn model(object: &Object<ConfigMap>) -> (Name, ModelObject) {
     let name = Name::read(object.namespace(), object.name());
     let version = object.resource_version().parse().unwrap_or_default();
     let uid = object.uid().trim_start_matches('u').parse().unwrap_or_default();
-    (name, Thing { version, uid, flavor: Flavor::Plain })
+    (name, ModelObject { version, uid, defect: Defect::Plain })
 }
 
 pub(crate) fn cache_of(snapshot: &Snapshot<ConfigMap>) -> Cache {
-    let things: Things = snapshot.iter().map(|object| thing(&object)).collect();
-    Cache { version: snapshot.resource_version().to_owned(), things: Arc::new(things) }
+    let objects: ModelObjects = snapshot.iter().map(|object| model(&object)).collect();
+    Cache { version: snapshot.resource_version().to_owned(), objects: Arc::new(objects) }
 }
 
-impl Handler<ConfigMap> for Teller {
+impl Handler<ConfigMap> for CheckingHandler {
     async fn handle(&mut self, event: Event<ConfigMap>) {
         self.begin(&event);
-        match self.temper {
-            Temper::Slow if !self.release.is_cancelled() => {
+        match self.kind {
+            HandlerKind::Slow if !self.release.is_cancelled() => {
                 sleep(Duration::from_millis(self.rng.random_range(1..3000))).await;
             }
-            Temper::Blocked => self.release.cancelled().await,
+            HandlerKind::Blocked => self.release.cancelled().await,
             _ => {}
         }
         drop(event);
-        let panics = self.temper == Temper::Panics
+        let panics = self.kind == HandlerKind::Panics
             && !self.release.is_cancelled()
             && self.rng.random_bool(0.3);
-        let mut told = self.told.lock();
-        (told.is_running, told.is_initial) = (false, false);
-        drop(told);
+        let mut record = self.record.lock();
+        (record.is_running, record.is_initial) = (false, false);
+        drop(record);
         if panics {
-            self.server.with(|state| state.note(Seen::Panics));
-            // Says nothing on the standard error.
+            self.server.with(|state| state.count(CoverPoint::Panics));
+            // Without a message on standard error.
             std::panic::resume_unwind(Box::new("a handler that panics"));
         }
     }
 }
 
-impl Teller {
+impl CheckingHandler {
     fn begin(&mut self, event: &Event<ConfigMap>) {
-        let mut told = self.told.lock();
-        told.events += 1;
+        let mut record = self.record.lock();
+        record.events += 1;
         if let Some(key) = event.object().map(Object::key)
-            && told.weak.len() < 8
+            && record.weak_names.len() < 8
         {
-            told.weak.push(Arc::downgrade(&key.name));
+            record.weak_names.push(Arc::downgrade(&key.name));
         }
-        let wrong = self.judge(&mut told, event);
-        told.is_running = true;
-        told.is_initial = event.in_initial_list();
-        drop(told);
+        let violation = self.check_event(&mut record, event);
+        record.is_running = true;
+        record.is_initial = event.in_initial_list();
+        drop(record);
         let id = self.id;
         self.server.with(|state| {
             state.trace(|| format!("handler {id} {event:?}"));
-            if let Some(rule) = wrong {
-                state.oracle.broken(format!("handler {id}: {rule}: {event:?}"));
+            if let Some(rule) = violation {
+                state.oracle.violated(format!("handler {id}: {rule}: {event:?}"));
             }
         });
     }
 
-    /// The rule that an event breaks.
-    fn judge(&self, told: &mut Told, event: &Event<ConfigMap>) -> Option<String> {
-        let mut wrong = None;
+    /// Returns the rule that an event violates.
+    fn check_event(&self, record: &mut HandlerRecord, event: &Event<ConfigMap>) -> Option<String> {
+        let mut violation = None;
         let mut check = |holds: bool, rule: &str| {
-            if !holds && wrong.is_none() {
-                wrong = Some(rule.to_owned());
+            if !holds && violation.is_none() {
+                violation = Some(rule.to_owned());
             }
         };
-        check(!told.is_running, "SHI-4, two calls at once");
-        check(!told.is_over, "invariant 13, a call after the end");
+        check(!record.is_running, "SHI-4, two calls at once");
+        check(!record.is_over, "invariant 13, a call after the end");
         check(
-            !(told.is_synced && event.in_initial_list()),
+            !(record.is_synced && event.in_initial_list()),
             "invariant 6, an initial addition after the handler had synced",
         );
-        let note = |seen| self.server.with(|state| state.note(seen));
+        let count = |point| self.server.with(|state| state.count(point));
         match event {
             Event::Added { object, in_initial_list } => {
-                let (name, thing) = thing(object);
-                note(if *in_initial_list { Seen::ToldInitial } else { Seen::ToldAdded });
-                check(told.believes.insert(name, thing).is_none(), "invariant 2, added twice");
+                let (name, model) = model(object);
+                count(if *in_initial_list {
+                    CoverPoint::EventInitial
+                } else {
+                    CoverPoint::EventAdded
+                });
+                check(record.folded.insert(name, model).is_none(), "invariant 2, added twice");
             }
             Event::Updated { old, new } => {
-                let ((name, was), (_, thing)) = (thing(old), thing(new));
-                let believed = told.believes.insert(name, thing);
-                check(believed == Some(was), "invariant 2, an update from what was not told");
-                if was.uid == thing.uid {
-                    check(was.version <= thing.version, "invariant 3, a version that decreases");
+                let ((name, was), (_, model)) = (model(old), model(new));
+                let previous = record.folded.insert(name, model);
+                check(
+                    previous == Some(was),
+                    "invariant 2, an update from another state than the last event's",
+                );
+                if was.uid == model.uid {
+                    check(was.version <= model.version, "invariant 3, a version that decreases");
                 } else {
-                    note(Seen::ToldNewUid);
-                    check(was.uid < thing.uid, "invariant 3, an incarnation that comes back");
+                    count(CoverPoint::EventNewUid);
+                    check(was.uid < model.uid, "invariant 3, an earlier incarnation returns");
                 }
-                note(if event.is_sync() { Seen::ToldSync } else { Seen::ToldUpdated });
+                count(if event.is_sync() {
+                    CoverPoint::EventSync
+                } else {
+                    CoverPoint::EventUpdated
+                });
             }
             Event::Deleted { tombstone } => {
-                note(match tombstone {
-                    Tombstone::Final(_) => Seen::ToldFinal,
-                    _ => Seen::ToldMissed,
+                count(match tombstone {
+                    Tombstone::Final(_) => CoverPoint::EventDeleted,
+                    _ => CoverPoint::EventMissed,
                 });
                 let key = tombstone.key();
                 let name = Name::read(&key.namespace, &key.name);
-                match (told.believes.remove(&name), tombstone.object().map(thing)) {
+                match (record.folded.remove(&name), tombstone.object().map(model)) {
                     (None, _) => {
-                        note(Seen::ToldUnknownDeleted);
-                        told.unknown_deletions += 1;
-                        let excused = self.server.with(|s| s.reference.unknown_deletions);
+                        count(CoverPoint::EventUnknownDeleted);
+                        record.unknown_deletions += 1;
+                        let allowed = self.server.with(|s| s.reference.unknown_deletions);
                         check(
-                            told.unknown_deletions <= excused,
+                            record.unknown_deletions <= allowed,
                             "invariant 2, deleted and never added",
                         );
                     }
                     (Some(was), Some((_, last))) => check(
                         was.uid < last.uid || (was.uid == last.uid && was.version <= last.version),
-                        "invariant 3, deleted as it was before",
+                        "invariant 3, deleted in an earlier state",
                     ),
                     (Some(_), None) => {}
                 }
             }
             _ => check(false, "an event of an unknown kind"),
         }
-        check(self.cache_is_as_new(event), "EVT-7, the cache is older than the event");
+        check(self.cache_is_current(event), "EVT-7, the cache is older than the event");
         check(
-            event.is_sync() || self.cache_is_right(&mut told.position),
-            "invariants 3, 4 and 14, the cache is in no state it could be in",
+            event.is_sync() || self.cache_is_valid(&mut record.position),
+            "invariants 3, 4 and 14, the cache is not in a state of the reference",
         );
-        wrong
+        violation
     }
 
-    /// Whether the cache is in a state that it has to go through.
-    fn cache_is_right(&self, position: &mut usize) -> bool {
+    /// Whether the cache is in a state of the reference.
+    fn cache_is_valid(&self, position: &mut usize) -> bool {
         let cache = cache_of(&self.lister.snapshot());
         let found = self.server.with(|state| state.reference.find(*position, &cache));
         *position = found.unwrap_or(*position);
         found.is_some()
     }
 
-    /// EVT-7: the cache has the state that is told, or a later one.
-    fn cache_is_as_new(&self, event: &Event<ConfigMap>) -> bool {
-        let Some((_, told)) = event.object().map(thing) else { return true };
-        let cached = self.lister.object(event.key()).map(|object| thing(&object).1);
+    /// EVT-7: whether the cache has the state of the event, or a later one.
+    fn cache_is_current(&self, event: &Event<ConfigMap>) -> bool {
+        let Some((_, record)) = event.object().map(model) else { return true };
+        let cached = self.lister.object(event.key()).map(|object| model(&object).1);
         match (event, cached) {
-            (Event::Deleted { .. }, Some(cached)) => cached.uid > told.uid,
-            (_, Some(cached)) => cached.uid > told.uid || cached.version >= told.version,
+            (Event::Deleted { .. }, Some(cached)) => cached.uid > record.uid,
+            (_, Some(cached)) => cached.uid > record.uid || cached.version >= record.version,
             (_, None) => true,
         }
     }
 }
 
-impl Witness {
-    pub(crate) fn join(
+impl TestHandler {
+    pub(crate) fn add(
         id: usize,
         informer: &SharedInformer<ConfigMap>,
         server: &Server,
         rng: &mut SmallRng,
         release: &CancellationToken,
     ) -> Option<Self> {
-        let temper = match rng.random_range(0..10) {
-            0..5 => Temper::Quick,
-            5..8 => Temper::Slow,
-            8 => Temper::Panics,
-            _ => Temper::Blocked,
+        let kind = match rng.random_range(0..10) {
+            0..5 => HandlerKind::Fast,
+            5..8 => HandlerKind::Slow,
+            8 => HandlerKind::Panics,
+            _ => HandlerKind::Blocked,
         };
-        let told = Arc::new(Mutex::new(Told::default()));
-        let teller = Teller {
+        let record = Arc::new(Mutex::new(HandlerRecord::default()));
+        let handler = CheckingHandler {
             id,
             server: server.clone(),
             lister: informer.lister(),
-            told: told.clone(),
-            temper,
+            record: record.clone(),
+            kind,
             rng: SmallRng::seed_from_u64(rng.random()),
             release: release.clone(),
         };
@@ -238,41 +249,41 @@ impl Witness {
         let mut options = HandlerOptions::default().queue_max(queue_max);
         if rng.random_bool(0.3) {
             options = options.resync(Duration::from_millis(rng.random_range(0..30_000)));
-            server.with(|state| state.note(Seen::OwnResync));
+            server.with(|state| state.count(CoverPoint::OwnResync));
         }
         server.with(|state| {
-            match temper {
-                Temper::Slow => state.note(Seen::Slow),
-                Temper::Blocked => state.note(Seen::Blocked),
+            match kind {
+                HandlerKind::Slow => state.count(CoverPoint::Slow),
+                HandlerKind::Blocked => state.count(CoverPoint::Blocked),
                 _ => {}
             }
-            state.trace(|| format!("handler {id} is {temper:?}, {options:?}"));
+            state.trace(|| format!("handler {id} is {kind:?}, {options:?}"));
         });
-        let registration = informer.add_handler(teller, options).ok()?;
-        Some(Self { registration, temper, told, queue_max })
+        let registration = informer.add_handler(handler, options).ok()?;
+        Some(Self { registration, kind, record, queue_max })
     }
 
-    /// What can be said of a handler at any time.
-    pub(crate) fn look(
+    /// Checks the invariants of a handler that hold at any time.
+    pub(crate) fn check(
         &self,
         informer: &SharedInformer<ConfigMap>,
         server: &Server,
     ) -> Result<(), String> {
         let waiting = self.registration.pending();
         if waiting >= self.queue_max {
-            server.with(|state| state.note(Seen::QueueFull));
+            server.with(|state| state.count(CoverPoint::QueueFull));
         }
-        // Two walks over all objects, and three runs of events that they separate.
-        let most = self.queue_max + (2 + 3 * 2) * THINGS_MAX + TAKEN_MAX;
+        // Two walks over all objects, and the three sequences of events that they separate.
+        let most = self.queue_max + (2 + 3 * 2) * OBJECTS_MAX + TAKEN_MAX;
         if waiting > most {
-            return Err(format!("SHI-5: {waiting} notifications wait, at most {most} may"));
+            return Err(format!("SHI-5: {waiting} notifications are pending, the limit is {most}"));
         }
         if self.registration.has_synced() {
-            let mut told = self.told.lock();
-            if told.is_initial && !told.is_synced {
+            let mut record = self.record.lock();
+            if record.is_initial && !record.is_synced {
                 return Err("invariant 6: a handler synced within an initial call".to_owned());
             }
-            told.is_synced = true;
+            record.is_synced = true;
             if !informer.has_synced() {
                 return Err("SHI-9: a handler synced before its informer".to_owned());
             }
@@ -280,15 +291,15 @@ impl Witness {
         Ok(())
     }
 
-    /// Removes it; no call starts after this.
-    pub(crate) async fn leave(self) -> Arc<Mutex<Told>> {
+    /// Removes it. No call starts afterwards.
+    pub(crate) async fn remove(self) -> Arc<Mutex<HandlerRecord>> {
         self.registration.remove_and_wait().await.unwrap();
-        self.told.lock().is_over = true;
-        self.told
+        self.record.lock().is_over = true;
+        self.record
     }
 
-    /// What it believes, without what does not show in a cache.
-    pub(crate) fn believes(&self) -> Things {
-        self.told.lock().believes.clone()
+    /// The objects that result from all its events.
+    pub(crate) fn folded(&self) -> ModelObjects {
+        self.record.lock().folded.clone()
     }
 }

@@ -1,5 +1,5 @@
-//! What the modelled server holds, and held: a counter of versions, the states that are kept, and
-//! what led from one to the next.
+//! The history of the model server: a counter of versions, the stored states, and the changes
+//! between them.
 use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-/// How many namespaces there are.
+/// The number of namespaces.
 const NAMESPACES: u8 = 3;
-/// How many names each has.
+/// The number of names in each namespace.
 const NAMES: u8 = 4;
-/// How many objects there can be at once.
-pub(crate) const THINGS_MAX: usize = NAMESPACES as usize * NAMES as usize;
+/// The maximum number of objects.
+pub(crate) const OBJECTS_MAX: usize = NAMESPACES as usize * NAMES as usize;
 
-/// Which object.
+/// The name of an object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     namespace: u8,
@@ -35,7 +35,7 @@ impl fmt::Debug for Name {
 }
 
 impl Name {
-    /// Out of a cached object's namespace and name.
+    /// Parses the namespace and name of a cached object.
     pub(crate) fn read(namespace: &str, name: &str) -> Self {
         Self { namespace: digit(namespace), name: digit(name) }
     }
@@ -53,44 +53,43 @@ fn digit(text: &str) -> u8 {
     text[1..].parse().unwrap_or(u8::MAX)
 }
 
-/// What is wrong with an object.
+/// A defect of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flavor {
+pub(crate) enum Defect {
     Plain,
     /// The transform fails for it.
     Poison,
-    /// It does not fit its type, so that an index function over typed objects fails for it.
-    Misfit,
+    /// It cannot be decoded as its type, so an index function over typed objects fails for it.
+    Undecodable,
 }
 
-/// One version of one object. Two that differ only in what is wrong with them are equal: a cache
-/// does not show it.
+/// One version of one object. Equality ignores the defect, which a cache does not show.
 #[derive(Clone, Copy, Eq)]
-pub(crate) struct Thing {
+pub(crate) struct ModelObject {
     pub(crate) version: u64,
     pub(crate) uid: u64,
-    pub(crate) flavor: Flavor,
+    pub(crate) defect: Defect,
 }
 
-impl PartialEq for Thing {
+impl PartialEq for ModelObject {
     fn eq(&self, other: &Self) -> bool {
         (self.version, self.uid) == (other.version, other.uid)
     }
 }
 
-impl fmt::Debug for Thing {
+impl fmt::Debug for ModelObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mark = match self.flavor {
-            Flavor::Plain => "",
-            Flavor::Poison => " poison",
-            Flavor::Misfit => " misfit",
+        let mark = match self.defect {
+            Defect::Plain => "",
+            Defect::Poison => " poison",
+            Defect::Undecodable => " misfit",
         };
         write!(f, "{}(u{}{mark})", self.version, self.uid)
     }
 }
 
-impl Thing {
-    /// The one value under which an index over typed objects files it.
+impl ModelObject {
+    /// Its value in the index over typed objects.
     pub(crate) fn digit(self) -> String {
         (self.version % 10).to_string()
     }
@@ -102,32 +101,32 @@ impl Thing {
 }
 
 /// An item of a built-in list: no `apiVersion`, no `kind`.
-pub(crate) fn item(name: Name, thing: Thing) -> Bytes {
-    encode("", name, thing)
+pub(crate) fn item(name: Name, model: ModelObject) -> Bytes {
+    encode("", name, model)
 }
 
 /// The object of a watch event.
-pub(crate) fn object(name: Name, thing: Thing) -> Bytes {
-    encode(r#""kind":"ConfigMap","apiVersion":"v1","#, name, thing)
+pub(crate) fn object(name: Name, model: ModelObject) -> Bytes {
+    encode(r#""kind":"ConfigMap","apiVersion":"v1","#, name, model)
 }
 
-fn encode(head: &str, name: Name, thing: Thing) -> Bytes {
-    let Thing { version, uid, flavor } = thing;
-    let digit = match flavor {
-        Flavor::Misfit => thing.digit(),
-        _ => format!("\"{}\"", thing.digit()),
+fn encode(head: &str, name: Name, model: ModelObject) -> Bytes {
+    let ModelObject { version, uid, defect } = model;
+    let digit = match defect {
+        Defect::Undecodable => model.digit(),
+        _ => format!("\"{}\"", model.digit()),
     };
-    let poison = if flavor == Flavor::Poison { r#","annotations":{"poison":"1"}"# } else { "" };
+    let poison = if defect == Defect::Poison { r#","annotations":{"poison":"1"}"# } else { "" };
     Bytes::from(format!(
         r#"{{{head}"metadata":{{"namespace":"n{}","name":"o{}","uid":"u{uid}","resourceVersion":"{version}","labels":{{"tier":"{}"}}{poison},"managedFields":[]}},"data":{{"v":{digit}}}}}"#,
         name.namespace,
         name.name,
-        thing.tier(),
+        model.tier(),
     ))
 }
 
-/// Every object at one moment.
-pub(crate) type Things = BTreeMap<Name, Thing>;
+/// All objects at one version.
+pub(crate) type ModelObjects = BTreeMap<Name, ModelObject>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verb {
@@ -136,71 +135,71 @@ pub(crate) enum Verb {
     Deleted,
 }
 
-/// One step of the history. A deletion carries the object as it was, at the version of the
+/// One change of the history. A deletion has the last state of the object, with the version of the
 /// deletion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     pub(crate) verb: Verb,
     pub(crate) name: Name,
-    pub(crate) thing: Thing,
+    pub(crate) model: ModelObject,
 }
 
-pub(crate) struct World {
-    /// What there was at each version that is kept; the last is the present.
-    kept: VecDeque<(u64, Arc<Things>)>,
-    /// What led to each of those versions but the first.
+pub(crate) struct History {
+    /// The stored states, each with its version. The last is the current one.
+    states: VecDeque<(u64, Arc<ModelObjects>)>,
+    /// The change that led to each stored version except the first.
     changes: VecDeque<Change>,
     uids: u64,
 }
 
-impl World {
+impl History {
     pub(crate) fn new() -> Self {
         Self {
-            kept: VecDeque::from([(1, Arc::new(Things::new()))]),
+            states: VecDeque::from([(1, Arc::new(ModelObjects::new()))]),
             changes: VecDeque::new(),
             uids: 0,
         }
     }
 
     pub(crate) fn version(&self) -> u64 {
-        self.kept.back().map_or(0, |(version, _)| *version)
+        self.states.back().map_or(0, |(version, _)| *version)
     }
 
     /// The oldest version from which a watch can start.
     pub(crate) fn oldest(&self) -> u64 {
-        self.kept.front().map_or(0, |(version, _)| *version)
+        self.states.front().map_or(0, |(version, _)| *version)
     }
 
-    pub(crate) fn things(&self) -> &Things {
-        static EMPTY: Things = Things::new();
-        self.kept.back().map_or(&EMPTY, |(_, things)| things)
+    pub(crate) fn objects(&self) -> &ModelObjects {
+        static EMPTY: ModelObjects = ModelObjects::new();
+        self.states.back().map_or(&EMPTY, |(_, objects)| objects)
     }
 
-    /// A kept state that is not older than `since`; the newest of all that are when `newest`.
+    /// A stored state that is not older than `since`: the newest if `newest`, else a random one.
     pub(crate) fn state_since(
         &self,
         since: u64,
         newest: bool,
         rng: &mut SmallRng,
-    ) -> Option<(u64, Arc<Things>)> {
-        let first = self.kept.partition_point(|(version, _)| *version < since);
-        let last = self.kept.len() - 1;
+    ) -> Option<(u64, Arc<ModelObjects>)> {
+        let first = self.states.partition_point(|(version, _)| *version < since);
+        let last = self.states.len() - 1;
         if first > last {
             return None;
         }
         let at = if newest { last } else { rng.random_range(first..=last) };
-        self.kept.get(at).cloned()
+        self.states.get(at).cloned()
     }
 
-    /// The state at exactly a version, when it is kept.
-    pub(crate) fn state_at(&self, version: u64) -> Option<Arc<Things>> {
-        let at = self.kept.binary_search_by_key(&version, |(version, _)| *version).ok()?;
-        self.kept.get(at).map(|(_, things)| things.clone())
+    /// The state at exactly this version, if it is stored.
+    pub(crate) fn state_at(&self, version: u64) -> Option<Arc<ModelObjects>> {
+        let at = self.states.binary_search_by_key(&version, |(version, _)| *version).ok()?;
+        self.states.get(at).map(|(_, objects)| objects.clone())
     }
 
-    /// What came first after a version.
+    /// The first change after a version.
     pub(crate) fn change_after(&self, version: u64) -> Option<Change> {
-        let at = self.changes.partition_point(|change| change.thing.version <= version);
+        let at = self.changes.partition_point(|change| change.model.version <= version);
         self.changes.get(at).copied()
     }
 
@@ -209,18 +208,18 @@ impl World {
         self.changes.back().copied()
     }
 
-    /// Creates, changes, deletes or recreates a random object. Gives whether it was recreated.
-    pub(crate) fn write(&mut self, rng: &mut SmallRng, flavor: Flavor) -> bool {
+    /// Creates, changes, deletes or recreates a random object. Returns whether it was recreated.
+    pub(crate) fn write(&mut self, rng: &mut SmallRng, defect: Defect) -> bool {
         let name =
             Name { namespace: rng.random_range(0..NAMESPACES), name: rng.random_range(0..NAMES) };
-        match self.things().get(&name).copied() {
-            None => self.create(rng, name, flavor),
-            Some(thing) => match rng.random_range(0..10) {
-                0..5 => self.put(rng, Verb::Modified, name, Thing { flavor, ..thing }),
-                5..8 => self.put(rng, Verb::Deleted, name, thing),
+        match self.objects().get(&name).copied() {
+            None => self.create(rng, name, defect),
+            Some(model) => match rng.random_range(0..10) {
+                0..5 => self.put(rng, Verb::Modified, name, ModelObject { defect, ..model }),
+                5..8 => self.put(rng, Verb::Deleted, name, model),
                 _ => {
-                    self.put(rng, Verb::Deleted, name, thing);
-                    self.create(rng, name, flavor);
+                    self.put(rng, Verb::Deleted, name, model);
+                    self.create(rng, name, defect);
                     return true;
                 }
             },
@@ -228,47 +227,47 @@ impl World {
         false
     }
 
-    /// Writes anew what is not plain.
-    pub(crate) fn mend(&mut self, rng: &mut SmallRng) {
-        let bad: Vec<_> = self
-            .things()
+    /// Rewrites all objects that have a defect.
+    pub(crate) fn repair(&mut self, rng: &mut SmallRng) {
+        let defective: Vec<_> = self
+            .objects()
             .iter()
-            .filter(|(_, thing)| thing.flavor != Flavor::Plain)
-            .map(|(name, thing)| (*name, *thing))
+            .filter(|(_, model)| model.defect != Defect::Plain)
+            .map(|(name, model)| (*name, *model))
             .collect();
-        for (name, thing) in bad {
-            self.put(rng, Verb::Modified, name, Thing { flavor: Flavor::Plain, ..thing });
+        for (name, model) in defective {
+            self.put(rng, Verb::Modified, name, ModelObject { defect: Defect::Plain, ..model });
         }
     }
 
-    /// Forgets all but the last so many states. Gives whether there were more.
+    /// Removes all but the last `keep` states. Returns whether any were removed.
     pub(crate) fn compact(&mut self, keep: usize) -> bool {
-        let forgotten = self.kept.len().saturating_sub(keep.max(1));
-        self.kept.drain(..forgotten);
-        self.changes.drain(..forgotten);
-        forgotten > 0
+        let n_removed = self.states.len().saturating_sub(keep.max(1));
+        self.states.drain(..n_removed);
+        self.changes.drain(..n_removed);
+        n_removed > 0
     }
 
-    pub(crate) fn n_kept(&self) -> usize {
-        self.kept.len()
+    pub(crate) fn n_states(&self) -> usize {
+        self.states.len()
     }
 
-    fn create(&mut self, rng: &mut SmallRng, name: Name, flavor: Flavor) {
+    fn create(&mut self, rng: &mut SmallRng, name: Name, defect: Defect) {
         self.uids += 1;
-        self.put(rng, Verb::Added, name, Thing { version: 0, uid: self.uids, flavor });
+        self.put(rng, Verb::Added, name, ModelObject { version: 0, uid: self.uids, defect });
     }
 
-    fn put(&mut self, rng: &mut SmallRng, verb: Verb, name: Name, thing: Thing) {
+    fn put(&mut self, rng: &mut SmallRng, verb: Verb, name: Name, model: ModelObject) {
         // Other resources share the counter.
         let version = self.version() + rng.random_range(1..4);
-        let thing = Thing { version, ..thing };
-        let mut things = self.things().clone();
+        let model = ModelObject { version, ..model };
+        let mut objects = self.objects().clone();
         if verb == Verb::Deleted {
-            things.remove(&name);
+            objects.remove(&name);
         } else {
-            things.insert(name, thing);
+            objects.insert(name, model);
         }
-        self.kept.push_back((version, Arc::new(things)));
-        self.changes.push_back(Change { verb, name, thing });
+        self.states.push_back((version, Arc::new(objects)));
+        self.changes.push_back(Change { verb, name, model });
     }
 }
