@@ -57,11 +57,11 @@ impl fmt::Display for Difference {
 }
 
 fn describe(differences: &[Difference], n_differences: usize) -> String {
-    let mut told: Vec<String> = differences.iter().take(5).map(ToString::to_string).collect();
-    if n_differences > told.len() {
-        told.push(format!("and {} more", n_differences - told.len()));
+    let mut texts: Vec<String> = differences.iter().take(5).map(ToString::to_string).collect();
+    if n_differences > texts.len() {
+        texts.push(format!("and {} more", n_differences - texts.len()));
     }
-    told.join(", ")
+    texts.join(", ")
 }
 
 type Report = Arc<dyn Fn(&Inconsistency) + Send + Sync>;

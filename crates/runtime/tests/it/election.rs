@@ -179,7 +179,7 @@ async fn lost_answers_cost_reads_but_not_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_process_with_the_same_identity_is_not_taken_for_the_first() {
+async fn second_process_with_the_same_identity_is_not_mistaken_for_the_first() {
     let server = Server::new(&[LEASES]);
     let mut one = start(&server, options("same"));
     one.elected_after().await;

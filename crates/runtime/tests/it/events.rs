@@ -244,7 +244,7 @@ async fn ev_broken_connection_is_retried_and_a_refusal_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_write_whose_answer_was_lost_is_no_loss() {
+async fn ev_write_with_a_lost_answer_is_not_counted_as_lost() {
     let (server, recorder, running) = start(EventApi::New);
     // It is done, and then the connection breaks; the next try finds the event.
     server.fail_next(Method::POST, "events", 1);
@@ -282,7 +282,7 @@ async fn ev_unreachable_server_is_tried_twelve_times_and_does_not_delay_other_ev
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_recorder_never_waits_and_counts_what_it_loses() {
+async fn ev_recorder_never_waits_and_counts_lost_events() {
     let server = Server::new(&[EVENTS]);
     let manager = builder(&server).build();
     let recorder = manager.recorder("network");

@@ -52,7 +52,7 @@ async fn controller_starts_before_its_type_is_served_and_recovers_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_that_does_not_sync_in_time_fails_the_manager_and_says_why() {
+async fn cache_that_does_not_sync_in_time_fails_the_manager_with_the_reason() {
     let server = Server::new(&[EVENTS]);
     let controller =
         Controller::builder("config").for_(Watch::<ConfigMap>::new()).build(idle).unwrap();

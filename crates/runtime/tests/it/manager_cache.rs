@@ -86,7 +86,7 @@ async fn cch_10_a_removed_cache_stops_and_a_later_request_starts_a_new_one() {
     let again = cache.informer::<ConfigMap>();
     again.synced().await.unwrap();
     assert_eq!(again.lister().len(), 2);
-    assert!(again.lister().by_index("by-name", "a").is_err(), "indexes are declared anew");
+    assert!(again.lister().by_index("by-name", "a").is_err(), "indexes must be declared again");
     settle().await;
     assert_eq!(trace.take(), "", "a watch is of the informer that it began with");
     let watch = handle.watches::<Request>().unwrap().objects(Watch::<ConfigMap>::new()).unwrap();

@@ -20,7 +20,7 @@ fn condition_moves_its_transition_time_only_with_its_status() {
     assert!(set_condition(&mut conditions, "Ready", true, "Made", "it is there", Some(1), at(10)));
     assert!(
         !set_condition(&mut conditions, "Ready", true, "Made", "it is there", Some(1), at(20)),
-        "no news"
+        "nothing changes"
     );
     assert!(
         set_condition(&mut conditions, "Ready", true, "Made", "it is there", Some(2), at(30)),
@@ -92,10 +92,10 @@ fn utl_5_owners_are_set_found_and_removed_by_group_kind_and_name() {
     assert_eq!(names(&pod), "a b");
     assert_eq!(controller_of(&pod).unwrap().name, "a", "an owner beside the controller");
     // It was recreated: it is matched by its name, and its uid is updated.
-    let mut anew = b.clone();
-    anew.metadata.uid = Some("uid-of-another".into());
-    assert!(has_owner_reference(&anew, &(), &pod));
-    set_owner_reference(&anew, &(), &mut pod).unwrap();
+    let mut recreated = b.clone();
+    recreated.metadata.uid = Some("uid-of-another".into());
+    assert!(has_owner_reference(&recreated, &(), &pod));
+    set_owner_reference(&recreated, &(), &mut pod).unwrap();
     assert_eq!(pod.metadata.owner_references.as_ref().unwrap()[1].uid, "uid-of-another");
     // The same name in another group is another owner.
     let mut other = pod.clone();

@@ -92,7 +92,7 @@ async fn ctl_2_watch_added_at_run_time_starts_at_once_and_ends_with_its_cache() 
     settle().await;
     server.put(ITS_PODS, pod("c"));
     settle().await;
-    assert_eq!((trace.take().as_str(), server.watchers(PODS)), ("", 0), "nobody needs the type");
+    assert_eq!((trace.take().as_str(), server.watchers(PODS)), ("", 0), "the type is not needed");
     assert!(pods.get(&Request::new("default", "a")).is_err(), "it is not cached any more");
 
     running.stop().await.unwrap();
@@ -125,7 +125,7 @@ async fn ctl_2_watch_added_before_the_start_is_stored_and_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconciler_adds_the_watches_that_its_objects_ask_for() {
+async fn reconciler_adds_watches_that_its_objects_need() {
     let (server, trace) = (server(), Trace::default());
     let sink = trace.clone();
     let reconciler = move |request: Request, context: Context| {

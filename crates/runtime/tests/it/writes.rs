@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn create_or_update_writes_only_what_differs() {
+async fn create_or_update_writes_only_differences() {
     let server = Server::new(&[CONFIG_MAPS, EVENTS]);
     let manager = builder(&server).field_manager("tester").build();
     let api = manager.client().api::<ConfigMap>();

@@ -164,7 +164,7 @@ proptest! {
     ) {
         let mut server: std::collections::BTreeMap<u8, u64> = Default::default();
         let mut queue = Queue::new(queue_max);
-        let (mut heard, mut truth) = (FoldedState::default(), FoldedState::default());
+        let (mut folded, mut expected) = (FoldedState::default(), FoldedState::default());
         for (version, (key, delete, n_taken)) in steps.into_iter().enumerate() {
             let (name, version) = (key.to_string(), version as u64 + 1);
             let event = match (server.get(&key).copied(), delete) {
@@ -173,18 +173,18 @@ proptest! {
                 (None, false) => { server.insert(key, version); added(&name, version) }
                 (Some(old), false) => { server.insert(key, version); updated(&name, old, version) }
             };
-            truth.apply(&event);
+            expected.apply(&event);
             queue.push(event);
             prop_assert!(queue.len() <= queue_max + 2 * 4);
             let mut taken = Vec::new();
             queue.take(n_taken, &mut taken);
             prop_assert!(taken.len() <= n_taken);
-            taken.iter().for_each(|event| heard.apply(event));
+            taken.iter().for_each(|event| folded.apply(event));
         }
         while let Some(event) = pop(&mut queue) {
-            heard.apply(&event);
+            folded.apply(&event);
         }
-        prop_assert_eq!(heard, truth);
+        prop_assert_eq!(folded, expected);
     }
 }
 
@@ -199,7 +199,7 @@ proptest! {
     ) {
         let mut indexer = Indexer::<ConfigMap>::new();
         let mut queue = Queue::new(queue_max);
-        let mut heard = FoldedState::default();
+        let mut folded = FoldedState::default();
         for (version, (step, keys, n_taken)) in steps.into_iter().enumerate() {
             let version = version as u64 + 1;
             let before = indexer.snapshot();
@@ -238,16 +238,16 @@ proptest! {
             let mut taken = Vec::new();
             queue.take(n_taken, &mut taken);
             prop_assert!(taken.len() <= n_taken);
-            taken.iter().for_each(|event| heard.apply(event));
+            taken.iter().for_each(|event| folded.apply(event));
         }
         let mut taken = Vec::new();
         while queue.take(3, &mut taken).has_more {}
-        taken.iter().for_each(|event| heard.apply(event));
+        taken.iter().for_each(|event| folded.apply(event));
         prop_assert_eq!((queue.len(), queue.initial(), queue.front()), (0, 0, queue.end()));
         let mut cached = std::collections::BTreeMap::new();
         for object in indexer.snapshot().iter() {
             cached.insert(object.key().clone(), object.resource_version().to_owned());
         }
-        prop_assert_eq!(heard.0, cached);
+        prop_assert_eq!(folded.0, cached);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A level's selector: not selector, everything, something.
+/// A level's selector: not set, everything, something.
 const SELECTORS: [Option<&str>; 3] = [None, Some(""), Some("own")];
 
 fn options(selector: Option<&str>, level: &str) -> CacheConfig {
@@ -109,7 +109,7 @@ fn cch_2_namespaces_of_a_cluster_scoped_type_are_rejected() {
     let error = CacheOptions::new().of::<Namespace>(&(), in_a()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "namespaces is cluster-scoped: its namespaces cannot be selector"
+        "namespaces is cluster-scoped: its namespaces cannot be set"
     );
     assert!(CacheOptions::new().of::<Pod>(&(), in_a()).is_ok());
     let all = ByType { namespaces: Some(Namespaces::new()), ..ByType::default() };

@@ -17,7 +17,7 @@ fn last_write_of_each_object_is_recorded() {
     own.note_answer(&pods, &key(0), br#"{"kind":"Status","metadata":{}}"#);
     own.note_answer(&pods, &key(0), br#"{"metadata":{"resourceVersion":"opaque"}}"#);
     own.note_answer(&pods, &key(0), b"nonsense");
-    assert_eq!(own.of(&pods, &key(0)), version("7"), "what has no version is no news");
+    assert_eq!(own.of(&pods, &key(0)), version("7"), "an answer without a version changes nothing");
     own.note_gone(&pods, &key(0), "u");
     let gone = OwnWrite::Gone { uid: "u".into(), after: Some("7".into()) };
     assert_eq!(own.of(&pods, &key(0)), Some(gone.clone()));

@@ -125,7 +125,7 @@ fn ev_1_tenth_message_in_a_row_and_those_after_it_are_combined() {
 }
 
 #[test]
-fn ev_1_silence_of_more_than_ten_minutes_starts_a_group_anew() {
+fn ev_1_silence_of_more_than_ten_minutes_starts_a_group_again() {
     for (at, expected) in [(601, "(combined from similar events): late"), (602, "late")] {
         let mut correlator = Correlator::new(EventApi::Core);
         for n in 0..9 {

@@ -34,7 +34,7 @@ fn explainer(passes_max: usize) -> Explainer<Request> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pass_is_told_as_a_story() {
+async fn explanation_of_a_pass_is_a_few_sentences() {
     let explainer = explainer(8);
     let key = Request::new("default", "a");
     let first = explainer.begin(
