@@ -14,7 +14,7 @@
 //! The only cost of a record is the ring's lock: the `Pass` exists in any case, so that the caches
 //! can catch up with its writes, and the ring creates it in the memory of its oldest entry. Nothing
 //! is formatted or copied as text while a pass runs. Texts, dates and writers are looked up on
-//! request. A pass is in the ring from its start, so running passes are explained too. too.
+//! request. A pass is in the ring from its start, so running passes are explained too.
 
 mod explainer;
 mod explanation;
