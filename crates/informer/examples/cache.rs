@@ -1,5 +1,5 @@
-//! What a cache costs: heap for each object, and time for each object listed, changed and read,
-//! under every policy.
+//! Measures a cache: heap per object, and time per listed, changed and read object, under every
+//! policy.
 //!
 //! `cargo run --release -p setpoint-informer --example cache -- [objects] [events] [policy…]`
 //!
@@ -35,7 +35,7 @@ fn heap() -> i64 {
     stats.bytes_allocated as i64 - stats.bytes_deallocated as i64
 }
 
-/// How long this thread has run.
+/// The CPU time of this thread.
 fn ran() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())

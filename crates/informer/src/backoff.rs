@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 /// The first wait: 800 ms, as client-go's reflector.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(800);
-/// The longest wait before jitter: 30 s, as client-go's reflector. With jitter a reflector of a
-/// missing type asks every 30 to 60 s.
+/// The longest wait before jitter: 30 s, as client-go's reflector. With jitter, the reflector of a
+/// missing type sends a request every 30 to 60 s.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// The time after which the waits start over: 2 min, as client-go's reflector.
 pub const BACKOFF_RESET: Duration = Duration::from_secs(120);

@@ -14,8 +14,7 @@
 //! | [`DeltaFifo`]                          | of each key's first  | a `Replaced` an item, then tombstones | a `Sync` an object | yes             |
 //!
 //! Informers use the first. The others are for hand-wired controllers that handle single objects
-//! only: they take a relist apart in one call, under their lock, in a time that grows with its
-//! size.
+//! only: they split a relist in one call, under their lock, in a time that grows with its size.
 //!
 //! # Waiting
 //!
@@ -25,8 +24,8 @@
 //!
 //! - The writer waits while [`DELTAS_MAX`] deltas are queued: a slow reader slows down the reading
 //!   of the watch instead of using memory.
-//! - A queue that knows the store asks it for its keys. While a batch is in process, the store does
-//!   not show its effects yet, and a deletion could get lost. So the writer waits with relists and
+//! - A queue that knows the store reads its keys. While a batch is in process, the store does not
+//!   show its effects yet, so a deletion could get lost. So the writer waits with relists and
 //!   resyncs until the batch is processed. client-go holds the queue's lock for every write instead
 //!   (FIFO-21); an atomic queue never waits for this.
 //! - There is one writer and one reader. Both consume their task's budget, so the work of one poll

@@ -133,7 +133,7 @@ struct Start {
 type Run = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 impl State {
-    /// The informer that a reader of `K` shares, unless it has ended by itself.
+    /// The existing informer for a reader of `K`, unless it has ended by itself.
     fn known<K: Cacheable>(
         &mut self,
         resource_type: &ResourceType,
@@ -348,7 +348,7 @@ impl InformerFactory {
     /// Waits until every started informer has synced.
     ///
     /// # Errors
-    /// When some have stopped before; they are named, with what they said last (FAC-4).
+    /// Some informers stopped before. The error has their resources and last failures (FAC-4).
     pub async fn wait_for_sync(&self) -> Result<(), NotSynced> {
         let mut started: Vec<(String, SharedInformer<Untyped>)> = {
             let state = self.0.state.lock();
@@ -369,8 +369,8 @@ impl InformerFactory {
         if resources.is_empty() { Ok(()) } else { Err(NotSynced { resources, causes }) }
     }
 
-    /// How every started informer is doing, by resource (FAC-4); of several with one resource, one
-    /// of them.
+    /// The status of every started informer, by resource (FAC-4). If several informers have the
+    /// same resource, the status of one of them.
     pub fn statuses(&self) -> BTreeMap<String, InformerStatus> {
         let state = self.0.state.lock();
         let started = state.informers.iter().filter(|(_, entry)| entry.is_started);

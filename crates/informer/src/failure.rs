@@ -1,5 +1,5 @@
-//! Failures that no single stage owns: an informer that has stopped, panics of the user's
-//! functions, and the text of an error with its causes.
+//! Failures shared by several stages: an informer that has stopped, panics of user functions, and
+//! the text of an error with its causes.
 use crate::key::Key;
 use std::any::Any;
 use std::fmt;
@@ -15,7 +15,7 @@ pub struct Stopped;
 #[derive(Clone, Default)]
 pub(crate) struct Panics(Option<Report>);
 
-/// Receives the text of each panic.
+/// The receiver of the text of each panic.
 type Report = Arc<dyn Fn(Arc<str>) + Send + Sync>;
 
 impl Panics {

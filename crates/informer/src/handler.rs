@@ -17,7 +17,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of waiting notifications from which on they are merged by key.
+/// The number of pending notifications above which they are merged by key.
 ///
 /// 1024, at which client-go warns of a slow handler. A relist, a resync and the objects that a new
 /// handler finds wait as one walk between two states of the cache, of which a queue has at most
@@ -56,7 +56,7 @@ pub struct HandlerOptions {
     /// Raised to [`RESYNC_MIN`] and to a multiple of the informer's period. An informer without a
     /// period has no resyncs.
     pub resync: Option<Duration>,
-    /// The number of waiting notifications from which on they are merged by key.
+    /// The number of pending notifications above which they are merged by key.
     pub queue_max: usize,
 }
 

@@ -27,7 +27,7 @@ mod tree;
 
 pub use freshness::AtLeastError;
 pub use index::IndexError;
-pub(crate) use index::{Asked, Function, Functions, IndexFn, ObjectIndexFn, values_of};
+pub(crate) use index::{Function, Functions, IndexFn, IndexResult, ObjectIndexFn, values_of};
 pub use lister::{Lister, NamespaceLister, ReadError};
 pub use query::{Query, SelectError, Selected};
 pub(crate) use relist::{Relist, Relisted, Swapped, free};
@@ -57,12 +57,12 @@ pub struct Indexer<K> {
     state: Arc<RwLock<Arc<State>>>,
     pub(crate) panics: Panics,
     announcer: Announcer,
-    /// Added objects come in no order, so their versions are not the cache's.
+    /// Added objects arrive in any order, so their versions are not the cache's.
     is_replaying: bool,
     /// In the order of the indexes in the state.
     functions: Functions,
     of: PhantomData<fn() -> K>,
-    /// The objects that were stored before there was a dictionary have been packed.
+    /// Whether the objects stored before the dictionary have been packed.
     is_packed: bool,
 }
 
@@ -164,7 +164,7 @@ impl<K> Indexer<K> {
             let added = added.and_then(|function| {
                 let mut filed = Vec::new();
                 let snapshot = self.raw_snapshot();
-                ask_again(&function, &snapshot, &mut filed)?;
+                update_values(&function, &snapshot, &mut filed)?;
                 self.add_index(&snapshot, with_index(&snapshot, &function, &mut filed));
                 Ok(())
             });
@@ -235,8 +235,8 @@ impl<K> Indexer<K> {
         !self.is_replaying
     }
 
-    /// At the first packed object there is a dictionary: packs the objects that are stored as plain
-    /// JSON. These are few, since the dictionary was trained on them.
+    /// Packs the objects that are stored as plain JSON, when the first packed object shows that
+    /// there is a dictionary. They are few, since the dictionary was trained on them.
     fn pack_held(&mut self, arriving: &Raw) {
         if self.is_packed || !arriving.is_packed() {
             return;
@@ -261,7 +261,7 @@ pub(crate) type Filed = Vec<(Raw, Box<[Arc<str>]>)>;
 
 /// Calls a function with the objects of a snapshot. `filed` has the values for an earlier snapshot,
 /// which are reused for objects that have not changed since.
-pub(crate) fn ask_again(
+pub(crate) fn update_values(
     function: &Function,
     snapshot: &Snapshot<Untyped>,
     filed: &mut Filed,

@@ -33,7 +33,7 @@ pub use worker::InformerWorker;
 use crate::event::Event;
 use crate::failure::Stopped;
 use crate::handler::{Handler, HandlerOptions, HandlerRegistration};
-use crate::indexer::{AddIndexError, IndexFn, Lister, ask_again, with_index};
+use crate::indexer::{AddIndexError, IndexFn, Lister, update_values, with_index};
 use crate::object::{Object, Pool, Untyped};
 use crate::resource_type::ResourceType;
 use crate::source::{ListWatch, Selection};
@@ -174,9 +174,9 @@ impl<K: Cacheable> SharedInformer<K> {
         loop {
             let begun = self.0.processor.lock().begin_index(name.clone(), function.clone());
             let (function, snapshot) = begun?;
-            ask_again(&function, &snapshot, &mut filed)?;
+            update_values(&function, &snapshot, &mut filed)?;
             let new = with_index(&snapshot, &function, &mut filed);
-            // Another index of this name may have been added meanwhile: that is a change, too.
+            // Another index of this name may have been added meanwhile, which is a change, too.
             if self.0.processor.lock().end_index(&snapshot, new) {
                 return Ok(());
             }
@@ -240,8 +240,8 @@ impl<K> SharedInformer<K> {
         self.0.board.status.borrow().clone()
     }
 
-    /// Waits until the cache has not been kept up to date for this long; returns at once if that is
-    /// so already. For alerts; the informer goes on trying (REF-33), unless it [gives
+    /// Waits until the cache has been out of date for this long; returns at once if it already is.
+    /// For alerts: the informer continues to retry (REF-33), unless it [gives
     /// up](SharedInformerBuilder::give_up_after).
     ///
     /// # Errors

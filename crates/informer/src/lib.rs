@@ -32,12 +32,12 @@
 //!   [`OBJECTS_PER_POLL_MAX`](informer::OBJECTS_PER_POLL_MAX) objects of a list or a relist and a
 //!   batch of [`BATCH_MAX`](delta::BATCH_MAX) events, whatever the size of the cache. Calls of user
 //!   code come on top.
-//! - An informer never gives up unless told to. [`SharedInformer::status`] shows what is wrong, and
-//!   it recovers by itself. No server can block it for ever or keep a thread busy.
+//! - An informer never gives up, unless configured to. [`SharedInformer::status`] shows its
+//!   problems, and it recovers by itself. No server can block it for ever or keep a thread busy.
 //! - A read can wait for a write: [`Lister::at_least`].
 //!
-//! It does not show every state, has no order of changes between keys for a handler, and does not
-//! show a write before the watch delivers it.
+//! Not guaranteed: that every state is shown, that a handler gets the changes of different keys in
+//! order, and that a write is shown before the watch delivers it.
 //!
 //! Objects stay encoded until a reader asks for the typed value ([`CachePolicy`]). So an informer
 //! has no type: handles, listers and handlers of any Rust type of the resource share it, and each

@@ -17,8 +17,8 @@
 //! | an object     | anything else     | the stored object; the written one is forgotten                    |
 //! | nothing       | an object         | nothing; the written object, with [`show_unstored`](MutationCache::show_unstored) |
 //!
-//! Because of the last row it must be a [`Handler`] of the informer, too: an object that is not
-//! stored was either just created or deleted. A deletion leaves a tombstone, so that a late call of
+//! For the last row, it must also be a [`Handler`] of the informer: an object that is not stored
+//! was either just created or deleted. A deletion leaves a tombstone, so that a late call of
 //! `written` for the same incarnation, or for an older version, is ignored.
 
 use crate::event::{Event, Tombstone};

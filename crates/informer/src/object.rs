@@ -184,7 +184,7 @@ impl<K> Object<K> {
         &self.0
     }
 
-    /// The object has left the cache, so nobody reads it there again.
+    /// The object has left the cache, so it is not read there again.
     pub(crate) fn left(&self) {
         if let Some(pool) = &self.0.pool {
             pool.left(&self.0);

@@ -11,11 +11,10 @@
 /// | `Decoded`    | its Rust value                   | a reference count                   | borrowed from the value  |
 ///
 /// An object that cannot be decoded as `K` is stored as JSON under every policy, so that it does
-/// not hide others; its [`Object::get`](crate::Object::get) returns the error. Values stay decoded
-/// while they are read and there is room ([`DECODED_BYTES`](crate::DECODED_BYTES)); reading them
-/// again costs as much as under `Decoded`. A type that declares only some fields of an object pays
-/// only for these. With room for all values, `Compact` reads as fast as `Decoded`, and does not
-/// decode objects that nobody reads.
+/// not hide others; its [`Object::get`](crate::Object::get) returns the error. Recently read values
+/// stay decoded, up to [`DECODED_BYTES`](crate::DECODED_BYTES). Reading them again costs as much as
+/// under `Decoded`. A type that declares only some fields of an object pays only for these. If all
+/// values fit, `Compact` reads as fast as `Decoded`, and never decodes objects that are not read.
 ///
 /// A cache serves readers of any type, except under `Decoded`: that holds values of one type, and
 /// readers of other types need caches of their own.

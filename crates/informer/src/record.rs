@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_cut_and_completed_in_one_allocation_of_its_size() {
+    fn copy_is_pruned_and_completed_in_one_allocation_of_exact_size() {
         let item =
             br#"{"metadata":{"name":"a","managedFields":[1,2],"uid":"u"},"spec":{"x":1}} and more"#;
         let item = &item[..item.len() - " and more".len()];
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn fac_7_metadata_does_not_say_of_which_type_it_is() {
+    fn fac_7_partial_metadata_does_not_name_its_type() {
         let partial = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
         assert!(Record::from_event(partial, &pod()).is_ok());
         let stranger =

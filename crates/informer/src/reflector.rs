@@ -11,7 +11,7 @@
 //! | no version          | the start                                 | any state (`"0"`)                   |
 //! | a version           | a list, an event, a bookmark              | not older than that                 |
 //! | version unavailable | 410 or "too large" at a list or stream    | the most recent state (`""`)        |
-//! | paged               | a first list that came in several pages   | keep asking in pages                |
+//! | paged               | a first list that came in several pages   | request pages again                |
 //!
 //! A list enters the queue as one delta once it is complete, so no reader ever sees half of one.
 //! The version moves after the queue has accepted the delta, so a crash between the two repeats

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The least time between the starts of two watches: 1 s, as client-go, so that a server that
+/// The minimum time between the starts of two watches: 1 s, as client-go, so that a server that
 /// closes watches at once is not flooded with requests.
 pub const RETRY_WAIT_MIN: Duration = Duration::from_secs(1);
 
@@ -114,8 +114,8 @@ pub struct RetryWatcher {
 struct OpenWatch {
     frames: WatchStream,
     deadline: Instant,
-    /// When the last frame came.
-    heard: Instant,
+    /// The time of the last frame.
+    last_frame: Instant,
 }
 
 impl fmt::Debug for RetryWatcher {
@@ -175,10 +175,10 @@ impl RetryWatcher {
                 }
                 continue;
             };
-            let quiet = self.has_bookmarks.then(|| watch.heard + WATCH_QUIET_TIMEOUT);
+            let quiet = self.has_bookmarks.then(|| watch.last_frame + WATCH_QUIET_TIMEOUT);
             let until = quiet.map_or(watch.deadline, |quiet| quiet.min(watch.deadline));
             let next = timeout_at(until, watch.frames.next()).await;
-            watch.heard = Instant::now();
+            watch.last_frame = Instant::now();
             match next {
                 Ok(Some(Ok(frame))) => match self.take(frame) {
                     Ok(Some(change)) => return Some(Ok(change)),
@@ -220,7 +220,7 @@ impl RetryWatcher {
         let answer = deadline.min(began + WATCH_QUIET_TIMEOUT);
         match timeout_at(answer, self.source.watch(request)).await {
             Ok(Ok(frames)) => {
-                self.watch = Some(OpenWatch { frames, deadline, heard: Instant::now() });
+                self.watch = Some(OpenWatch { frames, deadline, last_frame: Instant::now() });
             }
             Ok(Err(error)) => self.failed(error)?,
             Err(_) => {}
@@ -239,8 +239,8 @@ impl RetryWatcher {
             return Err(RetryWatcherError::Denied(error));
         }
         tracing::info!("watch interrupted: {}", crate::failure::chain(&error));
-        if let Some(asked) = error.retry_after() {
-            let at = Instant::now() + asked.min(RETRY_AFTER_MAX);
+        if let Some(retry_after) = error.retry_after() {
+            let at = Instant::now() + retry_after.min(RETRY_AFTER_MAX);
             self.next_try = self.next_try.max(Some(at));
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::task::Poll;
 /// decodes a Pod: 3 ms.
 pub const OBJECTS_PER_POLL_MAX: usize = 64;
 
-/// Counts steps, and gives other tasks their turn after each slice of [`OBJECTS_PER_POLL_MAX`].
+/// Counts steps, and yields to other tasks after each slice of [`OBJECTS_PER_POLL_MAX`].
 #[derive(Default)]
 pub(crate) struct Slices(usize);
 
@@ -23,9 +23,9 @@ impl Slices {
     }
 }
 
-/// Goes to the end of the queue of ready tasks. (tokio's `yield_now` waits until all other tasks
-/// rest, or for the runtime's next check of its timers: on a busy runtime a long relist would
-/// starve.)
+/// Moves this task to the end of the queue of ready tasks. (tokio's `yield_now` waits until all
+/// other tasks are idle, or until the runtime next checks its timers. On a busy runtime, a long
+/// relist would starve.)
 pub(crate) async fn turn() {
     let mut has_waited = false;
     poll_fn(|context| {

@@ -1,7 +1,7 @@
 //! Sources: the list and watch of one resource, as encoded objects.
 //!
 //! [`ListWatch`] is pure I/O: it keeps no state between calls and retries nothing, which is the
-//! reflector's job. Implement it to run an informer over something else than a cluster.
+//! reflector's job. Implement it to run an informer over another source than a cluster.
 
 mod client;
 mod consistency;

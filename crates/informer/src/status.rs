@@ -27,8 +27,8 @@ pub struct InformerStatus {
     pub last_panic: Option<Arc<str>>,
 }
 
-/// Why a cache is not up to date. An informer does not give up by default (REF-33), so its owner
-/// learns of a missing permission or a missing type from this.
+/// Why a cache is not up to date. An informer does not give up by default (REF-33), so this is how
+/// its owner detects a missing permission or a missing type.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Degraded {

@@ -63,9 +63,7 @@ pub struct Claimed<K> {
 #[non_exhaustive]
 pub enum ClaimError {
     /// The owner was deleted or recreated since it was read: it adopts nothing.
-    #[error(
-        "{owner} is not the object that was read any more, or is being deleted: it adopts nothing"
-    )]
+    #[error("{owner} was recreated since it was read, or is being deleted: it adopts nothing")]
     OwnerGone {
         /// The owner.
         owner: Request,
@@ -106,8 +104,8 @@ impl<'a, O: Cacheable> Claim<'a, O> {
     ///
     /// # Errors
     ///
-    /// See [`ClaimError`]; earlier changes stay. A candidate that is gone or was recreated is no
-    /// error.
+    /// See [`ClaimError`]; earlier changes stay. A candidate that was deleted or recreated is not
+    /// an error.
     pub async fn claim<K: Cacheable>(
         &self,
         api: &Api<K>,
@@ -154,18 +152,18 @@ impl<'a, O: Cacheable> Claim<'a, O> {
         let meta = candidate.meta();
         let labels = meta.labels.as_ref();
         let is_match = self.selector.matches(|label| labels?.get(label).map(String::as_str));
-        let is_owner_going = self.owner.meta().deletion_timestamp.is_some();
+        let is_owner_deleted = self.owner.meta().deletion_timestamp.is_some();
         match controller_of(candidate) {
             Some(controller) if controller.uid != self.reference.uid => Verdict::Ignore,
             Some(_) if is_match => Verdict::Keep,
-            Some(_) if is_owner_going => Verdict::Ignore,
+            Some(_) if is_owner_deleted => Verdict::Ignore,
             Some(_) => Verdict::Release,
             None => {
                 let is_elsewhere =
                     self.owner.meta().namespace.as_deref().is_some_and(|namespace| {
                         !namespace.is_empty() && meta.namespace.as_deref() != Some(namespace)
                     });
-                let is_free = is_match && !is_owner_going && !is_elsewhere;
+                let is_free = is_match && !is_owner_deleted && !is_elsewhere;
                 if is_free && meta.deletion_timestamp.is_none() {
                     Verdict::Adopt
                 } else {

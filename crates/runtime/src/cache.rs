@@ -2,34 +2,34 @@
 //!
 //! # Theory
 //!
-//! | a type's rules name     | its informers                                    | a read of a namespace       | a read of all namespaces |
-//! |-------------------------|--------------------------------------------------|-----------------------------|--------------------------|
-//! | nothing                 | one                                              | asks it                     | asks it                  |
-//! | namespaces              | one per namespace                                | asks its informer; of one that is not named it is [`NamespaceNotCached`] | concatenates |
-//! | namespaces, and [`ALL_NAMESPACES`] | one per namespace, and one of all others, which a field selector excludes | asks its informer | concatenates |
+//! | the options of a resource name | informers | read of one namespace | read of all namespaces |
+//! |---|---|---|---|
+//! | nothing | one | reads it | reads it |
+//! | namespaces | one per namespace | reads that namespace's informer; [`NamespaceNotCached`] if the namespace is not named | concatenates all informers |
+//! | namespaces and [`ALL_NAMESPACES`] | one per namespace, and one for all other namespaces, whose field selector excludes the named ones | reads the informer of that namespace | concatenates all informers |
 //!
-//! What has several informers has them behind one face, [`CacheInformer`]: controllers and clients
-//! do not see how many there are (CCH-4). A watch of the type has synced when each of them has;
-//! reads of one namespace work as soon as its own has. Each is a list and a watch of its own at the
-//! server, so that permissions for single namespaces are enough. Types that have no namespaces have
-//! one informer, whatever is named for all types.
+//! [`CacheInformer`] hides the number of informers from controllers and clients (CCH-4). A watch of
+//! the type has synced when all informers have synced; reads of one namespace work as soon as that
+//! namespace's informer has synced. Each informer sends its own list and watch, so permissions in
+//! single namespaces are enough. A cluster-scoped type has one informer, whatever the options name
+//! for all types.
 //!
-//! What is cached is a resource, not a Rust type: `Pod`, a struct that declares three fields of it,
-//! `PartialObjectMeta<Pod>` and `DynamicObject` read one watch and one store of bytes, and each
-//! decodes what it declares. A type that nobody asked for reads what another type of its resource
-//! caches. The rules of [`CacheOptions`] are those of the resource, so that types of one resource
-//! have the same; where a policy is `Decoded`, each type has informers of its own, as the cache
-//! holds the values of one type. Index names are shared, too.
+//! The cache is keyed by resource, not by Rust type. `Pod`, a struct that declares three of its
+//! fields, `PartialObjectMeta<Pod>` and `DynamicObject` share one watch and one store of bytes, and
+//! each decodes the fields that it declares. A read by a type that was never requested uses the
+//! cache of another type of the same resource. [`CacheOptions`] apply to the resource, so all its
+//! types have the same options and share index names. The policy `Decoded` is the exception: such a
+//! cache holds the values of one Rust type, so each type has its own informers.
 //!
-//! | a type is cached  | when                                                        | until                                                   |
-//! |-------------------|-------------------------------------------------------------|---------------------------------------------------------|
-//! | for good          | a controller is built with a watch of it, or [`Cache::informer`] asks for it | the manager ends, or it is [removed](Cache::remove_with) |
-//! | for a while       | a watch is added at run time ([`Watches`](crate::source::Watches))  | the last such watch is removed, unless it is cached for good |
+//! | cached | from | until |
+//! |---|---|---|
+//! | permanently | a controller with a watch of the type is built, or [`Cache::informer`] is called | the manager ends, or the type is [removed](Cache::remove_with) |
+//! | temporarily | a watch is added at run time ([`Watches`](crate::source::Watches)) | the last such watch is removed, unless the type is cached permanently |
 //!
-//! Reads start nothing: of a type that nobody asked for they are an error,
-//! [`ClientError::NotCached`](crate::ClientError::NotCached). That is controller-runtime's
-//! `ReaderFailOnMissingInformer`, and there is no other way here (CCH-6): what a program holds in
-//! memory is what its code names.
+//! A read never starts an informer. A read of a type that was never requested returns
+//! [`ClientError::NotCached`](crate::ClientError::NotCached), like controller-runtime's
+//! `ReaderFailOnMissingInformer` (CCH-6). There is no option to change this: the memory of a
+//! program depends only on the types that its code requests.
 
 mod informer;
 mod lease;
@@ -71,76 +71,78 @@ pub use setpoint_informer::{
     source::saved::{SAVED_BYTES_MAX, SavedLists, SavedListsError},
 };
 
-/// How often handlers are told again of every cached object, unless chosen otherwise.
+/// The default resync period: how often handlers receive every cached object again.
 ///
-/// 10 h, as controller-runtime: a safety net for events that user code dropped. It asks no server.
-/// What it enqueues has the low priority.
+/// 10 h, as controller-runtime: a safety net for events that user code dropped. A resync sends no
+/// request. It enqueues with low priority.
 pub const SYNC_PERIOD: Duration = Duration::from_secs(36_000);
 
-/// By what part of it the period of each informer is shorter or longer: ± 10 %, as
+/// The random spread of each informer's resync period, as a fraction of it: ± 10 %, as
 /// controller-runtime.
 const SYNC_SPREAD: f64 = 0.1;
 
-/// What caches each type, shared by the controllers of a manager. Cheap to clone.
+/// The informers shared by the controllers of a manager. Cheap to clone.
 ///
-/// A type is cached from the first request for its informer; the manager runs it from the start, or
-/// at once when it runs already. Reading a type that nobody requested is an error and starts
-/// nothing: what a program holds in memory is what its code names.
+/// A type is cached from the first request for its informer. The manager runs that informer from
+/// its start, or at once if it already runs. A read of a type that was never requested returns an
+/// error and starts nothing, so the memory of a program depends only on the types that its code
+/// requests.
 #[derive(Clone)]
 pub struct Cache {
     factory: InformerFactory,
     options: Arc<CacheOptions>,
-    /// Where informers tell of themselves, and as whom.
+    /// The registry that informers report to, and their name there.
     metrics: Option<(MetricsRegistry, Arc<str>)>,
     informers: Arc<Mutex<Informers>>,
 }
 
-/// What caches each type.
+/// The informers of all cached types.
 #[derive(Default)]
 struct Informers {
-    by_id: HashMap<Id, Known>,
-    /// What reads of a type known at compile time found last: a `CacheInformer<K>`. Emptied when
-    /// anything is requested or forgotten.
+    by_id: HashMap<Id, CachedType>,
+    /// The `CacheInformer<K>` that the last read of each compile-time type found. Cleared on every
+    /// request and removal.
     found: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
-    /// The types of the functions of declared indexes: as many as the program's code declares.
+    /// The function type of each declared index. Bounded by the number of indexes in the program's
+    /// code.
     indexes: HashMap<(ResourceType, Arc<str>), TypeId>,
-    /// The number of the next that is requested.
-    next: u64,
+    /// The number of the last request.
+    last_number: u64,
 }
 
-/// Who asked, and for what: readers of several types share the informers of a resource.
+/// A Rust type and the resource that it reads. Several types share the informers of a resource.
 type Id = (TypeId, ResourceType);
 
-/// A type that somebody requested.
-struct Known {
+/// A cached type.
+struct CachedType {
     /// A `CacheInformer<K>`.
     informer: Arc<dyn AnyInformer>,
-    /// What keeps its informers running: an `InformerLease<K>` of each.
+    /// Keeps the informers running: one `InformerLease<K>` for each.
     _leases: Box<dyn Any + Send + Sync>,
-    /// Tells what was requested from what is requested anew after it was removed.
+    /// Distinguishes this request from a new request after a removal.
     number: u64,
-    /// Somebody asked for it for good.
+    /// Cached permanently.
     is_pinned: bool,
-    /// Somebody asked for it by name, and the manager is to wait for it.
+    /// The manager waits for its sync before it starts controllers.
     is_awaited: bool,
     n_leases: usize,
 }
 
-/// What caches a type that is forgotten.
+/// A [`CacheInformer`] with its type erased.
 trait AnyInformer: Any + Send + Sync {
     fn statuses(&self) -> Vec<MemberStatus>;
 
-    /// Waits until it has synced, or stopped.
+    /// Waits until it has synced or stopped.
     fn synced(&self) -> BoxFuture<'static, ()>;
 
-    /// The same informers for a reader of any type, who then chooses its own; `None` when that
-    /// cannot be.
+    /// The same informers as an untyped view, from which a reader takes a view of its own type.
+    /// `None` if the cache holds decoded values of one type.
     fn view(&self) -> Option<CacheInformer<()>>;
 
-    /// Whether it was asked for to read nothing but metadata.
+    /// Whether its type reads metadata only.
     fn is_metadata(&self) -> bool;
 
-    /// Adds the objects of its informers that have synced.
+    /// Adds the objects of the informers that have synced.
     fn save(&self, lists: &mut SavedLists) -> Result<(), SavedListsError>;
 }
 
@@ -186,26 +188,27 @@ impl Cache {
         mut options: CacheOptions,
         seed: u64,
     ) -> (Self, FactoryWorker) {
-        let mut of_all = FactoryOptions::default();
-        of_all.source = source(&mut options);
-        of_all.resync = SYNC_PERIOD;
-        of_all.resync_spread = SYNC_SPREAD;
-        of_all.decoded_bytes = options.decoded_bytes;
-        of_all.backoff = options.backoff;
-        of_all.give_up_after = options.give_up_after;
-        of_all.seed = Some(seed);
+        let mut factory_options = FactoryOptions::default();
+        factory_options.source = source(&mut options);
+        factory_options.resync = SYNC_PERIOD;
+        factory_options.resync_spread = SYNC_SPREAD;
+        factory_options.decoded_bytes = options.decoded_bytes;
+        factory_options.backoff = options.backoff;
+        factory_options.give_up_after = options.give_up_after;
+        factory_options.seed = Some(seed);
         if let Some((registry, name)) = &options.metrics {
-            of_all.metrics = Some(registry.clone());
-            of_all.name.clone_from(name);
+            factory_options.metrics = Some(registry.clone());
+            factory_options.name.clone_from(name);
         }
         let metrics = options.metrics.clone().map(|(registry, name)| (registry, name.into()));
-        let (factory, worker) = InformerFactory::new(client, of_all);
+        let (factory, worker) = InformerFactory::new(client, factory_options);
         let cache =
             Self { factory, options: Arc::new(options), metrics, informers: Arc::default() };
         (cache, worker)
     }
 
-    /// The informers of a type, as the rules have it; those that run already, or new ones.
+    /// Requests the informers of a type, as the options demand. Informers that already run are
+    /// shared.
     fn request<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -213,7 +216,7 @@ impl Cache {
     ) -> (CacheInformer<K>, Vec<InformerLease<K>>) {
         let resource = ResourceType::of::<K>(dynamic_type);
         let mut resolved = self.options.resolve::<K>(&resource, is_cluster_scoped);
-        // Those of one namespace each, by namespace, and then the other.
+        // Informers of single namespaces first, sorted by namespace.
         resolved.sort_by_key(|rule| !rule.is_named);
         let n_named = resolved.iter().filter(|rule| rule.is_named).count();
         let is_alone = resolved.len() == 1;
@@ -222,7 +225,7 @@ impl Cache {
         for rule in resolved {
             let selection = rule.selection;
             let namespace: Option<Arc<str>> = selection.namespace.as_deref().map(Arc::from);
-            // An informer of this resource tells of itself under the plain name already.
+            // The plain metrics name belongs to the informer of all other namespaces.
             let metrics = self.metrics.as_ref().filter(|_| !is_alone && rule.is_named);
             let request = self.factory.request::<K>(dynamic_type).selection(selection);
             let lease = request
@@ -239,9 +242,11 @@ impl Cache {
         (CacheInformer::new(members, n_named), leases)
     }
 
-    /// What caches a type known at compile time: cached for good from now on, or until it is
-    /// [removed](Self::remove). It runs at once if the manager does. Nothing waits here; a manager
-    /// that starts waits for its first list before it runs what does not say what it reads.
+    /// Returns the informer of a type known at compile time. The type is cached permanently, until
+    /// it is [removed](Self::remove). The informer runs at once if the manager does.
+    ///
+    /// This function does not wait. A starting manager waits for the informer's first list before
+    /// it runs components that do not declare what they read.
     pub fn informer<K: Cacheable>(&self) -> CacheInformer<K>
     where
         K::DynamicType: Default,
@@ -249,14 +254,14 @@ impl Cache {
         self.informer_with(&K::DynamicType::default())
     }
 
-    /// [`informer`](Self::informer) of a type known at run time.
+    /// [`informer`](Self::informer) for a type known at run time.
     pub fn informer_with<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> CacheInformer<K> {
         self.pinned(dynamic_type, false, true)
     }
 
-    /// [`informer_with`](Self::informer_with), for which a manager that starts does not wait
-    /// (CCH-11): for a type that may not be served yet, or may not be permitted. Until it has
-    /// synced, reads are [`ClientError::NotSynced`](crate::ClientError::NotSynced).
+    /// [`informer_with`](Self::informer_with), but a starting manager does not wait for its sync
+    /// (CCH-11). For a type that may not be served yet, or that may not be permitted. Until it has
+    /// synced, reads return [`ClientError::NotSynced`](crate::ClientError::NotSynced).
     pub fn informer_unawaited<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -264,8 +269,8 @@ impl Cache {
         self.pinned(dynamic_type, false, false)
     }
 
-    /// What caches a type, for one who waits for it. The type may be known at run time only to have
-    /// no namespaces.
+    /// Returns the informer of a type for a caller that waits for its sync itself.
+    /// `is_cluster_scoped` is for types whose scope is known only at run time.
     pub(crate) fn watched<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -281,35 +286,37 @@ impl Cache {
         is_awaited: bool,
     ) -> CacheInformer<K> {
         let (informer, leases) = self.request::<K>(dynamic_type, is_cluster_scoped);
-        self.note(dynamic_type, &informer, leases, |known| {
-            known.is_pinned = true;
-            known.is_awaited |= is_awaited;
+        self.insert(dynamic_type, &informer, leases, |cached| {
+            cached.is_pinned = true;
+            cached.is_awaited |= is_awaited;
         });
         self.factory.start();
         informer
     }
 
-    /// What caches a type, for as long as the lease lives; and for as long as others need it.
+    /// Returns the informer of a type as a lease. The type stays cached until the last lease is
+    /// dropped, unless it is cached permanently.
     pub(crate) fn leased<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
         is_cluster_scoped: bool,
     ) -> CacheLease<K> {
         let (informer, leases) = self.request::<K>(dynamic_type, is_cluster_scoped);
-        let (id, number) = self.note(dynamic_type, &informer, leases, |known| known.n_leases += 1);
+        let (id, number) =
+            self.insert(dynamic_type, &informer, leases, |cached| cached.n_leases += 1);
         self.factory.start();
         CacheLease { informer, informers: self.informers.clone(), id, number }
     }
 
-    fn note<K: Cacheable>(
+    fn insert<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
         informer: &CacheInformer<K>,
         leases: Vec<InformerLease<K>>,
-        note: impl FnOnce(&mut Known),
+        update: impl FnOnce(&mut CachedType),
     ) -> (Id, u64) {
         let id = id_of::<K>(dynamic_type);
-        let mut new = Known {
+        let mut new = CachedType {
             informer: Arc::new(informer.clone()),
             _leases: Box::new(leases),
             number: 0,
@@ -319,30 +326,29 @@ impl Cache {
         };
         let mut informers = self.informers.lock();
         match informers.by_id.get(&id) {
-            // The factory's latest: one that has ended by itself gives way to a new one.
-            Some(known) => {
-                new.number = known.number;
-                new.is_pinned = known.is_pinned;
-                new.is_awaited = known.is_awaited;
-                new.n_leases = known.n_leases;
+            // Replaces the informer: the factory returns a new one if the old one has ended.
+            Some(cached) => {
+                new.number = cached.number;
+                new.is_pinned = cached.is_pinned;
+                new.is_awaited = cached.is_awaited;
+                new.n_leases = cached.n_leases;
             }
             None => {
-                informers.next += 1;
-                new.number = informers.next;
+                informers.last_number += 1;
+                new.number = informers.last_number;
             }
         }
-        note(&mut new);
+        update(&mut new);
         informers.found.clear();
         let number = new.number;
         let before = informers.by_id.insert(id.clone(), new);
-        // What it drops may ask for informers: not under the lock.
+        // Drop without the lock, because destructors may request informers.
         drop(informers);
         drop(before);
         (id, number)
     }
 
-    /// Stops what caches a type known at compile time, and forgets it:
-    /// [`remove_with`](Self::remove_with).
+    /// [`remove_with`](Self::remove_with) for a type known at compile time.
     pub fn remove<K: Cacheable>(&self) -> bool
     where
         K::DynamicType: Default,
@@ -350,20 +356,21 @@ impl Cache {
         self.remove_with::<K>(&K::DynamicType::default())
     }
 
-    /// Stops what caches a resource, whoever asked for it and by whatever Rust type they read it,
-    /// and forgets it; says whether anything did (CCH-10). A later request makes new informers with
-    /// empty caches and without indexes.
+    /// Stops and removes the informers of a resource, for all Rust types that read it. Returns
+    /// whether there were any (CCH-10). A later request creates new informers with empty caches and
+    /// no indexes.
     ///
-    /// This is for a type that is gone, or is to be cached anew. A type that is needed for a while
-    /// is better [watched](crate::source::Watches) for a while. Who uses the type learns it:
+    /// For a type that no longer exists, or whose cache must be built again. For a type that is
+    /// needed temporarily, add a [watch](crate::source::Watches) instead. The effects on users of
+    /// the type:
     ///
-    /// | who                                           | what becomes of it                                                       |
-    /// |-----------------------------------------------|--------------------------------------------------------------------------|
-    /// | a cached read                                 | is [`ClientError::NotCached`](crate::ClientError::NotCached) from now on  |
-    /// | a read that waits for an own write            | ends with [`ClientError::Unordered`](crate::ClientError::Unordered)       |
-    /// | a controller that waits for its first list    | fails with [`ControllerError::SourceStopped`](crate::controller::ControllerError::SourceStopped), as does its manager |
-    /// | a controller that runs and watches it         | goes on without its events, says so in the log, and [`SourceStatus::has_stopped`](crate::source::SourceStatus::has_stopped) is true; a watch that is added is of the new informers |
-    /// | a handler, a [`CacheInformer`], a lister      | is told nothing more; [`CacheInformer::stopped`] ends; what was cached stays readable by it |
+    /// | user | effect |
+    /// |---|---|
+    /// | cached read | returns [`ClientError::NotCached`](crate::ClientError::NotCached) from now on |
+    /// | read that waits for an own write | returns [`ClientError::Unordered`](crate::ClientError::Unordered) |
+    /// | controller that waits for its first list | fails with [`ControllerError::SourceStopped`](crate::controller::ControllerError::SourceStopped), and so does its manager |
+    /// | running controller that watches it | continues without its events, logs a warning, and sets [`SourceStatus::has_stopped`](crate::source::SourceStatus::has_stopped); a watch that is added later uses the new informers |
+    /// | handler, [`CacheInformer`], lister | handlers receive no more events; [`CacheInformer::stopped`] returns; cached objects stay readable |
     pub fn remove_with<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> bool {
         let resource = ResourceType::of::<K>(dynamic_type);
         let removed: Vec<_> = {
@@ -371,51 +378,51 @@ impl Cache {
             informers.found.clear();
             informers.by_id.extract_if(|(_, of), _| *of == resource).collect()
         };
-        // What they drop may ask for informers: not under the lock.
+        // Drop without the lock, because destructors may request informers.
         !removed.is_empty()
     }
 
-    /// Waits until the informers that were asked for by name so far have synced, or stopped. Cancel
-    /// safe: it only looks.
+    /// Waits until all informers requested with [`informer`](Self::informer) so far have synced or
+    /// stopped. Cancel safe: has no side effects.
     pub(crate) fn synced(&self) -> impl Future<Output = ()> + Send + 'static {
         let informers = self.informers.clone();
         async move {
             let awaited: Vec<_> = {
                 let informers = informers.lock();
-                let awaited = informers.by_id.values().filter(|known| known.is_awaited);
-                awaited.map(|known| known.informer.synced()).collect()
+                let awaited = informers.by_id.values().filter(|cached| cached.is_awaited);
+                awaited.map(|cached| cached.informer.synced()).collect()
             };
             join_all(awaited).await;
         }
     }
 
-    /// The informers that have not synced, each with what it was told last: for probes and logs. Of
-    /// a type that is cached by namespace they are named with theirs.
+    /// The informers that have not synced, each with its last problem. For probes and logs. The
+    /// informers of a type that is cached by namespace are listed with their namespaces.
     pub fn unsynced(&self) -> Vec<String> {
         let mut statuses: Vec<MemberStatus> = {
             let informers = self.informers.lock();
-            informers.by_id.values().flat_map(|known| known.informer.statuses()).collect()
+            informers.by_id.values().flat_map(|cached| cached.informer.statuses()).collect()
         };
         statuses.retain(|member| !member.status.has_synced);
         let mut unsynced: Vec<_> = statuses
             .into_iter()
-            .map(|MemberStatus { what, status }| match status.degraded {
-                Some(degraded) => format!("{what} has not synced: {degraded}"),
-                None => format!("{what} has not synced"),
+            .map(|MemberStatus { name, status }| match status.degraded {
+                Some(degraded) => format!("{name} has not synced: {degraded}"),
+                None => format!("{name} has not synced"),
             })
             .collect();
         unsynced.sort();
-        // Readers of several types have one informer.
+        // Several types may share one informer.
         unsynced.dedup();
         unsynced
     }
 
-    /// What is cached, for [`CacheOptions::restore`] in a later process. Encode it with
+    /// Saves the cached objects for [`CacheOptions::restore`] in a later process. Encode them with
     /// [`SavedLists::to_bytes`].
     ///
-    /// Call it at any time, also after the manager has stopped. It leaves out caches that have not
-    /// synced, and those with the policy `Decoded`, which hold no bytes. It copies no object,
-    /// except from compressed caches, and takes time in proportion to their number: for several
+    /// May be called at any time, also after the manager has stopped. Skips caches that have not
+    /// synced, and caches with the policy `Decoded`, which hold no bytes. Copies no objects, except
+    /// from compressed caches. Takes time in proportion to the number of objects: for several
     /// hundred thousand, call it on a blocking thread.
     ///
     /// # Errors
@@ -424,7 +431,7 @@ impl Cache {
     pub fn save(&self) -> Result<SavedLists, SavedListsError> {
         let mut informers: Vec<Arc<dyn AnyInformer>> = {
             let informers = self.informers.lock();
-            informers.by_id.values().map(|known| known.informer.clone()).collect()
+            informers.by_id.values().map(|cached| cached.informer.clone()).collect()
         };
         // Readers of metadata may share a cache of whole objects.
         informers.sort_by_key(|informer| informer.is_metadata());
@@ -433,9 +440,9 @@ impl Cache {
         Ok(lists)
     }
 
-    /// Notes that an index of a type is declared by a function of this type. Says whether it was
-    /// declared before; another function under the name is refused, also one over another type that
-    /// reads the same resource: they share its indexes.
+    /// Declares an index with its function's type. Returns whether the same function was declared
+    /// before. Rejects a different function under the same name, also one over another Rust type of
+    /// the resource, because the types share its indexes.
     pub(crate) fn declare_index<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -449,15 +456,15 @@ impl Cache {
                 vacant.insert(function);
                 Ok(false)
             }
-            Entry::Occupied(known) if *known.get() == function => Ok(true),
-            Entry::Occupied(_) => Err("it is declared with another function already".to_owned()),
+            Entry::Occupied(occupied) if *occupied.get() == function => Ok(true),
+            Entry::Occupied(_) => Err("it is already declared with another function".to_owned()),
         }
     }
 
-    /// What caches a type, if somebody requested its resource, by this type or another. Requests
-    /// nothing, and nobody waits for it.
+    /// Returns the informer of a type, if its resource was requested by this type or another.
+    /// Requests nothing.
     pub fn known<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> Option<CacheInformer<K>> {
-        // Of a type known at compile time there is one resource: it need not be spelled.
+        // A compile-time type has one resource, so the Rust type is a sufficient key.
         let of = (TypeId::of::<K::DynamicType>() == TypeId::of::<()>()).then(TypeId::of::<K>);
         if let Some(of) = of
             && let Some(found) = self.informers.lock().found.get(&of)
@@ -475,23 +482,24 @@ impl Cache {
 }
 
 impl Informers {
-    /// What caches a type: what was requested of it, or of another type of its resource.
+    /// The informer requested by this type, or by another type of its resource.
     fn find<K: Cacheable>(&self, id: &Id) -> Option<CacheInformer<K>> {
-        if let Some(known) = self.by_id.get(id) {
-            let known: &dyn Any = &*known.informer;
-            return known.downcast_ref::<CacheInformer<K>>().cloned();
+        if let Some(cached) = self.by_id.get(id) {
+            let cached: &dyn Any = &*cached.informer;
+            return cached.downcast_ref::<CacheInformer<K>>().cloned();
         }
-        let others = self.by_id.iter().filter(|((_, resource), known)| {
-            *resource == id.1 && (K::metadata_api() || !known.informer.is_metadata())
+        let others = self.by_id.iter().filter(|((_, resource), cached)| {
+            *resource == id.1 && (K::metadata_api() || !cached.informer.is_metadata())
         });
-        // The first that was requested.
-        let mut others: Vec<&Known> = others.map(|(_, known)| known).collect();
-        others.sort_by_key(|known| known.number);
-        others.iter().find_map(|known| known.informer.view()?.view())
+        // Prefer the first request.
+        let mut others: Vec<&CachedType> = others.map(|(_, cached)| cached).collect();
+        others.sort_by_key(|cached| cached.number);
+        others.iter().find_map(|cached| cached.informer.view()?.view())
     }
 }
 
-/// How the source of each informer is chosen: the chosen one, behind the saved lists.
+/// Returns the function that chooses each informer's source: the configured one, behind the saved
+/// lists.
 fn source(options: &mut CacheOptions) -> Option<ChooseSource> {
     let chosen = options.source.clone();
     let Some(saved) = options.saved.take() else { return chosen };
@@ -513,7 +521,7 @@ fn id_of<K: Cacheable>(dynamic_type: &K::DynamicType) -> Id {
 }
 
 impl CacheConfig {
-    /// What is said of how objects are held.
+    /// Applies the options of how objects are stored.
     fn apply<K: Cacheable>(
         self,
         mut builder: SharedInformerBuilder<K>,

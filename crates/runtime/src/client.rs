@@ -123,7 +123,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// They are not; says why.
+    /// Writes are not permitted. The error gives the reason.
     pub fn check_fence(&self) -> Result<(), Fenced> {
         self.fence.as_ref().map_or(Ok(()), |fence| fence.check())
     }

@@ -55,14 +55,14 @@ pub struct Cluster {
 }
 
 /// Builds a [`Cluster`]; for [`Manager::add_cluster`](crate::Manager::add_cluster).
-#[must_use = "a cluster is nothing until a manager has it"]
+#[must_use = "a cluster does nothing until it is added to a manager"]
 pub struct ClusterBuilder {
     client: kube_client::Client,
     cache: CacheOptions,
     field_manager: Option<Arc<str>>,
 }
 
-/// What a manager gives to its clusters.
+/// The parts of a manager that its clusters use.
 pub(crate) struct ClusterEnvironment {
     pub(crate) name: Arc<str>,
     pub(crate) clock: Clock,

@@ -141,13 +141,13 @@ pub fn is_condition_current(conditions: &[Condition], type_: &str, generation: i
 #[non_exhaustive]
 pub enum ConditionError {
     /// The type is not a qualified name (`Ready`, `example.com/Ready`), or too long.
-    #[error("{0:?} is not the type of a condition")]
+    #[error("{0:?} is not a valid condition type")]
     Type(String),
     /// The status is not `True`, `False` or `Unknown`.
-    #[error("{0:?} is not the status of a condition")]
+    #[error("{0:?} is not a valid condition status")]
     Status(String),
     /// The reason is empty, not a single word, or too long.
-    #[error("{0:?} is not the reason of a condition: one word in CamelCase is")]
+    #[error("{0:?} is not a valid condition reason: it must be one word in CamelCase")]
     Reason(String),
     /// The message is too long.
     #[error(

@@ -103,7 +103,7 @@ impl Context {
         self.info.attempt
     }
 
-    /// Why this pass runs. Of several reasons, the one that set its time.
+    /// Why this pass runs. If there are several causes, the one that determined its time.
     pub fn cause(&self) -> Cause {
         self.info.cause
     }

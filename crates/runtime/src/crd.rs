@@ -177,9 +177,9 @@ fn lacking(conditions: &[CustomResourceDefinitionCondition]) -> Option<Pending> 
         if known.is_some_and(|condition| condition.status == "True") {
             return None;
         }
-        let said = known.iter().flat_map(|condition| [&condition.reason, &condition.message]);
-        let said: Vec<&str> = said.flatten().map(String::as_str).collect();
-        Some(Pending::Condition { condition: wanted, message: said.join(": ") })
+        let reason = known.iter().flat_map(|condition| [&condition.reason, &condition.message]);
+        let reason: Vec<&str> = reason.flatten().map(String::as_str).collect();
+        Some(Pending::Condition { condition: wanted, message: reason.join(": ") })
     })
 }
 
@@ -194,13 +194,13 @@ mod tests {
     fn condition(
         type_: &str,
         status: &str,
-        said: Option<&str>,
+        reason: Option<&str>,
     ) -> CustomResourceDefinitionCondition {
         CustomResourceDefinitionCondition {
             type_: type_.to_owned(),
             status: status.to_owned(),
-            reason: said.map(|_| "Conflict".to_owned()),
-            message: said.map(str::to_owned),
+            reason: reason.map(|_| "Conflict".to_owned()),
+            message: reason.map(str::to_owned),
             ..CustomResourceDefinitionCondition::default()
         }
     }

@@ -22,6 +22,6 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),
         (_, Some(text)) => text.clone(),
-        _ => "something that is no text".to_owned(),
+        _ => "the panic has no text".to_owned(),
     }
 }

@@ -11,11 +11,10 @@
 //!            ControllerHandle::explain(&key) ─┴─▶ Explanation: names of watches, writers from managedFields, dates
 //! ```
 //!
-//! A pass pays only for the ring's lock. The `Pass` is needed anyway, for the caches to catch up
-//! with its writes; the ring makes it in the memory of its oldest entry. Nothing is formatted or
-//! copied as text while a pass runs: texts, dates and writers are looked up on request. A pass is
-//! in the ring from its start, so running passes are explained too.
-//! too.
+//! The only cost of a record is the ring's lock: the `Pass` exists in any case, so that the caches
+//! can catch up with its writes, and the ring creates it in the memory of its oldest entry. Nothing
+//! is formatted or copied as text while a pass runs. Texts, dates and writers are looked up on
+//! request. A pass is in the ring from its start, so running passes are explained too.
 
 mod explainer;
 mod explanation;

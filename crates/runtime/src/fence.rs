@@ -73,7 +73,7 @@ pub trait Fence: Send + Sync {
     ///
     /// # Errors
     ///
-    /// They may not; says why.
+    /// Writes are not permitted. The error gives the reason.
     fn check(&self) -> Result<(), Fenced>;
 }
 
@@ -81,7 +81,7 @@ pub trait Fence: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fenced {
-    /// The lease is not held, or not any more.
+    /// The lease is not held, or no longer held.
     #[error("the lease is not held by this process")]
     NotHeld,
     /// The lease was held and has not been renewed in time.

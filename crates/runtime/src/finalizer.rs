@@ -90,12 +90,12 @@ pub enum FinalizerError {
 /// | exists           | no                | the finalizer is added; once the server has it, `Apply`    |
 /// | exists           | yes               | `Apply`                                                    |
 /// | is being deleted | yes               | `Cleanup`; when that has succeeded, the finalizer is removed |
-/// | is being deleted | no                | nothing: it is not, or no longer, ours                     |
+/// | is being deleted | no                | nothing: there is nothing to clean up                      |
 ///
 /// So `Apply` is never called for an object whose deletion could be missed, and the object exists
 /// until `Cleanup` has succeeded. The patches test what they change (the list when adding, the
 /// entry when removing), so they never undo a concurrent write. Other parts of the object may
-/// change meanwhile. If the object is gone when the finalizer is to be removed, that is no error.
+/// change meanwhile. An object that no longer exists when its finalizer is removed is not an error.
 ///
 /// # Errors
 ///

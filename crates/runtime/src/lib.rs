@@ -20,11 +20,11 @@
 //! - One key is reconciled by one worker at a time. A change during a pass causes one more pass.
 //! - A pass that fails or panics is retried with back-off. The table at [`Action`] lists what
 //!   happens to a key after each outcome.
-//! - A pass reads in the caches what the previous pass over its key wrote, of the types that the
-//!   controller watches: the key is held back until they show it, for at most
-//!   [`CATCH_UP_MAX`](controller::CATCH_UP_MAX). There is no such guarantee across keys. Within a
-//!   pass, and for any cached type, [`Api::get_own`] waits for the pass's own writes.
-//! - Deletions are delivered, missed ones too: a tombstone carries the key.
+//! - A pass reads the writes of the previous pass over its key from the caches, if the controller
+//!   watches their types. For that, the key is held back until the caches show the writes, for at
+//!   most [`CATCH_UP_MAX`](controller::CATCH_UP_MAX). There is no such guarantee across keys.
+//!   Within a pass, and for any cached type, [`Api::get_own`] waits for the pass's own writes.
+//! - All deletions are delivered. For a missed one, a tombstone carries the key.
 //!
 //! [`Manager::run`] owns every task, in join sets. It starts the caches and then the controllers. A
 //! controller waits for *its own* caches only, so a type that is not served yet delays no other

@@ -46,7 +46,7 @@ pub const GRACE_PERIOD: Duration = Duration::from_secs(30);
 pub enum Grace {
     /// This time, for all stages together. Zero means [`None`](Self::None).
     Period(Duration),
-    /// No wait. Dropping tasks is no error then.
+    /// No wait. Dropping running tasks is not an error then.
     None,
     /// Without a limit.
     Unlimited,
@@ -67,7 +67,7 @@ pub enum Grace {
 ///
 /// A controller waits for the caches that *it* watches, so it starts with the caches: a type that
 /// is not served yet delays no other controller. Step 4 waits for the caches that the program
-/// requests itself, since nothing else says when their readers start.
+/// requests itself, because their readers do not declare what they read.
 ///
 /// Derefs to its [`ManagerHandle`]; clone the handle to add members while the manager runs. The
 /// grace period covers all steps of the stop together. A lost leadership has no grace period: all

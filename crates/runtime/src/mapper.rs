@@ -56,7 +56,7 @@ pub struct Mapper(Arc<Inner>);
 struct Inner {
     client: Client,
     /// Held by the one request that is running.
-    asking: Semaphore,
+    discovery: Semaphore,
     state: Mutex<State>,
 }
 
@@ -67,9 +67,9 @@ struct State {
     by_kind: HashMap<GroupVersionKind, Mapping>,
     /// Versions by group and kind.
     preferred: HashMap<(String, String), String>,
-    /// When the server last answered about a group, or a version of it. Removed when it may be
-    /// asked again.
-    asked: HashMap<Part, Instant>,
+    /// The time of the server's last answer about a group, or a version of it. Removed when a new
+    /// request is allowed.
+    answered: HashMap<Part, Instant>,
     /// All groups were discovered.
     is_filled: bool,
 }
@@ -134,8 +134,8 @@ fn place(group: &str, version: Option<&str>) -> String {
 impl Mapper {
     /// A mapper for the server of a client. Sends no request yet.
     pub fn new(client: Client) -> Self {
-        let (asking, state) = (Semaphore::new(1), Mutex::default());
-        Self(Arc::new(Inner { client, asking, state }))
+        let (discovery, state) = (Semaphore::new(1), Mutex::default());
+        Self(Arc::new(Inner { client, discovery, state }))
     }
 
     /// The resource of a kind in one version. Cancel safe.
@@ -180,10 +180,10 @@ impl Mapper {
             return Ok(mapping);
         }
         // It is never closed.
-        let _asking = self.0.asking.acquire().await;
+        let _permit = self.0.discovery.acquire().await;
         let is_filled = self.0.state.lock().is_filled;
         if !is_filled && self.fill().await {
-            self.0.state.lock().asked.insert(part.clone(), Instant::now());
+            self.0.state.lock().answered.insert(part.clone(), Instant::now());
         }
         let is_due = {
             let mut state = self.0.state.lock();
@@ -191,14 +191,14 @@ impl Mapper {
             if let Some(mapping) = known(&state) {
                 return Ok(mapping);
             }
-            state.asked.retain(|_, at| at.elapsed() < MAPPER_ASK_AGAIN);
-            !state.asked.contains_key(&part)
+            state.answered.retain(|_, at| at.elapsed() < MAPPER_ASK_AGAIN);
+            !state.answered.contains_key(&part)
         };
         if is_due {
             let groups = self.ask(&part).await?;
             let mut state = self.0.state.lock();
             groups.iter().for_each(|group| state.take_in(group, part.version.is_none()));
-            state.asked.insert(part.clone(), Instant::now());
+            state.answered.insert(part.clone(), Instant::now());
             if let Some(mapping) = known(&state) {
                 return Ok(mapping);
             }
@@ -255,7 +255,7 @@ impl State {
     fn forget(&mut self, group: &str) {
         self.by_kind.retain(|kind, _| kind.group != group);
         self.preferred.retain(|(of, _), _| of != group);
-        self.asked.retain(|part, _| part.group != group);
+        self.answered.retain(|part, _| part.group != group);
     }
 
     /// Adds a discovered group, whole or one version.

@@ -137,7 +137,7 @@ pub fn remove_owner_reference<O: Resource, C: Resource>(
     owner_type: &O::DynamicType,
     child: &mut C,
 ) -> Result<(), OwnerError> {
-    let owner = Known::of(owner, owner_type);
+    let owner = OwnerIdentity::of(owner, owner_type);
     let references = child.meta_mut().owner_references.get_or_insert_default();
     let n_before = references.len();
     references.retain(|reference| !owner.is(reference));
@@ -158,18 +158,18 @@ pub fn has_owner_reference<O: Resource, C: Resource>(
     owner_type: &O::DynamicType,
     child: &C,
 ) -> bool {
-    let owner = Known::of(owner, owner_type);
+    let owner = OwnerIdentity::of(owner, owner_type);
     child.meta().owner_references.iter().flatten().any(|reference| owner.is(reference))
 }
 
 /// An owner, as references identify it (UTL-5).
-struct Known<'a> {
+struct OwnerIdentity<'a> {
     group: Cow<'a, str>,
     kind: Cow<'a, str>,
     name: &'a str,
 }
 
-impl<'a> Known<'a> {
+impl<'a> OwnerIdentity<'a> {
     fn of<O: Resource>(owner: &'a O, owner_type: &'a O::DynamicType) -> Self {
         let name = owner.meta().name.as_deref().unwrap_or_default();
         Self { group: O::group(owner_type), kind: O::kind(owner_type), name }

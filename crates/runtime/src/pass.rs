@@ -28,12 +28,12 @@ pub use self::{
 };
 use crate::request::{Request, RequestKey};
 
-/// How many different reads and writes of one pass are recorded. 32: people read no more; a note
-/// takes 96 bytes.
+/// The maximum number of different reads and writes recorded per pass: 32, as many as people read.
+/// A note takes 96 bytes.
 pub const NOTES_MAX: usize = 32;
 
-/// How many writes of one resource in one namespace a pass records one by one. 32: after more, any
-/// cache of the resource is expected to show them.
+/// The maximum number of writes of one resource in one namespace that a pass records individually:
+/// 32. Beyond it, the pass waits for every cache of the resource.
 const WRITES_MAX: usize = 32;
 
 /// The record of one pass: start, reads, writes, end.
@@ -396,9 +396,9 @@ mod tests {
         read(0);
         read(0);
         (1..NOTES_MAX + 3).for_each(read);
-        let (told, n_more) = notes(&pass);
-        assert_eq!((told.len(), n_more), (NOTES_MAX, 3));
-        assert_eq!(told[0].to_string(), "read pods default/0 from the cache, 2 times");
+        let (texts, n_more) = notes(&pass);
+        assert_eq!((texts.len(), n_more), (NOTES_MAX, 3));
+        assert_eq!(texts[0].to_string(), "read pods default/0 from the cache, 2 times");
         // Writes are recorded even when no more notes are.
         written(&pass, "9");
         assert!(end(&pass).0.into_values().map(|writes| writes.newest).eq([9]));
@@ -424,7 +424,11 @@ mod tests {
         write(&mut written, "b", 8, "no");
         assert_eq!(newest(&written, &[]), Some(8), "it enters and leaves the cache");
         (0..WRITES_MAX as u64).for_each(|n| write(&mut written, "c", 9 + n, "no"));
-        assert_eq!(newest(&written, &[]), Some(8 + WRITES_MAX as u64), "nobody knows");
+        assert_eq!(
+            newest(&written, &[]),
+            Some(8 + WRITES_MAX as u64),
+            "individual writes are no longer recorded"
+        );
     }
 
     #[test]
@@ -446,9 +450,9 @@ mod tests {
         for outcome in [WriteOutcome::Refused(409), WriteOutcome::Unknown, WriteOutcome::NotSent] {
             pass.note_written(&pods, &key, "patch status of", None, outcome);
         }
-        let told: Vec<_> = notes(&pass).0.iter().map(ToString::to_string).collect();
+        let texts: Vec<_> = notes(&pass).0.iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            texts,
             [
                 "listed pods in default from the cache",
                 "listed pods from the server",

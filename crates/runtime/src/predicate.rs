@@ -27,13 +27,13 @@ pub use self::any::{AnyEvent, Observed};
 /// | [`updated`](Self::updated)                 | always | f of old and new        | always  |
 /// | [`deleted`](Self::deleted)                 | always | always                  | f       |
 /// | [`object`](Self::object), [`any_object`](Self::any_object) | f | f of the new one | f, and always if nothing is known of it |
-/// | [`resource_version_changed`](Self::resource_version_changed) | always | it did: drops resyncs | always |
-/// | [`generation_changed`](Self::generation_changed) | always | it did: drops writes of status and metadata, and resyncs | always |
-/// | [`labels_changed`](Self::labels_changed), [`annotations_changed`](Self::annotations_changed) | always | they did | always |
+/// | [`resource_version_changed`](Self::resource_version_changed) | always | it changed: drops resyncs | always |
+/// | [`generation_changed`](Self::generation_changed) | always | it changed: drops writes of status and metadata, and resyncs | always |
+/// | [`labels_changed`](Self::labels_changed), [`annotations_changed`](Self::annotations_changed) | always | they changed | always |
 /// | [`labels`](Self::labels)                   | match | the new one matches: leaving the selector is not seen | match |
 ///
 /// They combine with [`and`](Self::and), [`or`](Self::or), [`not`](Self::not), [`all`](Self::all)
-/// and [`any`](Self::any). Mind that the negation of one that passes additions and deletions drops
+/// and [`any`](Self::any). The negation of a predicate that passes additions and deletions drops
 /// them (PRD-2).
 pub struct Predicate<K = AnyObject> {
     admits: Arc<Admits>,

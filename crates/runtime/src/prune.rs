@@ -386,7 +386,7 @@ mod tests {
         // The child of a previous owner of the same name.
         child.metadata.owner_references.as_mut().unwrap()[0].uid = "0".into();
         assert!(matches!(prune.own(&mut child), Err(OwnerError::AlreadyOwned { .. })));
-        // An owner without the controller flag is no conflict.
+        // An owner without the controller flag does not conflict.
         child.metadata.owner_references.as_mut().unwrap()[0].controller = None;
         prune.own(&mut child).unwrap();
         assert_eq!(child.metadata.owner_references.unwrap().len(), 2);

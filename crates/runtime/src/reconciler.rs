@@ -11,10 +11,10 @@ use crate::{context::Context, error::causes, request::Request};
 
 /// Brings the actual state of one object to the desired one.
 ///
-/// Called when the object may have changed, and when an earlier call asked for it. A call may be
-/// repeated, or come for an object that is gone. So it reads the current state, and each of its
-/// steps must be idempotent. Different keys are reconciled concurrently, by as many workers as the
-/// controller has; one key never is.
+/// Called when the object may have changed, and when an earlier call requested it. A call may be
+/// repeated, or be for an object that no longer exists. A reconciler therefore reads the current
+/// state, and each of its steps must be idempotent. Different keys are reconciled concurrently, up
+/// to the controller's number of workers. One key is never reconciled concurrently.
 ///
 /// Every `Fn(R, Context) -> impl Future<Output = Result<Action, E>>` is a reconciler.
 ///

@@ -1,12 +1,12 @@
-//! What a manager asks and is answered, written to a file, and a manager run again from the file.
+//! Records the requests and answers of a manager in a file, and replays a manager from the file.
 //!
 //! # Theory
 //!
-//! A manager knows the world through its client and its clock alone. [`ManagerBuilder::record`]
-//! puts a recorder around the client: it writes each request, its answer and each piece of a watch,
-//! with the time, to lines of JSON. A [`Recording`] reads the lines and answers a second manager
-//! from them, at the same moments: its reconcilers see what they saw in production, under a
-//! debugger or with more logging, and on a runtime with paused time in an instant.
+//! The only inputs of a manager are its client and its clock. [`ManagerBuilder::record`] puts a
+//! recorder around the client. The recorder writes each request, its answer and each piece of a
+//! watch, with the time, as lines of JSON. A [`Recording`] reads the lines and answers a second
+//! manager from them, at the same times. Its reconcilers see what they saw in production: under a
+//! debugger, with more logging, or instantly on a runtime with paused time.
 //!
 //! ```text
 //! {"recording":"setpoint-client","version":1,"started":"2026-01-01T00:00:00.000000Z","seed":7}
@@ -19,30 +19,32 @@
 //! {"at":9000,"over":{"lines":12}}
 //! ```
 //!
-//! Times (`at`) are microseconds since the recorder was made. A `data` line is text; a piece that
-//! is not UTF-8 is a `bytes` line, in which each character up to U+00FF is one byte. An exchange
-//! ends with `end`, with `failed`, or with `dropped` when the caller lost interest.
+//! Times (`at`) are microseconds since the recorder was created. A `data` line contains text. A
+//! piece that is not UTF-8 is a `bytes` line, in which each character up to U+00FF is one byte. An
+//! exchange ends with `end`, with `failed`, or with `dropped` if the caller dropped it.
 //!
-//! # What a replay is given
+//! # Answers of a replay
 //!
-//! | request of the replay                                         | answer                                                      |
-//! |---------------------------------------------------------------|-------------------------------------------------------------|
-//! | the next recorded one has the same method, path and parameters | what was recorded, no earlier than it came then             |
-//! | none is left: a watch                                         | an open watch without events                                |
-//! | none is left: anything else                                   | a broken connection, and a [`Difference`]                   |
+//! | request of the replay | answer |
+//! |---|---|
+//! | a recorded exchange with the same method, path and parameters is left | the recorded answer, no earlier than at its recorded time |
+//! | none is left, and it is a watch | an open watch without events |
+//! | none is left, and it is anything else | a broken connection, and a [`Difference`] |
 //!
-//! `timeoutSeconds` does not count, and Events are matched by their namespace, because their names
-//! are made of the time. Bodies of writes are compared as JSON, without the values that are dates;
-//! one that differs is a [`Difference`], and the recorded answer is given all the same, so that
-//! the replay goes on.
+//! The parameter `timeoutSeconds` is ignored. Events are matched by their namespace, because their
+//! names depend on the time. Bodies of writes are compared as JSON, ignoring values that are dates.
+//! A different body is a [`Difference`], but the recorded answer is still given, so that the replay
+//! continues.
 //!
-//! # What a replay is not
+//! # Limits of a replay
 //!
-//! A pass takes no time in a replay, and in production many ran at once: keys may be reconciled in
-//! another order, and a pass may see a cache a moment earlier. What differs is reported. Requests
-//! that do not go through the manager's client (another client, the file system) are not recorded.
+//! In a replay, a pass takes no time. In production, many passes ran concurrently. Therefore keys
+//! may be reconciled in another order, and a pass may see an earlier state of a cache. Such
+//! differences are reported. Requests that do not go through the manager's client (another client,
+//! the file system) are not recorded.
 //!
-//! A recording holds what the API said, Secrets included: give the file the rights of a kubeconfig.
+//! A recording contains the answers of the API, including Secrets. Protect the file like a
+//! kubeconfig.
 //!
 //! [`ManagerBuilder::record`]: crate::ManagerBuilder::record
 

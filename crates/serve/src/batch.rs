@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_in_one_poll_is_sent_at_once() {
+    async fn writes_of_one_poll_are_sent_at_once() {
         let (mut io, mut client, n_writes) = connected(1 << 20).await;
         for n in 0..10 {
             io.write_all(&[n; 100]).await.unwrap();

@@ -51,10 +51,10 @@ pub enum ConnectionError {
     #[error("too many connections that are not authenticated")]
     PushedOut,
     /// An error of HTTP.
-    #[error("speak HTTP")]
+    #[error("exchange HTTP messages")]
     Http(#[source] BoxError),
     /// The peer exceeded a timeout.
-    #[error("the peer did nothing for too long ({0:?})")]
+    #[error("the peer exceeded a timeout ({0:?})")]
     Overdue(Overdue),
 }
 

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lists_are_taken_as_the_mutator_left_them() {
+    fn long_lists_are_replaced_as_a_whole() {
         let parts: Vec<Value> = (0..600).map(|n| json!({"size": n % 256, "hue": "red"})).collect();
         let raw = json!({ "parts": parts });
         let changed = target(&raw, |thing| thing.parts.reverse());

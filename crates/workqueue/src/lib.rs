@@ -1,8 +1,8 @@
 //! A queue of keys that hands each key to one worker at a time.
 //!
-//! A key names a piece of work; the worker reads the details when the work begins. So a hundred
-//! events about one key are one pass of work, and a key that changes during its pass gets exactly
-//! one more.
+//! A key names a piece of work. The worker reads the current details when the work begins. So a
+//! hundred events about one key cause one pass of work, and a key that changes during its pass gets
+//! exactly one more.
 //!
 //! # Theory
 //!
@@ -24,10 +24,10 @@
 //!   *queued* from the three states of a held key (in flight, returning, dirty).
 //! - **Nothing added is lost.** After every `add`, `add_after` or `add_rate_limited`, the key is in
 //!   a state that leads to a later hand-out, unless the queue is shut down.
-//! - **Now beats later.** A plain `add` consumes the key's waiting entry, and a delay for a key
-//!   that is already queued or dirty is ignored: a pass of work reads the current state and decides
-//!   again when to come back. client-go keeps both and hands the key out twice
-//!   (kubernetes/kubernetes#126027).
+//! - ****An add without a delay replaces a delay.** A plain `add` consumes the key's waiting entry,
+//!   and a delay for a key that is already queued or dirty is ignored: a pass of work reads the
+//!   current state and decides again when to come back. client-go keeps both and hands the key out
+//!   twice (kubernetes/kubernetes#126027).
 //! - **First added, first served** by default. The order is that of becoming *queued*. A key added
 //!   during its own pass goes to the tail when done.
 //!
@@ -46,8 +46,8 @@
 //! # Order
 //!
 //! [`Builder::priorities`] serves the higher [priority](AddOptions::priority) first. Of several
-//! adds before a hand-out, the highest priority and the earliest time win, in whatever order they
-//! came. Only a higher priority moves a key, to the end of its new level. A key added during its
+//! adds before a hand-out, the highest priority and the earliest time apply, in any order of the
+//! adds. Only a higher priority moves a key, to the end of its new level. A key added during its
 //! own pass keeps the place of that add. The priority ends with the hand-out: [`Item::priority`]
 //! returns it, so that a worker can add the key again with the same one. [`Priorities`] decides
 //! whether low priorities may starve, and [`WorkQueue::levels`] shows whether they do.

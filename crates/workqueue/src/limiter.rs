@@ -106,11 +106,11 @@ pub enum LimiterError {
     #[error("the burst is zero")]
     ZeroBurst,
     /// `MaxOf` without members.
-    #[error("there is no limiter to take the largest delay of")]
+    #[error("`MaxOf` needs at least one limiter")]
     NoMembers,
     /// A window that allows no attempts, or too many.
     #[error(
-        "{n} attempts in {window:?}: from 1 to {WINDOW_ATTEMPTS_MAX} in more than no time are possible"
+        "{n} attempts in {window:?}: use 1 to {WINDOW_ATTEMPTS_MAX} attempts and a window above zero"
     )]
     Window {
         /// Attempts in a window.

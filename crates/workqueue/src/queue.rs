@@ -83,8 +83,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
 
     /// Adds `key` with options.
     ///
-    /// Of several adds before a hand-out, the earliest time and the highest priority win, in
-    /// whatever order they came.
+    /// Of several adds before a hand-out, the earliest time and the highest priority apply, in any
+    /// order of the adds.
     pub fn add_with(&self, key: K, options: AddOptions) {
         if self.shared.is_closed() {
             return;

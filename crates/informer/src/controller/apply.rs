@@ -87,7 +87,7 @@ impl<T: Keyed> Change<T> {
 pub fn apply<T: Keyed + Clone>(
     batch: Batch<T>,
     store: &mut (impl DeltaStore<T> + ?Sized),
-    mut tell: impl FnMut(Change<T>),
+    mut report: impl FnMut(Change<T>),
 ) {
     let in_initial_list = batch.in_initial_list;
     for delta in batch {
@@ -97,22 +97,22 @@ pub fn apply<T: Keyed + Clone>(
             | Delta::Replaced(object)
             | Delta::Sync(object) => {
                 let old = store.put(object.clone());
-                tell(present(old, object, in_initial_list));
+                report(present(old, object, in_initial_list));
             }
             Delta::Deleted(object) => {
                 store.remove(object.key());
-                tell(Change::Deleted(object));
+                report(Change::Deleted(object));
             }
             Delta::DeletedFinalStateUnknown { key, last_known } => {
                 let stored = store.remove(&key);
-                tell(Change::DeletedFinalStateUnknown { key, last_known: last_known.or(stored) });
+                report(Change::DeletedFinalStateUnknown { key, last_known: last_known.or(stored) });
             }
             Delta::ReplacedAll { items, resource_version } => {
-                replace_all(items, &resource_version, store, in_initial_list, &mut tell);
+                replace_all(items, &resource_version, store, in_initial_list, &mut report);
             }
             Delta::SyncAll => {
                 for object in store.objects() {
-                    tell(Change::Updated { old: object.clone(), new: object });
+                    report(Change::Updated { old: object.clone(), new: object });
                 }
             }
             Delta::Bookmark { resource_version } => store.bookmark(&resource_version),
@@ -120,14 +120,14 @@ pub fn apply<T: Keyed + Clone>(
     }
 }
 
-/// EVT-4: the store changes at once; then deletions are reported, and then the items, in their
-/// order. Of two objects with one key the later counts.
+/// EVT-4: changes the store at once, then reports deletions, and then the items in their order. Of
+/// two objects with one key the later counts.
 fn replace_all<T: Keyed + Clone>(
     mut items: Vec<T>,
     resource_version: &str,
     store: &mut (impl DeltaStore<T> + ?Sized),
     in_initial_list: bool,
-    tell: &mut impl FnMut(Change<T>),
+    report: &mut impl FnMut(Change<T>),
 ) {
     let mut listed = HashSet::new();
     items.reverse();
@@ -138,11 +138,11 @@ fn replace_all<T: Keyed + Clone>(
         old.into_iter().map(|object| (object.key().clone(), object)).collect();
     let gone = old.extract_if(.., |key, _| !listed.contains(key)).collect::<Vec<_>>();
     for (key, object) in gone {
-        tell(Change::DeletedFinalStateUnknown { key, last_known: Some(object) });
+        report(Change::DeletedFinalStateUnknown { key, last_known: Some(object) });
     }
     for object in items {
         let old = old.remove(object.key());
-        tell(present(old, object, in_initial_list));
+        report(present(old, object, in_initial_list));
     }
 }
 

@@ -40,30 +40,30 @@ fn store(objects: &[(&str, u64)]) -> BTreeMap<Key, Record> {
 }
 
 #[test]
-fn evt_1_evt_2_what_a_change_is_depends_on_the_store_and_not_on_the_verb() {
+fn evt_1_evt_2_store_and_not_verb_determines_the_kind_of_a_change() {
     for verb in [Delta::Added, Delta::Updated, Delta::Replaced, Delta::Sync] {
         let mut store = store(&[("b", 1)]);
-        let told = changes(&mut store, vec![verb(record("a", 2)), verb(record("b", 3))]);
-        assert!(told[0].starts_with("+a@2"), "{told:?}");
-        assert_eq!(told[1], "b@1>b@3");
+        let output = changes(&mut store, vec![verb(record("a", 2)), verb(record("b", 3))]);
+        assert!(output[0].starts_with("+a@2"), "{output:?}");
+        assert_eq!(output[1], "b@1>b@3");
         assert_eq!(store.len(), 2);
     }
 }
 
 #[test]
-fn evt_3_a_deletion_is_told_of_also_when_the_key_was_absent() {
+fn evt_3_deletion_of_an_absent_key_is_reported() {
     let mut store = store(&[("a", 1), ("b", 1)]);
     let missed =
         |name| Delta::DeletedFinalStateUnknown { key: Key::new("ns", name), last_known: None };
     let deltas = vec![Delta::Deleted(record("a", 2)), Delta::Deleted(record("x", 2)), missed("b")];
-    // Of what was missed at least the store knew something.
+    // The store has the last known state of a missed deletion.
     assert_eq!(changes(&mut store, deltas), ["-a@2", "-x@2", "-b@1?"]);
     assert!(store.is_empty());
     assert_eq!(changes(&mut store, vec![missed("y")]), ["-y?"]);
 }
 
 #[test]
-fn evt_4_a_list_changes_the_store_as_a_whole_and_deletions_are_told_of_first() {
+fn evt_4_list_replaces_the_store_at_once_and_deletions_are_reported_first() {
     let mut store = store(&[("a", 1), ("b", 1)]);
     let items = vec![record("c", 2), record("b", 3), record("c", 4)];
     let list = Delta::ReplacedAll { items, resource_version: "5".into() };
@@ -72,15 +72,15 @@ fn evt_4_a_list_changes_the_store_as_a_whole_and_deletions_are_told_of_first() {
 }
 
 #[test]
-fn evt_5_evt_6_a_resync_tells_of_everything_and_a_bookmark_of_nothing() {
+fn evt_5_evt_6_resync_reports_every_object_and_bookmark_none() {
     let mut store = store(&[("a", 1), ("b", 2)]);
     let bookmark = Delta::Bookmark { resource_version: "5".into() };
-    let told = changes(&mut store, vec![Delta::SyncAll, bookmark]);
-    assert_eq!(told, ["a@1>a@1", "b@2>b@2"]);
+    let output = changes(&mut store, vec![Delta::SyncAll, bookmark]);
+    assert_eq!(output, ["a@1>a@1", "b@2>b@2"]);
 }
 
 #[test]
-fn evt_7_the_store_has_changed_before_it_is_told_of() {
+fn evt_7_store_changes_before_the_change_is_reported() {
     struct Shared(std::rc::Rc<std::cell::RefCell<BTreeMap<Key, Record>>>);
     impl DeltaStore<Record> for Shared {
         fn put(&mut self, object: Record) -> Option<Record> {

@@ -22,7 +22,7 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Every shape that serde knows, lists on either side of each.
+/// Every shape of serde, with lists on either side of each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Shapes {
     #[serde(default)]
@@ -53,7 +53,7 @@ struct Raw {
 
 proptest! {
     #[test]
-    fn trees_decode_as_serde_json_decodes_them(value in json_value()) {
+    fn values_decode_as_with_serde_json(value in json_value()) {
         let text = serde_json::to_vec(&value).unwrap();
         prop_assert_eq!(
             from_slice::<Value>(&text).unwrap(),
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn what_serde_json_refuses_is_refused_with_its_words(bytes in prop::collection::vec(
+    fn errors_are_those_of_serde_json(bytes in prop::collection::vec(
         prop_oneof![4 => prop::sample::select(&br#"[]{}:,"\ 1tn"#[..]), 1 => any::<u8>()],
         0..40,
     )) {
@@ -73,7 +73,7 @@ proptest! {
 }
 
 #[test]
-fn every_shape_of_serde_passes_and_every_list_has_its_length() {
+fn every_serde_shape_decodes_and_every_list_has_its_exact_capacity() {
     let shapes = Shapes {
         list: vec![vec![1], vec![], vec![1, 2, 3]],
         tuple: (-1, vec!["a".into()], 'x'),
@@ -89,7 +89,7 @@ fn every_shape_of_serde_passes_and_every_list_has_its_length() {
         last: vec![7],
     };
     let mut tree = serde_json::to_value(&shapes).unwrap();
-    // What is ignored has lists too, which must not be taken for those that follow.
+    // Ignored values have lists too, which must not be confused with those that follow.
     tree["ignored"] = json!([[1, 2, 3], [], {"a": [1]}]);
     let decoded: Shapes = from_slice(&serde_json::to_vec(&tree).unwrap()).unwrap();
     assert_eq!(decoded, shapes);
@@ -104,7 +104,7 @@ fn every_shape_of_serde_passes_and_every_list_has_its_length() {
 }
 
 #[test]
-fn a_pod_with_one_container_has_room_for_one() {
+fn list_of_one_container_has_a_capacity_of_one() {
     let pod = json!({
         "metadata": {"name": "p", "managedFields": [{"fieldsV1": {"f:spec": {"a": [1, 2]}}}]},
         "spec": {
@@ -121,7 +121,7 @@ fn a_pod_with_one_container_has_room_for_one() {
 }
 
 #[test]
-fn raw_values_are_taken_as_they_are() {
+fn raw_values_are_unchanged() {
     let text = br#"{"a":[1,2],"b":[3]}"#;
     #[derive(Deserialize)]
     struct Parts {
@@ -153,7 +153,7 @@ struct Placed {
 }
 
 #[test]
-fn a_type_that_declares_a_part_is_told_from_one_that_declares_all_and_both_are_weighed() {
+fn types_that_declare_a_part_are_detected_and_their_values_are_measured() {
     let text = json!({
         "metadata": {"name": "p", "uid": "u", "labels": {"app": "web"}},
         "spec": {

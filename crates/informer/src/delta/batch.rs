@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// Log a warning if each delta of a batch took longer than this and others wait: 100 ms, as
-/// client-go (FIFO-21).
+/// The time per delta above which a batch is slow: 100 ms, as client-go (FIFO-21). A slow batch is
+/// logged if other deltas wait.
 const SLOW_DELTA: Duration = Duration::from_millis(100);
 
-/// A batch that takes longer is slow whatever its size: 1 s, as client-go.
+/// The time above which any batch is slow: 1 s, as client-go.
 const SLOW_BATCH: Duration = Duration::from_secs(1);
 
-/// Log a warning only if more deltas wait than this: 10, as client-go.
+/// The minimum number of waiting deltas for the warning: more than 10, as client-go.
 const SLOW_WAITING: usize = 10;
 
 /// Deltas that have left a queue. They are in process while this exists.

@@ -66,7 +66,7 @@ impl<T> OrderedFifo<T> {
 
     fn of(known: Option<Arc<dyn KnownObjects<T>>>) -> Self {
         let hasher = DefaultHashBuilder::default();
-        let asks_store = known.is_some();
+        let needs_store = known.is_some();
         let line = Batches {
             hasher: hasher.clone(),
             known,
@@ -76,7 +76,7 @@ impl<T> OrderedFifo<T> {
             n_deltas: 0,
             is_populated: false,
         };
-        Self { hasher, ends: Ends::new(line, asks_store) }
+        Self { hasher, ends: Ends::new(line, needs_store) }
     }
 }
 
@@ -203,9 +203,9 @@ impl<T: Keyed + Clone> Batches<T> {
     /// FIFO-12: first tombstones, of queued keys before stored ones, and then the items.
     fn replace(&mut self, items: Vec<T>, known: &dyn KnownObjects<T>) -> Option<usize> {
         let is_first = !std::mem::replace(&mut self.is_populated, true);
-        let gone = self.gone(&items, known);
-        let n_deltas = gone.len() + items.len();
-        for delta in gone.into_iter().chain(items.into_iter().map(Delta::Replaced)) {
+        let tombstones = self.tombstones(&items, known);
+        let n_deltas = tombstones.len() + items.len();
+        for delta in tombstones.into_iter().chain(items.into_iter().map(Delta::Replaced)) {
             let hash = delta.key().map(|key| self.hasher.hash_one(key));
             self.push(delta, hash, is_first, usize::from(is_first));
         }
@@ -213,9 +213,9 @@ impl<T: Keyed + Clone> Batches<T> {
     }
 
     /// The tombstones of keys that a list lacks.
-    fn gone(&self, items: &[T], known: &dyn KnownObjects<T>) -> Vec<Delta<T>> {
+    fn tombstones(&self, items: &[T], known: &dyn KnownObjects<T>) -> Vec<Delta<T>> {
         let listed: HashSet<&Key> = items.iter().map(Keyed::key).collect();
-        let mut gone = Vec::new();
+        let mut tombstones = Vec::new();
         let (keys, last) = self.queued();
         for key in &keys {
             if let Some(delta) = last.get(key)
@@ -223,16 +223,16 @@ impl<T: Keyed + Clone> Batches<T> {
                 && !listed.contains(key)
             {
                 let (key, last_known) = ((*key).clone(), delta.item().cloned());
-                gone.push(Delta::DeletedFinalStateUnknown { key, last_known });
+                tombstones.push(Delta::DeletedFinalStateUnknown { key, last_known });
             }
         }
         for key in known.keys() {
             if !listed.contains(&key) && !last.contains_key(&key) {
                 let last_known = known.get(&key);
-                gone.push(Delta::DeletedFinalStateUnknown { key, last_known });
+                tombstones.push(Delta::DeletedFinalStateUnknown { key, last_known });
             }
         }
-        gone
+        tombstones
     }
 
     /// FIFO-13: skips keys with queued deltas, so that a resync cannot overtake a newer change.

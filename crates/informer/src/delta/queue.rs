@@ -15,8 +15,8 @@ pub const BATCH_MAX: usize = 1000;
 /// The largest number of queued deltas. A full queue blocks the writer, which then does not read
 /// the watch (FIFO-16).
 ///
-/// A queue that takes lists and resyncs apart accepts one if it has room for one delta. These are
-/// bounded by the size of a list.
+/// A queue that splits lists and resyncs accepts one if it has room for one delta. Its memory is
+/// then bounded by the size of a list.
 pub const DELTAS_MAX: usize = 2 * BATCH_MAX;
 
 /// How many deltas cost one unit of the reader's task budget; tokio gives a poll 128 units.
@@ -78,11 +78,11 @@ pub async fn push<T: Keyed>(
     }
 }
 
-/// The store behind a queue, as the queue sees it. It must hold what the queue's reader made of the
-/// batches.
+/// The store behind a queue. It must contain the effects of the batches that the queue's reader has
+/// processed.
 ///
-/// The queue calls it under its lock, so that nothing leaves meanwhile. It must not call the queue,
-/// and should be fast.
+/// The queue calls it under its lock, so that no delta is popped meanwhile. It must not call the
+/// queue, and should be fast.
 pub trait KnownObjects<T>: Send + Sync + 'static {
     /// The keys of all stored objects.
     fn keys(&self) -> Vec<Key>;
@@ -133,12 +133,12 @@ struct State<L> {
 }
 
 impl<L> Ends<L> {
-    /// `asks_store`: whether the writer may have to wait for a batch in process.
-    pub(super) fn new(line: L, asks_store: bool) -> Self {
+    /// `needs_store`: whether the writer may have to wait for a batch in process.
+    pub(super) fn new(line: L, needs_store: bool) -> Self {
         Self {
             state: Mutex::new(State { line, is_closed: false, is_refused: false }),
             filled: Notify::new(),
-            progress: Arc::new(Progress::new(asks_store)),
+            progress: Arc::new(Progress::new(needs_store)),
             owed: AtomicUsize::new(0),
         }
     }

@@ -1,4 +1,4 @@
-//! What every queue does, of whichever kind and in whichever mode.
+//! Tests of all kinds and modes of queues.
 mod model;
 mod server;
 
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 
 const KINDS: [Kind; 3] = [Kind::Atomic, Kind::Ordered, Kind::Keyed];
 
-/// A store of one's own.
+/// A custom store.
 #[derive(Debug, Default)]
 pub(super) struct Store(pub(super) Mutex<BTreeMap<Key, Record>>);
 
@@ -39,7 +39,7 @@ impl KnownObjects<Record> for Store {
     }
 }
 
-/// A queue before a store.
+/// A queue with its store.
 pub(super) struct Line {
     pub(super) queue: Arc<dyn DeltaQueue<Record>>,
     pub(super) store: Arc<Store>,
@@ -56,7 +56,7 @@ impl Line {
         Self { queue, store }
     }
 
-    /// With these objects in the store.
+    /// Creates a queue whose store has these objects.
     fn holding(kind: Kind, objects: &[(&str, u64)]) -> Self {
         let line = Self::new(kind);
         for (name, version) in objects {
@@ -72,7 +72,7 @@ impl Line {
 
     fn put(&self, deltas: impl IntoIterator<Item = Delta<Record>>) {
         for delta in deltas {
-            assert!(self.offer(delta), "the queue does not make the writer wait");
+            assert!(self.offer(delta), "the queue accepts the delta");
         }
     }
 
@@ -80,12 +80,12 @@ impl Line {
         self.queue.pop_batch().now_or_never().flatten()
     }
 
-    /// What is in each of the next batches, none of which is processed.
+    /// The content of all remaining batches, none of which is processed.
     fn pop_all(&self) -> Vec<Vec<String>> {
         std::iter::from_fn(|| self.pop().map(|batch| show(&batch.deltas))).collect()
     }
 
-    /// Processes everything; what has changed.
+    /// Processes everything, and returns the changes.
     pub(super) fn process(&self) -> Vec<Change<Record>> {
         let mut changes = Vec::new();
         while let Some(batch) = self.pop() {
@@ -146,7 +146,7 @@ pub(super) fn show(deltas: &[Delta<Record>]) -> Vec<String> {
 }
 
 #[test]
-fn fifo_26_the_key_of_a_delta_is_the_tombstone_s_own_or_the_object_s() {
+fn fifo_26_key_of_a_delta_is_that_of_its_tombstone_or_object() {
     let tombstone = |name: &str, last_known| Delta::DeletedFinalStateUnknown {
         key: Key::new("ns", name),
         last_known,
@@ -169,7 +169,7 @@ fn fifo_26_the_key_of_a_delta_is_the_tombstone_s_own_or_the_object_s() {
 }
 
 #[test]
-fn fifo_20_a_closed_queue_gives_what_is_left_and_takes_nothing() {
+fn fifo_20_closed_queue_returns_its_content_and_accepts_nothing() {
     for kind in KINDS {
         let line = Line::new(kind);
         line.put([updated("a", 1)]);
@@ -181,7 +181,7 @@ fn fifo_20_a_closed_queue_gives_what_is_left_and_takes_nothing() {
 }
 
 #[test]
-fn fifo_20_a_batch_whose_processing_failed_does_not_come_back() {
+fn fifo_20_failed_batch_is_not_queued_again() {
     for kind in KINDS {
         let line = Line::new(kind);
         line.put([added("a", 1)]);
@@ -209,7 +209,7 @@ fn closing_wakes_a_reader_and_a_writer_that_wait() {
 }
 
 #[test]
-fn fifo_15_fifo_16_a_full_queue_holds_up_the_writer_until_a_batch_has_left() {
+fn fifo_15_fifo_16_full_queue_blocks_the_writer_until_a_batch_is_popped() {
     for kind in KINDS {
         let line = Line::new(kind);
         line.put((0..DELTAS_MAX).map(|n| updated(&n.to_string(), 1)));
@@ -223,23 +223,23 @@ fn fifo_15_fifo_16_a_full_queue_holds_up_the_writer_until_a_batch_has_left() {
 }
 
 #[test]
-fn fifo_16_fifo_21_what_needs_the_store_waits_until_the_batch_is_processed() {
+fn fifo_16_fifo_21_deltas_that_need_the_store_wait_for_the_batch_in_process() {
     for kind in KINDS {
         let line = Line::new(kind);
         line.put([added("a", 1)]);
         let batch = line.pop().unwrap();
-        let asks_store = kind != Kind::Atomic;
+        let needs_store = kind != Kind::Atomic;
         line.put([added("b", 1)]);
-        assert_eq!(line.offer(list(&[("a", 1)])), !asks_store, "{kind:?}");
+        assert_eq!(line.offer(list(&[("a", 1)])), !needs_store, "{kind:?}");
         let mut writer = Box::pin(push(&*line.queue, Delta::SyncAll));
-        assert_eq!(writer.as_mut().now_or_never().is_none(), asks_store, "{kind:?}");
+        assert_eq!(writer.as_mut().now_or_never().is_none(), needs_store, "{kind:?}");
         apply(batch, &mut *line.store.0.lock(), |_| {});
-        if asks_store {
+        if needs_store {
             writer.now_or_never().expect("processed").unwrap();
         }
     }
-    // A deletion of what only the batch knows: dropped by the store's word, it would be lost
-    // (FIFO-3).
+    // A deletion of a key that only the batch has. If it were dropped because the store lacks the
+    // key, it would be lost (FIFO-3).
     let line = Line::new(Kind::Keyed);
     line.put([added("a", 1)]);
     let batch = line.pop().unwrap();
@@ -273,7 +273,7 @@ fn fifo_22_synced_once_the_first_list_is_processed_with_its_tombstones() {
         while let Some(batch) = line.pop() {
             if batch.in_initial_list {
                 n_initial += batch.deltas.len();
-                assert!(!synced.get(), "popped is not processed: {kind:?}");
+                assert!(!synced.get(), "popped deltas are not processed yet: {kind:?}");
             } else {
                 assert!(synced.get(), "{kind:?}");
             }
@@ -343,7 +343,8 @@ fn fifo_23_only_the_initial_list_is_marked_and_no_batch_crosses_its_end() {
     }
 }
 
-/// Keys that are in the queue only, in the store only, in both, in neither, and then in no list.
+/// Keys that are in the queue only, in the store only, in both or in neither, and that the list
+/// lacks.
 #[test]
 fn invariant_4_no_deletion_is_lost_across_a_relist() {
     for kind in KINDS {
@@ -371,9 +372,9 @@ fn invariant_16_a_key_twice_in_a_list_is_one_object() {
     }
 }
 
-/// A reader that always finds something lets others run after a bounded number of deltas.
+/// A reader that always finds deltas yields to other tasks after a bounded number.
 #[tokio::test(start_paused = true)]
-async fn one_poll_takes_in_a_bounded_number_of_events() {
+async fn one_poll_handles_a_bounded_number_of_events() {
     for kind in KINDS {
         let line = Line::new(kind);
         let taken = Arc::new(Mutex::new(0));

@@ -21,7 +21,7 @@ fn shown(objects: &[Record]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_10_an_object_is_forgotten_when_it_is_read_after_its_time() {
+async fn fac_10_expired_object_is_removed_by_a_read() {
     let store = ExpiringStore::new(TTL);
     assert!(store.put(record("a", 1)).is_none());
     advance(TTL / 2).await;
@@ -35,7 +35,7 @@ async fn fac_10_an_object_is_forgotten_when_it_is_read_after_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_10_what_was_put_in_again_is_as_young_as_its_last_time() {
+async fn fac_10_time_counts_from_the_last_insertion() {
     let store = ExpiringStore::new(TTL);
     store.put(record("a", 1));
     advance(TTL - Duration::from_millis(1)).await;
@@ -43,11 +43,11 @@ async fn fac_10_what_was_put_in_again_is_as_young_as_its_last_time() {
     advance(TTL - Duration::from_millis(1)).await;
     assert_eq!(shown(&store.list()), ["a@2"]);
     advance(TTL).await;
-    assert!(store.put(record("a", 3)).is_none(), "what has expired is not given back");
+    assert!(store.put(record("a", 3)).is_none(), "an expired object is not returned");
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_10_a_full_store_forgets_what_would_go_first() {
+async fn fac_10_full_store_removes_the_object_that_expires_first() {
     let store = ExpiringStore::new(TTL).objects_max(2);
     for (name, version) in [("a", 1), ("b", 1), ("a", 2), ("c", 1)] {
         store.put(record(name, version));
@@ -55,7 +55,7 @@ async fn fac_10_a_full_store_forgets_what_would_go_first() {
     }
     assert_eq!(shown(&store.list()), ["a@2", "c@1"]);
     store.put(record("a", 3));
-    assert_eq!(shown(&store.list()), ["a@3", "c@1"], "an object that is there pushes nobody out");
+    assert_eq!(shown(&store.list()), ["a@3", "c@1"], "replacing an object evicts no other");
     assert_eq!(store.replace(["x", "y", "z"].map(|name| record(name, 1)).into()).len(), 2);
     assert_eq!(shown(&store.list()), ["y@1", "z@1"]);
     let state = store.state.lock();
@@ -63,7 +63,7 @@ async fn fac_10_a_full_store_forgets_what_would_go_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_10_it_is_a_store_behind_a_queue() {
+async fn fac_10_it_can_be_the_store_of_a_queue() {
     let store = Arc::new(ExpiringStore::new(TTL));
     let queue = DeltaFifo::new(store.clone());
     let list = |items: Vec<Record>| Delta::ReplacedAll { items, resource_version: "1".into() };

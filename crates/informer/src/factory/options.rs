@@ -19,13 +19,13 @@ use std::time::Duration;
 pub type ChooseSource =
     Arc<dyn Fn(&SourceRequest, Arc<dyn ListWatch>) -> Arc<dyn ListWatch> + Send + Sync>;
 
-/// What an informer lists and watches.
+/// The resource and selection of an informer.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SourceRequest {
     /// The type.
     pub resource_type: ResourceType,
-    /// Which objects of it.
+    /// The selected objects.
     pub selection: Selection,
     /// Whether metadata is enough. It can change to `false` before the first request.
     pub metadata_only: Arc<AtomicBool>,

@@ -29,10 +29,10 @@ impl<K> Lister<K> {
     /// Waits until every change up to this resourceVersion is in the cache, for a read after a
     /// write. A controller takes the version from the answer to its write.
     ///
-    /// Any number of tasks may wait; each is woken once, when its version is reached. Objects of a
-    /// watch that replays them in no order do not count (REF-21): the cache is complete up to the
-    /// version of a list, a bookmark or a change. Versions of different resource types do not
-    /// compare. Handlers may not have been called yet. The future may be dropped.
+    /// Any number of tasks may wait; each is woken once, when its version is reached. Objects that
+    /// a watch replays in any order do not count (REF-21): the cache is complete up to the version
+    /// of a list, a bookmark or a change. Versions of different resource types do not compare.
+    /// Handlers may not have been called yet. The future may be dropped.
     ///
     /// # Errors
     /// If the version has no order, the server's have none, or the informer stops first.
@@ -71,7 +71,7 @@ impl<K> Lister<K> {
         if is_foreign(&store) {
             return Err(AtLeastError::Incomparable(store.to_string()));
         }
-        match (&mut place.told).await {
+        match (&mut place.outcome).await {
             Ok(reached) => reached,
             Err(_) => Err(Stopped.into()),
         }
@@ -79,7 +79,7 @@ impl<K> Lister<K> {
 }
 
 impl<K> Indexer<K> {
-    /// Wakes those whose version has been reached. To be called after the writes of a batch.
+    /// Wakes the waiters whose version has been reached. To be called after the writes of a batch.
     pub(crate) fn announce(&self) {
         let freshness = &self.announcer.0;
         if freshness.n_waiting.load(Atomic::SeqCst) == 0 {
@@ -96,7 +96,8 @@ impl<K> Indexer<K> {
         self.announcer.0.stop();
     }
 
-    /// Whether added objects come in no order, so that their versions are not the cache's (REF-21).
+    /// Whether added objects arrive in any order, so that their versions are not the cache's
+    /// (REF-21).
     pub(crate) fn set_replaying(&mut self, is_replaying: bool) {
         self.is_replaying = is_replaying;
     }
@@ -148,14 +149,14 @@ type Turn = (usize, Box<str>, u64);
 
 struct Waiter {
     key: Option<Key>,
-    tell: oneshot::Sender<Result<(), AtLeastError>>,
+    sender: oneshot::Sender<Result<(), AtLeastError>>,
 }
 
 /// A registered wait; removed when dropped.
 struct Place {
     freshness: Arc<Freshness>,
     turn: Turn,
-    told: oneshot::Receiver<Result<(), AtLeastError>>,
+    outcome: oneshot::Receiver<Result<(), AtLeastError>>,
 }
 
 impl Drop for Place {
@@ -174,17 +175,17 @@ impl Waiting {
 
 impl Freshness {
     fn enter(this: &Arc<Self>, key: Option<&Key>, resource_version: &str) -> Place {
-        let (tell, told) = oneshot::channel();
+        let (sender, outcome) = oneshot::channel();
         let turn = this.change(|waiting| {
             waiting.next += 1;
             let turn: Turn = (resource_version.len(), resource_version.into(), waiting.next);
             if !waiting.is_stopped {
                 waiting.n_keyed += usize::from(key.is_some());
-                waiting.by_version.insert(turn.clone(), Waiter { key: key.cloned(), tell });
+                waiting.by_version.insert(turn.clone(), Waiter { key: key.cloned(), sender });
             }
             turn
         });
-        Place { freshness: this.clone(), turn, told }
+        Place { freshness: this.clone(), turn, outcome }
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
@@ -228,7 +229,7 @@ impl Freshness {
                 false => Ok(()),
             };
             // The waiter may be gone.
-            let _ = waiter.tell.send(outcome);
+            let _ = waiter.sender.send(outcome);
         }
     }
 

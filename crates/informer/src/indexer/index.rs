@@ -60,14 +60,14 @@ pub(crate) type Values = Vec<Box<[Arc<str>]>>;
 /// The functions of all indexes, in their order.
 pub(crate) type Functions = Arc<[Function]>;
 
-/// The results of all functions for one object.
-pub(crate) type Asked = Result<Values, IndexError>;
+/// The index values of one object, or the error of a function.
+pub(crate) type IndexResult = Result<Values, IndexError>;
 
 /// Calls all functions with an object.
 pub(crate) fn values_of<'a>(
     functions: impl IntoIterator<Item = &'a Function>,
     object: &Raw,
-) -> Asked {
+) -> IndexResult {
     functions.into_iter().map(|function| function.values(object)).collect()
 }
 
@@ -103,8 +103,8 @@ impl Index {
         Self { function, postings: Tree::default() }
     }
 
-    /// Moves an object from the old values to the new ones, which share the text of values that the
-    /// index has already.
+    /// Moves an object from the old values to the new ones. A new value shares the text of an
+    /// existing value.
     pub(super) fn file(&mut self, object: &Raw, old: &[Arc<str>], new: &mut [Arc<str>]) {
         for gone in old.iter().filter(|value| new.binary_search(value).is_err()) {
             self.remove(object.key(), gone);
@@ -130,7 +130,7 @@ impl Index {
     pub(super) fn remove(&mut self, key: &Key, value: &str) {
         if let Some(posting) = self.postings.get_mut(value_ref(value)) {
             posting.objects.remove(key.into());
-            // IDX-7: remove a value without objects, or rare values pile up.
+            // IDX-7: removes a value without objects, so that unused values do not accumulate.
             if posting.objects.is_empty() {
                 self.postings.remove(value_ref(value));
             }

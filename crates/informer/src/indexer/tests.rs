@@ -33,7 +33,7 @@ fn by_part() -> (Arc<str>, ObjectIndexFn<ConfigMap>) {
 }
 
 #[test]
-fn idx_3_5_reads_are_from_one_snapshot_and_a_later_write_does_not_show_in_it() {
+fn idx_3_5_snapshot_does_not_change_with_later_writes() {
     let mut indexer = Indexer::new();
     indexer.add_indices([by_app()]).unwrap();
     indexer.upsert(object("a1", 1)).unwrap();
@@ -67,7 +67,7 @@ fn idx_2_3_an_object_has_many_values_and_a_union_shows_it_once() {
 }
 
 #[test]
-fn idx_8_a_replacement_is_seen_whole_and_indices_follow() {
+fn idx_8_replacement_is_atomic_and_updates_indices() {
     let mut indexer = Indexer::new();
     indexer.add_indices([by_part()]).unwrap();
     indexer.replace(vec![object("b", 1), object("a", 2), object("b", 3)], "4");
@@ -80,7 +80,7 @@ fn idx_8_a_replacement_is_seen_whole_and_indices_follow() {
 }
 
 #[test]
-fn idx_9_every_reader_has_the_same_object() {
+fn idx_9_all_readers_share_one_object() {
     let mut indexer = Indexer::new();
     indexer.add_indices([by_app()]).unwrap();
     indexer.upsert(object("a", 1)).unwrap();
@@ -91,7 +91,7 @@ fn idx_9_every_reader_has_the_same_object() {
 }
 
 #[test]
-fn idx_11_a_transaction_reports_what_fails_by_its_place_and_does_the_rest_in_one_step() {
+fn idx_11_transaction_reports_each_rejected_write_and_makes_the_others_in_one_step() {
     let mut indexer = Indexer::new();
     indexer.add_indices([picky()]).unwrap();
     indexer.upsert(object("a", 1)).unwrap();
@@ -105,14 +105,14 @@ fn idx_11_a_transaction_reports_what_fails_by_its_place_and_does_the_rest_in_one
         Write::Delete(object("e", 5)),
         Write::Upsert(object("c", 6)),
     ]);
-    let told: Vec<_> = written
+    let output: Vec<_> = written
         .iter()
         .map(|written| match written {
             Ok(old) => names(old.clone()).concat(),
             Err(error) => error.to_string(),
         })
         .collect();
-    assert_eq!(told, ["ns/a@1", r#"index ns/b by "version": no"#, "", "ns/d@1", "", "ns/c@3"]);
+    assert_eq!(output, ["ns/a@1", r#"index ns/b by "version": no"#, "", "ns/d@1", "", "ns/c@3"]);
     assert_eq!(names(indexer.snapshot().iter()), ["ns/a@2", "ns/c@6"]);
     assert_eq!(indexer.snapshot().index_values("version"), ["2", "6"].map(Arc::from));
     assert_eq!(indexer.snapshot().resource_version(), "6");
@@ -139,12 +139,12 @@ fn idx_5_a_failing_index_function_rejects_the_write_and_indices_stay_in_step() {
     let rejected = indexer.replace(vec![object("a", 20), object("b", 20), object("c", 21)], "21");
     assert_eq!(rejected.len(), 2);
     let snapshot = indexer.snapshot();
-    assert_eq!(names(snapshot.iter()), ["ns/a@1", "ns/c@21"], "a key is left as it was");
+    assert_eq!(names(snapshot.iter()), ["ns/a@1", "ns/c@21"], "the key is unchanged");
     assert_eq!(names(snapshot.by_index("version", "1").unwrap()), ["ns/a@1"]);
 }
 
 #[test]
-fn idx_6_indices_are_added_over_what_is_there_all_or_none() {
+fn idx_6_indices_over_stored_objects_are_added_all_or_none() {
     let mut indexer = Indexer::new();
     indexer.upsert(object("a", 1)).unwrap();
     assert!(indexer.add_indices([by_app(), by_app()]).is_err());
@@ -155,7 +155,7 @@ fn idx_6_indices_are_added_over_what_is_there_all_or_none() {
 }
 
 #[test]
-fn idx_7_a_value_without_objects_is_forgotten() {
+fn idx_7_value_without_objects_is_removed() {
     let mut indexer = Indexer::new();
     indexer.add_indices([picky()]).unwrap();
     for version in 1..10 {
@@ -165,7 +165,7 @@ fn idx_7_a_value_without_objects_is_forgotten() {
 }
 
 #[test]
-fn idx_10_the_version_moves_with_writes_and_bookmarks_and_not_without_one() {
+fn idx_10_writes_and_bookmarks_with_a_version_change_the_version() {
     let mut indexer = Indexer::new();
     indexer.replace(vec![object("a", 3)], "7");
     assert_eq!(&*indexer.lister().resource_version(), "7");
@@ -180,7 +180,7 @@ fn idx_10_the_version_moves_with_writes_and_bookmarks_and_not_without_one() {
 }
 
 #[test]
-fn idx_12_the_namespace_index_is_always_there() {
+fn idx_12_namespace_index_always_exists() {
     let mut indexer = Indexer::new();
     indexer.upsert(object("a", 1)).unwrap();
     let snapshot = indexer.snapshot();
@@ -190,7 +190,7 @@ fn idx_12_the_namespace_index_is_always_there() {
 }
 
 #[test]
-fn an_object_in_the_same_version_keeps_its_place_in_memory_across_a_relist() {
+fn unchanged_object_is_shared_across_a_relist() {
     let mut indexer = Indexer::new();
     indexer.upsert(object("a", 1)).unwrap();
     let held = indexer.lister().object(object("a", 1).key()).unwrap();
@@ -213,7 +213,7 @@ fn fac_6_listers_select_by_namespace_and_label() {
     assert!(lister.namespaced("ns").get("zz").unwrap().is_none());
 }
 
-/// Everything that a snapshot says.
+/// The whole content of a snapshot.
 fn shown(snapshot: &Snapshot<ConfigMap>) -> Vec<String> {
     let mut shown = names(snapshot.iter());
     for index in ["app", "version"] {
@@ -285,7 +285,7 @@ fn with_data(name: &str, version: u64) -> Object<ConfigMap> {
 }
 
 #[test]
-fn a_query_matches_on_bytes_what_all_its_conditions_match() {
+fn query_matches_encoded_objects_that_meet_all_its_conditions() {
     let mut indexer = Indexer::new();
     indexer.add_indices([by_app(), by_part()]).unwrap();
     for (n, name) in ["a-1", "a-2", "b-1", "b-2", "c-1"].into_iter().enumerate() {
@@ -336,7 +336,7 @@ fn a_query_of_fields_needs_encoded_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_of_a_query_reads_one_state_decodes_one_at_a_time_and_lets_others_run() {
+async fn stream_of_a_query_reads_one_snapshot_and_yields_to_other_tasks() {
     use futures::StreamExt;
     let mut indexer = Indexer::new();
     for n in 0..2000 {

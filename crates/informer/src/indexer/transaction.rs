@@ -1,6 +1,6 @@
 //! Several writes in one step.
 use super::Indexer;
-use super::index::{Asked, IndexError, values_of};
+use super::index::{IndexError, IndexResult, values_of};
 use crate::key::Key;
 use crate::object::{Object, Raw, Untyped};
 use std::sync::Arc;
@@ -37,31 +37,31 @@ impl<K> Indexer<K> {
         writes: Vec<Write<K>>,
     ) -> Vec<Result<Option<Object<K>>, IndexError>> {
         let functions = self.functions.clone();
-        let ask = |object: &Raw| values_of(&*functions, object);
+        let index = |object: &Raw| values_of(&*functions, object);
         let writes = writes.into_iter().map(Write::into_raw).collect();
-        let written = self.transaction_asked(writes, ask).into_iter();
+        let written = self.transaction_indexed(writes, index).into_iter();
         written.map(|old| old.map(|old| old.map(Object::into_type))).collect()
     }
 
-    /// [`transaction`](Self::transaction); `ask` returns the index values of each inserted object,
-    /// in the order of the writes.
-    pub(crate) fn transaction_asked(
+    /// [`transaction`](Self::transaction); `index` returns the index values of each inserted
+    /// object, in the order of the writes.
+    pub(crate) fn transaction_indexed(
         &mut self,
         writes: Vec<Write<Untyped>>,
-        mut ask: impl FnMut(&Raw) -> Asked,
+        mut index: impl FnMut(&Raw) -> IndexResult,
     ) -> Vec<Result<Option<Raw>, IndexError>> {
         // The functions are the user's: they are called before the lock is taken.
-        let asked: Vec<_> = writes
+        let indexed: Vec<_> = writes
             .into_iter()
             .map(|write| {
                 let values = match &write {
-                    Write::Upsert(object) => ask(object)?,
+                    Write::Upsert(object) => index(object)?,
                     Write::Delete(_) | Write::Remove(_) => Vec::new(),
                 };
                 Ok((write, values))
             })
             .collect();
-        for (write, _) in asked.iter().flatten() {
+        for (write, _) in indexed.iter().flatten() {
             if let Write::Upsert(object) = write {
                 self.pack_held(object);
             }
@@ -69,14 +69,14 @@ impl<K> Indexer<K> {
         let moves_version = self.moves_version();
         let mut guard = self.state.write();
         let state = Arc::make_mut(&mut guard);
-        let write = |asked: Result<_, IndexError>| {
-            Ok(match asked? {
+        let write = |indexed: Result<_, IndexError>| {
+            Ok(match indexed? {
                 (Write::Upsert(object), values) => state.put(object, values, moves_version),
                 (Write::Delete(last), _) => state.take(last.key(), last.resource_version()),
                 (Write::Remove(key), _) => state.take(&key, ""),
             })
         };
-        let written: Vec<_> = asked.into_iter().map(write).collect();
+        let written: Vec<_> = indexed.into_iter().map(write).collect();
         drop(guard);
         written.iter().flatten().flatten().for_each(Object::left);
         written

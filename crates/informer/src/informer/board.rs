@@ -16,8 +16,8 @@ pub type ErrorHandler = Arc<dyn Fn(&ReflectorError) + Send + Sync>;
 
 pub(crate) struct Board {
     pub(super) status: watch::Sender<InformerStatus>,
-    /// Wakes the callers that wait for a change of the status, in the order in which they began to
-    /// wait. A `watch` wakes in random order, so that two runs from one seed would differ.
+    /// Wakes the callers that wait for a change of the status, in order of arrival. A `watch` wakes
+    /// in random order, so that two runs with one seed would differ.
     moved_on: Notify,
     resource: String,
     on_error: Option<ErrorHandler>,
@@ -144,7 +144,7 @@ impl Board {
 
 impl ReflectorObserver for Board {
     fn failed(&self, error: Arc<ReflectorError>) {
-        // A type that was served and is gone is no failure: its definition was deleted.
+        // A type that was served before is not a failure: its definition was deleted.
         let is_gone =
             |source: &SourceError| source.is_not_found() && self.status.borrow().has_synced;
         if error.source_error().is_some_and(|source| source.is_expired() || is_gone(source)) {

@@ -1,4 +1,4 @@
-//! Takes deltas out of the queue into the cache.
+//! Applies queued deltas to the cache.
 //!
 //! # Theory
 //!
@@ -19,7 +19,7 @@
 use super::Shared;
 use super::processor::Applied;
 use crate::delta::{Delta, DeltaQueue};
-use crate::indexer::{Asked, Functions, Relist, free, values_of};
+use crate::indexer::{Functions, IndexResult, Relist, free, values_of};
 use crate::intake::ObjectError;
 use crate::object::Raw;
 use crate::reflector::{ReflectorError, ReflectorObserver};
@@ -70,30 +70,30 @@ pub(super) async fn consume(
 async fn apply(shared: &Shared, deltas: Vec<Delta<Raw>>) -> Applied {
     let mut functions = shared.processor.lock().functions().clone();
     loop {
-        let asked = ask(&functions, &deltas).await;
+        let indexed = index_objects(&functions, &deltas).await;
         let mut processor = shared.processor.lock();
         if Arc::ptr_eq(&functions, processor.functions()) {
-            return processor.apply(deltas, asked);
+            return processor.apply(deltas, indexed);
         }
         // An index was added meanwhile.
         functions = processor.functions().clone();
     }
 }
 
-/// Calls index functions with all objects that some deltas store. Without a lock: they are the
-/// user's, and may call the informer.
-async fn ask(functions: &Functions, deltas: &[Delta<Raw>]) -> VecDeque<Asked> {
-    let mut asked = VecDeque::new();
+/// Calls the index functions with all objects that the deltas store. Holds no lock, because the
+/// functions are user code and may call the informer.
+async fn index_objects(functions: &Functions, deltas: &[Delta<Raw>]) -> VecDeque<IndexResult> {
+    let mut indexed = VecDeque::new();
     if functions.is_empty() {
-        return asked;
+        return indexed;
     }
     let stored = deltas.iter().filter(|delta| !delta.is_deletion()).filter_map(Delta::item);
     let mut slices = Slices::default();
     for object in stored {
-        asked.push_back(values_of(&**functions, object));
+        indexed.push_back(values_of(&**functions, object));
         slices.next().await;
     }
-    asked
+    indexed
 }
 
 /// Replaces the cache by the objects of a list.

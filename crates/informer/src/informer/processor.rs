@@ -6,8 +6,8 @@ use crate::handler::{
     Handler, HandlerOptions, HandlerRegistration, Listener, RESYNC_MIN, Registered, Replaced,
 };
 use crate::indexer::{
-    AddIndexError, Asked, Function, Functions, IndexError, IndexFn, Indexer, Relist, Relisted,
-    Snapshot, Swapped, Write,
+    AddIndexError, Function, Functions, IndexError, IndexFn, IndexResult, Indexer, Relist,
+    Relisted, Snapshot, Swapped, Write,
 };
 use crate::metrics::{self, Metrics};
 use crate::object::{Raw, Untyped};
@@ -50,13 +50,13 @@ enum Phase {
 struct Place {
     listener: Arc<Listener<Untyped>>,
     /// The requested resync period; zero is never.
-    asked: Duration,
+    requested: Duration,
     period: Option<Duration>,
     next: Option<Instant>,
     /// Whether the handler gets sync updates until the next tick (SHI-21).
     is_due: bool,
     /// Events were pushed since it was last woken.
-    has_news: bool,
+    has_events: bool,
 }
 
 /// The result of applying some deltas.
@@ -64,7 +64,7 @@ struct Place {
 pub(crate) struct Applied {
     /// The objects that an index function rejected.
     pub(crate) rejected: Vec<IndexError>,
-    /// The first list is in the cache since now.
+    /// Whether this put the first list into the cache.
     pub(crate) became_synced: bool,
     /// States of the cache that are no longer needed, to be freed without the lock.
     pub(crate) unused: Vec<Snapshot<Untyped>>,
@@ -100,15 +100,15 @@ impl Processor {
         if self.phase == Phase::Stopped {
             return Err(Stopped);
         }
-        let asked = self.resync_period(options.resync.unwrap_or(self.resync));
+        let requested = self.resync_period(options.resync.unwrap_or(self.resync));
         let listener = Listener::new(&options, self.metrics.clone());
         let mut place = Place {
             listener: listener.clone(),
-            asked,
+            requested,
             period: None,
             next: None,
             is_due: true,
-            has_news: false,
+            has_events: false,
         };
         place.settle(self.check_period);
         self.places.push(place);
@@ -124,29 +124,29 @@ impl Processor {
 
     /// The resync period that a handler gets (SHI-20 a to d). Lowers the check period if the
     /// informer has not started.
-    fn resync_period(&mut self, asked: Duration) -> Duration {
-        if asked.is_zero() {
+    fn resync_period(&mut self, requested: Duration) -> Duration {
+        if requested.is_zero() {
             return Duration::ZERO;
         }
         if self.check_period.is_zero() {
             tracing::warn!(
-                ?asked,
-                "a handler asks for resyncs of an informer that has no resync period: there will be none"
+                ?requested,
+                "a handler requests resyncs of an informer without a resync period: it gets none"
             );
             return Duration::ZERO;
         }
-        let asked = asked.max(RESYNC_MIN);
-        if asked >= self.check_period {
-            return asked;
+        let requested = requested.max(RESYNC_MIN);
+        if requested >= self.check_period {
+            return requested;
         }
         if self.phase == Phase::Started {
             return self.check_period;
         }
-        self.check_period = asked;
+        self.check_period = requested;
         for place in &mut self.places {
-            place.settle(asked);
+            place.settle(requested);
         }
-        asked
+        requested
     }
 
     /// Starts to add an index, to be built over this snapshot without the lock.
@@ -212,24 +212,28 @@ impl Processor {
     }
 
     /// Applies deltas about single objects, resyncs and bookmarks, in order: each changes the cache
-    /// first, and then notifies the handlers (EVT-7). `asked` has the index values of all objects
+    /// first, and then notifies the handlers (EVT-7). `indexed` has the index values of all objects
     /// in them that are stored, in their order; it is empty if there are no indexes.
-    pub(super) fn apply(&mut self, deltas: Vec<Delta<Raw>>, mut asked: VecDeque<Asked>) -> Applied {
-        let asked = &mut asked;
+    pub(super) fn apply(
+        &mut self,
+        deltas: Vec<Delta<Raw>>,
+        mut indexed: VecDeque<IndexResult>,
+    ) -> Applied {
+        let indexed = &mut indexed;
         self.places.retain(|place| !place.listener.is_removed());
         let mut applied = Applied::default();
         let mut run = Vec::new();
         for delta in deltas {
             if self.is_replaying && ends_replay(&delta) {
                 // The deltas before it are applied in the other mode.
-                self.write(std::mem::take(&mut run), asked, &mut applied);
+                self.write(std::mem::take(&mut run), indexed, &mut applied);
                 self.set_replaying(false);
             }
             if delta.key().is_some() {
                 run.push(delta);
                 continue;
             }
-            self.write(std::mem::take(&mut run), asked, &mut applied);
+            self.write(std::mem::take(&mut run), indexed, &mut applied);
             match delta {
                 Delta::SyncAll => {
                     let present = self.indexer.snapshot();
@@ -251,20 +255,20 @@ impl Processor {
                 }
             }
         }
-        self.write(run, asked, &mut applied);
+        self.write(run, indexed, &mut applied);
         self.announce();
         applied
     }
 
-    /// Wakes those who wait for a change.
+    /// Wakes the tasks that wait for a change.
     fn announce(&mut self) {
         // One wake per handler for all events.
-        for place in self.places.iter_mut().filter(|place| place.has_news) {
-            place.has_news = false;
+        for place in self.places.iter_mut().filter(|place| place.has_events) {
+            place.has_events = false;
             place.listener.wake();
         }
-        // After the handlers: their queues have the events of a version before those who wait for
-        // it wake.
+        // After the handlers, so that their queues have the events of a version before its waiters
+        // wake.
         self.indexer.announce();
     }
 
@@ -289,7 +293,7 @@ impl Processor {
     ) -> Result<Applied, Box<Relisted>> {
         let Swapped { old, rejected } = self.indexer.swap(relisted)?;
         self.places.retain(|place| !place.listener.is_removed());
-        // A watch after a list without a version starts from nowhere.
+        // A watch after a list without a version starts without a version.
         self.set_replaying(matches!(resource_version, "" | "0"));
         let mut applied = Applied { rejected, ..Applied::default() };
         let new = self.indexer.snapshot();
@@ -327,15 +331,20 @@ impl Processor {
 
     /// Applies deltas about single objects to the cache in one step (IDX-11), and then notifies the
     /// handlers of each.
-    fn write(&mut self, run: Vec<Delta<Raw>>, asked: &mut VecDeque<Asked>, applied: &mut Applied) {
+    fn write(
+        &mut self,
+        run: Vec<Delta<Raw>>,
+        indexed: &mut VecDeque<IndexResult>,
+        applied: &mut Applied,
+    ) {
         let writes = run.iter().filter_map(|delta| match delta {
             Delta::Deleted(object) => Some(Write::Delete(object.clone())),
             Delta::DeletedFinalStateUnknown { key, .. } => Some(Write::Remove(key.clone())),
             delta => delta.item().cloned().map(Write::Upsert),
         });
         // Without indexes there are no values.
-        let values = |_: &Raw| asked.pop_front().unwrap_or(Ok(Vec::new()));
-        let written = self.indexer.transaction_asked(writes.collect(), values);
+        let values = |_: &Raw| indexed.pop_front().unwrap_or(Ok(Vec::new()));
+        let written = self.indexer.transaction_indexed(writes.collect(), values);
         for (delta, old) in run.into_iter().zip(written) {
             match (delta, old) {
                 (
@@ -380,9 +389,9 @@ impl Processor {
     }
 }
 
-/// Whether a watch from nowhere has replayed the existing objects before this delta. It replays
-/// them in any order, and until it sends something else, the versions of added objects are not the
-/// cache's (REF-21).
+/// Whether a watch without a version has ended its replay of the existing objects before this
+/// delta. It replays them in any order. Until it sends something else, the versions of added
+/// objects are not the cache's (REF-21).
 fn ends_replay(delta: &Delta<Raw>) -> bool {
     match delta {
         Delta::Updated(object) | Delta::Deleted(object) => !object.resource_version().is_empty(),
@@ -393,7 +402,7 @@ fn ends_replay(delta: &Delta<Raw>) -> bool {
 
 impl Place {
     fn notify(&mut self, event: Event<Untyped>) {
-        self.has_news = true;
+        self.has_events = true;
         self.listener.push(event);
     }
 
@@ -406,15 +415,15 @@ impl Place {
         in_initial_list: bool,
         applied: &mut Applied,
     ) {
-        self.has_news = true;
+        self.has_events = true;
         applied.replaced.push(self.listener.push_walk(old, new, self.is_due, in_initial_list));
     }
 
     /// SHI-20: a period shorter than the check period is raised to it; without a check period there
     /// is none.
     fn settle(&mut self, check_period: Duration) {
-        let never = self.asked.is_zero() || check_period.is_zero();
-        self.period = (!never).then(|| self.asked.max(check_period));
+        let never = self.requested.is_zero() || check_period.is_zero();
+        self.period = (!never).then(|| self.requested.max(check_period));
         self.next = self.period.map(|period| Instant::now() + period);
         self.listener.set_resync_period(self.period);
     }

@@ -102,7 +102,7 @@ impl InformerWorker {
         stages.spawn(async move {
             tokio::select! {
                 biased;
-                // Cancel safe: where one of them ends, both do.
+                // Cancel safe: when one ends, the other is ended too.
                 () = &mut reflector => {}
                 // The consumer limits the work of a poll itself, and must get at the queue even if
                 // the reflector has used up tokio's budget.
@@ -117,7 +117,7 @@ impl InformerWorker {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                // Cancel safe: the time counts from what the status says.
+                // Cancel safe: the time counts from the status.
                 () = shared.board.give_up(patience) => break,
                 () = shared.wake.notified() => {}
                 Some(ended) = stages.join_next() => {

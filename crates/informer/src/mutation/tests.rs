@@ -45,7 +45,7 @@ fn deleted(object: Object<ConfigMap>) -> Event<ConfigMap> {
 }
 
 #[test]
-fn the_newer_by_integer_version_is_read_and_the_older_forgotten() {
+fn newer_object_by_integer_version_is_read_and_the_older_removed() {
     let (mut indexer, cache) = cache(&[("a", 9)]);
     cache.written(object("a", 10));
     assert_eq!(read(&cache, "a").as_deref(), Some("10"), "integers, not text");
@@ -57,7 +57,7 @@ fn the_newer_by_integer_version_is_read_and_the_older_forgotten() {
     assert_eq!(read(&cache, "a").as_deref(), Some("11"));
     indexer.remove(&key("a"), "12");
     let cache = cache.show_unstored();
-    assert_eq!(read(&cache, "a"), None, "it was forgotten when the store had caught up");
+    assert_eq!(read(&cache, "a"), None, "it was removed when the store had caught up");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn the_answers_to_two_writes_may_come_in_either_order() {
 }
 
 #[test]
-fn a_version_without_an_order_never_wins_over_what_is_stored() {
+fn unordered_version_never_replaces_the_stored_object() {
     let (_indexer, cache) = cache(&[("a", 9)]);
     let mut foreign = record("a", 1);
     foreign.resource_version = "v10".into();
@@ -78,7 +78,7 @@ fn a_version_without_an_order_never_wins_over_what_is_stored() {
 }
 
 #[test]
-fn what_the_store_does_not_have_is_read_only_by_who_asks_for_it() {
+fn unstored_objects_are_read_only_with_show_unstored() {
     let (_indexer, cache) = cache(&[]);
     cache.written(object("a", 2));
     assert_eq!(read(&cache, "a"), None);
@@ -89,7 +89,7 @@ fn what_the_store_does_not_have_is_read_only_by_who_asks_for_it() {
 }
 
 #[test]
-fn a_written_version_is_filed_where_the_index_function_has_it() {
+fn written_object_is_listed_under_its_own_index_values() {
     let (_indexer, cache) = cache(&[("a", 1), ("b", 3), ("c", 5)]);
     cache.written(object("a", 2));
     cache.written(object("c", 7));
@@ -100,7 +100,7 @@ fn a_written_version_is_filed_where_the_index_function_has_it() {
 }
 
 #[test]
-fn a_deletion_that_was_seen_outlives_a_late_word_of_the_same_object_or_an_older_version() {
+fn observed_deletion_hides_late_writes_of_the_same_uid_or_an_older_version() {
     let (_indexer, cache) = cache(&[]);
     let cache = cache.show_unstored();
     cache.written(object("a", 4));
@@ -112,13 +112,17 @@ fn a_deletion_that_was_seen_outlives_a_late_word_of_the_same_object_or_an_older_
     cache.written(again("a", 3));
     assert_eq!(read(&cache, "a"), None, "an older version");
     cache.written(again("a", 7));
-    assert_eq!(read(&cache, "a").as_deref(), Some("7"), "made again");
+    assert_eq!(read(&cache, "a").as_deref(), Some("7"), "it was created again");
     cache.observe(&deleted(object("a", 5)));
-    assert_eq!(read(&cache, "a").as_deref(), Some("7"), "the deletion is of the earlier one");
+    assert_eq!(
+        read(&cache, "a").as_deref(),
+        Some("7"),
+        "the deletion belongs to the earlier incarnation"
+    );
 }
 
 #[test]
-fn a_deletion_of_which_nothing_is_known_forgets_what_was_written() {
+fn deletion_of_an_unknown_incarnation_removes_the_written_object() {
     let (_indexer, cache) = cache(&[]);
     let cache = cache.show_unstored();
     cache.written(object("a", 4));
@@ -128,7 +132,7 @@ fn a_deletion_of_which_nothing_is_known_forgets_what_was_written() {
 }
 
 #[test]
-fn what_the_informer_has_caught_up_with_is_forgotten() {
+fn written_object_is_removed_when_the_informer_has_caught_up() {
     let (_indexer, cache) = cache(&[]);
     let cache = cache.show_unstored();
     cache.written(object("a", 4));
@@ -139,7 +143,7 @@ fn what_the_informer_has_caught_up_with_is_forgotten() {
 }
 
 #[test]
-fn at_most_a_hundred_and_what_was_not_used_for_longest_goes_first() {
+fn written_objects_are_bounded_and_the_least_recently_used_is_evicted() {
     let (_indexer, cache) = cache(&[]);
     let cache = cache.show_unstored();
     for n in 0..WRITTEN_MAX {
@@ -152,7 +156,7 @@ fn at_most_a_hundred_and_what_was_not_used_for_longest_goes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn five_minutes_and_it_is_forgotten() {
+async fn written_objects_and_tombstones_expire_after_five_minutes() {
     let (_indexer, cache) = cache(&[("a", 1)]);
     let cache = cache.show_unstored();
     cache.written(object("a", 2));

@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 /// thousand Pods or fifty thousand structs of a few fields.
 pub const DECODED_BYTES: usize = 32 << 20;
 
-/// Shared by the intake and the objects of an informer.
+/// The state shared by the intake and the objects of an informer.
 pub(crate) struct Pool {
     pub(crate) policy: CachePolicy,
     /// Set once, when the dictionary has been trained.
@@ -62,7 +62,7 @@ impl Pool {
         self.codec.get()
     }
 
-    /// Only the first call counts.
+    /// Sets the codec. Later calls have no effect.
     pub(crate) fn set_codec(&self, codec: Codec) {
         let _ = self.codec.set(codec);
     }

@@ -22,7 +22,7 @@ fn every_policy_gives_the_same_answers() {
 }
 
 #[test]
-fn an_object_that_does_not_fit_says_which_and_why() {
+fn error_of_an_undecodable_object_names_it_and_the_cause() {
     let json = br#"{"metadata":{"namespace":"ns","name":"a","resourceVersion":"3"},"spec":7}"#;
     let record = Record::from_item(json, &ResourceType::of::<Pod>(&())).unwrap();
     for policy in [CachePolicy::Compact, CachePolicy::Compressed, CachePolicy::Decoded] {
@@ -34,7 +34,7 @@ fn an_object_that_does_not_fit_says_which_and_why() {
 }
 
 #[test]
-fn debug_tells_versions_apart() {
+fn debug_output_has_the_version() {
     let object: Object<ConfigMap> = Object::new(record("a", 7), CachePolicy::Compact);
     assert_eq!(format!("{object:?}"), "ns/a@7");
 }
@@ -53,7 +53,7 @@ fn identity_that_json_does_not_spell_plainly_reads_the_same() {
 }
 
 #[test]
-fn metadata_is_all_that_is_left_and_it_names_the_type_that_was_asked_for() {
+fn metadata_of_an_object_has_the_requested_type_and_nothing_else() {
     let of_type = ("v1", "Pod");
     let cut = |json: &str| {
         let (text, head) = metadata_of(json.as_bytes(), of_type).unwrap();
@@ -82,7 +82,7 @@ fn metadata_is_all_that_is_left_and_it_names_the_type_that_was_asked_for() {
 
 #[test]
 fn a_handle_takes_little_memory() {
-    // One of these for every object: reckoned into the figures of `CachePolicy`.
+    // Every object has one. Its size is part of the figures of `CachePolicy`.
     let inner = std::mem::size_of::<Inner>();
     assert!(inner <= 128, "{inner}");
 }

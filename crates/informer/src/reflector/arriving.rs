@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Duplicates are removed whenever the number of objects has doubled, and reached this: a million.
-/// So a server that sends the same objects for ever fills no memory.
+/// The minimum number of objects at which duplicates are removed: a million. They are removed each
+/// time the number has doubled, so a server that sends the same objects for ever cannot exhaust the
+/// memory.
 const UNCHECKED_MAX: usize = 1 << 20;
 
 /// How long a streamed list may take to arrive (REF-13).
@@ -140,7 +141,7 @@ mod tests {
     proptest! {
         /// REF-11 b: the result is what a map by key would hold, whatever arrives in any order.
         #[test]
-        fn ref_11b_what_is_collected_is_a_map_by_key(
+        fn ref_11b_collected_objects_are_a_map_by_key(
             steps in prop::collection::vec((0_u8..6, 0_u8..3), 0..40),
             check_at in 1_usize..50,
         ) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::task::{coop::consume_budget, yield_now};
 use tokio::time::{Instant, timeout, timeout_at};
 
-const TOO_MANY: &str = "a list that does not end";
+const TOO_MANY: &str = "a list with too many objects or pages";
 
 /// Time between warnings while no initial events arrive: 10 s, as client-go.
 const INITIAL_EVENTS_WARNING: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ impl From<TransformError> for Unlisted {
 }
 
 impl<T: Keyed> Reflector<T> {
-    /// Queues the existing objects. Returns the watch to go on with, if there is one already.
+    /// Queues the existing objects. Returns the watch to continue with, if it is already open.
     pub(super) async fn initial(&mut self) -> Result<Option<OpenWatch>, Ended> {
         let can_stream = self.options.stream_list && self.source.can_stream_list();
         if can_stream && !self.state.cannot_stream {
@@ -310,7 +310,7 @@ impl<T: Keyed> Reflector<T> {
         Err(SourceError::protocol(TOO_MANY).into())
     }
 
-    /// One page: converts its items as they arrive.
+    /// Reads one page, and converts its items as they arrive.
     async fn page(
         &mut self,
         request: ListRequest,
@@ -346,7 +346,7 @@ impl<T: Keyed> Reflector<T> {
             }
             consume_budget().await;
         }
-        Err(SourceError::protocol("a list that breaks off").into())
+        Err(SourceError::protocol("a list without an end").into())
     }
 
     /// Queues a complete list as one delta, and then moves the version (REF-9).

@@ -104,8 +104,8 @@ impl<T: Keyed> Reflector<T> {
 
     /// The next wait: a step of the back-off, or the server's `Retry-After` if that is longer.
     fn wait(&mut self, error: Option<&SourceError>) -> Duration {
-        let asked = error.and_then(SourceError::retry_after).unwrap_or_default();
-        self.backoff.next_wait().max(asked.min(RETRY_AFTER_MAX))
+        let retry_after = error.and_then(SourceError::retry_after).unwrap_or_default();
+        self.backoff.next_wait().max(retry_after.min(RETRY_AFTER_MAX))
     }
 
     pub(super) fn watch_request(&mut self, resource_version: String) -> WatchRequest {

@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Waits for the change at which `condition` breaks, and returns the value of the break. The
-/// watcher continues after that change.
+/// Waits for the change at which `condition` returns `Break`, and returns its value. The watcher
+/// continues after that change.
 ///
 /// # Errors
 /// If the watcher ends first, or had ended before.
@@ -26,7 +26,7 @@ pub async fn until<T>(
     Err(RetryWatcherError::Ended)
 }
 
-/// Runs an informer until a condition breaks, and returns the value of the break. The informer has
+/// Runs an informer until a condition returns `Break`, and returns its value. The informer has
 /// stopped then.
 ///
 /// `precondition` is called once the first list is in the cache, for conditions that no event

@@ -259,7 +259,7 @@ impl ListWatch for ClientSource {
                         });
                     }
                     Some(Err(error)) => return Err(error),
-                    None => return Err(SourceError::protocol("a list that breaks off")),
+                    None => return Err(SourceError::protocol("a list without an end")),
                 }
             }
         }

@@ -23,7 +23,7 @@ const DIFFERENCES_MAX: usize = 100;
 
 /// A streamed list that differs from a list at the same version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the streamed list at resourceVersion {resource_version} differs from a list at it: {}", told(.differences, *.n_differences))]
+#[error("the streamed list at resourceVersion {resource_version} differs from a list at it: {}", describe(.differences, *.n_differences))]
 #[non_exhaustive]
 pub struct Inconsistency {
     /// The version of both.
@@ -56,12 +56,12 @@ impl fmt::Display for Difference {
     }
 }
 
-fn told(differences: &[Difference], n_differences: usize) -> String {
-    let mut told: Vec<String> = differences.iter().take(5).map(ToString::to_string).collect();
-    if n_differences > told.len() {
-        told.push(format!("and {} more", n_differences - told.len()));
+fn describe(differences: &[Difference], n_differences: usize) -> String {
+    let mut texts: Vec<String> = differences.iter().take(5).map(ToString::to_string).collect();
+    if n_differences > texts.len() {
+        texts.push(format!("and {} more", n_differences - texts.len()));
     }
-    told.join(", ")
+    texts.join(", ")
 }
 
 type Report = Arc<dyn Fn(&Inconsistency) + Send + Sync>;
@@ -69,10 +69,10 @@ type Report = Arc<dyn Fn(&Inconsistency) + Send + Sync>;
 /// Wraps a source and compares each streamed list with a list at exactly its version, before the
 /// streamed list ends.
 ///
-/// Finds faults of servers, at the cost of a list for every streamed one; client-go does it in its
-/// tests only. Compares objects as the server sent them, by uid, ignoring the order of members and
-/// the type, which the items of a built-in list omit. Differences are logged and reported, and the
-/// informer goes on with the streamed list. If the list fails, this is logged and nothing is
+/// Detects server faults, at the cost of one list for each streamed list. client-go does this in
+/// its tests only. Compares objects as the server sent them, by uid, ignoring the order of members
+/// and the type, which the items of a built-in list omit. Differences are logged and reported, and
+/// the informer goes on with the streamed list. If the list fails, this is logged and nothing is
 /// compared. A list without a version cannot be compared.
 pub struct ConsistencyDetector {
     source: Arc<dyn ListWatch>,
@@ -180,11 +180,11 @@ impl Checked {
             Ok(Ok(listed)) => listed,
             Ok(Err(error)) => {
                 let error = crate::failure::chain(&error);
-                tracing::info!(error, "no list to compare a streamed one with");
+                tracing::info!(error, "the list to compare a streamed list with failed");
                 return;
             }
             Err(_) => {
-                tracing::info!("no list to compare a streamed one with in time");
+                tracing::info!("the list to compare a streamed list with did not arrive in time");
                 return;
             }
         };
@@ -240,7 +240,7 @@ async fn list(source: &dyn ListWatch, resource_version: &str) -> Result<Objects,
                 }
                 Some(Ok(ListPart::End(head))) => break head,
                 Some(Err(error)) => return Err(error),
-                None => return Err(SourceError::protocol("a list that breaks off")),
+                None => return Err(SourceError::protocol("a list without an end")),
             }
             tokio::task::coop::consume_budget().await;
         };

@@ -180,15 +180,15 @@ impl State {
                 SourceError::Refused(error.into())
             }
             Fault::TooManyRequests => {
-                ApiError::too_many_requests("busy, by the plan of a test", seconds).into()
+                ApiError::too_many_requests("busy (injected by the test)", seconds).into()
             }
             Fault::Internal => {
-                ApiError::new(500, Reason::InternalError, "broken, by the plan of a test").into()
+                ApiError::new(500, Reason::InternalError, "broken (injected by the test)").into()
             }
             Fault::ExpireList | Fault::ExpireWatch | Fault::ExpireFrame => {
-                ApiError::expired("gone, by the plan of a test").into()
+                ApiError::expired("expired (injected by the test)").into()
             }
-            _ => SourceError::transport("cut, by the plan of a test"),
+            _ => SourceError::transport("connection lost (injected by the test)"),
         }
     }
 }
@@ -300,7 +300,9 @@ fn truncated(parts: ListStream, n_items: usize, in_silence: bool) -> ListStream 
             }
             Err(error) => Some((Err(error), None)),
             Ok(_) if in_silence => None,
-            Ok(_) => Some((Err(SourceError::transport("cut, by the plan of a test")), None)),
+            Ok(_) => {
+                Some((Err(SourceError::transport("connection lost (injected by the test)")), None))
+            }
         }
     })
     .boxed()

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_decoded_however_it_is_cut() {
+    async fn body_is_decoded_in_chunks_of_any_size() {
         let text: Vec<u8> =
             (0..100_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
         let body = gzip(&text);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bomb_is_refused_when_it_passes_the_bound() {
+    async fn compression_bomb_is_rejected_at_the_size_limit() {
         let bomb = gzip(&vec![b' '; 64 << 20]);
         assert!(bomb.len() < 400_000, "{}", bomb.len());
         let error = decode(&bomb, 1 << 20, 1 << 20).await.unwrap_err();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_is_cut_or_no_gzip_is_an_error() {
+    async fn truncated_body_or_other_encoding_is_an_error() {
         let body = gzip(b"some text that is long enough");
         for end in [5, body.len() / 2, body.len() - 1] {
             let error = decode(&body[..end], 100, 1000).await.unwrap_err();

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_cut_into_the_exact_bytes_of_its_items() {
+    fn list_is_split_into_the_exact_bytes_of_its_items() {
         let body = Bytes::from_static(
             br#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t"},
                 "items":[ {"metadata":{"name":"a"}} , {"metadata":{"name":"\"]}"},"x":[1, 2]}]}"#,

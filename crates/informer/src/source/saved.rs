@@ -52,7 +52,7 @@ const METADATA: u8 = 2;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SavedLists(HashMap<Id, SavedList>);
 
-/// What a list is of.
+/// The resource and selection of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Id {
     resource: GroupVersionResource,
@@ -412,7 +412,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_what_was_encoded(
+        fn saved_lists_round_trip(
             texts in prop::collection::vec((".{0,5}", prop::collection::vec(".{0,9}", 0..4)), 0..5),
         ) {
             let lists = lists(&texts);

@@ -43,8 +43,8 @@ pub enum Step {
 }
 
 /// Answers requests in the given order; each answer must fit the kind of the next request. After
-/// the last answer, lists are never answered and watches stay open silently, so that the informer
-/// rests.
+/// the last answer, lists are never answered and watches stay open without frames, so that the
+/// informer is idle.
 #[derive(Clone)]
 pub struct Script(Arc<Mutex<State>>);
 
@@ -120,7 +120,7 @@ impl ListWatch for Script {
 }
 
 fn off_script(asked: &Asked) -> SourceError {
-    SourceError::protocol(format!("the script has another answer next than one to {asked:?}"))
+    SourceError::protocol(format!("the next answer of the script does not fit {asked:?}"))
 }
 
 fn play(steps: Vec<Step>) -> WatchStream {

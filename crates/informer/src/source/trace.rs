@@ -23,7 +23,7 @@
 //! | `list`, `watch`                            | a request is made                                       | its non-empty parameters                  |
 //! | `item`, `end`                              | a list answers                                          | one object; version and continue token    |
 //! | `opened`                                   | a watch was accepted                                    |                                           |
-//! | `ADDED` `MODIFIED` `DELETED` `BOOKMARK` …  | a frame came; other verbs are of unknown frames           | the object                                |
+//! | `ADDED` `MODIFIED` `DELETED` `BOOKMARK` …  | a frame was received; other verbs belong to unknown frames | the object                                |
 //! | `ERROR`                                    | the server ended the watch                              | the `Status`                              |
 //! | `failed`                                   | a request or its answer broke                           | `error`: `api` (with the `Status`), `refused`, `transport`, `protocol`, and the message |
 //! | `closed`                                   | a watch ended without an error                          |                                           |

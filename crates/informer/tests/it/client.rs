@@ -1,4 +1,4 @@
-//! The source over a Kubernetes client: what it asks, and how it reads what it is answered.
+//! The source over a Kubernetes client: its requests, and how it parses the answers.
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{Request, Response};
@@ -65,7 +65,7 @@ fn list_request(version: &str) -> ListRequest {
 }
 
 #[tokio::test]
-async fn a_list_is_asked_for_by_path_and_query_and_cut_into_items() {
+async fn list_request_has_path_and_query_and_its_answer_is_split_into_items() {
     let (client, asked) = server(
         200,
         r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"a":1},{"b":2}]}"#,
@@ -94,7 +94,7 @@ async fn invariant_10_a_continue_request_carries_no_version() {
 }
 
 #[tokio::test]
-async fn a_watch_is_asked_for_with_bookmarks_and_read_frame_by_frame() {
+async fn watch_request_allows_bookmarks_and_its_answer_is_split_into_frames() {
     let (client, asked) = server(
         200,
         "{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n{\"type\":\"BOOKMARK\",\"object\":{\"b\":2}}\n",
@@ -128,7 +128,7 @@ async fn a_watch_is_asked_for_with_bookmarks_and_read_frame_by_frame() {
 }
 
 #[tokio::test]
-async fn failures_are_told_apart_by_their_status_or_by_their_code() {
+async fn failures_are_classified_by_status_or_code() {
     let gone =
         r#"{"kind":"Status","status":"Failure","message":"too old","reason":"Expired","code":410}"#;
     let (client, _) = server(410, gone);
@@ -154,8 +154,8 @@ async fn failures_are_told_apart_by_their_status_or_by_their_code() {
 }
 
 #[tokio::test]
-async fn ref_6_a_port_where_nobody_listens_is_refused() {
-    // Held, so that no other program gets the port, and not listening.
+async fn ref_6_connection_to_an_unused_port_is_refused() {
+    // Bound, so that no other program gets the port, but not listening.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What the source over a client can be told to ask for: shards, metadata only, gzip.
+//! Options of the source over a client: shards, metadata only, gzip.
 use crate::support::settle;
 use bytes::Bytes;
 use flate2::Compression;
@@ -63,7 +63,7 @@ fn text(item: &str) -> Bytes {
 }
 
 #[tokio::test]
-async fn items_are_handed_on_before_the_list_has_ended() {
+async fn items_are_passed_on_before_the_list_has_ended() {
     let (source, chunks, _) = server("");
     let mut parts = source.list_in_parts(ListRequest::default()).await.ok().unwrap();
     chunks.unbounded_send(text(r#"{"kind":"ConfigMapList","items":[{"a":1},{"b"#)).unwrap();
@@ -80,7 +80,7 @@ async fn items_are_handed_on_before_the_list_has_ended() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_cut_is_an_error_behind_its_items() {
+async fn truncated_list_is_an_error_after_its_items() {
     let (source, chunks, _) = server("");
     let mut parts = source.list_in_parts(ListRequest::default()).await.ok().unwrap();
     chunks.unbounded_send(text(r#"{"items":[{"a":1},"#)).unwrap();
@@ -100,7 +100,7 @@ async fn a_shard_that_is_not_honored_is_an_error() {
     ] {
         let (source, chunks, server) = server("");
         let source = source.shard(selector);
-        assert!(!source.can_stream_list(), "a stream does not say what was honored");
+        assert!(!source.can_stream_list(), "a stream does not report the honored selector");
         let list = format!(r#"{{"metadata":{{"resourceVersion":"7"{echo}}},"items":[]}}"#);
         chunks.unbounded_send(text(&list)).unwrap();
         drop(chunks);
@@ -117,7 +117,7 @@ async fn a_shard_that_is_not_honored_is_an_error() {
 }
 
 #[tokio::test]
-async fn metadata_and_gzip_are_asked_for_by_headers_and_only_lists_are_compressed() {
+async fn headers_request_metadata_and_gzip_and_only_lists_are_compressed() {
     for is_list in [true, false] {
         let (source, chunks, server) = server("");
         let source = source.metadata_only(true).gzip(true);

@@ -85,15 +85,15 @@ fn names(store: &Store) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ctl_1_it_keeps_a_store_of_one_s_own_and_on_stop_closes_the_queue_and_ends() {
+async fn ctl_1_controller_updates_a_custom_store_and_closes_its_queue_at_the_stop() {
     let store = Arc::new(Store::default());
     for queue in queues(&store) {
         store.0.lock().clear();
         let watch = vec![added("c", 3), deleted("a", 4), bookmark(5), Step::Hang];
         let script = Script::new([page("2", &[("a", 1), ("b", 2)]), Answer::Watch(watch)]);
         let held = store.clone();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let telling = told.clone();
+        let changes = Arc::new(Mutex::new(Vec::new()));
+        let telling = changes.clone();
         let mut running = Running::start(reflector(&script, &queue), &queue, move |batch| {
             apply(batch, &mut *held.0.lock(), |change| telling.lock().push(change));
             Ok(())
@@ -104,7 +104,7 @@ async fn ctl_1_it_keeps_a_store_of_one_s_own_and_on_stop_closes_the_queue_and_en
         assert_eq!(names(&store), ["b", "c"]);
         let initial =
             |change: &Change<Record>| matches!(change, Change::Added { in_initial_list: true, .. });
-        assert_eq!(told.lock().iter().filter(|change| initial(change)).count(), 2, "FIFO-23");
+        assert_eq!(changes.lock().iter().filter(|change| initial(change)).count(), 2, "FIFO-23");
         running.stop.cancel();
         assert_eq!(running.ended().await, Ok(()));
         assert!(queue.offer(Delta::SyncAll).is_err(), "the queue is closed");
@@ -123,7 +123,7 @@ impl setpoint_informer::controller::Process<Record> for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ctl_2_what_waits_at_the_stop_is_dropped_and_the_running_call_ends() {
+async fn ctl_2_stop_drops_queued_deltas_and_waits_for_the_running_call() {
     let queue: Arc<dyn DeltaQueue<Record>> = Arc::new(OrderedFifo::new());
     let watch = vec![added("b", 2), added("c", 3), Step::Hang];
     let script = Script::new([page("1", &[("a", 1)]), Answer::Watch(watch)]);
@@ -136,12 +136,12 @@ async fn ctl_2_what_waits_at_the_stop_is_dropped_and_the_running_call_ends() {
     settle().await;
     stop.cancel();
     assert_eq!(tasks.join_next().await.unwrap().unwrap(), Ok(()));
-    assert_eq!(*processed.lock(), [1], "the list; what was watched is not looked at");
+    assert_eq!(*processed.lock(), [1], "only the list; watch events are dropped");
     assert_eq!(queue.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn ctl_4_fifo_20_a_panic_or_failure_loses_its_batch_and_nothing_else() {
+async fn ctl_4_fifo_20_panic_or_failure_loses_only_its_batch() {
     let queue: Arc<dyn DeltaQueue<Record>> = Arc::new(OrderedFifo::new());
     let steps = ["panic", "error", "fine"].map(|name| [added(name, 2), wait(0), bookmark(3)]);
     let watch = steps.into_iter().flatten().chain([Step::Hang]).collect();
@@ -171,7 +171,7 @@ async fn ctl_4_fifo_20_a_panic_or_failure_loses_its_batch_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_somebody_else_closes_ends_it() {
+async fn controller_ends_when_another_owner_closes_its_queue() {
     let queue: Arc<dyn DeltaQueue<Record>> = Arc::new(OrderedFifo::new());
     let script = Script::new([page("1", &[("a", 1)]), Answer::Watch(vec![Step::Hang])]);
     let mut running = Running::start(reflector(&script, &queue), &queue, |_| Ok(()));
@@ -181,7 +181,7 @@ async fn a_queue_that_somebody_else_closes_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_is_dropped_leaves_nothing_running_and_a_closed_queue() {
+async fn dropped_controller_ends_its_tasks_and_closes_its_queue() {
     let queue: Arc<dyn DeltaQueue<Record>> = Arc::new(OrderedFifo::new());
     let script = Script::new([page("1", &[("a", 1)]), Answer::Watch(vec![Step::Hang])]);
     let mut running = Running::start(reflector(&script, &queue), &queue, |_| Ok(()));
@@ -189,11 +189,11 @@ async fn a_controller_that_is_dropped_leaves_nothing_running_and_a_closed_queue(
     running.tasks.shutdown().await;
     settle().await;
     assert!(queue.offer(Delta::SyncAll).is_err());
-    assert_eq!(Arc::strong_count(&queue), 1, "no task holds it");
+    assert_eq!(Arc::strong_count(&queue), 1, "no task has a reference to it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn evt_5_fifo_5_fifo_13_a_resync_tells_again_of_every_object_over_every_queue() {
+async fn evt_5_fifo_5_fifo_13_resync_reports_every_object_over_every_queue() {
     let store = Arc::new(Store::default());
     for queue in queues(&store) {
         store.0.lock().clear();

@@ -1,4 +1,4 @@
-//! The factory, over a client whose server knows two resources.
+//! The factory, over a client whose server has two resources.
 use crate::views::Version;
 use bytes::Bytes;
 use http::{Request, Response};
@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Lists nothing, and keeps watches open; knows no secrets.
+/// Answers with empty lists and keeps watches open. Does not serve secrets.
 #[derive(Clone)]
 struct Server;
 
@@ -99,7 +99,7 @@ async fn fac_1_one_informer_per_type_and_the_first_request_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_3_4_start_runs_what_was_requested_and_wait_covers_what_was_started() {
+async fn fac_3_4_start_runs_requested_informers_and_wait_covers_started_ones() {
     let (factory, _tasks, _stop) = factory();
     let pods = factory.informer::<Pod>();
     factory.start();
@@ -163,7 +163,7 @@ async fn fac_1_2_one_informer_per_type_and_selection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_7_metadata_is_asked_for_and_taken_in_as_such() {
+async fn fac_7_metadata_is_requested_and_cached() {
     let (factory, _tasks, _stop) = factory();
     let nodes = factory.metadata::<Node>();
     factory.start();
@@ -180,7 +180,7 @@ async fn fac_7_metadata_is_asked_for_and_taken_in_as_such() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_7_metadata_is_read_from_whole_objects_that_are_asked_for_before_the_start() {
+async fn fac_7_metadata_is_read_from_whole_objects_requested_before_the_start() {
     let (factory, _tasks, _stop) = factory();
     let nodes = factory.metadata::<Node>();
     let whole = factory.informer::<Node>();
@@ -188,7 +188,7 @@ async fn fac_7_metadata_is_read_from_whole_objects_that_are_asked_for_before_the
     factory.wait_for_sync().await.unwrap();
     assert_eq!(factory.statuses().len(), 1);
     assert!(nodes.has_synced() && whole.has_synced());
-    assert!(nodes.lister().is_empty(), "the server lists no whole nodes");
+    assert!(nodes.lister().is_empty(), "the server's list of whole nodes is empty");
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,7 +208,7 @@ async fn an_informer_ends_with_its_last_lease_and_a_later_request_makes_a_new_on
     drop(second);
     assert!(informer.stopped().await.has_synced);
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    assert_eq!(tasks(), before, "it left no task");
+    assert_eq!(tasks(), before, "no task remains");
     assert!(kept.is_empty(), "its cache still answers");
 
     let again = factory.request::<Pod>(&()).leased();
@@ -220,18 +220,18 @@ async fn an_informer_ends_with_its_last_lease_and_a_later_request_makes_a_new_on
     let pinned = factory.informer::<Pod>();
     drop(again);
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    assert!(!pinned.has_stopped(), "somebody asked for it for good");
+    assert!(!pinned.has_stopped(), "it is pinned");
 
     let never = factory.request::<ConfigMap>(&()).leased();
     let informer = (*never).clone();
     drop(never);
-    assert!(informer.has_stopped(), "never started, and forgotten");
+    assert!(informer.has_stopped(), "it was removed before its start");
     factory.start();
     factory.wait_for_sync().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_33_an_informer_that_gave_up_is_made_anew() {
+async fn ref_33_informer_that_gave_up_is_replaced_on_request() {
     let mut options = options();
     options.give_up_after = Some(std::time::Duration::from_secs(60));
     options.resync_of.insert(

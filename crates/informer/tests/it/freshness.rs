@@ -1,4 +1,4 @@
-//! Reading what was written (IDX-10, spec §8 and §10).
+//! Reads of own writes (IDX-10, spec §8 and §10).
 use crate::support::*;
 use futures::FutureExt;
 use futures::future::join_all;
@@ -19,7 +19,7 @@ fn is_waiting(lister: &Lister<ConfigMap>, version: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idx_10_a_read_waits_for_the_version_of_a_write_and_no_longer() {
+async fn idx_10_read_waits_exactly_until_the_version_of_a_write() {
     let script = Script::new([
         page("98", &[("a", 3)]),
         Answer::Watch(vec![
@@ -35,7 +35,7 @@ async fn idx_10_a_read_waits_for_the_version_of_a_write_and_no_longer() {
     let running = Running::start(builder(&script));
     let lister = running.informer.lister();
     let start = Instant::now();
-    // Late and early ones, several for one version, in any order.
+    // Waits for late and early versions, several for one version, in any order.
     let waits = ["1100", "99", "98", "1", "105", "99", "1099", "100"].map(|version| {
         let lister = lister.clone();
         async move {
@@ -61,7 +61,7 @@ async fn idx_10_a_read_waits_for_the_version_of_a_write_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idx_10_one_object_may_be_waited_for_and_its_deletion_ends_the_wait() {
+async fn idx_10_wait_for_one_object_ends_with_its_deletion() {
     let script = Script::new([
         page("5", &[("a", 3)]),
         Answer::Watch(vec![wait(10), modified("b", 8), wait(10), deleted("a", 12), Step::Hang]),
@@ -82,8 +82,8 @@ async fn idx_10_one_object_may_be_waited_for_and_its_deletion_ends_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_21_additions_in_no_order_are_not_what_the_cache_has_come_to() {
-    // A list without a version: the watch from nowhere replays what is there.
+async fn ref_21_versions_of_replayed_additions_are_not_the_version_of_the_cache() {
+    // A list without a version: the watch without a version replays the existing objects.
     let script = Script::new([
         page("", &[]),
         Answer::Watch(vec![added("a", 9), added("b", 4), wait(10), added("c", 11), wait(10)]),
@@ -99,11 +99,11 @@ async fn ref_21_additions_in_no_order_are_not_what_the_cache_has_come_to() {
     pass(1).await;
     let lister = running.informer.lister();
     assert_eq!((running.cache().len(), &*lister.resource_version()), (2, ""));
-    assert!(is_waiting(&lister, "4"), "what else is there at 4 is not known");
+    assert!(is_waiting(&lister, "4"), "other objects at version 4 may be missing");
     let start = Instant::now();
     lister.at_least_for(&key("a"), "9").await.unwrap();
     lister.at_least_for(&key("c"), "10").await.unwrap();
-    assert_eq!(start.elapsed().as_secs(), 9, "one object is known to be as new as it is");
+    assert_eq!(start.elapsed().as_secs(), 9, "the version of a single object is reliable");
     pass(15).await;
     assert_eq!((running.cache().len(), &*lister.resource_version()), (4, ""));
     lister.at_least("12").await.unwrap();
@@ -118,7 +118,7 @@ async fn ref_21_additions_in_no_order_are_not_what_the_cache_has_come_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relist_brings_the_version_and_an_older_one_takes_it_back() {
+async fn relist_sets_the_version_even_to_an_older_one() {
     let script = Script::new([
         page("50", &[]),
         Answer::Watch(vec![wait(10), fails(expired())]),
@@ -139,7 +139,7 @@ async fn a_relist_brings_the_version_and_an_older_one_takes_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_waited_for_is_said_and_a_dropped_wait_leaves_nothing() {
+async fn unordered_versions_are_errors_and_a_dropped_wait_is_removed() {
     let script = Script::new([page("5", &[])]);
     let running = Running::start(builder(&script));
     let lister = running.informer.lister();
@@ -167,13 +167,13 @@ async fn what_cannot_be_waited_for_is_said_and_a_dropped_wait_leaves_nothing() {
     let running = Running::start(builder(&script));
     let lister = running.informer.lister();
     let incomparable = Err(AtLeastError::Incomparable("rev-5".to_owned()));
-    assert_eq!(lister.at_least("6").await, incomparable, "told when it turns out");
-    assert_eq!(lister.at_least("6").await, incomparable, "and at once");
+    assert_eq!(lister.at_least("6").await, incomparable, "the wait fails when the version arrives");
+    assert_eq!(lister.at_least("6").await, incomparable, "a later wait fails at once");
     running.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_misses_a_version_on_any_thread() {
+async fn no_waiter_misses_a_version_on_any_thread() {
     let events = (10..2000).map(|version| modified("a", version)).chain([Step::Hang]).collect();
     let script = Script::new([page("5", &[]), Answer::Watch(events)]);
     let (informer, worker) = SharedInformer::<ConfigMap>::builder(script).seed(0).build();

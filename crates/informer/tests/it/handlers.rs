@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-/// A handler whose calls each wait until the gate is open.
+/// A handler whose calls wait until the gate is open.
 struct Gated {
     log: Log,
     gate: watch::Receiver<bool>,
@@ -44,7 +44,7 @@ fn story() -> Vec<Step> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shi_3_a_late_handler_is_told_of_the_cache_and_then_of_each_change_once() {
+async fn shi_3_late_handler_gets_the_cached_objects_and_then_each_change_once() {
     let script = Script::new([page("5", &[("a", 1), ("b", 2)]), Answer::Watch(story())]);
     let running = Running::start(builder(&script));
     pass(5).await;
@@ -65,7 +65,10 @@ async fn shi_9_a_handler_is_synced_when_its_initial_calls_have_returned() {
     let registration = running.informer.add_handler(handler, HandlerOptions::default()).unwrap();
     running.informer.synced().await.unwrap();
     settle().await;
-    assert!(!registration.has_synced(), "the informer is, its first call is still running");
+    assert!(
+        !registration.has_synced(),
+        "the informer has synced, but the first call is still running"
+    );
     assert_eq!(registration.pending(), 1);
     gate.send_replace(true);
     registration.synced().await.unwrap();
@@ -84,7 +87,7 @@ async fn a_handler_of_an_empty_list_is_synced_with_its_informer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shi_4_5_invariant_12_a_handler_that_never_returns_delays_nothing_and_holds_little() {
+async fn shi_4_5_invariant_12_blocked_handler_delays_nothing_and_uses_bounded_memory() {
     let mut steps = vec![wait(1)];
     for version in 10..5000 {
         steps.push(modified(if version % 2 == 0 { "a" } else { "b" }, version));
@@ -98,19 +101,19 @@ async fn shi_4_5_invariant_12_a_handler_that_never_returns_delays_nothing_and_ho
     let registration = running.informer.add_handler(stuck, options).unwrap();
     let _quick = log.add(&running.informer);
     pass(2).await;
-    assert_eq!(running.cache(), ["ns/a@4998", "ns/b@4999"], "the cache is not held up");
-    assert_eq!(log.take().len(), 2 + 4990, "nor the other handler, which hears of everything");
+    assert_eq!(running.cache(), ["ns/a@4998", "ns/b@4999"], "the cache is not delayed");
+    assert_eq!(log.take().len(), 2 + 4990, "the other handler gets every event");
     assert!(registration.pending() <= 16 + 2 * 2, "{}", registration.pending());
 
     gate.send_replace(true);
     settle().await;
-    let heard = stuck_log.take();
-    assert_eq!(heard[..2], ["+a@1!", "+b@2!"]);
-    assert!(heard.len() <= 21);
+    let events = stuck_log.take();
+    assert_eq!(events[..2], ["+a@1!", "+b@2!"]);
+    assert!(events.len() <= 21);
     for (name, end) in [("a", "a@4998"), ("b", "b@4999")] {
-        // Each update starts where the last one ended: nothing was lost but steps in between.
+        // Each update starts where the last one ended: only intermediate states were merged.
         let mut at = String::new();
-        for line in heard.iter().filter(|line| line.trim_start_matches('+').starts_with(name)) {
+        for line in events.iter().filter(|line| line.trim_start_matches('+').starts_with(name)) {
             match line.split_once('>') {
                 Some((old, new)) => {
                     assert_eq!(old, at);
@@ -135,7 +138,7 @@ async fn shi_8_a_panicking_handler_skips_that_event_rests_and_still_syncs() {
         .informer
         .add_handler(
             move |event: Event<ConfigMap>| {
-                assert_ne!(&*event.key().name, "a", "this handler cannot bear it");
+                assert_ne!(&*event.key().name, "a", "this handler panics on it");
                 write.write(&event);
             },
             HandlerOptions::default(),
@@ -143,7 +146,7 @@ async fn shi_8_a_panicking_handler_skips_that_event_rests_and_still_syncs() {
         .unwrap();
     let _other = other.add(&running.informer);
     settle().await;
-    assert_eq!(log.take(), Vec::<String>::new(), "it rests for a second");
+    assert_eq!(log.take(), Vec::<String>::new(), "it pauses for a second");
     assert_eq!(other.take(), ["+a@1!", "+b@2!"]);
     registration.synced().await.unwrap();
     assert_eq!((registration.panics(), log.take()), (1, vec!["+b@2!".to_owned()]));
@@ -175,12 +178,12 @@ async fn shi_7_invariant_13_no_call_starts_after_a_removal_that_was_waited_for()
     assert_eq!(log.take(), ["+a@1!"], "the running call ended, and no other was made");
     assert_eq!(registration.pending(), 0);
     assert_eq!(registration.synced().await, Err(Stopped));
-    assert_eq!(other.take().len(), 5, "the other handler goes on");
+    assert_eq!(other.take().len(), 5, "the other handler continues");
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn shi_6_a_stop_drops_what_waits_and_lets_the_running_call_end() {
+async fn shi_6_stop_drops_pending_events_and_waits_for_the_running_call() {
     struct Slow(Log);
     impl Handler<ConfigMap> for Slow {
         async fn handle(&mut self, event: Event<ConfigMap>) {
@@ -198,7 +201,7 @@ async fn shi_6_a_stop_drops_what_waits_and_lets_the_running_call_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shi_10_a_handler_added_before_the_start_hears_everything() {
+async fn shi_10_handler_added_before_the_start_gets_all_events() {
     let script = Script::new([page("5", &[("a", 1), ("b", 2)]), Answer::Watch(story())]);
     let log = Log::default();
     let running = Running::start_with(builder(&script), |informer| drop(log.add(informer)));
@@ -208,7 +211,7 @@ async fn shi_10_a_handler_added_before_the_start_hears_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shi_7_a_removal_that_its_own_call_awaits_is_refused_and_done() {
+async fn shi_7_removal_awaited_in_its_own_call_is_an_error_but_takes_effect() {
     struct Removes(Log, std::sync::Arc<parking_lot::Mutex<Option<HandlerRegistration>>>);
     impl Handler<ConfigMap> for Removes {
         async fn handle(&mut self, event: Event<ConfigMap>) {
@@ -231,7 +234,7 @@ async fn shi_7_a_removal_that_its_own_call_awaits_is_refused_and_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn evt_10_a_filtering_handler_hears_as_if_there_were_no_others() {
+async fn evt_10_filtering_handler_gets_events_as_if_only_matching_objects_existed() {
     // Even versions match.
     let steps = vec![
         wait(1),

@@ -1,7 +1,7 @@
-//! The behaviour of the crate, against scripted and modelled servers under paused time. Rule ids
-//! are those of the informer specification.
+//! The behavior of the crate, against scripted and model servers under paused time. Rule ids are
+//! those of the informer specification.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up fails")]
+#![expect(clippy::unwrap_used, reason = "a test whose setup fails must fail")]
 
 mod client;
 mod client_options;

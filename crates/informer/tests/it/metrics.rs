@@ -11,7 +11,7 @@ use std::time::Duration;
 struct Seen(Arc<Mutex<Vec<String>>>);
 
 impl Seen {
-    fn say(&self, line: String) {
+    fn record(&self, line: String) {
         self.0.lock().push(line);
     }
 
@@ -22,30 +22,30 @@ impl Seen {
 
 impl Metrics for Seen {
     fn listed(&self, _: Duration, n_items: usize) {
-        self.say(format!("listed {n_items}"));
+        self.record(format!("listed {n_items}"));
     }
     fn watched(&self, took: Duration, n_events: u64, is_short: bool) {
-        self.say(format!("watched {} {n_events} {is_short}", took.as_secs()));
+        self.record(format!("watched {} {n_events} {is_short}", took.as_secs()));
     }
     fn last_resource_version(&self, resource_version: u64) {
-        self.say(format!("at {resource_version}"));
+        self.record(format!("at {resource_version}"));
     }
     fn processed(&self, _: Duration, n_deltas: usize, n_queued: usize) {
-        self.say(format!("processed {n_deltas} {n_queued}"));
+        self.record(format!("processed {n_deltas} {n_queued}"));
     }
     fn store(&self, resource_version: Option<u64>, n_objects: usize) {
-        self.say(format!("store {resource_version:?} {n_objects}"));
+        self.record(format!("store {resource_version:?} {n_objects}"));
     }
     fn handlers(&self, pending: usize, pending_most: usize) {
-        self.say(format!("handlers {pending} {pending_most}"));
+        self.record(format!("handlers {pending} {pending_most}"));
     }
     fn handler_panicked(&self) {
-        self.say("panicked".to_owned());
+        self.record("panicked".to_owned());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn spec_2_7_an_informer_tells_of_itself_and_its_name_is_free_when_it_has_ended() {
+async fn spec_2_7_informer_reports_metrics_and_frees_its_name_at_its_end() {
     let seen = Seen::default();
     let made = Arc::new(Mutex::new(Vec::new()));
     let (sink, names) = (seen.clone(), made.clone());
@@ -60,7 +60,8 @@ async fn spec_2_7_an_informer_tells_of_itself_and_its_name_is_free_when_it_has_e
         page("1234567890123456789", &[]),
     ]);
     let running = Running::start_with(builder(&script).metrics(&registry, "main"), |informer| {
-        let panics = |event: Event<_>| assert!(event.in_initial_list(), "it cannot bear this");
+        let panics =
+            |event: Event<_>| assert!(event.in_initial_list(), "this handler panics on it");
         informer.add_handler(panics, HandlerOptions::default()).unwrap();
     });
     settle().await;
@@ -90,8 +91,8 @@ async fn spec_2_7_an_informer_tells_of_itself_and_its_name_is_free_when_it_has_e
     let informer = running.informer.clone();
     running.end().await;
     let third = builder(&Script::new([])).metrics(&registry, "main").build();
-    assert_eq!(*made.lock(), ["main configmaps"; 2], "it has ended, though somebody holds it");
+    assert_eq!(*made.lock(), ["main configmaps"; 2], "it has ended, although a handle exists");
     drop((informer, third));
     drop(builder(&Script::new([])).metrics(&registry, "main").build());
-    assert_eq!(made.lock().len(), 3, "what was never run frees it, too");
+    assert_eq!(made.lock().len(), 3, "dropping a worker that never ran frees the name, too");
 }

@@ -1,4 +1,4 @@
-//! What a cache keeps of objects, and that reads are the same whatever it keeps.
+//! Cache policies: what each stores, and that reads are the same under all of them.
 use crate::support::{builder, modified, page, settle, wait};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const POLICIES: [CachePolicy; 4] =
     [CachePolicy::Compact, CachePolicy::Compressed, CachePolicy::Metadata, CachePolicy::Decoded];
 
-/// More objects than a dictionary is made of.
+/// More objects than a dictionary is trained on.
 const MANY: u64 = 300;
 
 fn map(n: u64, version: u64) -> Bytes {
@@ -66,7 +66,7 @@ impl<K: setpoint_informer::Cacheable> Followed<K> {
     }
 }
 
-/// What can be read of every object without its data.
+/// Everything that can be read of every object without its data.
 fn shown(snapshot: &Snapshot<ConfigMap>) -> Vec<String> {
     let show = |object: Object<ConfigMap>| {
         let skim = object.skim();
@@ -161,7 +161,7 @@ proptest! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_taken_in_before_there_was_a_dictionary_is_packed_too() {
+async fn objects_stored_before_the_dictionary_are_packed_later() {
     let items: Vec<Bytes> = (0..MANY).map(|n| map(n, n + 1)).collect();
     let initial = items.iter().map(|item| Step::Frame(WatchFrame::Added(item.clone())));
     let initial = initial.chain([crate::support::marker(1000), Step::Hang]).collect();
@@ -193,7 +193,7 @@ async fn what_was_taken_in_before_there_was_a_dictionary_is_packed_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_few_objects_stay_plain_and_so_does_what_does_not_shrink() {
+async fn small_caches_and_incompressible_objects_stay_plain() {
     let script = Script::new([page("5", &[("a", 1)])]);
     let followed = follow(builder(&script).policy(CachePolicy::Compressed)).await;
     assert!(followed.snapshot().iter().all(|object| object.bytes().is_some()));
@@ -201,7 +201,7 @@ async fn a_few_objects_stay_plain_and_so_does_what_does_not_shrink() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fields_are_cut_as_objects_enter_and_managed_fields_are_not_kept_by_default() {
+async fn fields_are_pruned_before_caching_and_managed_fields_by_default() {
     for policy in POLICIES {
         let script = || Script::new([list((0..3).map(|n| map(n, n + 1)).collect())]);
         let default = follow(builder(&script()).policy(policy)).await;
@@ -265,13 +265,16 @@ async fn ref_24_an_answer_of_metadata_only_is_of_the_type_that_is_watched() {
     let empty = SharedInformer::<Pod>::builder(script()).seed(0).policy(CachePolicy::Metadata);
     let empty = follow(empty).await;
     let lister = empty.informer.lister();
-    assert!(lister.get("ns", "a").unwrap().unwrap().spec.is_none(), "as such an answer decodes");
+    assert!(
+        lister.get("ns", "a").unwrap().unwrap().spec.is_none(),
+        "metadata decodes without a spec"
+    );
     assert!(lister.snapshot().iter().all(|object| object.is_partial()));
     empty.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_read_last_stays_decoded_up_to_a_bound_and_as_long_as_it_is_cached() {
+async fn recently_read_objects_stay_decoded_up_to_a_limit_while_cached() {
     let names: Vec<String> = (0..60).map(|n| format!("m{n:02}")).collect();
     let items: Vec<(&str, u64)> = names.iter().map(|name| (&**name, 1)).collect();
     let script = Script::new([
@@ -281,17 +284,17 @@ async fn what_was_read_last_stays_decoded_up_to_a_bound_and_as_long_as_it_is_cac
     let followed = follow(builder(&script).decoded_bytes(16 << 10)).await;
     let lister = followed.informer.lister();
     let get = |name: &str| lister.get("ns", name).unwrap().unwrap();
-    assert!(Arc::ptr_eq(&get("m00"), &get("m00")), "the newest has a place");
+    assert!(Arc::ptr_eq(&get("m00"), &get("m00")), "the newest value is cached");
     let pass = || names.iter().map(|name| get(name)).collect::<Vec<_>>();
     let all = pass();
     let n_kept = all.iter().filter(|value| Arc::strong_count(value) == 2).count();
     assert!((10..40).contains(&n_kept), "{n_kept} of 60 are in 16 KiB");
     assert!((10_000..=16 << 10).contains(&followed.informer.decoded_bytes()));
-    // A pass over more than fits finds most of them again.
+    // A scan over more than fits hits most of them again.
     let again = pass();
     let n_found = all.iter().zip(&again).filter(|(a, b)| Arc::ptr_eq(a, b)).count();
     assert!(n_found * 4 >= n_kept * 3 - 4, "{n_found} of {n_kept}");
-    // What is read often enough gets a place, whatever else has one.
+    // A value that is read often enough is cached, whatever else is.
     let last = get("m59");
     assert!(Arc::ptr_eq(&last, &get("m59")));
     drop(pass());
@@ -300,7 +303,7 @@ async fn what_was_read_last_stays_decoded_up_to_a_bound_and_as_long_as_it_is_cac
     drop((all, again));
     let first = Arc::downgrade(&get("m00"));
     tokio::time::sleep(std::time::Duration::from_secs(11)).await;
-    assert!(first.upgrade().is_none(), "it left the cache");
+    assert!(first.upgrade().is_none(), "the object left the cache");
     assert_eq!(get("m00").metadata.resource_version.as_deref(), Some("6"));
     followed.end().await;
 

@@ -1,4 +1,4 @@
-//! Lists in pages, watches, and what each failure leads to (spec §2.2, 2.4, 2.5).
+//! Paged lists, watches, and the reaction to each failure (spec §2.2, 2.4, 2.5).
 use crate::support::*;
 use setpoint_informer::reflector::ReflectorOptions;
 use setpoint_informer::source::WatchFrame;
@@ -53,7 +53,7 @@ async fn ref_27_a_lost_connection_watches_on_from_the_same_version() {
     assert_eq!(
         asked(&script),
         [r#"list "0" limit=500"#, r#"watch "5""#, r#"watch "6""#, r#"watch "6""#, r#"watch "6""#],
-        "a server that restarts causes no list"
+        "a restart of the server causes no list"
     );
     running.end().await;
 }
@@ -146,14 +146,14 @@ async fn ref_4_a_list_in_one_piece_is_tried_once() {
             r#"list "" limit=500 after=t2"#,
             r#"list "" limit=500"#
         ],
-        "then the version counts as gone (REF-5)"
+        "then the version counts as unavailable (REF-5)"
     );
     assert_eq!(running.cache(), ["ns/b@2"]);
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_9_a_list_that_was_not_taken_in_leaves_the_version_as_it_was() {
+async fn ref_9_rejected_list_does_not_change_the_version() {
     let script = Script::new([
         page("5", &[("bad", 2)]),
         page("6", &[]),
@@ -183,7 +183,7 @@ async fn ref_9_a_list_that_was_not_taken_in_leaves_the_version_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_25_an_event_that_the_store_rejects_is_told_and_the_watch_goes_on() {
+async fn ref_25_event_rejected_by_the_store_is_reported_and_the_watch_continues() {
     let bad = Step::Frame(WatchFrame::Added(bytes::Bytes::from_static(
         br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"ns","name":"bad","resourceVersion":"6"},"data":7}"#,
     )));
@@ -231,7 +231,7 @@ async fn ref_30g_a_watch_that_breaks_ends_the_round_and_the_error_handler_is_not
 async fn ref_30f_internal_errors_are_forgotten_after_a_quiet_minute() {
     let mut options = ReflectorOptions::default();
     options.internal_error_budget = Duration::from_secs(10);
-    // Each is the first again: 70 s lie between them, and in sum far more than the budget.
+    // Each counts as the first: there are 70 s between two, and in total far more than the budget.
     let watches = (0..5).map(|_| Answer::Watch(vec![wait(70), fails(internal())]));
     let script = Script::new([page("5", &[])].into_iter().chain(watches));
     let running = Running::start(builder(&script).reflector(options));
@@ -255,7 +255,7 @@ async fn ref_4_a_continue_token_that_expired_leads_to_one_list_in_one_piece() {
         asked(&script),
         [r#"list "0" limit=500"#, r#"list "" limit=500 after=t1"#, r#"list "0""#, r#"watch "6""#]
     );
-    assert_eq!(running.cache(), ["ns/b@2"], "nothing of the first page is left");
+    assert_eq!(running.cache(), ["ns/b@2"], "the first page was dropped");
     running.end().await;
 }
 
@@ -279,13 +279,13 @@ async fn ref_1c_5_6_a_version_the_server_cannot_give_is_listed_at_latest_at_once
             "a list that succeeds clears the flag"
         );
         let at = asked_at(&script, start);
-        assert_eq!(at[2], at[3], "no sleep between the two");
+        assert_eq!(at[2], at[3], "no wait between the two");
         running.end().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_30d_invariant_7_gone_mid_watch_lists_once_at_the_last_version_and_tells_nobody() {
+async fn ref_30d_invariant_7_expired_watch_lists_once_at_the_last_version_without_a_report() {
     let script = Script::new([
         page("5", &[("a", 1), ("b", 2)]),
         Answer::Watch(vec![wait(2), modified("a", 6), fails(expired())]),
@@ -307,7 +307,7 @@ async fn ref_30d_invariant_7_gone_mid_watch_lists_once_at_the_last_version_and_t
     assert_eq!(
         log.take(),
         ["+a@1!", "+b@2!", "a@1>a@6", "-b@2?", "a@6>a@6"],
-        "EVT-4: deletions first, as tombstones; SHI-22: without resync a relist tells again"
+        "EVT-4: deletions first, as tombstones; SHI-22: without resyncs a relist notifies again"
     );
     running.end().await;
 }
@@ -336,14 +336,14 @@ async fn ref_30a_31_a_failing_list_is_repeated_with_back_off_and_reported() {
     assert_eq!(errors.load(Ordering::Relaxed), 6);
     let at = asked_at(&script, start);
     for (pair, base) in at.windows(2).zip([0.8, 1.6, 3.2, 6.4, 12.8, 25.6]) {
-        let slept = pair[1] - pair[0];
-        assert!((base - 0.002..2.0 * base + 0.002).contains(&slept), "{slept} for {base}");
+        let waited = pair[1] - pair[0];
+        assert!((base - 0.002..2.0 * base + 0.002).contains(&waited), "{waited} for {base}");
     }
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn back_off_is_what_the_builder_says() {
+async fn builder_sets_the_back_off() {
     let script = Script::new((0..4).map(|_| no_list(missing())));
     let start = Instant::now();
     let min = Duration::from_millis(10);
@@ -352,8 +352,8 @@ async fn back_off_is_what_the_builder_says() {
     let at = asked_at(&script, start);
     assert_eq!(at.len(), 5);
     for (pair, base) in at.windows(2).zip([0.01, 0.02, 0.02, 0.02]) {
-        let slept = pair[1] - pair[0];
-        assert!((base - 0.002..2.0 * base + 0.002).contains(&slept), "{slept} for {base}");
+        let waited = pair[1] - pair[0];
+        assert!((base - 0.002..2.0 * base + 0.002).contains(&waited), "{waited} for {base}");
     }
     running.end().await;
 }
@@ -430,7 +430,7 @@ async fn ref_30f_internal_errors_within_the_budget_watch_again_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_27_30g_a_very_short_watch_is_an_error_and_not_repeated_at_once() {
+async fn ref_27_30g_very_short_watch_is_an_error_and_is_repeated_after_a_wait() {
     let script = Script::new([page("5", &[]), Answer::Watch(vec![]), page("6", &[])]);
     let start = Instant::now();
     let running = Running::start(builder(&script));
@@ -439,14 +439,14 @@ async fn ref_27_30g_a_very_short_watch_is_an_error_and_not_repeated_at_once() {
         asked(&script),
         [r#"list "0" limit=500"#, r#"watch "5""#, r#"list "5""#, r#"watch "6""#]
     );
-    assert!(asked_at(&script, start)[2] >= 0.8, "it slept first");
+    assert!(asked_at(&script, start)[2] >= 0.8, "it waited first");
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn ref_21_22_versions_of_replayed_additions_are_not_recorded_until_order_begins() {
-    // A list without a version, then: the watch starts nowhere and replays what is there, in any
-    // order.
+    // A list without a version: the watch starts without a version and replays the existing objects
+    // in any order.
     let script = Script::new([
         page("", &[("a", 9)]),
         Answer::Watch(vec![added("a", 9), added("b", 4), wait(2)]),
@@ -465,7 +465,7 @@ async fn ref_21_22_versions_of_replayed_additions_are_not_recorded_until_order_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_23_bookmarks_move_the_version_and_touch_no_object() {
+async fn ref_23_bookmarks_set_the_version_and_change_no_object() {
     let script = Script::new([page("5", &[("a", 1)]), long_watch(40)]);
     let log = Log::default();
     let running = Running::start_with(builder(&script), |informer| drop(log.add(informer)));
@@ -519,7 +519,7 @@ async fn ref_7_24_invariant_16_bad_objects_are_skipped_and_do_not_move_the_versi
 }
 
 #[tokio::test(start_paused = true)]
-async fn invariant_16_a_list_with_bad_and_repeated_items_is_taken_in_without_the_bad_ones() {
+async fn invariant_16_list_with_invalid_and_repeated_items_is_accepted_without_the_invalid_ones() {
     let items = vec![item("a", 1), bytes::Bytes::from_static(b"{}"), item("a", 2), item("b", 1)];
     let script =
         Script::new([Answer::List(Ok(setpoint_informer::source::ListPage::new("5", items)))]);
@@ -532,7 +532,7 @@ async fn invariant_16_a_list_with_bad_and_repeated_items_is_taken_in_without_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_8_30h_a_stop_is_honoured_at_once_in_every_phase() {
+async fn ref_8_30h_stop_ends_every_phase_at_once() {
     let scripts = [
         Script::new([]),
         Script::new([no_list(missing())]),

@@ -1,4 +1,4 @@
-//! What a server may not do to a reflector: keep it waiting, hurry it, or keep it for itself.
+//! Bounds against servers that never answer, answer without end, or demand long waits.
 use crate::support::*;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -19,7 +19,7 @@ fn repeated(n: usize, every: u64, step: impl Fn(u64) -> Step) -> Vec<Step> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_13_bookmarks_and_changes_without_an_end_are_no_list() {
+async fn ref_13_bookmarks_and_changes_do_not_extend_the_initial_events_timeout() {
     let endless: [fn(u64) -> Step; 2] = [bookmark, |version| modified("a", version)];
     for step in endless {
         let script =
@@ -36,8 +36,8 @@ async fn ref_13_bookmarks_and_changes_without_an_end_are_no_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_13_a_list_that_goes_on_arriving_has_time_and_not_for_ever() {
-    // An object every 100 s: slow, and it gets there.
+async fn ref_13_slow_streamed_list_may_take_long_but_not_for_ever() {
+    // One object every 100 s: slow, but the list completes.
     let slow = |n| repeated(n, 100, |at| added(&format!("o{at}"), at));
     let mut ends = slow(5);
     ends.extend([marker(50), Step::Hang]);
@@ -58,7 +58,7 @@ async fn ref_13_a_list_that_goes_on_arriving_has_time_and_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_11a_a_list_that_is_never_answered_is_given_up_and_asked_for_again() {
+async fn ref_11a_unanswered_list_times_out_and_is_requested_again() {
     let script = Script::new([]);
     let errors = Arc::new(Mutex::new(Vec::new()));
     let seen = errors.clone();
@@ -75,7 +75,7 @@ async fn ref_11a_a_list_that_is_never_answered_is_given_up_and_asked_for_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_honoured_between_rounds_and_within_one_and_has_a_bound() {
+async fn retry_after_is_honored_between_and_within_rounds_up_to_a_limit() {
     let busy_for = |seconds| SourceError::from(ApiError::too_many_requests("busy", seconds));
     let down_for = |seconds| {
         let mut error = ApiError::new(503, Reason::ServiceUnavailable, "starting");
@@ -101,7 +101,7 @@ async fn retry_after_is_honoured_between_rounds_and_within_one_and_has_a_bound()
     running.end().await;
 }
 
-/// A server whose watch always has one more event, and whose list never has an end marker.
+/// A server whose watches never end, and whose streamed lists have no end marker.
 #[derive(Clone)]
 struct Endless(Arc<Mutex<u64>>);
 
@@ -132,8 +132,8 @@ impl ListWatch for Endless {
     }
 }
 
-/// Goes to the end of the line of tasks. (`yield_now` would wait until the others rest, or for the
-/// runtime's next look at its timers.)
+/// Moves this task to the end of the queue of ready tasks. (`yield_now` would wait until the others
+/// are idle, or until the runtime next checks its timers.)
 async fn turn() {
     let mut had = false;
     std::future::poll_fn(|context| {
@@ -147,7 +147,7 @@ async fn turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endless_stream_starves_nobody() {
+async fn endless_stream_does_not_starve_other_tasks() {
     let source = Endless(Arc::default());
     let sent = source.0.clone();
     let (informer, worker) =
@@ -156,22 +156,22 @@ async fn an_endless_stream_starves_nobody() {
     let _registration = log.add(&informer);
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
     tasks.spawn(worker.run(stop.clone()));
-    // A task beside them, on the one thread: it has a turn whenever each of the others has had one.
+    // Another task on the same thread, which runs once after each of the others has run.
     let lister = informer.lister();
     let mut beside = JoinSet::new();
     beside.spawn(async move {
-        let (mut before, mut heard) = (0, 0);
+        let (mut before, mut handled) = (0, 0);
         for _ in 0..200 {
             turn().await;
             let now = *sent.lock();
-            // Its own wake-up for what it queued may have given it a second poll.
+            // Its own wake-up for the queued events may have caused a second poll.
             let n = now - before;
             assert!(n <= 2 * EVENTS_PER_POLL_MAX as u64, "{n} in one turn");
             before = now;
-            heard += log.take().len();
+            handled += log.take().len();
         }
-        assert!(before > 1000, "it moves on: {before}");
-        assert!(heard > 1000, "and so do its handlers: {heard}");
+        assert!(before > 1000, "the reflector makes progress: {before}");
+        assert!(handled > 1000, "and so do its handlers: {handled}");
         let reached: u64 = lister.resource_version().parse().unwrap();
         assert!(5 + before - reached <= EVENTS_PER_POLL_MAX as u64, "and its cache: {reached}");
     });
@@ -181,7 +181,7 @@ async fn an_endless_stream_starves_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spec_2_1_a_longer_watch_may_be_asked_for_and_a_shorter_one_not() {
+async fn spec_2_1_watch_timeout_can_be_raised_but_not_lowered() {
     for (asked, range) in [(60, 300..600), (3600, 3600..7200)] {
         let mut options = ReflectorOptions::default();
         options.watch_timeout_min = Duration::from_secs(asked);
@@ -219,13 +219,13 @@ async fn ref_8_a_panic_of_a_source_is_raised_in_the_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_33_a_reflector_never_gives_up_by_itself_and_says_why() {
+async fn ref_33_reflector_retries_for_ever_and_reports_its_error() {
     let forbidden = || SourceError::from(ApiError::new(403, Reason::Forbidden, "not you"));
     let script = Script::new((0..400).map(|_| no_list(forbidden())));
     let running = Running::start(builder(&script));
     pass(3600).await;
     let n = asked(&script).len();
-    assert!((60..200).contains(&n), "some thirty to sixty seconds apart, for ever: {n}");
+    assert!((60..200).contains(&n), "every thirty to sixty seconds, for ever: {n}");
     let degraded = running.informer.status().degraded.unwrap();
     assert_eq!(degraded.failures as usize, n);
     assert!(degraded.since.elapsed() > Duration::from_secs(3590));
@@ -234,8 +234,7 @@ async fn ref_33_a_reflector_never_gives_up_by_itself_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_26_invariant_16_an_object_that_is_not_json_breaks_the_watch_and_the_list_comes_again()
-{
+async fn ref_26_invariant_16_object_that_is_not_json_breaks_the_watch_and_causes_a_list() {
     for broken in [r#"{"metadata":{"name":"a"#, r#"{"metadata":{"name":"a"}]"#] {
         let broken = Step::Frame(WatchFrame::Added(bytes::Bytes::from_static(broken.as_bytes())));
         let script = Script::new([
@@ -246,7 +245,7 @@ async fn ref_26_invariant_16_an_object_that_is_not_json_breaks_the_watch_and_the
         let running = Running::start(builder(&script));
         pass(20).await;
         let again = [r#"list "6""#, r#"watch "9""#];
-        assert_eq!(asked(&script)[2..], again, "nothing behind it is taken in");
+        assert_eq!(asked(&script)[2..], again, "nothing after it is accepted");
         assert_eq!(running.cache(), ["ns/c@7"]);
         running.end().await;
     }

@@ -23,7 +23,7 @@ async fn ref_11a_11d_a_streamed_list_becomes_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_12_invariant_14_a_stream_that_ends_before_its_marker_leaves_nothing() {
+async fn ref_12_invariant_14_stream_that_ends_before_its_marker_is_discarded() {
     let script = Script::streaming([
         Answer::Watch(vec![added("a", 3), added("b", 9), wait(2)]),
         Answer::Watch(vec![added("c", 4), wait(2), marker(12), Step::Hang]),
@@ -70,14 +70,14 @@ async fn ref_11f_refused_or_busy_waits_and_streams_again() {
     assert_eq!(asked(&script), [r#"stream """#; 4]);
     assert!(running.cache().is_empty());
     for (pair, base) in asked_at(&script, start).windows(2).zip([0.8, 1.6, 3.2]) {
-        let slept = pair[1] - pair[0];
-        assert!((base - 0.002..2.0 * base + 0.002).contains(&slept), "{slept} for {base}");
+        let waited = pair[1] - pair[0];
+        assert!((base - 0.002..2.0 * base + 0.002).contains(&waited), "{waited} for {base}");
     }
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_11g_a_version_that_is_gone_streams_again_from_the_most_recent_state() {
+async fn ref_11g_expired_version_streams_again_from_the_most_recent_state() {
     for error in [expired as fn() -> _, too_large] {
         let script = Script::streaming([
             Answer::Watch(vec![added("a", 3), marker(5), wait(2), fails(expired())]),
@@ -119,7 +119,7 @@ async fn ref_11h_any_other_failure_lists_in_pages_for_this_round_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_13_a_server_that_never_sends_the_marker_is_asked_for_pages_from_then_on() {
+async fn ref_13_server_without_the_marker_gets_paged_lists_from_then_on() {
     let script = Script::streaming([
         Answer::Watch(vec![added("a", 3), Step::Hang]),
         page("5", &[("a", 3)]),

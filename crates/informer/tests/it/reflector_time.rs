@@ -1,4 +1,4 @@
-//! How long a watch may last, and be quiet (spec §2.4).
+//! The maximum duration and quiet time of a watch (spec §2.4).
 use crate::support::*;
 use setpoint_informer::reflector::ReflectorOptions;
 use setpoint_informer::source::scripted::{Answer, Asked, Script, Step};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 #[tokio::test(start_paused = true)]
-async fn invariant_9_watch_timeouts_lie_in_five_to_ten_minutes_and_differ() {
+async fn invariant_9_watch_timeouts_are_five_to_ten_minutes_and_differ() {
     let answers = (0..30).map(|n| long_watch(n + 6));
     let script = Script::new([page("5", &[])].into_iter().chain(answers));
     let running = Running::start(builder(&script));
@@ -26,7 +26,7 @@ async fn invariant_9_watch_timeouts_lie_in_five_to_ten_minutes_and_differ() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_the_server_never_closes_is_given_up_after_its_timeout() {
+async fn watch_that_the_server_never_closes_is_dropped_after_its_timeout() {
     let script = Script::new([page("5", &[]), Answer::Watch(vec![Step::Hang])]);
     let start = Instant::now();
     let running = Running::start(builder(&script));
@@ -37,9 +37,9 @@ async fn a_watch_that_the_server_never_closes_is_given_up_after_its_timeout() {
     running.end().await;
 }
 
-/// A connection that died in silence is known by the bookmark that does not come.
+/// A missing bookmark detects a dead connection.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_goes_quiet_is_opened_again_from_where_it_had_come() {
+async fn quiet_watch_is_reopened_at_its_last_version() {
     for (quiet, expected) in [(None, 90.0..115.0), (Some(8), 8.0..11.0)] {
         let script = Script::new([
             page("5", &[]),
@@ -54,7 +54,7 @@ async fn a_watch_that_goes_quiet_is_opened_again_from_where_it_had_come() {
         let running = Running::start(builder(&script).reflector(options));
         pass(300).await;
         let (asked, at) = (asked(&script), asked_at(&script, start));
-        // Each bookmark counts as a sign of life, and until the first there is none to be missed.
+        // Each bookmark restarts the quiet time. Before the first bookmark, there is no limit.
         let last = if quiet.is_some() { 50.0 } else { 130.0 };
         assert!(expected.contains(&(at[2] - last)), "{asked:?} at {at:?}");
         assert!(asked[2].contains(if quiet.is_some() { "7" } else { "8" }), "{asked:?}");

@@ -1,4 +1,4 @@
-//! Relists of many objects: they keep one copy of unchanged objects, and never hold a thread long.
+//! Relists of many objects: they share unchanged objects, and never hold a thread for long.
 use crate::support::{Log, Running, builder, deleted, fails, internal, item, marker, pass, wait};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -107,7 +107,7 @@ async fn a_streamed_relist_copies_only_changed_objects() {
     running.end().await;
 }
 
-/// Work that the library did, by kind.
+/// The amount of work that the library did, by kind.
 #[derive(Default)]
 struct Work {
     transformed: AtomicUsize,
@@ -135,7 +135,7 @@ async fn turn() {
     .await;
 }
 
-/// Other tasks have their turn within a bounded number of objects, whatever a relist does.
+/// Other tasks run after a bounded number of objects at every step of a relist.
 #[tokio::test(start_paused = true)]
 async fn other_tasks_run_during_a_large_relist() {
     const N: usize = 30_000;
@@ -175,7 +175,7 @@ async fn other_tasks_run_during_a_large_relist() {
         };
         informer.add_handler(handler, HandlerOptions::default()).unwrap();
     });
-    // A task on the same thread, which takes a turn whenever it may while there is work.
+    // A task on the same thread, which runs as often as possible during the relist.
     let lister = running.informer.lister();
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
@@ -215,7 +215,7 @@ async fn other_tasks_run_during_a_large_relist() {
     assert_eq!(cached.len(), 26_999);
     assert_eq!(*folded.lock(), cached);
     let by_index = running.informer.lister().objects_by_index("first", "o000").unwrap();
-    assert_eq!(by_index.len(), 899, "of a thousand a tenth is gone, and one more");
+    assert_eq!(by_index.len(), 899, "a tenth and one of a thousand were deleted");
     running.end().await;
 }
 
@@ -255,7 +255,7 @@ async fn an_index_added_during_a_relist_has_all_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_is_stuck_across_relists_hears_the_difference() {
+async fn handler_blocked_across_relists_gets_the_difference() {
     let script = Script::new([
         list("10", [(1, 1), (2, 1)].into_iter()),
         broken_watch(),
@@ -285,13 +285,13 @@ async fn a_handler_that_is_stuck_across_relists_hears_the_difference() {
     assert_eq!(
         log.take(),
         [
-            // Taken before it got stuck.
+            // Taken from the queue before it was blocked.
             format!("+{o1}@1!"),
             format!("+{o2}@1!"),
             format!("-{o1}@1?"),
             format!("{o2}@1>{o2}@2"),
             format!("+{o3}@2"),
-            // The later relists are told as one.
+            // The later relists are merged into one.
             format!("-{o2}@2?"),
             format!("{o3}@2>{o3}@3"),
             format!("+{o5}@4"),

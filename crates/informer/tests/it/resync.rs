@@ -29,12 +29,12 @@ async fn ref_40_shi_21_a_resync_is_local_and_goes_to_the_handlers_that_are_due()
     pass(60).await;
     assert_eq!((often.take(), seldom.take()), (vec![A.to_owned(); 2], vec![A.to_owned()]));
     assert!(never.take().is_empty());
-    assert_eq!(asked(&script).len(), 2, "no server was asked");
+    assert_eq!(asked(&script).len(), 2, "no request was sent");
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_41_shi_20a_an_informer_without_a_period_resyncs_nobody() {
+async fn ref_41_shi_20a_informer_without_a_period_never_resyncs() {
     let script = Script::new([page("5", &[("a", 1)])]);
     let log = Log::default();
     let running = Running::start(builder(&script));
@@ -46,7 +46,7 @@ async fn ref_41_shi_20a_an_informer_without_a_period_resyncs_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shi_20bc_before_the_start_a_shorter_period_lowers_the_check_down_to_a_second() {
+async fn shi_20bc_shorter_period_before_the_start_lowers_the_check_period_to_at_least_a_second() {
     let script = Script::new([page("5", &[("a", 1)])]);
     let log = Log::default();
     let mut registrations = Vec::new();
@@ -59,8 +59,8 @@ async fn shi_20bc_before_the_start_a_shorter_period_lowers_the_check_down_to_a_s
     let periods: Vec<_> = registrations.iter().map(|one| one.resync_period()).collect();
     assert_eq!(periods, [Some(Duration::from_secs(30)), Some(Duration::from_secs(1))]);
     pass(10).await;
-    let heard = log.take().len();
-    assert!((9..=11).contains(&heard), "{heard}");
+    let n_events = log.take().len();
+    assert!((9..=11).contains(&n_events), "{n_events}");
     running.end().await;
 }
 
@@ -89,7 +89,7 @@ async fn shi_20e_a_period_between_ticks_waits_for_the_next() {
     running.end().await;
 }
 
-/// A relist of what is known, 10 s after the first.
+/// A relist of cached objects, 10 s after the first list.
 fn relisting() -> Script {
     Script::new([
         page("5", &[("a", 1)]),
@@ -99,7 +99,7 @@ fn relisting() -> Script {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shi_22_without_a_timer_a_relist_tells_again_and_with_one_only_those_who_are_due() {
+async fn shi_22_relist_notifies_of_unchanged_objects_without_a_timer_or_if_due() {
     let log = Log::default();
     let running = Running::start_with(builder(&relisting()), |informer| drop(log.add(informer)));
     pass(20).await;
@@ -116,8 +116,8 @@ async fn shi_22_without_a_timer_a_relist_tells_again_and_with_one_only_those_who
     early.take();
     late.take();
     pass(12).await;
-    // Ticks at 4 and 8 s tell the early one; the relist at about 11 s finds it due since the tick
-    // at 8 s, and the late one not.
+    // Ticks at 4 and 8 s notify the early handler. At the relist at about 11 s, it is due since the
+    // tick at 8 s, and the late one is not due.
     assert_eq!(early.take(), [A, A, A]);
     assert!(late.take().is_empty());
     running.end().await;
@@ -139,7 +139,7 @@ async fn ref_42_a_reflector_that_cannot_list_does_not_resync() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_that_is_refused_goes_on_resyncing() {
+async fn resyncs_continue_while_watches_are_refused() {
     let refusals = (0..50).map(|_| Answer::Refuse(refused()));
     let script = Script::new([page("5", &[("a", 1)])].into_iter().chain(refusals));
     let log = Log::default();
@@ -153,7 +153,7 @@ async fn an_informer_that_is_refused_goes_on_resyncing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_are_told_to_handlers_that_are_not_due() {
+async fn handlers_that_are_not_due_still_get_changes() {
     let script = Script::new([
         page("5", &[("a", 1)]),
         Answer::Watch(vec![wait(45), modified("a", 7), Step::Hang]),

@@ -1,4 +1,4 @@
-//! FAC-8: the watch that goes on, and what waits over it. FAC-9: the check of streamed lists.
+//! FAC-8: the retry watcher, and waits for conditions. FAC-9: the check of streamed lists.
 use crate::support::*;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -23,7 +23,7 @@ fn watch(steps: impl IntoIterator<Item = Step>) -> Answer {
     Answer::Watch(steps.into_iter().collect())
 }
 
-/// A change in short.
+/// A change as a short text.
 fn short(change: Option<Result<Change, RetryWatcherError>>) -> String {
     let (verb, object) = match change {
         Some(Ok(Change::Added(object))) => ("+", object),
@@ -40,7 +40,7 @@ fn short(change: Option<Result<Change, RetryWatcherError>>) -> String {
 }
 
 #[test]
-fn fac_8_a_start_at_no_version_or_any_is_refused() {
+fn fac_8_start_without_a_definite_version_is_rejected() {
     for version in ["", "0"] {
         let refused = RetryWatcher::new(Arc::new(Script::new([])), version, 0);
         assert!(matches!(refused, Err(RetryWatcherError::Start(_))));
@@ -48,7 +48,7 @@ fn fac_8_a_start_at_no_version_or_any_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_8_it_goes_on_behind_what_it_saw_and_forwards_no_bookmarks() {
+async fn fac_8_watcher_continues_after_the_last_version_and_forwards_no_bookmarks() {
     let script = Script::new([
         watch([added("a", 6), bookmark(9)]),
         watch([modified("a", 10), Step::Break(lost())]),
@@ -65,13 +65,13 @@ async fn fac_8_it_goes_on_behind_what_it_saw_and_forwards_no_bookmarks() {
     assert_eq!(watcher.resource_version(), "11");
     let versions = ["5", "9", "10", "10", "10", "10"].map(|rv| format!("watch {rv:?}"));
     assert_eq!(asked(&script), versions);
-    // A second between two beginnings, and no more: the first has none to wait for.
+    // Exactly one second between two starts. The first does not wait.
     assert_eq!(asked_at(&script, began), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     assert_eq!(RETRY_WAIT_MIN, Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_8_retry_after_is_honoured_at_the_opening_and_in_the_stream() {
+async fn fac_8_retry_after_is_honored_at_the_opening_and_in_the_stream() {
     let later = |seconds| ApiError::too_many_requests("busy", seconds);
     let mut timeout = ApiError::new(504, Reason::Timeout, "slow");
     timeout.0.details =
@@ -88,7 +88,7 @@ async fn fac_8_retry_after_is_honoured_at_the_opening_and_in_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_8_what_watching_cannot_mend_ends_it() {
+async fn fac_8_unrecoverable_errors_end_the_watcher() {
     let denied = |code| SourceError::from(ApiError::new(code, Reason::Forbidden, "no"));
     let nameless = Bytes::from_static(br#"{"metadata":{"name":"a"}}"#);
     let odd = WatchFrame::Unknown { verb: "ODD".to_owned(), object: nameless.clone() };
@@ -117,7 +117,7 @@ async fn fac_8_what_watching_cannot_mend_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_8_a_connection_that_dies_in_silence_is_given_up() {
+async fn fac_8_silent_connection_is_dropped() {
     let script = Script::new([watch([Step::Hang]), watch([added("a", 6)])]);
     let began = Instant::now();
     assert_eq!(short(watcher(&script).next().await), "+a@6");
@@ -126,7 +126,7 @@ async fn fac_8_a_connection_that_dies_in_silence_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_8_a_dropped_wait_takes_nothing() {
+async fn fac_8_dropped_wait_loses_no_change() {
     let script = Script::new([watch([wait(5), added("a", 6)])]);
     let mut watcher = watcher(&script);
     assert!(tokio::time::timeout(Duration::from_secs(2), watcher.next()).await.is_err());
@@ -135,7 +135,7 @@ async fn fac_8_a_dropped_wait_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_8_until_breaks_at_its_change_and_fails_with_its_watcher() {
+async fn fac_8_until_ends_at_its_change_or_with_its_watcher() {
     let script = Script::new([
         watch([added("a", 6), modified("a", 7), modified("a", 8)]),
         Answer::Refuse(expired()),
@@ -173,7 +173,7 @@ async fn fac_8_until_with_sync_survives_a_410() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fac_8_the_precondition_sees_what_is_not_there() {
+async fn fac_8_precondition_can_detect_a_missing_object() {
     let script = Script::new([page("5", &[("a", 5)])]);
     let found = until_with_sync(
         builder(&script),
@@ -186,8 +186,8 @@ async fn fac_8_the_precondition_sees_what_is_not_there() {
     assert_eq!(found.await.unwrap(), "alone");
 }
 
-/// Runs an informer over a streamed list and the list that it is compared with; gives what was
-/// reported.
+/// Runs an informer over a streamed list and the list for the comparison. Returns the requests and
+/// the reported differences.
 async fn compared(stream: Vec<Step>, list: Answer) -> (Vec<String>, Vec<Difference>) {
     let script = Script::streaming([Answer::Watch(stream), list]);
     let found = Arc::new(Mutex::new(Vec::new()));
@@ -198,7 +198,7 @@ async fn compared(stream: Vec<Step>, list: Answer) -> (Vec<String>, Vec<Differen
     });
     let running = Running::start(SharedInformer::<ConfigMap>::builder(source).seed(0));
     settle().await;
-    assert!(running.informer.has_synced(), "what is reported changes nothing");
+    assert!(running.informer.has_synced(), "a report does not change the informer");
     running.end().await;
     let found = found.lock().clone();
     (asked(&script), found)
@@ -221,8 +221,8 @@ async fn fac_9_a_streamed_list_is_compared_with_one_at_exactly_its_version() {
             Difference::NotStreamed(uid("c"))
         ]
     );
-    // What cannot be compared is no difference: history that is gone, a list at another version, a
-    // version that is none.
+    // A failed comparison is not a difference: an expired version, a list at another version, a
+    // list without a version.
     assert_eq!(compared(stream(), no_list(expired())).await.1, []);
     assert_eq!(compared(stream(), page("8", &[])).await.1, []);
     let (asked, found) = compared(vec![added("a", 3), marker(0), wait(5)], page("0", &[])).await;

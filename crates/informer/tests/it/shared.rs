@@ -1,4 +1,4 @@
-//! The shared informer: its life, its state, its reads.
+//! The shared informer: start and end, status, reads.
 use crate::support::*;
 use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint_informer::source::scripted::{Answer, Script, Step};
@@ -6,8 +6,7 @@ use setpoint_informer::{CachePolicy, HandlerOptions, Object, SharedInformer, Sto
 use std::sync::{Arc, OnceLock};
 
 #[tokio::test(start_paused = true)]
-async fn shi_1_9_constructors_ask_nothing_and_what_was_never_run_stops_when_its_worker_is_dropped()
-{
+async fn shi_1_9_constructors_send_no_requests_and_dropping_the_worker_stops_the_informer() {
     let script = Script::new([]);
     let (informer, worker) = builder(&script).build();
     let log = Log::default();
@@ -118,25 +117,25 @@ async fn every_policy_reads_the_same_and_one_bad_object_hides_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idx_5_an_object_that_an_index_rejects_is_reported_and_the_rest_goes_on() {
+async fn idx_5_object_rejected_by_an_index_is_reported_and_others_are_stored() {
     let bad = bytes::Bytes::from_static(
         br#"{"metadata":{"namespace":"ns","name":"bad","resourceVersion":"4"},"data":7}"#,
     );
     let list = setpoint_informer::source::ListPage::new("5", vec![item("a", 1), bad]);
     let script = Script::new([Answer::List(Ok(list))]);
-    let said = Log::default();
+    let output = Log::default();
     let errors = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
     let seen = errors.clone();
     let running = Running::start_with(
         builder(&script)
             .index("v", |_: &ConfigMap| vec![])
             .on_error(move |error| seen.lock().push(error.to_string())),
-        |informer| drop(said.add(informer)),
+        |informer| drop(output.add(informer)),
     );
     running.informer.synced().await.unwrap();
     settle().await;
     assert_eq!(running.cache(), ["ns/a@1"]);
-    assert_eq!(said.take(), ["+a@1!"]);
+    assert_eq!(output.take(), ["+a@1!"]);
     assert_eq!(*errors.lock(), ["skipped an object of configmaps"]);
     running.end().await;
 }
@@ -152,7 +151,7 @@ async fn two_indices_of_one_name_are_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn evt_3_8_deletion_of_the_unknown_is_told_and_a_recreation_is_one_update() {
+async fn evt_3_8_deletion_of_an_unknown_object_is_reported_and_a_recreation_is_one_update() {
     let recreated = bytes::Bytes::from_static(
         br#"{"metadata":{"namespace":"ns","name":"a","uid":"u2","resourceVersion":"9"}}"#,
     );
@@ -207,7 +206,7 @@ async fn fifo_24_ref_11b_invariant_11_a_transform_sees_each_object_once_on_entry
     pass(100).await;
     assert_eq!(running.cache(), ["ns/a@6"]);
     let n_seen = seen.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(n_seen, 2, "the cache holds the version that the relist brings");
+    assert_eq!(n_seen, 2, "the cache already has the version of the relist");
     running.end().await;
 }
 
@@ -240,7 +239,7 @@ async fn fifo_24_a_transform_that_fails_rejects_a_list_as_a_whole_and_a_watched_
 }
 
 #[tokio::test(start_paused = true)]
-async fn evt_7_a_handler_reads_the_state_it_is_told_of_or_a_later_one() {
+async fn evt_7_handler_reads_the_state_of_its_event_or_a_later_one() {
     let mut steps = vec![wait(1)];
     steps.extend((10..200).map(|version| modified("a", version)));
     steps.extend([deleted("a", 200), Step::Hang]);
@@ -249,9 +248,11 @@ async fn evt_7_a_handler_reads_the_state_it_is_told_of_or_a_later_one() {
     let running = Running::start_with(builder(&script), |informer| {
         let lister = informer.lister();
         let handler = move |event: setpoint_informer::Event<ConfigMap>| {
-            let told: u64 = event.object().unwrap().resource_version().parse().unwrap();
+            let output: u64 = event.object().unwrap().resource_version().parse().unwrap();
             match lister.object(event.key()) {
-                Some(object) => assert!(object.resource_version().parse::<u64>().unwrap() >= told),
+                Some(object) => {
+                    assert!(object.resource_version().parse::<u64>().unwrap() >= output)
+                }
                 None => assert_eq!(&*lister.resource_version(), "200"),
             }
         };
@@ -264,14 +265,14 @@ async fn evt_7_a_handler_reads_the_state_it_is_told_of_or_a_later_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_user_holds_says_what_it_is() {
+async fn public_handles_have_debug_output() {
     let script = Script::new([page("5", &[("a", 1)])]);
     let running = Running::start(builder(&script));
     running.informer.synced().await.unwrap();
-    let said = format!("{:?}", running.informer);
+    let output = format!("{:?}", running.informer);
     assert!(
-        said.starts_with(r#"SharedInformer { resource: "configmaps", n_objects: 1,"#),
-        "{said}"
+        output.starts_with(r#"SharedInformer { resource: "configmaps", n_objects: 1,"#),
+        "{output}"
     );
     let lister = format!("{:?}", running.informer.lister());
     assert_eq!(lister, r#"Snapshot { resource_version: "5", n_objects: 1, .. }"#);
@@ -289,8 +290,8 @@ async fn objects_of_one_namespace_share_its_text() {
     running.end().await;
 }
 
-/// SHI-2: transform and error handler belong to the builder, so there is nothing to be refused
-/// after the start; of each the last one set counts (REF-32).
+/// SHI-2: transform and error handler are set in the builder, so they cannot be set after the
+/// start. The last call of each counts (REF-32).
 #[tokio::test(start_paused = true)]
 async fn shi_2_ref_32_transform_and_error_handler_are_chosen_before_and_the_last_counts() {
     let errors = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
@@ -309,7 +310,7 @@ async fn shi_2_ref_32_transform_and_error_handler_are_chosen_before_and_the_last
 }
 
 #[tokio::test(start_paused = true)]
-async fn evt_4_5_a_relist_tells_of_deletions_first_and_then_of_objects_by_key() {
+async fn evt_4_5_relist_reports_deletions_first_and_then_objects_by_key() {
     let script = Script::new([
         page("5", &[("b", 1), ("c", 2), ("a", 3)]),
         Answer::Watch(vec![wait(2), fails(expired())]),
@@ -325,7 +326,7 @@ async fn evt_4_5_a_relist_tells_of_deletions_first_and_then_of_objects_by_key() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn evt_9_invariant_15_what_comes_at_once_is_told_as_what_comes_one_by_one() {
+async fn evt_9_invariant_15_batched_changes_are_reported_like_single_changes() {
     let steps = || {
         [
             added("a", 6),
@@ -344,32 +345,32 @@ async fn evt_9_invariant_15_what_comes_at_once_is_told_as_what_comes_one_by_one(
         let log = Log::default();
         let running = Running::start_with(builder(&script), |informer| drop(log.add(informer)));
         pass(8).await;
-        // "old" is what the cache held before this very change, also where one transaction took in
-        // many.
-        let told =
+        // `old` is the cached state before each single change, even if one transaction made
+        // several.
+        let output =
             ["+b@1!", "+a@6", "b@1>b@7", "a@6>a@8", "a@8>a@9", "-b@10", "+b@11", "b@11>b@12"];
-        assert_eq!(log.take(), told);
+        assert_eq!(log.take(), output);
         assert_eq!(running.cache(), ["ns/a@9", "ns/b@12"]);
         running.end().await;
     }
 }
 
-/// A panic must not end the informer, nor lose its object.
+/// A panic must neither end the informer nor lose its object.
 #[tokio::test(start_paused = true)]
 async fn object_whose_transform_or_index_function_panics_is_cached_and_the_panic_is_counted() {
     let script = Script::new([
         page("5", &[("a", 1), ("b", 2)]),
         Answer::Watch(vec![wait(2), modified("a", 7), modified("b", 8)]),
     ]);
-    let fussy = |name: &str| assert_ne!(name, "a", "not this one");
+    let panicky = |name: &str| assert_ne!(name, "a", "not this one");
     let informer = builder(&script)
         .transform(move |object| {
             let text = String::from_utf8_lossy(&object).into_owned();
-            fussy(if text.contains(r#""name":"a""#) { "a" } else { "b" });
+            panicky(if text.contains(r#""name":"a""#) { "a" } else { "b" });
             Ok(object)
         })
         .object_index("name", move |object| {
-            fussy(&object.key().name);
+            panicky(&object.key().name);
             vec![object.key().name.to_string()]
         });
     let running = Running::start(informer);
@@ -381,7 +382,7 @@ async fn object_whose_transform_or_index_function_panics_is_cached_and_the_panic
     assert!(lister.objects_by_index("name", "a").unwrap().is_empty());
     assert_eq!(lister.objects_by_index("name", "b").unwrap().len(), 1);
     let late = move |map: &ConfigMap| {
-        fussy(map.metadata.name.as_deref().unwrap());
+        panicky(map.metadata.name.as_deref().unwrap());
         vec!["late".to_owned()]
     };
     running.informer.add_index("late", late).unwrap();
@@ -393,7 +394,7 @@ async fn object_whose_transform_or_index_function_panics_is_cached_and_the_panic
     running.end().await;
 }
 
-/// Under a lock of the informer each of these calls would wait for itself.
+/// If the informer held a lock, each of these calls would deadlock.
 #[tokio::test(start_paused = true)]
 async fn index_functions_may_call_their_informer() {
     let script = Script::new([
@@ -407,7 +408,7 @@ async fn index_functions_may_call_their_informer() {
             let informer = of.get().unwrap();
             let name = &object.key().name;
             informer.add_handler(|_| (), HandlerOptions::default()).unwrap();
-            // Once for each object; the name is taken after that.
+            // Succeeds once per object; then the name is taken.
             _ = informer.add_object_index(format!("{prefix}-{name}"), |_| vec!["x".to_owned()]);
             vec![informer.lister().len().to_string()]
         }

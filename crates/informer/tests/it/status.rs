@@ -1,4 +1,4 @@
-//! How an informer says how it does, and when it gives up.
+//! The status of an informer, and when it gives up.
 use crate::support::*;
 use futures::FutureExt;
 use futures::future::join_all;
@@ -26,7 +26,7 @@ async fn ref_33_a_degradation_that_lasts_may_be_awaited() {
     assert_eq!(start.elapsed(), Duration::from_secs(60));
     assert!(degraded.failures >= 5 && degraded.refused_since.is_none());
     let again = running.informer.until_degraded_for(Duration::from_secs(60)).now_or_never();
-    assert!(again.unwrap().is_ok(), "at once when it is so already");
+    assert!(again.unwrap().is_ok(), "returns at once if it is already degraded");
     running.informer.synced().await.unwrap();
     settle().await;
     let informer = running.informer.clone();
@@ -36,7 +36,7 @@ async fn ref_33_a_degradation_that_lasts_may_be_awaited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_33_callers_are_woken_in_the_order_in_which_they_came() {
+async fn ref_33_callers_are_woken_in_order_of_arrival() {
     let script = Script::new((0..8).map(|_| no_list(internal())));
     let running = Running::start(builder(&script));
     let returned = Arc::new(Mutex::new(Vec::new()));
@@ -55,7 +55,7 @@ async fn ref_33_callers_are_woken_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_33_a_type_that_is_refused_for_long_enough_ends_the_informer_if_it_is_told_so() {
+async fn ref_33_type_refused_for_too_long_ends_the_informer_if_configured() {
     for refusal in [missing as fn() -> SourceError, forbidden] {
         let script = Script::new((0..100).map(|_| no_list(refusal())));
         let mut running = Running::start(builder(&script).give_up_after(Duration::from_secs(300)));
@@ -69,7 +69,7 @@ async fn ref_33_a_type_that_is_refused_for_long_enough_ends_the_informer_if_it_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_33_any_other_failure_between_starts_the_patience_anew_and_success_ends_it() {
+async fn ref_33_another_failure_or_success_restarts_the_time_to_give_up() {
     let mut answers: Vec<Answer> = (0..8).map(|_| no_list(missing())).collect();
     answers.push(no_list(internal()));
     answers.extend((0..8).map(|_| no_list(missing())));
@@ -88,7 +88,7 @@ async fn n_wait(informer: SharedInformer<ConfigMap>, n: usize) -> usize {
         let informer = informer.clone();
         async move {
             if at % 3 == 0 {
-                // One that loses patience.
+                // A waiter that stops waiting.
                 let _ = informer.synced().now_or_never();
                 tokio::task::yield_now().await;
             }

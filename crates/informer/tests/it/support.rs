@@ -1,4 +1,4 @@
-//! What the tests are written with.
+//! Helpers of the tests.
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
@@ -105,7 +105,7 @@ pub(crate) fn missing() -> SourceError {
     ApiError::no_route().into()
 }
 
-/// What was asked, in short: `list rv limit token`, `watch rv`, `stream rv`.
+/// The requests as short texts: `list rv limit token`, `watch rv`, `stream rv`.
 pub(crate) fn asked(script: &Script) -> Vec<String> {
     script
         .asked()
@@ -129,12 +129,12 @@ pub(crate) fn asked(script: &Script) -> Vec<String> {
         .collect()
 }
 
-/// A watch that says one thing after a while and is then closed.
+/// A watch that sends one frame after a while and is then closed.
 pub(crate) fn long_watch(version: u64) -> Answer {
     Answer::Watch(vec![wait(2), bookmark(version)])
 }
 
-/// When each request was made, seconds since `start`.
+/// The time of each request, in seconds since `start`.
 pub(crate) fn asked_at(script: &Script, start: Instant) -> Vec<f64> {
     script
         .asked()
@@ -146,7 +146,7 @@ pub(crate) fn asked_at(script: &Script, start: Instant) -> Vec<f64> {
         .collect()
 }
 
-/// An informer that runs, and what it runs in.
+/// A running informer, with its script and tasks.
 pub(crate) struct Running {
     pub(crate) informer: SharedInformer<ConfigMap>,
     pub(crate) stop: CancellationToken,
@@ -162,7 +162,7 @@ impl Running {
         Self::start_with(builder, |_| ())
     }
 
-    /// Starts an informer that `before` has had in hand.
+    /// Starts an informer after a call of `before`.
     pub(crate) fn start_with(
         builder: SharedInformerBuilder<ConfigMap>,
         before: impl FnOnce(&SharedInformer<ConfigMap>),
@@ -187,7 +187,7 @@ impl Running {
     }
 }
 
-/// Lets everything that can happen now happen.
+/// Runs all ready tasks.
 pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
@@ -218,7 +218,7 @@ impl Log {
         self.0.lock().push(show(event));
     }
 
-    /// What was written since the last call.
+    /// Returns the lines since the last call.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock())
     }

@@ -1,5 +1,5 @@
-//! Handlers that come and go on several threads while events flow. No clock: it ends when everybody
-//! has heard the end.
+//! Handlers that are added and removed on several threads while events arrive. Uses no clock: the
+//! test ends when all handlers have the last event.
 use crate::support::{Log, added, deleted, modified, page};
 use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint_informer::source::scripted::{Answer, Script, Step};
@@ -33,7 +33,7 @@ fn history() -> Vec<Step> {
     steps
 }
 
-/// Follows until the object `zz` is there; gives what it believes then.
+/// Folds events until the object `zz` arrives. Returns the objects then.
 fn follow(
     informer: &SharedInformer<ConfigMap>,
     queue_max: usize,
@@ -75,8 +75,7 @@ async fn shi_3_invariant_5_handlers_of_any_thread_and_moment_end_with_the_same_s
         joiners.spawn(async move {
             let mut followers = Vec::new();
             for n in 0..10 {
-                // A queue with room for all, so that `zz` comes last of all, in key order and in
-                // time.
+                // An unbounded queue, so that `zz` comes last in key order and in time.
                 followers.push(follow(&informer, usize::MAX));
                 let fleeting = Log::default().add(&informer);
                 for _ in 0..joiner * n {

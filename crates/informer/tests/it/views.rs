@@ -10,7 +10,7 @@ use setpoint_informer::{CachePolicy, Cacheable, Event, HandlerOptions, SharedInf
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What one reader declares of a ConfigMap.
+/// The fields of a ConfigMap that one reader declares.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Version {
     metadata: ObjectMeta,
@@ -51,8 +51,8 @@ impl Resource for Version {
     }
 }
 
-/// A handler that says what it reads of each object.
-fn told<K: Cacheable>(
+/// A handler that records what it reads of each object.
+fn record<K: Cacheable>(
     informer: &SharedInformer<K>,
     read: impl Fn(&K) -> String + Send + 'static,
 ) -> Arc<Mutex<Vec<String>>> {
@@ -76,10 +76,10 @@ async fn readers_of_four_types_share_one_list_and_one_watch() {
     let versions = maps.view::<Version>().unwrap();
     let metadata = maps.view::<PartialObjectMeta<ConfigMap>>().unwrap();
     let dynamic = maps.view::<DynamicObject>().unwrap();
-    let of_maps = told(maps, |map| map.data.clone().unwrap_or_default()["v"].clone());
-    let of_versions = told(&versions, |map| map.data.v.clone());
-    let of_metadata = told(&metadata, |map| map.metadata.name.clone().unwrap_or_default());
-    let of_dynamic = told(&dynamic, |map| map.data["data"]["v"].to_string());
+    let of_maps = record(maps, |map| map.data.clone().unwrap_or_default()["v"].clone());
+    let of_versions = record(&versions, |map| map.data.v.clone());
+    let of_metadata = record(&metadata, |map| map.metadata.name.clone().unwrap_or_default());
+    let of_dynamic = record(&dynamic, |map| map.data["data"]["v"].to_string());
     pass(2).await;
     assert_eq!(asked(&script), [r#"list "0" limit=500"#, r#"watch "5""#]);
     assert_eq!(*of_maps.lock(), ["1", "2", "6", "7"]);
@@ -87,7 +87,7 @@ async fn readers_of_four_types_share_one_list_and_one_watch() {
     assert_eq!(*of_metadata.lock(), ["a", "b", "a", "b"]);
     assert_eq!(*of_dynamic.lock(), [r#""1""#, r#""2""#, r#""6""#, r#""7""#]);
 
-    // Each reads its own type, and what it read once is there for the next reader of that type.
+    // Each reads its own type, and the next reader of that type gets the cached value.
     let map = maps.lister().get("ns", "a").unwrap().unwrap();
     let version = versions.lister().get("ns", "a").unwrap().unwrap();
     assert_eq!(map.data.as_ref().unwrap()["v"], version.data.v);

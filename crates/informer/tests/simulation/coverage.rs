@@ -1,43 +1,43 @@
-//! What happened in a life, counted: a simulator that no longer brings a fault about would find
-//! nothing, and look well.
+//! Counts what happened in a run. A simulator that no longer injects a fault would find nothing,
+//! and its tests would still pass.
 use std::fmt::Write;
 
-macro_rules! seen {
+macro_rules! point {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Something that a range of seeds must bring about.
+        /// Something that must happen within a range of seeds.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub(crate) enum Seen { $($(#[$doc])* $name,)* }
+        pub(crate) enum CoverPoint { $($(#[$doc])* $name,)* }
 
         const NAMES: &[&str] = &[$(stringify!($name),)*];
     };
 }
 
-seen! {
-    // What a list is answered with.
+point! {
+    // Answers to lists.
     ListExpired, ListTooLarge, ListTooMany, ListRetryAfter, ListInternal, ListForbidden, ListMissing, ListRefused, ListLost,
     ListCutBetweenParts, ListBrokenOff, TokenExpired, ListStale, ListOfPages, ListVersionEmpty, ListDuplicateKeys, ListPoisoned,
     ListNameless, ListHangs,
-    // How a streamed list goes.
+    // Outcomes of streamed lists.
     StreamWhole, StreamUnknown, StreamExpired, StreamTooLarge, StreamBusy, StreamRefused, StreamFailed, StreamCut,
     StreamVeryShort, StreamEndless, StreamHangs, StreamPoisoned,
-    // How the opening of a watch goes.
+    // Outcomes of the opening of a watch.
     OpenExpired, OpenTooMany, OpenRetryAfter, OpenInternal, OpenForbidden, OpenMissing, OpenRefused, OpenLost, OpenHangs,
-    // How a watch goes.
+    // Events of a watch.
     WatchExpired, WatchCompacted, WatchTooMany, WatchInternal, WatchOther, WatchCutBeforeFrame, WatchCutAfterFrame, WatchClosed,
     WatchVeryShort, WatchTimedOut, WatchSilent, WatchReplayed, FrameDuplicated, FrameDelayed, Bookmark, FrameNameless,
-    FrameWrongType, FrameUnknownVerb, FramePoisoned, FrameMisfit, WatchBroken,
-    // What the world does.
-    Written, Recreated, Compacted, ClockJumped, DownForLong,
-    // What the reflector does.
-    AsksAtZero, AsksAtVersion, AsksAtLatest, AsksPage, AsksWhole, AsksStream, AsksStreamAgain, FallsBackToPages, Watches,
-    WatchesAgain, RoundAfterExpired, RelistExpired, PausesThenWatches, PausesThenStreams, WaitsLongerAsAsked, BacksOff,
-    BacksOffToTheCap, JitterLow, JitterHigh, TimeoutLow, TimeoutHigh, InternalErrorBorne, ListGivenUp, NeverStreamsAgain,
-    // What handlers do and are told.
-    Slow, Blocked, Panics, Late, Removed, OwnResync, ToldAdded, ToldInitial, ToldUpdated, ToldSync, ToldFinal, ToldMissed,
-    ToldNewUid, ToldUnknownDeleted, QueueFull,
-    // What the informer says, and what is read.
-    Degraded, Recovered, SyncedWaited, WroteThenRead, SnapshotKept, LateIndex, MisfitRejected, ObjectSkipped,
-    StoppedEarly, CompactKept, DecodedKept, CompressedKept, MetadataKept,
+    FrameWrongType, FrameUnknownVerb, FramePoisoned, FrameUndecodable, WatchBroken,
+    // Changes of the model server.
+    Written, Recreated, Compacted, ClockJumped, Outage,
+    // Actions of the reflector.
+    RequestsAtZero, RequestsAtVersion, RequestsAtLatest, RequestsPage, RequestsWhole, RequestsStream, RequestsStreamAgain, FallsBackToPages, Watches,
+    WatchesAgain, RoundAfterExpired, RelistExpired, PausesThenWatches, PausesThenStreams, WaitsForRetryAfter, BacksOff,
+    BacksOffToTheCap, JitterLow, JitterHigh, TimeoutLow, TimeoutHigh, InternalErrorTolerated, ListAbandoned, NeverStreamsAgain,
+    // Behavior and events of handlers.
+    Slow, Blocked, Panics, Late, Removed, OwnResync, EventAdded, EventInitial, EventUpdated, EventSync, EventDeleted, EventMissed,
+    EventNewUid, EventUnknownDeleted, QueueFull,
+    // Status of the informer, and reads.
+    Degraded, Recovered, SyncedWaited, WroteThenRead, SnapshotTaken, LateIndex, UndecodableRejected, ObjectSkipped,
+    StoppedEarly, PolicyCompact, PolicyDecoded, PolicyCompressed, PolicyMetadata,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -50,8 +50,8 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    pub(crate) fn note(&mut self, seen: Seen) {
-        self.0[seen as usize] += 1;
+    pub(crate) fn count(&mut self, point: CoverPoint) {
+        self.0[point as usize] += 1;
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -60,7 +60,7 @@ impl Coverage {
         }
     }
 
-    /// What happened fewer than `n` times.
+    /// The points that happened fewer than `n` times.
     pub(crate) fn rarer_than(&self, n: u64) -> Vec<String> {
         NAMES
             .iter()
@@ -70,7 +70,7 @@ impl Coverage {
             .collect()
     }
 
-    /// Everything, for a reader.
+    /// All counts as text.
     pub(crate) fn table(&self) -> String {
         NAMES.iter().zip(self.0).fold(String::new(), |mut table, (name, count)| {
             let _ = write!(table, "{name} {count}, ");

@@ -1,20 +1,20 @@
-//! What goes wrong between a server and an informer.
-use crate::coverage::Seen;
+//! Errors between a server and an informer.
+use crate::coverage::CoverPoint;
 use crate::server::State;
 use rand::Rng;
 use setpoint_informer::SourceError;
 use setpoint_object::{ApiError, Reason};
 
-/// How a server is down for a while.
+/// The error of all requests during an outage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Down {
+pub(crate) enum OutageKind {
     Forbidden,
     Missing,
     Refused,
     Busy,
 }
 
-impl Down {
+impl OutageKind {
     pub(crate) const ALL: [Self; 4] = [Self::Forbidden, Self::Missing, Self::Refused, Self::Busy];
 
     pub(crate) fn error(self) -> SourceError {
@@ -44,7 +44,7 @@ pub(crate) fn lost() -> SourceError {
 }
 
 pub(crate) fn broken_off() -> SourceError {
-    SourceError::Protocol { what: "a list that breaks off".to_owned() }
+    SourceError::Protocol { what: "a list without an end".to_owned() }
 }
 
 pub(crate) fn busy(retry_after_seconds: u32) -> SourceError {
@@ -68,60 +68,60 @@ pub(crate) fn unknown_parameter() -> SourceError {
 }
 
 pub(crate) fn of_list(state: &mut State) -> SourceError {
-    let (seen, error) = match state.rng.random_range(0..9) {
-        0 | 1 => (Seen::ListExpired, expired()),
-        2 => (Seen::ListTooLarge, too_large()),
-        3 => (Seen::ListTooMany, busy(0)),
-        4 => (Seen::ListRetryAfter, busy(20)),
-        5 => (Seen::ListInternal, internal()),
-        6 => (Seen::ListForbidden, forbidden()),
-        7 => (Seen::ListRefused, refused()),
-        _ if state.rng.random() => (Seen::ListMissing, missing()),
-        _ => (Seen::ListLost, lost()),
+    let (point, error) = match state.rng.random_range(0..9) {
+        0 | 1 => (CoverPoint::ListExpired, expired()),
+        2 => (CoverPoint::ListTooLarge, too_large()),
+        3 => (CoverPoint::ListTooMany, busy(0)),
+        4 => (CoverPoint::ListRetryAfter, busy(20)),
+        5 => (CoverPoint::ListInternal, internal()),
+        6 => (CoverPoint::ListForbidden, forbidden()),
+        7 => (CoverPoint::ListRefused, refused()),
+        _ if state.rng.random() => (CoverPoint::ListMissing, missing()),
+        _ => (CoverPoint::ListLost, lost()),
     };
-    state.note(seen);
+    state.count(point);
     error
 }
 
 pub(crate) fn of_stream(state: &mut State) -> SourceError {
-    let (seen, error) = match state.rng.random_range(0..6) {
-        0 | 1 => (Seen::StreamExpired, expired()),
-        2 => (Seen::StreamTooLarge, too_large()),
-        3 => (Seen::StreamBusy, busy(0)),
-        4 => (Seen::StreamRefused, refused()),
-        _ if state.rng.random() => (Seen::StreamFailed, internal()),
-        _ => (Seen::StreamFailed, lost()),
+    let (point, error) = match state.rng.random_range(0..6) {
+        0 | 1 => (CoverPoint::StreamExpired, expired()),
+        2 => (CoverPoint::StreamTooLarge, too_large()),
+        3 => (CoverPoint::StreamBusy, busy(0)),
+        4 => (CoverPoint::StreamRefused, refused()),
+        _ if state.rng.random() => (CoverPoint::StreamFailed, internal()),
+        _ => (CoverPoint::StreamFailed, lost()),
     };
-    state.note(seen);
+    state.count(point);
     error
 }
 
 pub(crate) fn of_opening(state: &mut State) -> SourceError {
-    let (seen, error) = match state.rng.random_range(0..9) {
-        0 | 1 => (Seen::OpenExpired, expired()),
-        2 => (Seen::OpenTooMany, busy(0)),
-        3 => (Seen::OpenRetryAfter, busy(30)),
-        4 => (Seen::OpenInternal, internal()),
-        5 => (Seen::OpenForbidden, forbidden()),
-        6 | 7 => (Seen::OpenRefused, refused()),
-        _ if state.rng.random() => (Seen::OpenMissing, missing()),
-        _ => (Seen::OpenLost, lost()),
+    let (point, error) = match state.rng.random_range(0..9) {
+        0 | 1 => (CoverPoint::OpenExpired, expired()),
+        2 => (CoverPoint::OpenTooMany, busy(0)),
+        3 => (CoverPoint::OpenRetryAfter, busy(30)),
+        4 => (CoverPoint::OpenInternal, internal()),
+        5 => (CoverPoint::OpenForbidden, forbidden()),
+        6 | 7 => (CoverPoint::OpenRefused, refused()),
+        _ if state.rng.random() => (CoverPoint::OpenMissing, missing()),
+        _ => (CoverPoint::OpenLost, lost()),
     };
-    state.note(seen);
+    state.count(point);
     error
 }
 
 pub(crate) fn of_watch(state: &mut State) -> SourceError {
-    let (seen, error) = match state.rng.random_range(0..7) {
-        0..3 => (Seen::WatchExpired, expired()),
-        3 => (Seen::WatchTooMany, busy(0)),
-        4 => (Seen::WatchInternal, internal()),
-        5 => (Seen::WatchOther, forbidden()),
+    let (point, error) = match state.rng.random_range(0..7) {
+        0..3 => (CoverPoint::WatchExpired, expired()),
+        3 => (CoverPoint::WatchTooMany, busy(0)),
+        4 => (CoverPoint::WatchInternal, internal()),
+        5 => (CoverPoint::WatchOther, forbidden()),
         _ => (
-            Seen::WatchBroken,
+            CoverPoint::WatchBroken,
             SourceError::Protocol { what: "not a watch event: EOF while parsing".to_owned() },
         ),
     };
-    state.note(seen);
+    state.count(point);
     error
 }

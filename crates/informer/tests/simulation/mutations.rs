@@ -1,11 +1,11 @@
 //! Mutation tests: the simulator must detect each broken rule soon.
 //!
 //! Compiled by `cargo xtask mutations` only, in a copy of the crate that has the mutations.
-use crate::life;
+use crate::run;
 use setpoint_informer::mutant;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// For each mutation, the maximum number of lives until it is detected.
+/// The maximum number of runs until each mutation is detected.
 const MUTATIONS: &[(&str, u64)] = &[
     ("NoTombstonesOnRelist", 40),
     ("UnorderedVersions", 200),
@@ -23,11 +23,11 @@ const MUTATIONS: &[(&str, u64)] = &[
     ("VerbDecides", 40),
 ];
 
-/// The first seed whose life violates a rule, and the violation.
-fn found(lives: u64) -> Option<(u64, String)> {
-    (0..lives).find_map(|seed| {
-        let life = AssertUnwindSafe(|| life::run(seed, false).violation);
-        let violation = catch_unwind(life).unwrap_or_else(|_| Some("it panicked".to_owned()));
+/// The first seed whose run violates a rule, and the violation.
+fn find_violation(n_runs: u64) -> Option<(u64, String)> {
+    (0..n_runs).find_map(|seed| {
+        let one = AssertUnwindSafe(|| run::run(seed, false).violation);
+        let violation = catch_unwind(one).unwrap_or_else(|_| Some("it panicked".to_owned()));
         Some((seed, violation?))
     })
 }
@@ -36,12 +36,12 @@ fn found(lives: u64) -> Option<(u64, String)> {
 fn every_broken_rule_is_detected() {
     assert_eq!(mutant::NAMES.len(), MUTATIONS.len());
     let mut missed = Vec::new();
-    for (name, lives) in MUTATIONS {
+    for (name, runs) in MUTATIONS {
         mutant::set(Some(name));
-        match found(*lives) {
+        match find_violation(*runs) {
             Some((seed, violation)) => {
                 let violation: String = violation.chars().take(90).collect();
-                println!("{name}: seed {seed} of {lives}: {violation}");
+                println!("{name}: seed {seed} of {runs}: {violation}");
             }
             None => missed.push(*name),
         }
@@ -49,5 +49,5 @@ fn every_broken_rule_is_detected() {
     mutant::set(None);
     assert!(missed.is_empty(), "not detected: {missed:?}");
     // The copy itself breaks no rule.
-    assert_eq!(found(40), None);
+    assert_eq!(find_violation(40), None);
 }

@@ -1,11 +1,11 @@
-//! What the reflector has to ask next, and when: the rules of its specification as a state machine
-//! over what it was answered.
+//! The reflector's expected next request, and its time: the rules of its specification as a state
+//! machine over the answers.
 //!
-//! It is told of every request and of every answer as it is given. A request that the rules do not
-//! lead to, or one that comes too early or too late, is a violation.
+//! It receives every request and every answer. A request that the rules do not allow, or that comes
+//! too early or too late, is a violation.
 mod answers;
 
-use crate::coverage::{Coverage, Seen};
+use crate::coverage::{CoverPoint, Coverage};
 use setpoint_informer::SourceError;
 use setpoint_informer::source::{ListRequest, WatchRequest};
 use std::time::Duration;
@@ -22,54 +22,54 @@ const LIST_TOTAL: Duration = Duration::from_secs(600);
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 const WATCH_QUIET: Duration = Duration::from_secs(90);
 const INTERNAL_ERROR_QUIET: Duration = Duration::from_secs(60);
-/// The timer's grain.
+/// The resolution of timers.
 const GRAIN: Duration = Duration::from_millis(2);
-/// More requests than this at one instant are a loop that never waits.
+/// More requests than this at one instant are a busy loop.
 const REQUESTS_AT_ONCE_MAX: u32 = 40;
 
-/// What is to be asked next.
+/// The expected next request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
-    /// A round begins.
+    /// The first request of a round.
     Round,
     StreamAgain,
     List,
     Page,
-    /// The same list in one piece, as its continue token has expired.
+    /// The same list in one page, because its continue token has expired.
     Whole,
     Watch,
-    /// It is being answered.
+    /// None: a request is being answered.
     Nothing,
 }
 
-/// When.
+/// The expected time of the next request.
 #[derive(Clone, Copy, Debug)]
 enum When {
     Now,
-    /// After a wait of once to twice this, and not before the other.
+    /// After one to two times the first duration, and not before the second.
     After(Duration, Duration),
 }
 
-/// The list that is being read.
+/// The list in progress.
 #[derive(Clone, Debug)]
 struct Listing {
     /// Version, limit and token of the first request.
-    first: Asked,
+    first: PageRequest,
     pages: u32,
     token: Option<String>,
-    /// It was asked for once more, in one piece (REF-4).
+    /// It was requested again, in one page (REF-4).
     is_whole: bool,
-    /// What the list says of itself, which is what its first page says (REF-3).
+    /// The version of the list, from its first page (REF-3).
     version: Option<String>,
-    /// When this page was asked for, and when something of it came last.
-    asked: Instant,
-    heard: Instant,
+    /// The time of the request of this page, and of its last received part.
+    requested_at: Instant,
+    received_at: Instant,
 }
 
 /// The version, limit and continue token of a list request.
-type Asked = (String, Option<u32>, Option<String>);
+type PageRequest = (String, Option<u32>, Option<String>);
 
-/// The watch that is open.
+/// The open watch.
 #[derive(Clone, Copy, Debug)]
 struct Watching {
     opened: Instant,
@@ -78,47 +78,47 @@ struct Watching {
     is_ordered: bool,
     /// The initial events of a streamed list have not ended yet.
     is_initial: bool,
-    /// When the last initial object came.
-    heard: Instant,
-    /// When the last frame of any kind came.
+    /// When the last initial object was received.
+    received_at: Instant,
+    /// When the last frame of any kind was received.
     last: Instant,
 }
 
 impl Watching {
     /// Whether its initial events have taken too long.
     fn has_stalled(&self, grain: Duration) -> bool {
-        self.heard.elapsed() + grain >= INITIAL_QUIET
+        self.received_at.elapsed() + grain >= INITIAL_QUIET
             || self.opened.elapsed() + grain >= INITIAL_TOTAL
     }
 }
 
 pub(crate) struct Oracle {
-    // What the reflector was told.
+    // The reflector's options.
     can_stream: bool,
     page_size: Option<u32>,
     internal_error_budget: Duration,
-    // What it remembers.
+    // The reflector's state.
     version: String,
     is_unavailable: bool,
     is_paged: bool,
     cannot_stream: bool,
     base: Duration,
     reset_at: Option<Instant>,
-    // Of this round.
+    // The state of this round.
     n_cut: u32,
     listed_again: bool,
     internal_errors: Option<(Instant, Instant)>,
     listing: Option<Listing>,
     watching: Option<Watching>,
     after_expired: bool,
-    // Of the last watches.
+    // The last watch timeouts.
     timeout: Option<Duration>,
     n_timeouts_same: u32,
-    // What is to come.
+    // The expected next request.
     next: Next,
     when: When,
     since: Instant,
-    /// When the clock last jumped: what waited then comes late.
+    /// When the clock last jumped: requests that waited then are late.
     pub(crate) jumped_at: Option<Instant>,
     at_once: u32,
     pub(crate) coverage: Coverage,
@@ -159,30 +159,30 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn broken(&mut self, rule: impl Into<String>) {
+    pub(crate) fn violated(&mut self, rule: impl Into<String>) {
         self.violation.get_or_insert(rule.into());
     }
 
     fn check(&mut self, holds: bool, rule: &str, what: &dyn std::fmt::Debug) {
         if !holds {
             let (version, next) = (&self.version, self.next);
-            self.broken(format!(
+            self.violated(format!(
                 "{rule}: {what:?} when {next:?} was due and the version is {version:?}"
             ));
         }
     }
 
-    /// Whether any list may be given, as nothing is known that would have to be surpassed.
-    pub(crate) fn knows_no_version(&self) -> bool {
+    /// Whether the reflector has no version, so that a list of any state is allowed.
+    pub(crate) fn has_no_version(&self) -> bool {
         self.version.is_empty()
     }
 
-    /// Whether a watch is open, past the initial events.
+    /// Whether a watch is open whose initial events have ended.
     pub(crate) fn is_live(&self) -> bool {
         self.watching.is_some_and(|watching| !watching.is_initial)
     }
 
-    pub(crate) fn asks_list(&mut self, request: &ListRequest) {
+    pub(crate) fn on_list_request(&mut self, request: &ListRequest) {
         self.check_time();
         let streams = self.can_stream && !self.cannot_stream;
         let due = match self.next {
@@ -190,47 +190,43 @@ impl Oracle {
             Next::List | Next::Page | Next::Whole => true,
             _ => false,
         };
-        self.check(
-            due,
-            "a list that no rule leads to (REF-27, REF-30 b, invariants 7 and 8)",
-            request,
-        );
+        self.check(due, "an unexpected list (REF-27, REF-30 b, invariants 7 and 8)", request);
         let want = match (self.next, &self.listing) {
             (Next::Page, Some(listing)) => {
-                self.coverage.note(Seen::AsksPage);
+                self.coverage.count(CoverPoint::RequestsPage);
                 (String::new(), listing.first.1, listing.token.clone())
             }
             (Next::Whole, Some(listing)) => {
-                self.coverage.note(Seen::AsksWhole);
+                self.coverage.count(CoverPoint::RequestsWhole);
                 (listing.first.0.clone(), None, None)
             }
             _ => self.first_page(),
         };
-        let asked =
+        let parameters =
             (request.resource_version.clone(), request.limit, request.continue_token.clone());
         self.check(
-            asked == want,
+            parameters == want,
             "REF-1, REF-2, REF-4, REF-5, invariants 7 and 10",
-            &(&asked, want),
+            &(&parameters, want),
         );
         if !matches!(self.next, Next::Page | Next::Whole) {
             self.listing = Some(Listing {
-                first: asked,
+                first: parameters,
                 pages: 1,
                 token: None,
                 is_whole: false,
                 version: None,
-                asked: Instant::now(),
-                heard: Instant::now(),
+                requested_at: Instant::now(),
+                received_at: Instant::now(),
             });
         }
         if let Some(listing) = &mut self.listing {
-            (listing.asked, listing.heard) = (Instant::now(), Instant::now());
+            (listing.requested_at, listing.received_at) = (Instant::now(), Instant::now());
         }
         self.next = Next::Nothing;
     }
 
-    fn first_page(&mut self) -> Asked {
+    fn first_page(&mut self) -> PageRequest {
         if self.next == Next::Round {
             self.begin_round();
         }
@@ -244,10 +240,10 @@ impl Oracle {
             None if !self.is_paged && !matches!(version, "" | "0") => None,
             None => Some(500),
         };
-        self.coverage.note(match version {
-            "" => Seen::AsksAtLatest,
-            "0" => Seen::AsksAtZero,
-            _ => Seen::AsksAtVersion,
+        self.coverage.count(match version {
+            "" => CoverPoint::RequestsAtLatest,
+            "0" => CoverPoint::RequestsAtZero,
+            _ => CoverPoint::RequestsAtVersion,
         });
         (version.to_owned(), limit, None)
     }
@@ -255,27 +251,27 @@ impl Oracle {
     fn begin_round(&mut self) {
         (self.n_cut, self.listed_again, self.internal_errors) = (0, false, None);
         if std::mem::take(&mut self.after_expired) {
-            self.coverage.note(Seen::RoundAfterExpired);
+            self.coverage.count(CoverPoint::RoundAfterExpired);
         }
     }
 
-    pub(crate) fn asks_watch(&mut self, request: &WatchRequest) {
+    pub(crate) fn on_watch_request(&mut self, request: &WatchRequest) {
         self.check_time();
         let streams = self.can_stream && !self.cannot_stream;
         let (due, want) = if request.send_initial_events {
             if self.next == Next::Round {
                 self.begin_round();
-                self.coverage.note(Seen::AsksStream);
+                self.coverage.count(CoverPoint::RequestsStream);
             } else {
-                self.coverage.note(Seen::AsksStreamAgain);
+                self.coverage.count(CoverPoint::RequestsStreamAgain);
             }
             let want = if self.is_unavailable { "" } else { &self.version };
             (streams && matches!(self.next, Next::Round | Next::StreamAgain), want.to_owned())
         } else {
-            self.coverage.note(Seen::Watches);
+            self.coverage.count(CoverPoint::Watches);
             (self.next == Next::Watch, self.version.clone())
         };
-        self.check(due, "a watch that no rule leads to", request);
+        self.check(due, "an unexpected watch", request);
         self.check(
             request.resource_version == want,
             "REF-11 a, REF-12, REF-20, REF-21, REF-22, REF-24",
@@ -287,14 +283,18 @@ impl Oracle {
             "invariant 9",
             request,
         );
-        // Ten draws out of three hundred are not all the same.
+        // Ten random values out of three hundred are not all equal.
         self.n_timeouts_same = match self.timeout {
             Some(timeout) if timeout == request.timeout => self.n_timeouts_same + 1,
             _ => 0,
         };
         self.timeout = Some(request.timeout);
         self.check(self.n_timeouts_same < 10, "invariant 9, a constant timeout", request);
-        self.coverage.note(if seconds < 450.0 { Seen::TimeoutLow } else { Seen::TimeoutHigh });
+        self.coverage.count(if seconds < 450.0 {
+            CoverPoint::TimeoutLow
+        } else {
+            CoverPoint::TimeoutHigh
+        });
         let now = Instant::now();
         self.watching = Some(Watching {
             opened: now,
@@ -303,7 +303,7 @@ impl Oracle {
             is_ordered: request.send_initial_events
                 || !matches!(&*request.resource_version, "" | "0"),
             is_initial: request.send_initial_events,
-            heard: now,
+            received_at: now,
             last: now,
         });
         self.next = Next::Nothing;
@@ -320,7 +320,7 @@ impl Oracle {
         };
         if waited < least || (waited > most && !jumped) {
             let next = self.next;
-            self.broken(format!(
+            self.violated(format!(
                 "REF-31, invariant 8: {next:?} after {waited:?}, due after {least:?} to {most:?}"
             ));
         }
@@ -328,16 +328,13 @@ impl Oracle {
             && !jumped
         {
             let low = waited < base.mul_f64(1.5);
-            self.coverage.note(if low { Seen::JitterLow } else { Seen::JitterHigh });
+            self.coverage.count(if low { CoverPoint::JitterLow } else { CoverPoint::JitterHigh });
             if waited >= least && least > 2 * base {
-                self.coverage.note(Seen::WaitsLongerAsAsked);
+                self.coverage.count(CoverPoint::WaitsForRetryAfter);
             }
         }
         self.at_once = if waited.is_zero() { self.at_once + 1 } else { 0 };
-        assert!(
-            self.at_once < REQUESTS_AT_ONCE_MAX,
-            "invariant 16: it asks and asks at one instant"
-        );
+        assert!(self.at_once < REQUESTS_AT_ONCE_MAX, "invariant 16: a busy loop of requests");
     }
 
     fn round_over(&mut self, error: &SourceError) {
@@ -348,7 +345,7 @@ impl Oracle {
     }
 
     fn round_failed(&mut self) {
-        self.coverage.note(Seen::BacksOff);
+        self.coverage.count(CoverPoint::BacksOff);
         let base = self.next_base();
         self.then(Next::Round, When::After(base, Duration::ZERO));
     }
@@ -360,7 +357,7 @@ impl Oracle {
         }
         let base = self.base;
         if base == BACKOFF_MAX {
-            self.coverage.note(Seen::BacksOffToTheCap);
+            self.coverage.count(CoverPoint::BacksOffToTheCap);
         }
         self.base = (2 * base).min(BACKOFF_MAX);
         base

@@ -1,56 +1,57 @@
-//! What the cache has to be, delivered frame by delivered frame: a second, plain way to compute it.
+//! The expected states of the cache, computed from the delivered frames in a simple second way.
 //!
-//! The informer may be behind by what waits in its queue, but it goes through these states in this
-//! order and through no others.
-use crate::world::{Flavor, Name, Thing, Things, Verb};
+//! The informer may lag behind by its queued deltas, but its cache has exactly these states, in
+//! this order.
+use crate::history::{Defect, ModelObject, ModelObjects, Name, Verb};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// One state of the cache: its resourceVersion and what it holds.
+/// One state of the cache: its resourceVersion and its objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Cache {
     pub(crate) version: String,
-    pub(crate) things: Arc<Things>,
+    pub(crate) objects: Arc<ModelObjects>,
 }
 
 pub(crate) struct Reference {
     /// Every state so far; the first is the empty cache before the first list.
     states: Vec<Cache>,
-    /// The items so far of a list that is being read.
-    pub(crate) listing: Vec<(Name, Thing)>,
-    /// Where the first list is.
+    /// The items so far of the list in progress.
+    pub(crate) listing: Vec<(Name, ModelObject)>,
+    /// The position of the first list.
     first_list: Option<usize>,
-    /// An index function over typed objects rejects what does not fit.
-    pub(crate) rejects_misfits: bool,
-    /// The transform fails for what is poisoned.
+    /// Whether an index function over typed objects rejects undecodable objects.
+    pub(crate) rejects_undecodable: bool,
+    /// Whether the transform fails for poisoned objects.
     pub(crate) rejects_poison: bool,
-    /// How many deletions of keys were delivered that the cache did not hold.
+    /// The number of delivered deletions of keys that were not in the cache.
     pub(crate) unknown_deletions: u64,
-    /// How many objects an index function rejected; those that a list repeats are counted once, and
-    /// each time.
+    /// The minimum and maximum number of objects that an index function rejected: repetitions in a
+    /// list are counted once in the first, each time in the second.
     pub(crate) rejected: (u64, u64),
-    /// How many objects were delivered that a transform has to see (FIFO-24); none when one of them
-    /// was poisoned, as what stood behind that one was not looked at.
-    pub(crate) entered: Option<u64>,
-    /// How many of them were of a list and in the cache already, so that it need not see them.
-    pub(crate) known: u64,
-    /// A write was not taken in, or may have been missed: only another list mends that.
+    /// The number of delivered objects that must be transformed (FIFO-24). `None` if one was
+    /// poisoned, because the objects after it may not have been read.
+    pub(crate) to_transform: Option<u64>,
+    /// The number of these that were in a list and already cached, so that they need not be
+    /// transformed.
+    pub(crate) already_cached: u64,
+    /// A change was rejected or may have been missed. Only another list repairs that.
     pub(crate) needs_list: bool,
     is_replaying: bool,
 }
 
 impl Reference {
-    pub(crate) fn new(rejects_misfits: bool, rejects_poison: bool) -> Self {
+    pub(crate) fn new(rejects_undecodable: bool, rejects_poison: bool) -> Self {
         Self {
-            states: vec![Cache { version: String::new(), things: Arc::default() }],
+            states: vec![Cache { version: String::new(), objects: Arc::default() }],
             listing: Vec::new(),
             first_list: None,
-            rejects_misfits,
+            rejects_undecodable,
             rejects_poison,
             unknown_deletions: 0,
             rejected: (0, 0),
-            entered: Some(0),
-            known: 0,
+            to_transform: Some(0),
+            already_cached: 0,
             needs_list: false,
             is_replaying: false,
         }
@@ -60,101 +61,101 @@ impl Reference {
         &self.states[self.states.len() - 1]
     }
 
-    /// Where the first list is among the states.
+    /// The position of the first list among the states.
     pub(crate) fn first_list(&self) -> Option<usize> {
         self.first_list
     }
 
-    /// Whether the transform fails for it.
-    pub(crate) fn is_poison(&self, thing: Thing) -> bool {
-        self.rejects_poison && thing.flavor == Flavor::Poison
+    /// Whether the transform fails for an object.
+    pub(crate) fn is_poison(&self, model: ModelObject) -> bool {
+        self.rejects_poison && model.defect == Defect::Poison
     }
 
-    /// Whether an index function fails for it.
-    pub(crate) fn is_misfit(&self, thing: Thing) -> bool {
-        self.rejects_misfits && thing.flavor == Flavor::Misfit
+    /// Whether an index function fails for an object.
+    pub(crate) fn is_undecodable(&self, model: ModelObject) -> bool {
+        self.rejects_undecodable && model.defect == Defect::Undecodable
     }
 
-    /// The initial events of a streamed list are over: they are handed on by name.
+    /// Ends the initial events of a streamed list. They are queued in the order of their names.
     pub(crate) fn streamed(&mut self, version: &str) {
         self.listing.sort_by_key(|(name, _)| *name);
         self.listed(version);
     }
 
-    /// A whole list is there, in its order; of two items with one name the later counts.
+    /// Applies a complete list in its order. Of two items with one name the later counts.
     pub(crate) fn listed(&mut self, version: &str) {
         let items = std::mem::take(&mut self.listing);
-        let held = self.last().things.clone();
-        let mut things = Things::new();
+        let cached = self.last().objects.clone();
+        let mut objects = ModelObjects::new();
         let mut rejected = BTreeSet::new();
-        for (name, thing) in items {
-            if !self.is_misfit(thing) {
-                things.insert(name, thing);
+        for (name, model) in items {
+            if !self.is_undecodable(model) {
+                objects.insert(name, model);
                 continue;
             }
             self.rejected.0 += u64::from(rejected.insert(name));
             self.rejected.1 += 1;
-            // The version that is held already stays, with what the index said of it.
-            if let Some(held) = held.get(&name) {
-                things.insert(name, *held);
+            // The cached version stays, with its index values.
+            if let Some(cached) = cached.get(&name) {
+                objects.insert(name, *cached);
             }
         }
-        self.reach(Cache { version: version.to_owned(), things: Arc::new(things) });
+        self.reach(Cache { version: version.to_owned(), objects: Arc::new(objects) });
         self.first_list.get_or_insert(self.states.len() - 1);
-        // Without a version nothing says what happens between this list and the watch.
+        // Without a version, changes between this list and the watch may be missed.
         self.needs_list = version.is_empty();
         self.is_replaying = version.is_empty();
     }
 
-    /// An event that was taken in.
-    pub(crate) fn event(&mut self, verb: Verb, name: Name, thing: Thing) {
-        // REF-21: what a watch from nowhere replays says nothing of how far the cache is.
+    /// Applies an accepted event.
+    pub(crate) fn event(&mut self, verb: Verb, name: Name, model: ModelObject) {
+        // REF-21: the versions of replayed objects are not the cache's version.
         self.is_replaying &= verb == Verb::Added;
-        if verb != Verb::Deleted && self.is_misfit(thing) {
+        if verb != Verb::Deleted && self.is_undecodable(model) {
             self.rejected.0 += 1;
             self.rejected.1 += 1;
             return;
         }
-        let mut things = Things::clone(&self.last().things);
+        let mut objects = ModelObjects::clone(&self.last().objects);
         if verb == Verb::Deleted {
-            self.unknown_deletions += u64::from(things.remove(&name).is_none());
+            self.unknown_deletions += u64::from(objects.remove(&name).is_none());
         } else {
-            things.insert(name, thing);
+            objects.insert(name, model);
         }
         let version = match self.is_replaying {
             true => self.last().version.clone(),
-            false => thing.version.to_string(),
+            false => model.version.to_string(),
         };
-        self.reach(Cache { version, things: Arc::new(things) });
+        self.reach(Cache { version, objects: Arc::new(objects) });
     }
 
     pub(crate) fn bookmark(&mut self, version: u64) {
         self.is_replaying = false;
-        let things = self.last().things.clone();
-        self.reach(Cache { version: version.to_string(), things });
+        let objects = self.last().objects.clone();
+        self.reach(Cache { version: version.to_string(), objects });
     }
 
-    /// A state that does not differ from the one before cannot be told from it.
+    /// Adds a state, unless it equals the last one.
     fn reach(&mut self, cache: Cache) {
         if *self.last() != cache {
             self.states.push(cache);
         }
     }
 
-    /// An object is delivered that a transform has to see.
-    pub(crate) fn enters(&mut self, name: Name, thing: Thing, is_listed: bool) {
-        let is_known = self.last().things.get(&name) == Some(&thing);
-        self.known += u64::from(is_listed && is_known);
-        let is_poison = self.is_poison(thing);
-        self.entered = self.entered.filter(|_| !is_poison).map(|n| n + 1);
+    /// Counts a delivered object that must be transformed.
+    pub(crate) fn count_delivered(&mut self, name: Name, model: ModelObject, is_listed: bool) {
+        let is_known = self.last().objects.get(&name) == Some(&model);
+        self.already_cached += u64::from(is_listed && is_known);
+        let is_poison = self.is_poison(model);
+        self.to_transform = self.to_transform.filter(|_| !is_poison).map(|n| n + 1);
     }
 
-    /// Where a state of the cache is, looking from an earlier place on.
+    /// The position of a state of the cache, searched from an earlier position on.
     pub(crate) fn find(&self, from: usize, cache: &Cache) -> Option<usize> {
         (from..self.states.len()).find(|at| self.states[*at] == *cache)
     }
 
-    /// Whether the state at a place is the last one.
+    /// Whether the state at a position equals the last one.
     pub(crate) fn is_last(&self, at: usize) -> bool {
         self.states[at] == *self.last()
     }

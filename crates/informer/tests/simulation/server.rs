@@ -1,10 +1,10 @@
-//! The modelled server: what it holds is known exactly, what it says is not to be relied on.
-use crate::coverage::Seen;
-use crate::fault::{self, Down};
+//! The model server. Its objects are known exactly; its answers have faults.
+use crate::coverage::CoverPoint;
+use crate::fault::{self, OutageKind};
+use crate::history::{Change, Defect, History, ModelObject, Name, Verb, item};
 use crate::oracle::Oracle;
 use crate::reference::Reference;
 use crate::watching::Watching;
-use crate::world::{Change, Flavor, Name, Thing, Verb, World, item};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -22,28 +22,28 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// What a server does with `sendInitialEvents`.
+/// How a server handles `sendInitialEvents`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Streams {
-    /// Sends a streamed list.
-    Knows,
-    /// Refuses it.
-    Refuses,
-    /// Takes it for any other watch, and never sends the end marker.
-    Ignores,
+pub(crate) enum StreamSupport {
+    /// It sends a streamed list.
+    Supported,
+    /// It rejects the parameter.
+    Rejected,
+    /// It ignores the parameter, so it never sends the end marker.
+    Ignored,
 }
 
-/// How one server is, for a whole life.
+/// The configuration of a server during one run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manners {
-    pub(crate) streams: Streams,
-    /// The share of events that a bookmark follows.
+pub(crate) struct ServerConfig {
+    pub(crate) streams: StreamSupport,
+    /// The fraction of events that are followed by a bookmark.
     pub(crate) bookmarks: f64,
-    /// Whether a list at `"0"` comes in pages: it has no watch cache.
+    /// Whether a list at `"0"` is paged, as from a server without a watch cache.
     pub(crate) pages_any_state: bool,
-    /// Objects in a page, whatever the limit.
+    /// The maximum number of objects in a page, whatever the limit.
     pub(crate) page_max: usize,
-    /// The share of requests and frames that something happens to.
+    /// The fraction of requests and frames with a fault.
     pub(crate) faults: f64,
 }
 
@@ -52,41 +52,41 @@ pub(crate) struct Server(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// The newest version: watches wait on it.
-    moved: watch::Sender<u64>,
+    /// The newest version. Watches wait for its changes.
+    newest: watch::Sender<u64>,
 }
 
 pub(crate) struct State {
     pub(crate) rng: SmallRng,
-    pub(crate) manners: Manners,
-    pub(crate) world: World,
+    pub(crate) config: ServerConfig,
+    pub(crate) history: History,
     pub(crate) oracle: Oracle,
     pub(crate) reference: Reference,
-    /// No faults any more.
+    /// No more faults are injected.
     pub(crate) is_healed: bool,
-    /// The informer is being stopped: what it lets go of is no concern.
+    /// The informer is being stopped, so dropped requests are not checked.
     pub(crate) is_stopping: bool,
-    /// How many objects an index function rejected, as the informer says.
-    pub(crate) misfits_told: u64,
-    /// How many objects the transform saw.
+    /// The number of rejections by index functions that the informer has reported.
+    pub(crate) n_reported: u64,
+    /// The number of calls of the transform.
     pub(crate) transformed: u64,
-    down: Option<(Instant, Down)>,
+    down: Option<(Instant, OutageKind)>,
     trace: Option<Vec<String>>,
     start: Instant,
 }
 
 impl State {
-    pub(crate) fn note(&mut self, seen: Seen) {
-        self.oracle.coverage.note(seen);
+    pub(crate) fn count(&mut self, point: CoverPoint) {
+        self.oracle.coverage.count(point);
     }
 
     pub(crate) fn chance(&mut self, share: f64) -> bool {
         !self.is_healed && self.rng.random_bool(share)
     }
 
-    /// Whether something is to happen, at this server's rate.
-    pub(crate) fn fails(&mut self, weight: f64) -> bool {
-        let share = (self.manners.faults * weight).min(1.0);
+    /// Draws whether a fault happens, at this server's rate.
+    pub(crate) fn draws_fault(&mut self, weight: f64) -> bool {
+        let share = (self.config.faults * weight).min(1.0);
         self.chance(share)
     }
 
@@ -97,52 +97,51 @@ impl State {
         }
     }
 
-    /// What every request is answered with while the server is down.
+    /// The error of every request during an outage.
     pub(crate) fn down(&mut self) -> Option<SourceError> {
         let (until, down) = self.down?;
         if self.is_healed || Instant::now() >= until {
             self.down = None;
             return None;
         }
-        self.note(Seen::DownForLong);
+        self.count(CoverPoint::Outage);
         Some(down.error())
     }
 
-    /// The version and objects from which a list or a streamed list is served: not older than
-    /// asked.
+    /// The version and objects of a list or a streamed list, not older than requested.
     pub(crate) fn serve_state(
         &mut self,
-        asked: &str,
-    ) -> Result<(u64, Vec<(Name, Thing)>), SourceError> {
-        // `"0"` may be any state, and only a client that knows no better may ask for it.
-        let unasked = asked.is_empty();
-        let since = match asked {
-            "" => self.world.version(),
-            // After a list that had no version the client knows none, but has seen a state.
-            "0" if self.oracle.knows_no_version() => self.seen_version(),
-            asked => asked.parse().unwrap_or(u64::MAX),
+        requested: &str,
+    ) -> Result<(u64, Vec<(Name, ModelObject)>), SourceError> {
+        // `"0"` allows any state. Only a client without a version may request it.
+        let is_latest = requested.is_empty();
+        let since = match requested {
+            "" => self.history.version(),
+            // After a list without a version, the client has no version but has seen a state.
+            "0" if self.oracle.has_no_version() => self.seen_version(),
+            requested => requested.parse().unwrap_or(u64::MAX),
         };
-        if !matches!(asked, "" | "0") && self.fails(0.3) {
+        if !matches!(requested, "" | "0") && self.draws_fault(0.3) {
             return Err(fault::too_large());
         }
-        let newest = unasked || self.is_healed;
-        let (version, things) =
-            self.world.state_since(since, newest, &mut self.rng).ok_or_else(fault::too_large)?;
-        if version < self.world.version() {
-            self.note(Seen::ListStale);
+        let newest = is_latest || self.is_healed;
+        let (version, objects) =
+            self.history.state_since(since, newest, &mut self.rng).ok_or_else(fault::too_large)?;
+        if version < self.history.version() {
+            self.count(CoverPoint::ListStale);
         }
-        Ok((version, things.iter().map(|(name, thing)| (*name, *thing)).collect()))
+        Ok((version, objects.iter().map(|(name, model)| (*name, *model)).collect()))
     }
 
     fn seen_version(&self) -> u64 {
-        if self.reference.first_list().is_none() { 0 } else { self.world.version() }
+        if self.reference.first_list().is_none() { 0 } else { self.history.version() }
     }
 
     fn answer_list(&mut self, request: &ListRequest) -> Result<Page, SourceError> {
         if let Some(error) = self.down() {
             return Err(error);
         }
-        if self.fails(1.0) {
+        if self.draws_fault(1.0) {
             return Err(fault::of_list(self));
         }
         let (version, items, after) = match &request.continue_token {
@@ -150,66 +149,67 @@ impl State {
                 let (version, items) = self.serve_state(&request.resource_version)?;
                 (version, items, 0)
             }
-            // A token is the version and how many items came before.
+            // A token has the version and the number of items before it.
             Some(token) => {
                 let (version, after) = token.split_once('/').unwrap_or_default();
                 let version = version.parse().unwrap_or_default();
-                let kept = if self.fails(1.0) { None } else { self.world.state_at(version) };
-                let things = kept.ok_or_else(fault::expired)?;
-                let items = things.iter().map(|(name, thing)| (*name, *thing)).collect();
+                let kept =
+                    if self.draws_fault(1.0) { None } else { self.history.state_at(version) };
+                let objects = kept.ok_or_else(fault::expired)?;
+                let items = objects.iter().map(|(name, model)| (*name, *model)).collect();
                 (version, items, after.parse().unwrap_or_default())
             }
         };
         let in_pages = match &*request.resource_version {
-            "0" => self.manners.pages_any_state,
+            "0" => self.config.pages_any_state,
             _ => true,
         };
         let left = items.len() - after;
         let n = match request.limit {
-            Some(limit) if in_pages => left.min(self.manners.page_max).min(limit as usize),
+            Some(limit) if in_pages => left.min(self.config.page_max).min(limit as usize),
             _ => left,
         };
         let mut items = items[after..after + n].to_vec();
         let token = (n < left).then(|| format!("{version}/{}", after + n));
-        // What a list must not be, and is.
+        // Violations of the API in lists.
         let mut version = version.to_string();
-        if self.fails(0.1) && !items.is_empty() {
+        if self.draws_fault(0.1) && !items.is_empty() {
             let again = items[self.rng.random_range(0..items.len())];
             items.push(again);
-            self.note(Seen::ListDuplicateKeys);
+            self.count(CoverPoint::ListDuplicateKeys);
         }
-        if request.continue_token.is_none() && self.fails(0.3) {
+        if request.continue_token.is_none() && self.draws_fault(0.3) {
             version.clear();
-            self.note(Seen::ListVersionEmpty);
+            self.count(CoverPoint::ListVersionEmpty);
         }
-        let is_poisoned = items.iter().any(|(_, thing)| self.reference.is_poison(*thing));
+        let is_poisoned = items.iter().any(|(_, model)| self.reference.is_poison(*model));
         Ok(Page { version, token, items: items.into(), is_poisoned, is_over: false })
     }
 }
 
-/// Notices when the informer lets go of a list that is not over.
-struct Unlisted {
+/// Detects that the informer drops a list before its end.
+struct ListGuard {
     server: Server,
     is_over: bool,
 }
 
-impl Drop for Unlisted {
+impl Drop for ListGuard {
     fn drop(&mut self) {
         let is_over = self.is_over;
         self.server.with(|state| {
             if !is_over && !state.is_stopping {
-                state.trace(|| "list      is let go".to_owned());
+                state.trace(|| "list      dropped".to_owned());
                 state.oracle.list_dropped();
             }
         });
     }
 }
 
-/// A page on its way.
+/// A page that is being sent.
 struct Page {
     version: String,
     token: Option<String>,
-    items: VecDeque<(Name, Thing)>,
+    items: VecDeque<(Name, ModelObject)>,
     is_poisoned: bool,
     is_over: bool,
 }
@@ -217,7 +217,7 @@ struct Page {
 impl Server {
     pub(crate) fn new(
         seed: u64,
-        manners: Manners,
+        config: ServerConfig,
         oracle: Oracle,
         reference: Reference,
         traces: bool,
@@ -225,33 +225,33 @@ impl Server {
         Self(Arc::new(Shared {
             state: Mutex::new(State {
                 rng: SmallRng::seed_from_u64(seed),
-                manners,
-                world: World::new(),
+                config,
+                history: History::new(),
                 oracle,
                 reference,
                 is_healed: false,
                 is_stopping: false,
-                misfits_told: 0,
+                n_reported: 0,
                 transformed: 0,
                 down: None,
                 trace: traces.then(Vec::new),
                 start: Instant::now(),
             }),
-            moved: watch::Sender::new(1),
+            newest: watch::Sender::new(1),
         }))
     }
 
-    /// Changes or looks at the server's state.
+    /// Accesses the server's state.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.0.state.lock())
     }
 
-    pub(crate) fn moved(&self) -> watch::Receiver<u64> {
-        self.0.moved.subscribe()
+    pub(crate) fn newest(&self) -> watch::Receiver<u64> {
+        self.0.newest.subscribe()
     }
 
-    /// How many hold on to this server.
-    pub(crate) fn holders(&self) -> usize {
+    /// The number of references to this server.
+    pub(crate) fn n_references(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
@@ -259,52 +259,52 @@ impl Server {
         self.with(|state| state.trace.take().unwrap_or_default())
     }
 
-    /// A write, and perhaps the end of some history.
+    /// Writes a random object, and sometimes compacts the history.
     pub(crate) fn write(&self) {
         let version = self.with(|state| {
-            let flavor = match state.rng.random_range(0..40) {
-                0 if !state.is_healed => Flavor::Poison,
-                1 if !state.is_healed => Flavor::Misfit,
-                _ => Flavor::Plain,
+            let defect = match state.rng.random_range(0..40) {
+                0 if !state.is_healed => Defect::Poison,
+                1 if !state.is_healed => Defect::Undecodable,
+                _ => Defect::Plain,
             };
-            let recreated = state.world.write(&mut state.rng, flavor);
-            state.note(Seen::Written);
+            let recreated = state.history.write(&mut state.rng, defect);
+            state.count(CoverPoint::Written);
             if recreated {
-                state.note(Seen::Recreated);
+                state.count(CoverPoint::Recreated);
             }
             if state.chance(0.1) {
-                let keep = state.rng.random_range(1..=state.world.n_kept());
-                if state.world.compact(keep) {
-                    state.note(Seen::Compacted);
+                let keep = state.rng.random_range(1..=state.history.n_states());
+                if state.history.compact(keep) {
+                    state.count(CoverPoint::Compacted);
                 }
             }
-            let version = state.world.version();
-            state.trace(|| format!("world     {version}"));
+            let version = state.history.version();
+            state.trace(|| format!("history   {version}"));
             version
         });
-        self.0.moved.send_replace(version);
+        self.0.newest.send_replace(version);
     }
 
-    /// For so long every request fails the same way.
-    pub(crate) fn go_down(&self, time: Duration, down: Down) {
+    /// Fails every request with the same error for this time.
+    pub(crate) fn start_outage(&self, time: Duration, down: OutageKind) {
         self.with(|state| {
-            state.trace(|| format!("down      for {time:?}: {down:?}"));
+            state.trace(|| format!("outage    for {time:?}: {down:?}"));
             state.down = Some((Instant::now() + time, down));
         });
     }
 
-    /// No faults any more, and nothing left that is wrong with an object.
+    /// Ends all faults, and repairs all defective objects.
     pub(crate) fn heal(&self) {
         let version = self.with(|state| {
             state.is_healed = true;
-            state.world.mend(&mut state.rng);
+            state.history.repair(&mut state.rng);
             state.trace(|| "healed".to_owned());
-            state.world.version()
+            state.history.version()
         });
-        self.0.moved.send_replace(version);
+        self.0.newest.send_replace(version);
     }
 
-    /// Waits now and then, as answers do.
+    /// Delays some answers.
     async fn lag(&self) {
         let lag =
             self.with(
@@ -317,19 +317,23 @@ impl Server {
         }
     }
 
-    /// The next part of a page; `Err(None)` is a stream that ends too soon.
+    /// The next part of a page. `Err(None)`: the stream ends too early.
     async fn part(&self, page: &mut Page) -> Result<ListPart, Option<SourceError>> {
         self.lag().await;
         self.with(|state| {
-            if state.fails(0.15) {
+            if state.draws_fault(0.15) {
                 let is_lost = state.rng.random();
                 let error = if is_lost { fault::lost() } else { fault::broken_off() };
-                state.note(if is_lost { Seen::ListCutBetweenParts } else { Seen::ListBrokenOff });
+                state.count(if is_lost {
+                    CoverPoint::ListCutBetweenParts
+                } else {
+                    CoverPoint::ListBrokenOff
+                });
                 state.trace(|| "list      cut".to_owned());
                 state.oracle.list_failed(&error);
                 return Err(is_lost.then_some(error));
             }
-            state.oracle.list_heard();
+            state.oracle.on_list_part();
             if page.items.is_empty() {
                 page.is_over = true;
                 state.trace(|| format!("list      ends at {:?} {:?}", page.version, page.token));
@@ -343,15 +347,15 @@ impl Server {
             let part: Vec<_> = page.items.drain(..n).collect();
             state.trace(|| format!("list      {part:?}"));
             let mut items: Vec<ListItem> =
-                part.iter().map(|(name, thing)| ListItem::from(item(*name, *thing))).collect();
+                part.iter().map(|(name, model)| ListItem::from(item(*name, *model))).collect();
             state.listing(&part);
-            if page.is_poisoned && part.iter().any(|(_, thing)| state.reference.is_poison(*thing)) {
-                state.note(Seen::ListPoisoned);
+            if page.is_poisoned && part.iter().any(|(_, model)| state.reference.is_poison(*model)) {
+                state.count(CoverPoint::ListPoisoned);
                 state.oracle.list_poisoned();
                 page.is_over = true;
             }
-            if state.fails(0.1) {
-                state.note(Seen::ListNameless);
+            if state.draws_fault(0.1) {
+                state.count(CoverPoint::ListNameless);
                 items.push(ListItem::from(Bytes::from_static(br#"{"metadata":{"uid":"u"}}"#)));
                 items.shuffle(&mut state.rng);
             }
@@ -361,30 +365,30 @@ impl Server {
 }
 
 impl State {
-    /// What a reader finds in the cache that has waited for a change to be there.
-    pub(crate) fn judge_read(&mut self, change: Change, cached: Option<Thing>) {
-        let Change { verb, name, thing } = change;
-        self.note(Seen::WroteThenRead);
-        // What is not taken in is not there, nor what came before it; and what a server lost
-        // between a list without a version and its watch is.
-        let is_rejected = thing.flavor != Flavor::Plain || self.reference.rejected.1 > 0;
+    /// Checks the cached object that a reader gets after it has waited for a change.
+    pub(crate) fn check_read(&mut self, change: Change, cached: Option<ModelObject>) {
+        let Change { verb, name, model } = change;
+        self.count(CoverPoint::WroteThenRead);
+        // A rejected object is not in the cache, and neither is any earlier one. Changes between a
+        // list without a version and its watch are lost.
+        let is_rejected = model.defect != Defect::Plain || self.reference.rejected.1 > 0;
         if is_rejected || self.reference.needs_list {
             return;
         }
-        let is_there = match (verb, cached) {
-            (Verb::Deleted, cached) => cached.is_none_or(|cached| cached.uid > thing.uid),
-            (_, Some(cached)) => cached.uid > thing.uid || cached.version >= thing.version,
-            (_, None) => self.world.things().get(&name) != Some(&thing),
+        let is_current = match (verb, cached) {
+            (Verb::Deleted, cached) => cached.is_none_or(|cached| cached.uid > model.uid),
+            (_, Some(cached)) => cached.uid > model.uid || cached.version >= model.version,
+            (_, None) => self.history.objects().get(&name) != Some(&model),
         };
-        if !is_there {
-            self.oracle.broken(format!("a read after a write finds {cached:?}: {change:?}"));
+        if !is_current {
+            self.oracle.violated(format!("a read after a write finds {cached:?}: {change:?}"));
         }
     }
 
-    /// Items of the list that is being read.
-    fn listing(&mut self, part: &[(Name, Thing)]) {
+    /// Adds items of the list in progress.
+    fn listing(&mut self, part: &[(Name, ModelObject)]) {
         self.reference.listing.extend_from_slice(part);
-        part.iter().for_each(|(name, thing)| self.reference.enters(*name, *thing, true));
+        part.iter().for_each(|(name, model)| self.reference.count_delivered(*name, *model, true));
     }
 
     fn page_ended(&mut self, version: &str, token: Option<&str>) {
@@ -409,15 +413,15 @@ impl ListWatch for Server {
                     let ListRequest { resource_version, limit, continue_token, .. } = &request;
                     format!("asks list {resource_version:?} {limit:?} {continue_token:?}")
                 });
-                state.oracle.asks_list(&request);
+                state.oracle.on_list_request(&request);
                 if state.oracle.is_new_list() {
                     state.reference.listing.clear();
                 }
             });
-            let mut unlisted = Unlisted { server: self.clone(), is_over: false };
+            let mut guard = ListGuard { server: self.clone(), is_over: false };
             self.lag().await;
-            if self.with(|state| state.fails(0.03)) {
-                self.with(|state| state.note(Seen::ListHangs));
+            if self.with(|state| state.draws_fault(0.03)) {
+                self.with(|state| state.count(CoverPoint::ListHangs));
                 std::future::pending::<()>().await;
             }
             let answer = self.with(|state| {
@@ -428,17 +432,17 @@ impl ListWatch for Server {
                 }
                 answer
             });
-            unlisted.is_over = answer.is_err();
-            let reading = Some((unlisted, answer?));
+            guard.is_over = answer.is_err();
+            let reading = Some((guard, answer?));
             let parts = stream::unfold(reading, |reading| async move {
-                let (mut unlisted, mut page) = reading?;
+                let (mut guard, mut page) = reading?;
                 if page.is_over {
                     return None;
                 }
-                let part = unlisted.server.part(&mut page).await;
-                unlisted.is_over = page.is_over || part.is_err();
+                let part = guard.server.part(&mut page).await;
+                guard.is_over = page.is_over || part.is_err();
                 match part {
-                    Ok(part) => Some((Ok(part), Some((unlisted, page)))),
+                    Ok(part) => Some((Ok(part), Some((guard, page)))),
                     Err(error) => Some((Err(error?), None)),
                 }
             });
@@ -454,7 +458,7 @@ impl ListWatch for Server {
                     let verb = if request.send_initial_events { "stream" } else { "watch" };
                     format!("asks {verb} {:?}", request.resource_version)
                 });
-                state.oracle.asks_watch(&request);
+                state.oracle.on_watch_request(&request);
             });
             self.lag().await;
             let watching = Watching::open(self, &request).await?;

@@ -1,8 +1,8 @@
-//! One watch of the modelled server.
-use crate::coverage::Seen;
+//! One watch of the model server.
+use crate::coverage::CoverPoint;
 use crate::fault;
-use crate::server::{Server, State, Streams};
-use crate::world::{Change, Name, Thing, Verb, object};
+use crate::history::{Change, ModelObject, Name, Verb, object};
+use crate::server::{Server, State, StreamSupport};
 use bytes::Bytes;
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -16,27 +16,27 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 pub(crate) struct Watching {
     server: Server,
-    moved: watch::Receiver<u64>,
-    /// Up to where changes were sent or are ready.
+    newest: watch::Receiver<u64>,
+    /// The version up to which changes were sent or are queued.
     from: u64,
-    ready: VecDeque<Out>,
-    /// The informer collects what is sent, until the end marker.
+    ready: VecDeque<PlannedFrame>,
+    /// The initial events of a streamed list are being sent.
     is_collecting: bool,
     /// When the server closes it.
     closes_at: Instant,
-    /// When it breaks, if nothing is said until then.
+    /// When it breaks, unless a frame is sent before.
     breaks_at: Option<Instant>,
-    /// It says nothing any more and stays open.
+    /// It sends nothing more and stays open.
     is_silent: bool,
     cut_next: bool,
     is_open: bool,
-    /// The version of the last frame that was sent in order; zero while there is none.
+    /// The version of the last frame that was sent in order; zero without one.
     sent: u64,
 }
 
-/// What is to be sent.
+/// A frame to be sent.
 #[derive(Clone, Copy, Debug)]
-enum Out {
+enum PlannedFrame {
     Change(Change),
     Bookmark(u64),
     Marker(u64),
@@ -45,19 +45,19 @@ enum Out {
     UnknownVerb(u64),
 }
 
-/// How a watch goes on.
+/// The next step of a watch.
 enum Step {
-    Send(Out, Duration),
+    Send(PlannedFrame, Duration),
     Fail(SourceError),
     Close,
     Wait,
     Silence,
 }
 
-/// A request that the informer may let go of before it is answered.
-struct Unanswered<'a>(&'a Server);
+/// Detects that the informer drops a request before it is answered.
+struct RequestGuard<'a>(&'a Server);
 
-impl Drop for Unanswered<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         self.0.with(|state| {
             if !state.is_stopping {
@@ -67,18 +67,18 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-fn replay((name, thing): (Name, Thing)) -> Out {
-    Out::Change(Change { verb: Verb::Added, name, thing })
+fn replay((name, model): (Name, ModelObject)) -> PlannedFrame {
+    PlannedFrame::Change(Change { verb: Verb::Added, name, model })
 }
 
 impl Watching {
     pub(crate) async fn open(server: &Server, request: &WatchRequest) -> Result<Self, SourceError> {
-        if server.with(|state| state.fails(0.02)) {
+        if server.with(|state| state.draws_fault(0.02)) {
             server.with(|state| {
-                state.note(Seen::OpenHangs);
+                state.count(CoverPoint::OpenHangs);
                 state.trace(|| "watch     is not answered".to_owned());
             });
-            let _unanswered = Unanswered(server);
+            let _guard = RequestGuard(server);
             pending::<()>().await;
         }
         server.with(|state| {
@@ -99,35 +99,35 @@ impl Watching {
         if let Some(error) = state.down() {
             return Err(error);
         }
-        let asked = &*request.resource_version;
-        let is_ordered = !request.send_initial_events && !matches!(asked, "" | "0");
+        let requested = &*request.resource_version;
+        let is_ordered = !request.send_initial_events && !matches!(requested, "" | "0");
         let mut ready = VecDeque::new();
-        let mut from = asked.parse().unwrap_or_default();
-        if request.send_initial_events && state.manners.streams == Streams::Refuses {
-            state.note(Seen::StreamUnknown);
+        let mut from = requested.parse().unwrap_or_default();
+        if request.send_initial_events && state.config.streams == StreamSupport::Rejected {
+            state.count(CoverPoint::StreamUnknown);
             return Err(fault::unknown_parameter());
         }
-        let whole = request.send_initial_events && state.manners.streams == Streams::Knows;
-        if state.fails(1.0) {
+        let whole = request.send_initial_events && state.config.streams == StreamSupport::Supported;
+        if state.draws_fault(1.0) {
             return Err(if request.send_initial_events {
                 fault::of_stream(state)
             } else {
                 fault::of_opening(state)
             });
         }
-        if whole || matches!(asked, "" | "0") {
-            let (version, mut things) = state.serve_state(if whole { asked } else { "" })?;
-            things.shuffle(&mut state.rng);
-            ready.extend(things.into_iter().map(replay));
+        if whole || matches!(requested, "" | "0") {
+            let (version, mut objects) = state.serve_state(if whole { requested } else { "" })?;
+            objects.shuffle(&mut state.rng);
+            ready.extend(objects.into_iter().map(replay));
             from = version;
             if whole {
-                ready.push_back(Out::Marker(version));
+                ready.push_back(PlannedFrame::Marker(version));
             } else {
-                state.note(Seen::WatchReplayed);
+                state.count(CoverPoint::WatchReplayed);
             }
         }
-        if from < state.world.oldest() {
-            state.note(Seen::OpenExpired);
+        if from < state.history.oldest() {
+            state.count(CoverPoint::OpenExpired);
             return Err(fault::expired());
         }
         if request.send_initial_events {
@@ -135,17 +135,17 @@ impl Watching {
         }
         let now = Instant::now();
         let breaks_at = state
-            .fails(1.0)
+            .draws_fault(1.0)
             .then(|| now + Duration::from_millis(state.rng.random_range(0..60_000)));
         Ok(Self {
             server: server.clone(),
-            moved: server.moved(),
+            newest: server.newest(),
             from,
             ready,
             is_collecting: request.send_initial_events,
             closes_at: now + request.timeout,
             breaks_at,
-            is_silent: state.fails(0.03),
+            is_silent: state.draws_fault(0.03),
             cut_next: false,
             is_open: true,
             sent: if is_ordered { from } else { 0 },
@@ -161,11 +161,11 @@ impl Watching {
         loop {
             let server = self.server.clone();
             match server.with(|state| self.step(state)) {
-                Step::Send(out, lag) => {
+                Step::Send(planned, lag) => {
                     if !lag.is_zero() {
                         sleep(lag).await;
                     }
-                    return Some(Ok(server.with(|state| self.send(state, out))));
+                    return Some(Ok(server.with(|state| self.send(state, planned))));
                 }
                 Step::Fail(error) => {
                     self.is_open = false;
@@ -191,7 +191,7 @@ impl Watching {
                     let until = self.breaks_at.unwrap_or(self.closes_at).min(self.closes_at);
                     tokio::select! {
                         biased;
-                        _ = self.moved.changed() => {}
+                        _ = self.newest.changed() => {}
                         () = sleep_until(until) => {}
                     }
                 }
@@ -203,45 +203,45 @@ impl Watching {
         let now = Instant::now();
         if self.is_silent {
             let stalls = self.is_collecting;
-            state.note(if stalls { Seen::StreamHangs } else { Seen::WatchSilent });
+            state.count(if stalls { CoverPoint::StreamHangs } else { CoverPoint::WatchSilent });
             return Step::Silence;
         }
         if std::mem::take(&mut self.cut_next) {
-            state.note(Seen::WatchCutAfterFrame);
+            state.count(CoverPoint::WatchCutAfterFrame);
             return Step::Fail(fault::lost());
         }
         if now >= self.closes_at {
-            state.note(Seen::WatchTimedOut);
+            state.count(CoverPoint::WatchTimedOut);
             return Step::Close;
         }
         if self.breaks_at.is_some_and(|at| now >= at) {
             self.breaks_at = None;
             return self.breaks(state);
         }
-        if self.ready.is_empty() && self.from < state.world.oldest() {
-            state.note(Seen::WatchCompacted);
+        if self.ready.is_empty() && self.from < state.history.oldest() {
+            state.count(CoverPoint::WatchCompacted);
             return Step::Fail(fault::expired());
         }
         if self.ready.is_empty()
-            && let Some(change) = state.world.change_after(self.from)
+            && let Some(change) = state.history.change_after(self.from)
         {
-            self.from = change.thing.version;
-            self.ready.push_back(Out::Change(change));
-            if state.rng.random_bool(state.manners.bookmarks) {
-                self.ready.push_back(Out::Bookmark(self.from));
+            self.from = change.model.version;
+            self.ready.push_back(PlannedFrame::Change(change));
+            if state.rng.random_bool(state.config.bookmarks) {
+                self.ready.push_back(PlannedFrame::Bookmark(self.from));
             }
         }
-        let Some(out) = self.ready.pop_front() else {
+        let Some(planned) = self.ready.pop_front() else {
             if state.is_healed && state.reference.needs_list && !self.is_collecting {
                 return Step::Fail(fault::expired());
             }
             return Step::Wait;
         };
-        if state.fails(0.3) {
+        if state.draws_fault(0.3) {
             if self.is_collecting {
-                state.note(Seen::StreamCut);
+                state.count(CoverPoint::StreamCut);
             } else {
-                state.note(Seen::WatchCutBeforeFrame);
+                state.count(CoverPoint::WatchCutBeforeFrame);
             }
             return match state.rng.random_range(0..3) {
                 0 => Step::Fail(fault::lost()),
@@ -249,35 +249,35 @@ impl Watching {
                 _ => Step::Fail(fault::of_watch(state)),
             };
         }
-        self.cut_next = state.fails(0.2);
-        if matches!(out, Out::Change(_)) && state.fails(0.3) {
-            self.ready.push_front(out);
-            state.note(Seen::FrameDuplicated);
+        self.cut_next = state.draws_fault(0.2);
+        if matches!(planned, PlannedFrame::Change(_)) && state.draws_fault(0.3) {
+            self.ready.push_front(planned);
+            state.count(CoverPoint::FrameDuplicated);
         }
-        let out = if state.fails(0.2) {
-            self.ready.push_front(out);
-            // Versions that must not be recorded, and one that must be.
+        let planned = if state.draws_fault(0.2) {
+            self.ready.push_front(planned);
+            // Two versions that must not be recorded, and one that must be.
             match state.rng.random_range(0..3) {
-                0 => Out::Nameless(u64::from(u32::MAX)),
-                1 if self.sent > 0 => Out::UnknownVerb(self.sent),
-                _ => Out::WrongType(u64::from(u32::MAX)),
+                0 => PlannedFrame::Nameless(u64::from(u32::MAX)),
+                1 if self.sent > 0 => PlannedFrame::UnknownVerb(self.sent),
+                _ => PlannedFrame::WrongType(u64::from(u32::MAX)),
             }
         } else {
-            out
+            planned
         };
-        let lag = if state.fails(0.5) {
-            state.note(Seen::FrameDelayed);
+        let lag = if state.draws_fault(0.5) {
+            state.count(CoverPoint::FrameDelayed);
             state.rng.random_range(1..400)
         } else {
             0
         };
-        Step::Send(out, Duration::from_millis(lag))
+        Step::Send(planned, Duration::from_millis(lag))
     }
 
     fn breaks(&mut self, state: &mut State) -> Step {
         match state.rng.random_range(0..4) {
             0 => {
-                state.note(Seen::WatchClosed);
+                state.count(CoverPoint::WatchClosed);
                 Step::Close
             }
             1 => Step::Fail(fault::lost()),
@@ -285,23 +285,23 @@ impl Watching {
         }
     }
 
-    /// One frame, and what it means to those who keep count.
-    fn send(&mut self, state: &mut State, out: Out) -> WatchFrame {
-        state.trace(|| format!("watch     {out:?}"));
-        let is_addition = match out {
-            Out::Change(change) => change.verb == Verb::Added,
-            Out::WrongType(_) => true,
+    /// Sends one frame, and reports it to the oracle and the reference.
+    fn send(&mut self, state: &mut State, planned: PlannedFrame) -> WatchFrame {
+        state.trace(|| format!("watch     {planned:?}"));
+        let is_addition = match planned {
+            PlannedFrame::Change(change) => change.verb == Verb::Added,
+            PlannedFrame::WrongType(_) => true,
             _ => false,
         };
         if state.oracle.frame(is_addition) {
-            // Whatever it says, it is let go.
+            // The informer drops the watch, whatever the frame is.
             self.is_open = false;
             return WatchFrame::Bookmark(mark(1, ""));
         }
-        match out {
-            Out::Change(change) => self.send_change(state, change),
-            Out::Bookmark(version) => {
-                state.note(Seen::Bookmark);
+        match planned {
+            PlannedFrame::Change(change) => self.send_change(state, change),
+            PlannedFrame::Bookmark(version) => {
+                state.count(CoverPoint::Bookmark);
                 if !self.is_collecting {
                     self.sent = version;
                     state.oracle.ordered();
@@ -310,7 +310,7 @@ impl Watching {
                 }
                 WatchFrame::Bookmark(mark(version, ""))
             }
-            Out::Marker(version) => {
+            PlannedFrame::Marker(version) => {
                 self.is_collecting = false;
                 self.sent = version;
                 state.oracle.initial_ended(version);
@@ -318,19 +318,19 @@ impl Watching {
                 let end = r#","annotations":{"k8s.io/initial-events-end":"true"}"#;
                 WatchFrame::Bookmark(mark(version, end))
             }
-            Out::Nameless(version) => {
-                state.note(Seen::FrameNameless);
+            PlannedFrame::Nameless(version) => {
+                state.count(CoverPoint::FrameNameless);
                 WatchFrame::Modified(mark(version, ""))
             }
-            Out::WrongType(version) => {
-                state.note(Seen::FrameWrongType);
+            PlannedFrame::WrongType(version) => {
+                state.count(CoverPoint::FrameWrongType);
                 let json = format!(
                     r#"{{"kind":"Secret","apiVersion":"v1","metadata":{{"namespace":"n0","name":"o0","resourceVersion":"{version}"}}}}"#
                 );
                 WatchFrame::Added(Bytes::from(json))
             }
-            Out::UnknownVerb(version) => {
-                state.note(Seen::FrameUnknownVerb);
+            PlannedFrame::UnknownVerb(version) => {
+                state.count(CoverPoint::FrameUnknownVerb);
                 state.oracle.reached(version);
                 WatchFrame::Unknown { verb: "MOVED".to_owned(), object: mark(version, "") }
             }
@@ -338,38 +338,38 @@ impl Watching {
     }
 
     fn send_change(&mut self, state: &mut State, change: Change) -> WatchFrame {
-        let Change { verb, name, thing } = change;
-        let bytes = object(name, thing);
-        let is_poison = state.reference.is_poison(thing);
-        // Of what is taken back from a list only the key is looked at.
+        let Change { verb, name, model } = change;
+        let bytes = object(name, model);
+        let is_poison = state.reference.is_poison(model);
+        // Only the key of an object that is deleted from a list is read.
         if !self.is_collecting || verb != Verb::Deleted {
-            state.reference.enters(name, thing, self.is_collecting);
+            state.reference.count_delivered(name, model, self.is_collecting);
         }
         if self.is_collecting {
             if is_poison && verb != Verb::Deleted {
-                state.note(Seen::StreamPoisoned);
+                state.count(CoverPoint::StreamPoisoned);
                 state.oracle.stream_poisoned();
             }
-            state.reference.listing.push((name, thing));
+            state.reference.listing.push((name, model));
             if self.ready.is_empty() {
-                state.note(Seen::StreamEndless);
+                state.count(CoverPoint::StreamEndless);
             }
         } else {
             if is_poison {
-                state.note(Seen::FramePoisoned);
+                state.count(CoverPoint::FramePoisoned);
                 state.reference.needs_list = true;
             } else {
-                if state.reference.is_misfit(thing) {
-                    state.note(Seen::FrameMisfit);
+                if state.reference.is_undecodable(model) {
+                    state.count(CoverPoint::FrameUndecodable);
                 }
                 if verb != Verb::Added {
                     state.oracle.ordered();
                 }
                 if self.sent > 0 || verb != Verb::Added {
-                    self.sent = self.sent.max(thing.version);
+                    self.sent = self.sent.max(model.version);
                 }
-                state.oracle.reached(thing.version);
-                state.reference.event(verb, name, thing);
+                state.oracle.reached(model.version);
+                state.reference.event(verb, name, model);
             }
         }
         match verb {
@@ -385,7 +385,7 @@ impl Drop for Watching {
         let is_open = self.is_open;
         self.server.with(|state| {
             if is_open && !state.is_stopping {
-                state.trace(|| "watch     is let go".to_owned());
+                state.trace(|| "watch     dropped".to_owned());
                 state.oracle.watch_dropped(true);
             }
         });

@@ -1,4 +1,4 @@
-//! The informers of one type behind one face.
+//! The informers of one type.
 
 use std::{fmt, sync::Arc};
 
@@ -10,59 +10,62 @@ use setpoint_informer::{
 
 use super::{CacheLister, NamespaceNotCached};
 
-/// What caches one type: one informer, or one per namespace where the
-/// [options](super::CacheOptions) name several (CCH-4). Cheap to clone.
+/// The informers of one type: one, or one per namespace if the [options](super::CacheOptions) name
+/// several (CCH-4). Cheap to clone.
 ///
-/// It has the methods of a [`SharedInformer`] that make sense of several: who uses it need not know
-/// how many there are. Handlers may then be called by several informers at once; of one object all
-/// events come from one of them, in order. The caches of different namespaces are of different
-/// moments.
+/// It has those methods of [`SharedInformer`] that also make sense for several informers, so its
+/// users need not know the number. With several informers, handlers may run concurrently. All
+/// events of one object come from the same informer, in order. The caches of different namespaces
+/// may be at different resource versions.
 pub struct CacheInformer<K>(Arc<Members<K>>);
 
 struct Members<K> {
-    /// Those of one namespace each, by namespace; then the one of all others, or of all.
+    /// The informers of single namespaces, sorted by namespace; then the informer of all other
+    /// namespaces, or of all.
     all: Vec<Member<K>>,
     n_named: usize,
 }
 
-/// One informer, and whose objects it holds.
+/// One informer and its namespace.
 pub(crate) struct Member<K> {
-    /// `None` is every namespace that no other member is of.
+    /// `None`: every namespace that no other member holds.
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) informer: SharedInformer<K>,
 }
 
-/// How one of the informers of a type does.
+/// The status of one of the informers of a type.
 #[derive(Debug, Clone)]
 pub(crate) struct MemberStatus {
     /// `configmaps`, or `configmaps in namespace a` where there are several.
-    pub(crate) what: String,
+    pub(crate) name: String,
     pub(crate) status: InformerStatus,
 }
 
 impl<K> CacheInformer<K> {
-    /// Informers of which the first `n_named` are of one namespace each, in their order.
+    /// Creates it from informers of which the first `n_named` hold one namespace each, sorted by
+    /// namespace.
     pub(super) fn new(all: Vec<Member<K>>, n_named: usize) -> Self {
-        assert!(!all.is_empty(), "a type is cached by one informer at least");
+        assert!(!all.is_empty(), "a cached type has at least one informer");
         Self(Arc::new(Members { all, n_named }))
     }
 
-    /// One informer of whatever it selects.
-    pub(crate) fn of_one(informer: SharedInformer<K>) -> Self {
+    /// Wraps a single informer, whatever it selects.
+    pub(crate) fn single(informer: SharedInformer<K>) -> Self {
         Self::new(vec![Member { namespace: None, informer }], 0)
     }
 
-    /// The informers, each with the namespace whose objects it holds: by namespace, and then the
-    /// one of all others. `None` is all namespaces that are not named.
+    /// The informers, each with the namespace whose objects it holds, sorted by namespace. The last
+    /// may be the informer of all other namespaces: `None`.
     pub fn informers(&self) -> impl ExactSizeIterator<Item = (Option<&str>, &SharedInformer<K>)> {
         self.members().iter().map(|member| (member.namespace.as_deref(), &member.informer))
     }
 
-    /// The informer that holds the objects of a namespace; that of cluster-scoped objects is empty.
+    /// The informer that holds the objects of a namespace. Cluster-scoped objects have the empty
+    /// namespace.
     ///
     /// # Errors
     ///
-    /// The rules name other namespaces.
+    /// The namespace is not cached.
     pub fn of_namespace(&self, namespace: &str) -> Result<&SharedInformer<K>, NamespaceNotCached> {
         match self.position(namespace) {
             Some(position) => Ok(&self.0.all[position].informer),
@@ -73,7 +76,7 @@ impl<K> CacheInformer<K> {
         }
     }
 
-    /// The same informers for a reader that decodes objects as `V`: see [`SharedInformer::view`].
+    /// The same informers, decoding objects as `V`. See [`SharedInformer::view`].
     pub fn view<V: 'static>(&self) -> Option<CacheInformer<V>> {
         let member = |member: &Member<K>| {
             let informer = member.informer.view()?;
@@ -87,46 +90,46 @@ impl<K> CacheInformer<K> {
         &self.0.all
     }
 
-    /// Which member holds the objects of a namespace.
+    /// The position of the member that holds the objects of a namespace.
     pub(crate) fn position(&self, namespace: &str) -> Option<usize> {
         let Members { all, n_named } = &*self.0;
         let named = all[..*n_named].binary_search_by(|member| {
             member.namespace.as_deref().unwrap_or_default().cmp(namespace)
         });
         named.ok().or_else(|| {
-            // Of all others; or of the one that a field selector demands.
+            // The informer of all other namespaces, or of the one that a field selector demands.
             let rest = all.get(*n_named)?;
             let holds = rest.namespace.as_deref().is_none_or(|demanded| demanded == namespace);
             holds.then_some(*n_named)
         })
     }
 
-    /// Whether the objects of its members, one after the other, are out of the order of their keys.
+    /// Whether the concatenated objects of its members may be out of key order.
     pub(super) fn is_interleaved(&self) -> bool {
         self.0.n_named > 0 && self.0.n_named < self.0.all.len()
     }
 
-    /// The reading end.
+    /// Returns a lister over its informers.
     pub fn lister(&self) -> CacheLister<K> {
         CacheLister(self.clone())
     }
 
-    /// The type that is watched.
+    /// The watched type.
     pub fn resource_type(&self) -> &ResourceType {
         self.0.all[0].informer.resource_type()
     }
 
-    /// Whether the whole first list of each namespace is in the cache. Never reverts.
+    /// Whether the whole first list of each namespace is in the cache. Never becomes false again.
     pub fn has_synced(&self) -> bool {
         self.0.all.iter().all(|member| member.informer.has_synced())
     }
 
-    /// Waits until the whole first list of each namespace is in the cache. Cancel safe: it only
-    /// looks.
+    /// Waits until the whole first list of each namespace is in the cache. Cancel safe: has no side
+    /// effects.
     ///
     /// # Errors
     ///
-    /// One of the informers stops first.
+    /// One of the informers stopped first.
     pub async fn synced(&self) -> Result<(), Stopped> {
         match &*self.0.all {
             [one] => one.informer.synced().await,
@@ -134,20 +137,20 @@ impl<K> CacheInformer<K> {
         }
     }
 
-    /// Whether one of its informers has ended: what that held is kept up to date no longer.
+    /// Whether one of its informers has ended. The objects of that informer are no longer updated.
     pub fn has_stopped(&self) -> bool {
         self.0.all.iter().any(|member| member.informer.has_stopped())
     }
 
-    /// Waits until one of its informers has ended. Cancel safe: it only looks.
+    /// Waits until one of its informers has ended. Cancel safe: has no side effects.
     pub async fn stopped(&self) {
         let stopped = self.0.all.iter().map(|member| Box::pin(member.informer.stopped()));
-        // There is one at least.
+        // There is at least one.
         select_all(stopped).await;
     }
 
-    /// How its informers do together: synced when all have, stopped when one has; degraded as the
-    /// one that is for the longest time.
+    /// The combined status of its informers: synced when all have synced, stopped when one has
+    /// stopped, degraded as the informer that has been degraded for the longest time.
     pub fn status(&self) -> InformerStatus {
         let mut statuses = self.statuses().into_iter();
         let mut all = statuses.next().unwrap_or_default();
@@ -161,7 +164,7 @@ impl<K> CacheInformer<K> {
         all
     }
 
-    /// How each of its informers does, in the order of [`informers`](Self::informers).
+    /// The status of each informer, in the order of [`informers`](Self::informers).
     pub fn statuses(&self) -> Vec<InformerStatus> {
         self.0.all.iter().map(|member| member.informer.status()).collect()
     }
@@ -170,24 +173,24 @@ impl<K> CacheInformer<K> {
         let is_alone = self.0.all.len() == 1;
         let status = |member: &Member<K>| {
             let resource = member.informer.resource_type();
-            let what = match &member.namespace {
+            let name = match &member.namespace {
                 _ if is_alone => resource.to_string(),
                 Some(namespace) => format!("{resource} in namespace {namespace}"),
                 None => format!("{resource} in all other namespaces"),
             };
-            MemberStatus { what, status: member.informer.status() }
+            MemberStatus { name, status: member.informer.status() }
         };
         self.0.all.iter().map(status).collect()
     }
 }
 
 impl<K: Cacheable> CacheInformer<K> {
-    /// Adds a handler to each informer, before or after the start. It is told of every cached
-    /// object as an initial addition and then of every change.
+    /// Adds a handler to each informer, before or after the start. The handler receives every
+    /// cached object as an initial addition, and then every change.
     ///
     /// # Errors
     ///
-    /// One of the informers has stopped; then none has the handler.
+    /// One of the informers has stopped. Then the handler is added to none.
     pub fn add_handler(
         &self,
         handler: impl Fn(Event<K>) + Send + Sync + 'static,
@@ -197,8 +200,8 @@ impl<K: Cacheable> CacheInformer<K> {
         let mut registrations = Vec::with_capacity(self.0.all.len());
         for member in &self.0.all {
             let handler = handler.clone();
-            let told = move |event: Event<K>| handler(event);
-            match member.informer.add_handler(told, options.clone()) {
+            let handler = move |event: Event<K>| handler(event);
+            match member.informer.add_handler(handler, options.clone()) {
                 Ok(registration) => registrations.push(registration),
                 Err(stopped) => {
                     registrations.iter().for_each(HandlerRegistration::remove);
@@ -209,15 +212,15 @@ impl<K: Cacheable> CacheInformer<K> {
         Ok(CacheRegistration(registrations.into()))
     }
 
-    /// Adds an index over typed objects, before or after the start (CCH-9). The index is there at
-    /// once, over what is cached so far. Under
-    /// [`CachePolicy::Compact`](setpoint_informer::CachePolicy::Compact) each write then decodes
+    /// Adds an index over typed objects, before or after the start (CCH-9). The index is usable at
+    /// once and covers the objects that are already cached. With
+    /// [`CachePolicy::Compact`](setpoint_informer::CachePolicy::Compact), each change then decodes
     /// the object once.
     ///
     /// # Errors
     ///
-    /// The name is taken; or an informer has stopped, or a cached object does not decode: then some
-    /// namespaces may have the index, and reads by it fail.
+    /// The name is taken, an informer has stopped, or a cached object does not decode. In the last
+    /// two cases some informers may already have the index, and reads by it fail.
     pub fn add_index(
         &self,
         name: impl Into<Arc<str>>,
@@ -230,7 +233,7 @@ impl<K: Cacheable> CacheInformer<K> {
         })
     }
 
-    /// [`add_index`](Self::add_index), over objects that are not decoded.
+    /// [`add_index`](Self::add_index) over encoded objects.
     ///
     /// # Errors
     ///
@@ -260,35 +263,35 @@ impl<K> fmt::Debug for CacheInformer<K> {
     }
 }
 
-/// A handler's place at the informers of a type. Cheap to clone; dropping it leaves the handler
-/// where it is.
+/// The registration of a handler at the informers of a type. Cheap to clone. Dropping it does not
+/// remove the handler.
 #[derive(Debug, Clone)]
 pub struct CacheRegistration(Arc<[HandlerRegistration]>);
 
 impl CacheRegistration {
-    /// Whether the handler has been told of everything that was there at the start.
+    /// Whether the handler has received every object of the initial state.
     pub fn has_synced(&self) -> bool {
         self.0.iter().all(HandlerRegistration::has_synced)
     }
 
-    /// Waits for [`has_synced`](Self::has_synced). Cancel safe: it only looks.
+    /// Waits for [`has_synced`](Self::has_synced). Cancel safe: has no side effects.
     ///
     /// # Errors
     ///
-    /// The handler is removed, or one of the informers ends first.
+    /// The handler was removed, or one of the informers ended first.
     pub async fn synced(&self) -> Result<(), Stopped> {
         try_join_all(self.0.iter().map(HandlerRegistration::synced)).await.map(drop)
     }
 
-    /// Waits until the handler was called with everything that waits for it now, or is removed.
-    /// Cancel safe: it only looks.
+    /// Waits until the handler has received every event that is pending now, or is removed. Cancel
+    /// safe: has no side effects.
     pub async fn delivered(&self) {
         for registration in &*self.0 {
             registration.delivered().await;
         }
     }
 
-    /// Removes the handler: no call starts after those that may be running. Idempotent.
+    /// Removes the handler. Calls that are already running finish; no new call starts. Idempotent.
     pub fn remove(&self) {
         self.0.iter().for_each(HandlerRegistration::remove);
     }

@@ -1,4 +1,4 @@
-//! What caches a type for a while.
+//! Temporary leases of cached types.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -6,12 +6,13 @@ use parking_lot::Mutex;
 
 use super::{CacheInformer, Id, Informers};
 
-/// The informers of a type for a while.
+/// A lease of the informers of a type. Dropping the last lease stops them, unless the type is
+/// cached permanently.
 pub(crate) struct CacheLease<K> {
     pub(super) informer: CacheInformer<K>,
     pub(super) informers: Arc<Mutex<Informers>>,
     pub(super) id: Id,
-    /// Tells what is leased from what is requested anew after it was removed.
+    /// Distinguishes the leased informers from those of a new request after a removal.
     pub(super) number: u64,
 }
 
@@ -26,14 +27,14 @@ impl<K> Deref for CacheLease<K> {
 impl<K> Drop for CacheLease<K> {
     fn drop(&mut self) {
         let mut informers = self.informers.lock();
-        let known = informers.by_id.get_mut(&self.id);
-        let Some(known) = known.filter(|known| known.number == self.number) else { return };
-        known.n_leases -= 1;
-        if known.n_leases == 0 && !known.is_pinned {
-            let forgotten = informers.by_id.remove(&self.id);
+        let cached = informers.by_id.get_mut(&self.id);
+        let Some(cached) = cached.filter(|cached| cached.number == self.number) else { return };
+        cached.n_leases -= 1;
+        if cached.n_leases == 0 && !cached.is_pinned {
+            let removed = informers.by_id.remove(&self.id);
             informers.found.clear();
             drop(informers);
-            drop(forgotten);
+            drop(removed);
         }
     }
 }

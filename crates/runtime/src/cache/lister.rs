@@ -1,4 +1,4 @@
-//! Reading what is cached of one type, over its informers.
+//! Cached reads of one type, over all its informers.
 
 use std::{fmt, sync::Arc};
 
@@ -9,14 +9,14 @@ use setpoint_object::label::Selector;
 
 use super::CacheInformer;
 
-/// A reading end of what is cached of one type: cheap to clone, used from any task, never waits.
+/// Reads the cached objects of one type. Cheap to clone, usable from any task, never waits.
 ///
-/// It answers from what has arrived so far. Where the type has an informer per namespace (CCH-4), a
-/// read of one namespace asks its informer, and one over all namespaces concatenates: that is not a
-/// single moment.
+/// It answers from the objects that have arrived so far. If the type has one informer per namespace
+/// (CCH-4), a read of one namespace reads its informer. A read of all namespaces concatenates the
+/// informers' objects, which is not a snapshot of a single resource version.
 pub struct CacheLister<K>(pub(super) CacheInformer<K>);
 
-/// A cached read of a namespace that the rules leave out: nothing can be said about absence
+/// A cached read of a namespace that is not cached, so the absence of an object cannot be known
 /// (CCH-4).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -35,7 +35,7 @@ pub struct NamespaceNotCached {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheReadError {
-    /// The rules leave the namespace out.
+    /// The namespace is not cached.
     #[error(transparent)]
     Namespace(#[from] NamespaceNotCached),
     /// An object does not fit its type.
@@ -47,30 +47,30 @@ pub enum CacheReadError {
 }
 
 impl<K> CacheLister<K> {
-    /// The informers that it reads.
+    /// The informers it reads.
     pub fn informer(&self) -> &CacheInformer<K> {
         &self.0
     }
 
-    /// The reading ends of its informers, in the order of [`CacheInformer::informers`].
+    /// The listers of its informers, in the order of [`CacheInformer::informers`].
     pub fn listers(&self) -> impl Iterator<Item = Lister<K>> {
         self.0.members().iter().map(|member| member.informer.lister())
     }
 
-    /// The reading end of the informer that holds a namespace, and perhaps others.
+    /// The lister of the informer that holds a namespace, and perhaps others.
     ///
     /// # Errors
     ///
-    /// The rules name other namespaces.
+    /// The namespace is not cached.
     pub fn of_namespace(&self, namespace: &str) -> Result<Lister<K>, NamespaceNotCached> {
         Ok(self.0.of_namespace(namespace)?.lister())
     }
 
-    /// The part of one namespace.
+    /// A lister of one namespace.
     ///
     /// # Errors
     ///
-    /// The rules name other namespaces.
+    /// The namespace is not cached.
     pub fn namespaced(
         &self,
         namespace: impl Into<Arc<str>>,
@@ -79,26 +79,26 @@ impl<K> CacheLister<K> {
         Ok(self.of_namespace(&namespace)?.namespaced(namespace))
     }
 
-    /// How many objects there are.
+    /// The number of cached objects.
     pub fn len(&self) -> usize {
         self.listers().map(|lister| lister.len()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether no object is cached.
     pub fn is_empty(&self) -> bool {
         self.listers().all(|lister| lister.is_empty())
     }
 
-    /// One object by key, not decoded.
+    /// Returns one object by key, not decoded.
     ///
     /// # Errors
     ///
-    /// The rules name other namespaces.
+    /// The namespace is not cached.
     pub fn object(&self, key: &Key) -> Result<Option<Object<K>>, NamespaceNotCached> {
         Ok(self.of_namespace(&key.namespace)?.object(key))
     }
 
-    /// The objects that an index files under a value, by key, not decoded.
+    /// Returns the objects with a value in an index, sorted by key, not decoded.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl<K> CacheLister<K> {
         Ok(self.in_order(found))
     }
 
-    /// What was found by one informer after the other, by key.
+    /// Sorts objects found in several informers by key.
     pub(crate) fn in_order(&self, mut found: Vec<Object<K>>) -> Vec<Object<K>> {
         if self.0.is_interleaved() {
             found.sort_by(|a, b| a.key().cmp(b.key()));
@@ -125,7 +125,7 @@ impl<K> CacheLister<K> {
 }
 
 impl<K: Resource + 'static> CacheLister<K> {
-    /// The objects whose labels match, by key, not decoded.
+    /// Returns the objects whose labels match, sorted by key, not decoded.
     pub fn objects(&self, selector: &Selector) -> Vec<Object<K>> {
         let found = self.listers().flat_map(|lister| lister.objects(selector)).collect();
         self.in_order(found)
@@ -133,17 +133,17 @@ impl<K: Resource + 'static> CacheLister<K> {
 }
 
 impl<K: DeserializeOwned + Send + Sync + 'static> CacheLister<K> {
-    /// One object; `None` when the cache has none of that name. The namespace of a cluster-scoped
+    /// Returns one object; `None` if it is not in the cache. The namespace of a cluster-scoped
     /// object is empty.
     ///
     /// # Errors
     ///
-    /// The rules name other namespaces, or the object does not fit `K`.
+    /// The namespace is not cached, or the object does not fit `K`.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, CacheReadError> {
         Ok(self.of_namespace(namespace)?.get(namespace, name)?)
     }
 
-    /// One object by key.
+    /// Returns one object by key.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> CacheLister<K> {
         Ok(self.of_namespace(&key.namespace)?.get_key(key)?)
     }
 
-    /// The objects that an index files under a value, by key.
+    /// Returns the objects with a value in an index, sorted by key.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> CacheLister<K> {
 }
 
 impl<K: Resource + DeserializeOwned + Send + Sync + 'static> CacheLister<K> {
-    /// The objects whose labels match, by namespace and name.
+    /// Returns the objects whose labels match, sorted by namespace and name.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Which objects of a type are cached, and how: what is said of a type goes before what is said of
-//! all.
+//! Options of the cache: which objects of a type are cached, and in which form. Options of a type
+//! take precedence over those of all types.
 
 use std::{any::TypeId, collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -12,47 +12,46 @@ use setpoint_informer::{
 };
 use setpoint_object::{GroupVersionResource, Prune};
 
-/// How many namespaces one level of options names at most.
+/// The maximum number of namespaces at one level of options.
 pub const NAMESPACES_MAX: usize = 1024;
 
-/// The key of [`Namespaces`] that stands for all namespaces, or for all others where there are
-/// named ones.
+/// The key of [`Namespaces`] for all namespaces, or for all others if some are named.
 pub const ALL_NAMESPACES: &str = "";
 
-/// What one level says about caches; `None` leaves it to the level below (CCH-1).
+/// The options of one level. `None` inherits the value of the level below (CCH-1).
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct CacheConfig {
-    /// A label selector in the query form; empty is everything, whatever a level below says.
+    /// A label selector in the query form. Empty selects everything and overrides the levels below.
     pub labels: Option<String>,
-    /// A field selector in the query form; empty is everything, whatever a level below says.
+    /// A field selector in the query form. Empty selects everything and overrides the levels below.
     pub fields: Option<String>,
-    /// Changes every object before it enters.
+    /// A function that changes every object before it is cached.
     pub transform: Option<Transform>,
-    /// What is cut out of objects before they enter.
+    /// The fields removed from objects before they are cached.
     pub prune: Option<Prune>,
-    /// Whether caches keep `metadata.managedFields`; `false` without a level that says.
+    /// Whether caches keep `metadata.managedFields`. `false` if no level sets it.
     pub keep_managed_fields: Option<bool>,
-    /// What caches hold.
+    /// The form in which objects are stored.
     pub policy: Option<CachePolicy>,
-    /// The resync period; zero is never.
+    /// The resync period. Zero disables it.
     pub resync: Option<Duration>,
 }
 
-/// The namespaces whose objects are cached, each with what is special about it.
+/// The cached namespaces, each with its options.
 pub type Namespaces = BTreeMap<String, CacheConfig>;
 
-/// What is said of one type, before what is said of all.
+/// The options of one type, which take precedence over the options of all types.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ByType {
-    /// Of all its objects.
+    /// Options for all its objects.
     pub config: CacheConfig,
-    /// `None` is what is said of all types; an empty map is all namespaces (CCH-2).
+    /// `None` inherits the namespaces of all types. An empty map is all namespaces (CCH-2).
     pub namespaces: Option<Namespaces>,
 }
 
-/// What a manager or a cluster caches, and how: of all types, of some namespaces, and of single
+/// The cache options of a manager or a cluster: for all types, for some namespaces, and for single
 /// types.
 ///
 /// ```
@@ -78,88 +77,87 @@ pub struct CacheOptions {
     pub(super) give_up_after: Option<Duration>,
     pub(super) source: Option<ChooseSource>,
     pub(super) saved: Option<SavedLists>,
-    /// Where informers are counted, under which informer name.
+    /// The metrics registry of the informers, and their name in it.
     pub(crate) metrics: Option<(MetricsRegistry, String)>,
 }
 
-/// Options that cannot be.
+/// Invalid options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheOptionsError {
-    /// Objects of this type have no namespace (CCH-2).
-    #[error("{resource} has no namespaces: none can be chosen")]
+    /// Namespaces were given for a cluster-scoped type (CCH-2).
+    #[error("{resource} is cluster-scoped: its namespaces cannot be set")]
     ClusterScoped {
         /// The resource.
         resource: String,
     },
     /// More namespaces than [`NAMESPACES_MAX`].
-    #[error("{n_namespaces} namespaces are more than {NAMESPACES_MAX}")]
+    #[error("{n_namespaces} namespaces are too many: the maximum is {NAMESPACES_MAX}")]
     TooMany {
-        /// So many.
+        /// The number given.
         n_namespaces: usize,
     },
 }
 
-/// What holds for the objects of one type in one namespace, or in all.
+/// The resolved options for the objects of one type in one namespace, or in all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resolved {
     pub(crate) selection: Selection,
-    /// It is of one namespace that was named.
+    /// The options name this namespace.
     pub(crate) is_named: bool,
     pub(crate) config: CacheConfig,
 }
 
 impl CacheOptions {
-    /// All objects of every type that is asked for, held as [`CachePolicy::Compact`].
+    /// Caches all objects of every requested type as [`CachePolicy::Compact`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Everything that may be said of all types, in place of what was said before.
+    /// Replaces the options of all types.
     pub fn config(mut self, config: CacheConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// Caches only the objects of these namespaces; a cached read of another one is an error. No
-    /// names: all namespaces, which is the default.
+    /// Caches only the objects of these namespaces. A cached read of another namespace is an error.
+    /// Without names, all namespaces are cached, which is the default.
     ///
-    /// Each namespace is a list and a watch of its own, for which permissions in that namespace are
-    /// enough. Types that have no namespaces are cached whole. Of a type that is known at run time
-    /// alone this cannot be seen: say it by
-    /// [`Watch::cluster_scoped`](crate::Watch::cluster_scoped), or by an empty map [of its
-    /// own](ByType::namespaces).
+    /// Each namespace has its own list and watch, so permissions in that namespace are enough.
+    /// Cluster-scoped types are cached whole. The scope of a type known only at run time is
+    /// unknown: set it with [`Watch::cluster_scoped`](crate::Watch::cluster_scoped), or give the
+    /// type an empty map of [namespaces](ByType::namespaces).
     ///
     /// # Errors
     ///
-    /// There are more than [`NAMESPACES_MAX`].
+    /// More than [`NAMESPACES_MAX`] namespaces.
     pub fn namespaces<N: Into<String>>(
         self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Self, CacheOptionsError> {
         let named = |name: N| (name.into(), CacheConfig::default());
-        // One more than there may be, so that an endless iterator ends.
+        // Takes one more than the maximum, so that an endless iterator ends.
         self.namespaces_with(names.into_iter().take(NAMESPACES_MAX + 1).map(named).collect())
     }
 
-    /// [`namespaces`](Self::namespaces), each with what is special about it.
+    /// [`namespaces`](Self::namespaces), each with its own options.
     ///
     /// # Errors
     ///
-    /// There are more than [`NAMESPACES_MAX`].
+    /// More than [`NAMESPACES_MAX`] namespaces.
     pub fn namespaces_with(mut self, namespaces: Namespaces) -> Result<Self, CacheOptionsError> {
         check_number(&namespaces)?;
         self.namespaces = namespaces;
         Ok(self)
     }
 
-    /// Caches only objects whose labels match, in the query form. Default: all.
+    /// Caches only objects whose labels match this selector in the query form. Default: all.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.config.labels = Some(selector.into());
         self
     }
 
-    /// Caches only objects whose fields match, in the query form. Default: all.
+    /// Caches only objects whose fields match this selector in the query form. Default: all.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
         self.config.fields = Some(selector.into());
         self
@@ -182,43 +180,43 @@ impl CacheOptions {
         self
     }
 
-    /// What caches hold of each object. Default: [`CachePolicy::Compact`].
+    /// The form in which objects are stored. Default: [`CachePolicy::Compact`].
     pub fn policy(mut self, policy: CachePolicy) -> Self {
         self.config.policy = Some(policy);
         self
     }
 
-    /// How often handlers are told again of every cached object, without asking the server; each
-    /// informer's period is longer or shorter by up to 10 %. Zero is never. Default:
+    /// How often handlers receive every cached object again, without a request to the server. Each
+    /// informer's period is longer or shorter by up to 10 %. Zero disables it. Default:
     /// [`SYNC_PERIOD`](super::SYNC_PERIOD), 10 h.
     pub fn resync(mut self, period: Duration) -> Self {
         self.config.resync = Some(period);
         self
     }
 
-    /// Caches only a part of the objects that the server chooses (KEP-5866), of every type.
+    /// Caches only one shard of the objects of every type, which the server selects (KEP-5866).
     /// Default: all.
     pub fn shard(mut self, selector: impl Into<String>) -> Self {
         self.shard = selector.into();
         self
     }
 
-    /// How many bytes of decoded objects each cache keeps beside the encoded ones, so that what was
-    /// read is there for its next reader. Default:
-    /// [`DECODED_BYTES`](setpoint_informer::DECODED_BYTES); zero is none.
+    /// The maximum size of the decoded objects that each cache keeps beside the encoded ones, so
+    /// that an object that was read need not be decoded again. Default:
+    /// [`DECODED_BYTES`](setpoint_informer::DECODED_BYTES). Zero disables it.
     pub fn decoded_bytes(mut self, n_bytes: usize) -> Self {
         self.decoded_bytes = Some(n_bytes);
         self
     }
 
-    /// The first and the longest wait of an informer between failures. Default: client-go's.
+    /// The minimum and maximum back-off of an informer after failures. Default: client-go's.
     pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
         self.backoff = Some((min, max));
         self
     }
 
-    /// Ends an informer whose type the server has refused (403, 404) for so long; controllers that
-    /// still wait for its first list then fail. Default: never, it goes on trying.
+    /// Ends an informer when the server has refused its type (403, 404) for this long. Controllers
+    /// that still wait for its first list then fail. Default: never; the informer keeps trying.
     pub fn give_up_after(mut self, patience: Duration) -> Self {
         self.give_up_after = Some(patience);
         self
@@ -227,9 +225,10 @@ impl CacheOptions {
     /// Chooses the source of each cache: a control plane in this process without HTTP, a recorded
     /// or scripted one, or one that injects faults.
     ///
-    /// The function gets what the cache lists and watches, and the source over the client, which it
-    /// may wrap or ignore. It is called once per cache, when the cache is requested. Writes and
-    /// live reads use the client in any case. Default: the source over the client.
+    /// The function receives the resource and selection of the cache, and the source over the
+    /// client, which it may wrap or ignore. It is called once per cache, when the cache is
+    /// requested. Writes and live reads use the client in any case. Default: the source over the
+    /// client.
     ///
     /// ```
     /// # use setpoint_runtime::CacheOptions;
@@ -252,9 +251,9 @@ impl CacheOptions {
     /// Starts caches with the objects of an earlier process, from
     /// [`Cache::save`](super::Cache::save).
     ///
-    /// A cache of a saved resource and selection sends no list: it watches from the version that
-    /// was saved. If the server no longer has that version, the cache lists as usual. Others list
-    /// as usual, too. Each list is used once. Default: nothing is restored.
+    /// A cache whose resource and selection were saved sends no list: it watches from the saved
+    /// version. If the server no longer has that version, the cache lists as usual. All other
+    /// caches list as usual. Each saved list is used once. Default: nothing is restored.
     ///
     /// Restore lists of the same cluster only, and with the same `prune` and transforms: objects
     /// stay in the saved form until they change.
@@ -263,18 +262,18 @@ impl CacheOptions {
         self
     }
 
-    /// Counts informers into this registry, under this informer name. Default: the manager's
-    /// metrics, as `manager` or by the cluster's name.
+    /// Records the informers' metrics in this registry, under this informer name. Default: the
+    /// manager's metrics, under `manager` or the cluster's name.
     pub fn metrics(mut self, registry: MetricsRegistry, name: impl Into<String>) -> Self {
         self.metrics = Some((registry, name.into()));
         self
     }
 
-    /// Says something of one type; the last one counts.
+    /// Sets the options of one type, in place of earlier ones.
     ///
     /// # Errors
     ///
-    /// It has no namespaces, and some were chosen; or there are too many.
+    /// The type is cluster-scoped and namespaces were given, or there are too many namespaces.
     pub fn of<K: Cacheable>(
         mut self,
         dynamic_type: &K::DynamicType,
@@ -292,7 +291,7 @@ impl CacheOptions {
         Ok(self)
     }
 
-    /// What holds for the objects of a type, per namespace (CCH-1 to 3, CCH-12).
+    /// Resolves the options of a type, per namespace (CCH-1 to 3, CCH-12).
     pub(crate) fn resolve<K: Cacheable>(
         &self,
         resource: &ResourceType,
@@ -335,14 +334,14 @@ impl CacheOptions {
             let mut fields: Vec<String> = config.fields.iter().cloned().collect();
             fields.retain(|fields| !fields.is_empty());
             if *name == ALL_NAMESPACES {
-                // Beside named ones it is all others.
+                // If other namespaces are named, this is all others.
                 let others = names.iter().filter(|name| **name != ALL_NAMESPACES);
                 fields.extend(others.map(|name| format!("metadata.namespace!={name}")));
             }
             let fields = fields.join(",");
             let mut selection = Selection::default();
             selection.namespace = match *name {
-                ALL_NAMESPACES => the_namespace(&fields),
+                ALL_NAMESPACES => demanded_namespace(&fields),
                 name => Some(name.to_owned()),
             };
             selection.labels = config.labels.clone().unwrap_or_default();
@@ -356,7 +355,7 @@ impl CacheOptions {
 }
 
 impl CacheConfig {
-    /// Takes from a level below what this does not say.
+    /// Takes the values that are not set here from the level below.
     fn inherit(&mut self, below: &Self) {
         fn take<T: Clone>(own: &mut Option<T>, below: &Option<T>) {
             if own.is_none() {
@@ -385,9 +384,9 @@ fn has_no_namespaces<K: Cacheable>() -> bool {
     TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>()
 }
 
-/// The one namespace that a field selector demands: then its path is asked, which a permission for
-/// that namespace allows (CCH-12).
-fn the_namespace(fields: &str) -> Option<String> {
+/// The one namespace that a field selector demands. The request then uses the path of that
+/// namespace, for which a permission in it is enough (CCH-12).
+fn demanded_namespace(fields: &str) -> Option<String> {
     let demanded = fields.split(',').find_map(|requirement| {
         let (field, value) = requirement.split_once('=')?;
         let value = value.strip_prefix('=').unwrap_or(value);

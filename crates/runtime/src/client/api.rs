@@ -165,13 +165,13 @@ impl<K: Resource> Api<K> {
     ) -> Result<Bytes, ClientError> {
         let verb = call.verb;
         let answer = self.send_and_look(call, request).await;
-        let was_tried = self.client.options.is_dry_run || matches!(answer, Ok((_, true)));
+        let was_dry_run = self.client.options.is_dry_run || matches!(answer, Ok((_, true)));
         let answer = answer.map(|(body, _)| body);
         let mut key = key.clone();
         let mut version = None;
         // A dry run has no version to wait for.
         if let Ok(body) = &answer
-            && !was_tried
+            && !was_dry_run
             && let Ok(head) = Head::of(body)
             && let name = head.name(body)
             && !name.is_empty()

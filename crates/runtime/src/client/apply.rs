@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn typed_fields_add_to_what_was_set() {
+    fn typed_fields_add_to_earlier_fields() {
         let apply = Apply::<Deployment>::new(&key())
             .label("app", "web")
             .set("/spec/paused", true)

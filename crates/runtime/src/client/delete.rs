@@ -23,10 +23,10 @@ impl<K: Cacheable> Api<K> {
         let path = self.path_of(&call, key)?;
         let request = path.delete(&key.name, &self.delete_params(params));
         let answer = self.send_and_look(call, request).await;
-        let was_tried =
+        let was_dry_run =
             self.client.options.is_dry_run || params.dry_run || matches!(answer, Ok((_, true)));
         let answer = answer.map(|(body, _)| body);
-        if !was_tried {
+        if !was_dry_run {
             self.note_deleted(key, &answer);
         }
         let answer = match answer {

@@ -48,11 +48,11 @@ pub(crate) struct OwnWrites(Mutex<State>);
 struct State {
     by_key: HashMap<(Arc<str>, Request), (u64, OwnWrite)>,
     /// By age.
-    by_turn: BTreeMap<u64, (Arc<str>, Request)>,
+    by_age: BTreeMap<u64, (Arc<str>, Request)>,
     next_turn: u64,
     /// The newest version per resource and namespace among evicted entries; `None` stands for the
     /// namespaces beyond the limit.
-    forgotten: HashMap<Place, Arc<str>>,
+    evicted: HashMap<Place, Arc<str>>,
 }
 
 /// A resource, and one of its namespaces.
@@ -72,19 +72,19 @@ impl State {
     fn set(&mut self, id: (Arc<str>, Request), write: OwnWrite) {
         let turn = self.next_turn;
         self.next_turn += 1;
-        self.by_turn.insert(turn, id.clone());
+        self.by_age.insert(turn, id.clone());
         if let Some((earlier, _)) = self.by_key.insert(id, (turn, write)) {
-            self.by_turn.remove(&earlier);
+            self.by_age.remove(&earlier);
         }
         if self.by_key.len() > OWN_WRITES_MAX
-            && let Some((_, id)) = self.by_turn.pop_first()
+            && let Some((_, id)) = self.by_age.pop_first()
             && let Some((_, OwnWrite::Version(version))) = self.by_key.remove(&id)
         {
             let mut place = (id.0, Some(id.1.namespace));
-            if self.forgotten.len() >= OWN_WRITES_MAX && !self.forgotten.contains_key(&place) {
+            if self.evicted.len() >= OWN_WRITES_MAX && !self.evicted.contains_key(&place) {
                 place.1 = None;
             }
-            let newest = self.forgotten.entry(place).or_insert_with(|| version.clone());
+            let newest = self.evicted.entry(place).or_insert_with(|| version.clone());
             if is_newer(&version, newest) {
                 *newest = version;
             }
@@ -135,13 +135,13 @@ impl OwnWrites {
         if let Some((_, write)) = state.by_key.get(&(resource.clone(), key.clone())) {
             return Some(write.clone());
         }
-        if state.forgotten.is_empty() {
+        if state.evicted.is_empty() {
             return None;
         }
         let of_namespace = (resource.clone(), Some(key.namespace.clone()));
         let of_any = (resource.clone(), None);
-        let forgotten = [of_namespace, of_any].map(|place| state.forgotten.get(&place).cloned());
-        let newest = forgotten.into_iter().flatten().reduce(newest_of);
+        let evicted = [of_namespace, of_any].map(|place| state.evicted.get(&place).cloned());
+        let newest = evicted.into_iter().flatten().reduce(newest_of);
         newest.map(OwnWrite::Version)
     }
 
@@ -156,10 +156,10 @@ impl OwnWrites {
             };
             Some((Some(&key.namespace), version?))
         });
-        let forgotten = state.forgotten.iter().filter(|((of, _), _)| of == resource);
-        let forgotten = forgotten.map(|((_, namespace), version)| (namespace.as_ref(), version));
+        let evicted = state.evicted.iter().filter(|((of, _), _)| of == resource);
+        let evicted = evicted.map(|((_, namespace), version)| (namespace.as_ref(), version));
         let mut newest = BTreeMap::new();
-        for (namespace, version) in versions.chain(forgotten) {
+        for (namespace, version) in versions.chain(evicted) {
             let newest = newest.entry(namespace.cloned()).or_insert_with(|| version.clone());
             if is_newer(version, newest) {
                 newest.clone_from(version);
@@ -188,7 +188,7 @@ impl OwnWrites {
         let mut state = self.0.lock();
         if let Some((turn, _)) = state.by_key.get(&id).filter(|(_, newest)| newest == write) {
             let turn = *turn;
-            state.by_turn.remove(&turn);
+            state.by_age.remove(&turn);
             state.by_key.remove(&id);
         }
     }

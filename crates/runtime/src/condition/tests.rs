@@ -24,7 +24,10 @@ fn conditions_are_found_checked_and_removed() {
         assert!(!has_condition(&conditions, "Other", absent), "absence is not a status");
     }
     assert!(is_condition_current(&conditions, "Ready", 3));
-    assert!(!is_condition_current(&conditions, "Ready", 4), "said of an older spec");
+    assert!(
+        !is_condition_current(&conditions, "Ready", 4),
+        "it was observed at an older generation"
+    );
     assert_eq!(find_condition(&conditions, "Ready").unwrap().reason, "Made");
     assert!(remove_condition(&mut conditions, "Ready"));
     assert!(!remove_condition(&mut conditions, "Ready"));
@@ -57,11 +60,14 @@ fn invalid_conditions_are_reported() {
     assert_eq!(check(&|c| c.type_ = "example.com/Ready".into()), "");
     assert_eq!(
         check(&|c| c.type_ = "not ready".into()),
-        r#""not ready" is not the type of a condition"#
+        r#""not ready" is not a valid condition type"#
     );
-    assert_eq!(check(&|c| c.status = "yes".into()), r#""yes" is not the status of a condition"#);
+    assert_eq!(check(&|c| c.status = "yes".into()), r#""yes" is not a valid condition status"#);
     for reason in ["", "two words", "1st", "Ends:", &"a".repeat(1025)] {
-        assert!(check(&|c| c.reason = reason.into()).contains("is not the reason"), "{reason}");
+        assert!(
+            check(&|c| c.reason = reason.into()).contains("is not a valid condition reason"),
+            "{reason}"
+        );
     }
     assert!(check(&|c| c.message = "é".repeat(32_769)).contains("32769 characters"));
     let mut conditions = ready();
@@ -83,11 +89,11 @@ proptest! {
     /// change.
     #[test]
     fn setting_is_idempotent_and_the_transition_time_changes_with_the_status(
-        said in prop::collection::vec((0..3_usize, any::<bool>(), 0..2_usize, 0..2_i64), 1..20),
+        changes in prop::collection::vec((0..3_usize, any::<bool>(), 0..2_usize, 0..2_i64), 1..20),
     ) {
         let mut conditions = Vec::new();
         let mut transitions = [None; 3];
-        for (now, (type_, holds, reason, generation)) in (1_u64..).zip(said) {
+        for (now, (type_, holds, reason, generation)) in (1_u64..).zip(changes) {
             let name = ["A", "B", "C"][type_];
             let set = |conditions: &mut Vec<Condition>, now| {
                 let reason = ["Good", "Bad"][reason];

@@ -31,25 +31,23 @@ const COUNTS: [Count; 8] = [
         |stats| stats.terminal,
     ),
     ("controller_runtime_reconcile_panics", "Passes that panicked", |stats| stats.panics),
-    ("controller_runtime_reconcile_timeouts", "Passes that took longer than they may", |stats| {
-        stats.timeouts
-    }),
+    ("controller_runtime_reconcile_timeouts", "Passes that timed out", |stats| stats.timeouts),
     (
         "setpoint_reconcile_given_up",
-        "Keys that were given up after as many failures as they may have",
+        "Keys given up after the maximum number of failures",
         |stats| stats.given_up,
     ),
     (
         "setpoint_reconcile_deferred",
-        "Keys that were left until they may have a pass again",
+        "Keys requeued until their minimum interval has passed",
         |stats| stats.deferred,
     ),
     (
         "setpoint_reconcile_catch_up_timeouts",
-        "Keys that rested until their time-out before the caches showed what their pass wrote",
+        "Keys held back for the whole catch-up time, because the caches did not show the writes of their pass",
         |stats| stats.catch_up_timeouts,
     ),
-    ("setpoint_reconcile_not_ours", "Keys that were left to another replica", |stats| {
+    ("setpoint_reconcile_not_ours", "Keys skipped because another replica owns them", |stats| {
         stats.not_ours
     }),
 ];
@@ -60,10 +58,9 @@ impl Collector for ControllerCollector {
             (self.0)().into_iter().map(|handle| (handle.clone(), handle.stats())).collect();
         let encoder = &mut encoder;
 
-        let mut total =
-            counter(encoder, "controller_runtime_reconcile", "Passes, by what they came to")?;
+        let mut total = counter(encoder, "controller_runtime_reconcile", "Passes by result")?;
         for (handle, stats) in &controllers {
-            // All four results from the start, at zero.
+            // All four results exist from the start, with the value zero.
             for (result, count) in [
                 ("success", stats.success),
                 ("error", stats.error),
@@ -85,20 +82,19 @@ impl Collector for ControllerCollector {
             let count = handle.sources().iter().map(|source| source.panics).sum();
             panics.count(&[("controller", handle.name())], count)?;
         }
-        let help = "How long passes took, without the time their keys were queued";
+        let help = "Duration of passes, without the time their keys were queued";
         let mut took = histogram(encoder, "controller_runtime_reconcile_time_seconds", help)?;
         for (handle, _) in &controllers {
             let durations = handle.durations();
             let labels = [("controller", handle.name())];
             took.distribution(&labels, durations.sum(), &durations.buckets())?;
         }
-        let help = "How many passes may run at the same time";
+        let help = "Maximum number of concurrent passes";
         let mut max = gauge(encoder, "controller_runtime_max_concurrent_reconciles", help)?;
         for (handle, _) in &controllers {
             max.value(&[("controller", handle.name())], &handle.n_workers())?;
         }
-        let mut active =
-            gauge(encoder, "controller_runtime_active_workers", "Passes that run now")?;
+        let mut active = gauge(encoder, "controller_runtime_active_workers", "Running passes")?;
         for (handle, stats) in &controllers {
             active.value(&[("controller", handle.name())], &stats.active)?;
         }

@@ -360,7 +360,7 @@ impl<R> Pending<R> {
         match self {
             Self::Watch(watch) => watch.registration.synced().await.map_err(|_| {
                 let lagging = watch.lagging();
-                let (resource, source) = (lagging.what, last_error(&lagging.status));
+                let (resource, source) = (lagging.name, last_error(&lagging.status));
                 ControllerError::SourceStopped { name: name.clone(), resource, source }
             }),
             Self::External { started, .. } => match started.await {
@@ -375,7 +375,7 @@ impl<R> Pending<R> {
     fn late(self, name: Arc<str>, timeout: Duration) -> ControllerError {
         match self {
             Self::Watch(watch) => {
-                let MemberStatus { what: resource, status } = watch.lagging();
+                let MemberStatus { name: resource, status } = watch.lagging();
                 let (hint, source) = (SyncHint::of(&status), last_error(&status));
                 ControllerError::SyncTimeout { name, resource, timeout, hint, source }
             }

@@ -532,7 +532,7 @@ mod tests {
         assert_eq!(wait("a", 0), None);
         assert_eq!(wait("a", 4), Some(Duration::from_secs(6)));
         assert_eq!(wait("b", 4), None);
-        assert_eq!(wait("a", 9), Some(Duration::from_secs(1)), "asking is not beginning");
+        assert_eq!(wait("a", 9), Some(Duration::from_secs(1)), "a wait is not a start");
         assert_eq!(wait("a", 10), None);
         assert_eq!(wait("b", 12), Some(Duration::from_secs(2)), "it is in the old generation");
         assert_eq!(wait("a", 19), Some(Duration::from_secs(1)));

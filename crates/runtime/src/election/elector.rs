@@ -59,8 +59,8 @@ pub struct LeaderElector {
 enum Try {
     /// This process holds it; the write was sent at this time.
     Held(Moment),
-    /// Another process holds it.
-    Theirs,
+    /// Another process holds the lease.
+    HeldByOther,
 }
 
 impl LeaderElector {
@@ -121,7 +121,7 @@ impl LeaderElector {
     ///
     /// The lease was lost. A candidate retries whatever the server answers.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), ElectionError> {
-        let Some(sent) = self.stand(&stop).await else { return Ok(()) };
+        let Some(sent) = self.acquire(&stop).await else { return Ok(()) };
         self.shared.deadline.open(sent, self.options.timings.renew);
         *self.shared.renewed.lock() = Some(sent.instant());
         self.shared.state.send_replace(LeaderState::Leading);
@@ -149,19 +149,19 @@ impl LeaderElector {
 
     /// Tries until the lease is acquired; returns when the successful write was sent. `None` if
     /// stopped.
-    async fn stand(&mut self, stop: &CancellationToken) -> Option<Moment> {
+    async fn acquire(&mut self, stop: &CancellationToken) -> Option<Moment> {
         while !stop.is_cancelled() {
             match self.attempt().await {
                 Ok(Try::Held(sent)) => return Some(sent),
-                Ok(Try::Theirs) => {}
+                Ok(Try::HeldByOther) => {}
                 Err(error) => {
-                    tracing::warn!(lease = %self.shared.lease_name, error = chain(&*error), "failed to ask for the lease");
+                    tracing::warn!(lease = %self.shared.lease_name, error = chain(&*error), "failed to read or write the lease");
                 }
             }
             let factor = 1.0 + JITTER_MAX * self.rng.random::<f64>();
             let mut until = Instant::now() + self.options.timings.retry.mul_f64(factor);
             // Takes over from a silent holder as soon as permitted, not up to two retries later.
-            if let Some(expires) = self.theirs_until() {
+            if let Some(expires) = self.held_by_other_until() {
                 until = until.min(expires);
             }
             loop {
@@ -211,7 +211,7 @@ impl LeaderElector {
                     }
                     *self.shared.renewed.lock() = Some(sent.instant());
                 }
-                Ok(Try::Theirs) => {
+                Ok(Try::HeldByOther) => {
                     let holder = self.observed.as_ref().map(Observed::holder).unwrap_or_default();
                     return Some(Loss::Taken { holder: holder.to_owned() });
                 }
@@ -246,20 +246,20 @@ impl LeaderElector {
         let version =
             self.observed.as_ref().and_then(|o| o.lease.metadata.resource_version.clone());
         self.watch.arm(version.as_deref());
-        if self.own.is_none() && self.theirs_until().is_some() {
-            return Ok(Try::Theirs);
+        if self.own.is_none() && self.held_by_other_until().is_some() {
+            return Ok(Try::HeldByOther);
         }
         let was_leading = self.shared.deadline.until().is_some();
         if was_leading && self.own.is_none() && self.observed.is_some() {
             // It was taken from this process and is free again: a new tenure, not this one.
-            return Ok(Try::Theirs);
+            return Ok(Try::HeldByOther);
         }
         self.write().await.map(Try::Held)
     }
 
     /// Until when another process may hold the lease, even if the Lease is deleted; `None` if it is
     /// free.
-    fn theirs_until(&self) -> Option<Instant> {
+    fn held_by_other_until(&self) -> Option<Instant> {
         let until = match &self.observed {
             Some(observed) => Some(observed.expires()),
             None => self.held_until,
@@ -427,9 +427,9 @@ impl fmt::Debug for LeaderElector {
 /// Why a request about the Lease failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
-    #[error("ask for the lease")]
+    #[error("read or write the lease")]
     Failed(#[source] kube_client::Error),
-    #[error("ask for the lease: no answer within {within:?}")]
+    #[error("read or write the lease: no answer within {within:?}")]
     Timeout { within: Duration },
 }
 

@@ -51,9 +51,9 @@ pub enum OptionsError {
         /// The group.
         group: String,
     },
-    /// LE-2: only Leases are locks.
+    /// LE-2: only Leases are supported as locks.
     #[error(
-        "{lock:?} is no lock: only \"leases\" is. Holders of a ConfigMap or Endpoints lock must first run a version that holds both \
+        "{lock:?} is not a supported lock: only \"leases\" is. Holders of a ConfigMap or Endpoints lock must first run a version that holds both \
          (client-go up to 0.23: \"configmapsleases\", \"endpointsleases\"), then one that holds \"leases\""
     )]
     Lock {

@@ -26,7 +26,7 @@ pub enum LeaderState {
     /// Another process holds the lease, or none does, or the elector does not run yet.
     #[default]
     Candidate,
-    /// This process acquired the lease and has not noticed a loss. The fence tells whether it may
+    /// This process acquired the lease and has not noticed a loss. The fence decides whether it may
     /// write *now*.
     Leading,
     /// The elector has ended: it was stopped, or lost the lease. Always the last state, even if it

@@ -19,10 +19,10 @@ pub(super) type Fingerprint = [u8; 32];
 /// whose user is permitted to get the path. Without a valid token the answer is 401, without the
 /// permission 403, and 500 if the API server cannot be asked. Cheap to clone.
 #[derive(Clone)]
-pub struct BearerAuth(How);
+pub struct BearerAuth(Method);
 
 #[derive(Clone)]
-enum How {
+enum Method {
     Known(Fingerprint),
     Reviewed(Arc<Reviewer>),
 }
@@ -30,7 +30,7 @@ enum How {
 impl BearerAuth {
     /// Accepts one known token.
     pub fn token(token: &str) -> Self {
-        Self(How::Known(fingerprint(token)))
+        Self(Method::Known(fingerprint(token)))
     }
 
     /// Accepts tokens of the API server. A `TokenReview` returns the user of a token, and a
@@ -44,10 +44,10 @@ impl BearerAuth {
     ///
     /// `seed` is the seed of the jitter on these delays.
     pub fn reviewed(client: kube_client::Client, seed: u64) -> Self {
-        Self(How::Reviewed(Arc::new(Reviewer::new(client, seed))))
+        Self(Method::Reviewed(Arc::new(Reviewer::new(client, seed))))
     }
 
-    /// Whether the request may pass; otherwise the answer.
+    /// Checks whether the request may pass. The error is the answer to send.
     pub(super) async fn admit(&self, request: &Parts) -> Result<(), Response<Bytes>> {
         let Some(token) = bearer_token(&request.headers) else {
             return Err(unauthorized());
@@ -55,9 +55,9 @@ impl BearerAuth {
         let fingerprint = fingerprint(token);
         let reviewer = match &self.0 {
             // Hashes are compared, so the timing reveals nothing about the token.
-            How::Known(known) if *known == fingerprint => return Ok(()),
-            How::Known(_) => return Err(unauthorized()),
-            How::Reviewed(reviewer) => reviewer,
+            Method::Known(known) if *known == fingerprint => return Ok(()),
+            Method::Known(_) => return Err(unauthorized()),
+            Method::Reviewed(reviewer) => reviewer,
         };
         let failed = |what: &'static str| {
             move |error: kube_client::Error| {
@@ -65,7 +65,7 @@ impl BearerAuth {
                 text(StatusCode::INTERNAL_SERVER_ERROR, format!("{what}\n"))
             }
         };
-        let user = reviewer.whose(fingerprint, token).await;
+        let user = reviewer.authenticate(fingerprint, token).await;
         let Some(user) = user.map_err(failed("Authentication failed"))? else {
             return Err(unauthorized());
         };
@@ -73,7 +73,7 @@ impl BearerAuth {
             path: request.uri.path().to_owned(),
             verb: request.method.as_str().to_ascii_lowercase(),
         };
-        let may = reviewer.may(&user, attributes).await;
+        let may = reviewer.authorize(&user, attributes).await;
         if may.map_err(failed("Authorization failed"))? {
             return Ok(());
         }
@@ -102,8 +102,8 @@ fn fingerprint(token: &str) -> Fingerprint {
 impl fmt::Debug for BearerAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            How::Known(_) => "BearerAuth::token",
-            How::Reviewed(_) => "BearerAuth::reviewed",
+            Method::Known(_) => "BearerAuth::token",
+            Method::Reviewed(_) => "BearerAuth::reviewed",
         })
     }
 }

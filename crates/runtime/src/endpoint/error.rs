@@ -28,7 +28,7 @@ pub enum EndpointError {
         path: String,
     },
     /// The path already has a handler.
-    #[error("{path:?} has a handler already")]
+    #[error("{path:?} already has a handler")]
     DuplicatePath {
         /// The path.
         path: String,

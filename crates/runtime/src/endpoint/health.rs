@@ -35,13 +35,13 @@ pub struct Check(Arc<dyn Fn() -> BoxFuture<'static, Result<(), BoxError>> + Send
 #[non_exhaustive]
 pub enum HealthError {
     /// The path has a check with this name.
-    #[error("there is a check named {name:?} already")]
+    #[error("a check named {name:?} already exists")]
     Duplicate {
         /// The name.
         name: Arc<str>,
     },
     /// The manager is running: checks must be added before.
-    #[error("the manager is running: the check {name:?} is too late")]
+    #[error("the manager is running: the check {name:?} cannot be added")]
     Started {
         /// The name.
         name: Arc<str>,
@@ -53,7 +53,7 @@ pub enum HealthError {
         name: Arc<str>,
     },
     /// There are [`CHECKS_MAX`] checks.
-    #[error("there are {CHECKS_MAX} checks already: {name:?} is not added")]
+    #[error("there are already {CHECKS_MAX} checks: {name:?} is not added")]
     TooMany {
         /// The name.
         name: Arc<str>,
@@ -81,7 +81,7 @@ impl Check {
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Ok(Err(error))) => Err(chain(&*error)),
             Ok(Err(panic)) => Err(format!("it panicked: {}", panic_message(&*panic))),
-            Err(_) => Err(format!("it has not ended within {CHECK_MAX:?}")),
+            Err(_) => Err(format!("it timed out after {CHECK_MAX:?}")),
         }
     }
 }
@@ -98,7 +98,7 @@ impl fmt::Debug for Check {
 /// |-------------------------|-----------------------------------------------------------------------------------------|
 /// | the path                | 404 without checks; 200 and `ok`; or 500 and a line per check, sorted, reasons withheld |
 /// | with `?verbose`         | the same, with the lines in any case                                                    |
-/// | with `?exclude=name`    | without this check, any number of times; a warning for a name that there is not         |
+/// | with `?exclude=name`    | without this check, any number of times; a warning for an unknown name         |
 /// | the path and `/name`    | this check alone, with its reason; 404 if there is none                                 |
 #[derive(Clone, Default)]
 pub struct Health(Arc<Mutex<Checks>>);
@@ -242,12 +242,12 @@ impl Health {
         excluded: &[&str],
         is_verbose: bool,
     ) -> Response<Bytes> {
-        let asked = checks.iter().map(|(name, check)| async move {
+        let outcomes = checks.iter().map(|(name, check)| async move {
             let is_excluded = excluded.contains(&&**name);
             (name, if is_excluded { None } else { Some(check.run().await) })
         });
         let (mut lines, mut has_failed) = (String::new(), false);
-        for (name, outcome) in join_all(asked).await {
+        for (name, outcome) in join_all(outcomes).await {
             // Writing to a String does not fail.
             _ = match outcome {
                 None => writeln!(lines, "[+]{name} excluded: ok"),

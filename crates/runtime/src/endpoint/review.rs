@@ -26,7 +26,7 @@ const TOKEN_MAX: Duration = Duration::from_secs(10);
 const ALLOWED_LASTS: Duration = Duration::from_secs(5 * 60);
 /// How long a refusal is cached: 30 s.
 const DENIED_LASTS: Duration = Duration::from_secs(30);
-/// The longest path whose answer is cached, in bytes.
+/// The maximum length of a path whose answer is cached, in bytes.
 const PATH_BYTES_MAX: usize = 1024;
 /// How often a review is tried.
 const TRIES_MAX: u32 = 5;
@@ -73,8 +73,8 @@ impl Reviewer {
         }
     }
 
-    /// The user of a token; `None` if it is invalid.
-    pub(super) async fn whose(
+    /// Returns the user of a token; `None` if the token is invalid.
+    pub(super) async fn authenticate(
         &self,
         fingerprint: Fingerprint,
         token: &str,
@@ -100,8 +100,8 @@ impl Reviewer {
         Ok(user)
     }
 
-    /// Whether a user is permitted.
-    pub(super) async fn may(
+    /// Returns whether a user is permitted.
+    pub(super) async fn authorize(
         &self,
         user: &User,
         attributes: Attributes,

@@ -56,14 +56,14 @@ async fn mgr_23_a_head_takes_32_s_and_an_idle_connection_lasts_90_s() {
     let began = Instant::now();
     let mut silent = connect(&mut tasks, &stop);
     assert_eq!(rest(&mut silent).await, "");
-    assert_eq!(began.elapsed(), HEAD_MAX, "a connection that says nothing");
+    assert_eq!(began.elapsed(), HEAD_MAX, "a connection without a request");
 
     let began = Instant::now();
     let mut idle = connect(&mut tasks, &stop);
     idle.write_all(b"GET /echo HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let answer = rest(&mut idle).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert_eq!(began.elapsed(), IDLE_MAX, "one that said something before");
+    assert_eq!(began.elapsed(), IDLE_MAX, "an idle connection after a request");
 
     let mut late = connect(&mut tasks, &stop);
     late.write_all(b"GET /echo HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
@@ -72,7 +72,7 @@ async fn mgr_23_a_head_takes_32_s_and_an_idle_connection_lasts_90_s() {
     let began = Instant::now();
     let answer = rest(&mut late).await;
     assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 1, "{answer}");
-    assert_eq!(began.elapsed(), HEAD_MAX, "one whose second head does not end");
+    assert_eq!(began.elapsed(), HEAD_MAX, "a connection whose second head is incomplete");
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,12 +80,12 @@ async fn mgr_23_a_head_is_at_most_one_mebibyte() {
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     let mut near = connect(&mut tasks, &stop);
     let line = vec![b'a'; 2 << 20];
-    let asked = async {
+    let exchange = async {
         _ = near.write_all(b"GET /echo HTTP/1.1\r\nhost: a\r\nlong: ").await;
         _ = near.write_all(&line).await;
         rest(&mut near).await
     };
-    let answer = asked.await;
+    let answer = exchange.await;
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
 }
 
@@ -99,7 +99,7 @@ async fn a_stop_waits_for_a_slow_handler() {
     stop.cancel();
     let answer = rest(&mut near).await;
     assert!(answer.ends_with("at last"), "{answer}");
-    assert_eq!(began.elapsed().as_secs(), 599, "and the connection is closed with it");
+    assert_eq!(began.elapsed().as_secs(), 599, "the connection is closed after the answer");
     tasks.join_next().await;
 
     let stop = CancellationToken::new();
@@ -109,7 +109,7 @@ async fn a_stop_waits_for_a_slow_handler() {
     let began = Instant::now();
     stop.cancel();
     rest(&mut idle).await;
-    assert_eq!(began.elapsed(), Duration::ZERO, "an idle one is closed at once");
+    assert_eq!(began.elapsed(), Duration::ZERO, "an idle connection is closed at once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,10 +143,10 @@ fn spec_1_3_duplicate_and_reserved_paths_are_refused() {
         matches!(EndpointError::Path { path: "a".into() }.to_string(), text if text.contains('a'))
     );
     assert_eq!(add("/debug").as_deref(), None);
-    assert_eq!(add("/debug").as_deref(), Some("\"/debug\" has a handler already"));
+    assert_eq!(add("/debug").as_deref(), Some("\"/debug\" already has a handler"));
     for own in ["/metrics", "/healthz", "/readyz", "/readyz/caches"] {
-        let said = add(own).unwrap();
-        assert_eq!(said, format!("{own:?} is reserved for the manager"));
+        let error = add(own).unwrap();
+        assert_eq!(error, format!("{own:?} is reserved for the manager"));
     }
     assert_eq!(add("/metrics-of-mine").as_deref(), None);
     assert_eq!(add("debug").as_deref(), Some("\"debug\" is not a valid path of an endpoint"));

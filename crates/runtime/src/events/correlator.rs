@@ -50,19 +50,19 @@ impl Write {
 /// Identifies an event: its group, and its note unless the group is combined.
 type Id = (Arc<Group>, Option<Arc<str>>);
 
-/// A remembered event.
-struct Known {
+/// A cached event.
+struct CachedEvent {
     record: Record,
     /// The count on the server; zero until the event is created.
     n_written: u32,
     written_at: Timestamp,
 }
 
-/// Remembers events, and decides which are written.
+/// Caches events, and decides which of them are written.
 pub(super) struct Correlator {
     api: EventApi,
     aggregator: Aggregator,
-    known: LruCache<Id, Known>,
+    cached: LruCache<Id, CachedEvent>,
     spam_filter: SpamFilter,
     last_name: u128,
     /// The earliest time at which a series is due.
@@ -70,7 +70,7 @@ pub(super) struct Correlator {
     n_held_back: u64,
 }
 
-impl Known {
+impl CachedEvent {
     /// Marks it as written in its current state.
     fn write(&mut self, now: Timestamp) -> Write {
         let is_new = self.n_written == 0;
@@ -104,7 +104,7 @@ impl Correlator {
         Self {
             api,
             aggregator: Aggregator::new(),
-            known: bounded::lru(REMEMBERED_MAX),
+            cached: bounded::lru(REMEMBERED_MAX),
             spam_filter: SpamFilter::new(),
             last_name: 0,
             next_due: None,
@@ -131,40 +131,40 @@ impl Correlator {
         }
         let id: Id = (group.clone(), (!is_combined).then(|| note.clone()));
 
-        let mut forgotten = None;
-        if self.known.get_mut(&id).is_none() {
+        let mut evicted = None;
+        if self.cached.get_mut(&id).is_none() {
             self.last_name = at.0.as_nanos().max(self.last_name + 1);
             let name = event_name(&regarding.name, self.last_name).into();
             let (first, last) = (at, at);
             let record =
                 Record { name, group, regarding, note: note.clone(), first, last, count: 0 };
-            let known = Known { record, n_written: 0, written_at: at };
+            let cached = CachedEvent { record, n_written: 0, written_at: at };
             if self.api == EventApi::New {
-                let due = known.due();
+                let due = cached.due();
                 self.next_due = Some(self.next_due.map_or(due, |next| next.min(due)));
             }
-            forgotten = self.known.push(id.clone(), known).map(|(_, forgotten)| forgotten);
+            evicted = self.cached.push(id.clone(), cached).map(|(_, evicted)| evicted);
         }
         let now = at;
-        let write = self.known.get_mut(&id).and_then(|known| {
-            known.record.count = known.record.count.saturating_add(1);
-            known.record.last = at;
+        let write = self.cached.get_mut(&id).and_then(|cached| {
+            cached.record.count = cached.record.count.saturating_add(1);
+            cached.record.last = at;
             let is_wanted = match self.api {
                 EventApi::Core => {
                     // The last message is shown.
-                    known.record.note = note;
+                    cached.record.note = note;
                     true
                 }
-                EventApi::New => known.n_written < 2,
+                EventApi::New => cached.n_written < 2,
             };
-            let is_written = is_wanted && self.spam_filter.admit(&known.spam_key(), now);
+            let is_written = is_wanted && self.spam_filter.admit(&cached.spam_key(), now);
             if is_wanted && !is_written {
                 self.n_held_back += 1;
             }
-            is_written.then(|| known.write(now))
+            is_written.then(|| cached.write(now))
         });
-        let forgotten = forgotten.and_then(|known| self.finish(known, now));
-        [write, forgotten]
+        let evicted = evicted.and_then(|cached| self.finish(cached, now));
+        [write, evicted]
     }
 
     /// The earliest time at which [`due`](Self::due) may return something.
@@ -177,28 +177,28 @@ impl Correlator {
         if self.next_due.is_none_or(|due| due > now) {
             return Vec::new();
         }
-        let due = |(id, known): (&Id, &Known)| (known.due() <= now).then(|| id.clone());
+        let due = |(id, cached): (&Id, &CachedEvent)| (cached.due() <= now).then(|| id.clone());
         // The least recently used first.
-        let due: Vec<Id> = self.known.iter().rev().filter_map(due).collect();
+        let due: Vec<Id> = self.cached.iter().rev().filter_map(due).collect();
         let mut writes = Vec::new();
         for id in due {
-            let Some(mut known) = self.known.pop(&id) else { continue };
-            if known.record.last + SERIES_SILENCE_MAX <= now {
-                writes.extend(self.finish(known, now));
+            let Some(mut cached) = self.cached.pop(&id) else { continue };
+            if cached.record.last + SERIES_SILENCE_MAX <= now {
+                writes.extend(self.finish(cached, now));
             } else {
-                writes.push(known.write(now));
-                self.known.put(id, known);
+                writes.push(cached.write(now));
+                self.cached.put(id, cached);
             }
         }
-        self.next_due = self.known.iter().map(|(_, known)| known.due()).min();
+        self.next_due = self.cached.iter().map(|(_, cached)| cached.due()).min();
         writes
     }
 
     /// The last writes of all series, at shutdown.
     pub(super) fn end(&mut self, now: Timestamp) -> Vec<Write> {
-        let known = std::mem::replace(&mut self.known, bounded::lru(REMEMBERED_MAX));
+        let cached = std::mem::replace(&mut self.cached, bounded::lru(REMEMBERED_MAX));
         self.next_due = None;
-        known.into_iter().filter_map(|(_, known)| self.finish(known, now)).collect()
+        cached.into_iter().filter_map(|(_, cached)| self.finish(cached, now)).collect()
     }
 
     /// How many were held back since the last call.
@@ -207,13 +207,13 @@ impl Correlator {
     }
 
     /// The last write of an event, if the server does not have its full count.
-    fn finish(&mut self, mut known: Known, now: Timestamp) -> Option<Write> {
-        let is_series = self.api == EventApi::New && known.record.count >= 2;
+    fn finish(&mut self, mut cached: CachedEvent, now: Timestamp) -> Option<Write> {
+        let is_series = self.api == EventApi::New && cached.record.count >= 2;
         // A series without a write is held back by the spam filter: its end needs a token too.
         let is_written = is_series
-            && known.n_unwritten() > 0
-            && (known.n_written > 0 || self.spam_filter.admit(&known.spam_key(), now));
-        is_written.then(|| known.write(now))
+            && cached.n_unwritten() > 0
+            && (cached.n_written > 0 || self.spam_filter.admit(&cached.spam_key(), now));
+        is_written.then(|| cached.write(now))
     }
 }
 

@@ -9,7 +9,7 @@ use setpoint_object::time::Timestamp;
 /// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventType {
-    /// Information: all is well.
+    /// Information.
     Normal,
     /// A problem that needs attention.
     Warning,

@@ -228,7 +228,7 @@ impl Sender {
     ) -> Arc<str> {
         count(counter);
         if is_namespace_terminating(error) {
-            tracing::debug!(event = &*name, "an event is lost: its namespace is going");
+            tracing::debug!(event = &*name, "an event is lost: its namespace is being deleted");
         } else {
             tracing::warn!(event = &*name, error = chain(error), n_tries, "an event is lost");
         }
@@ -337,7 +337,11 @@ mod tests {
         let first = outbox.next().unwrap();
         assert_eq!(first, Write::Create(record("a", 1)));
         assert!(outbox.push(Write::More(record("a", 2))));
-        assert_eq!(outbox.next(), Some(Write::Create(record("b", 2))), "it is still to be created");
+        assert_eq!(
+            outbox.next(),
+            Some(Write::Create(record("b", 2))),
+            "it has not been created yet"
+        );
         assert_eq!(outbox.next(), None, "a is being written");
         outbox.done(&first.record().name);
         assert_eq!(outbox.next(), Some(Write::More(record("a", 2))));
@@ -350,6 +354,6 @@ mod tests {
             assert!(outbox.push(Write::Create(record(&n.to_string(), 1))));
         }
         assert!(!outbox.push(Write::Create(record("one more", 1))));
-        assert!(outbox.push(Write::More(record("7", 2))), "there is a place already");
+        assert!(outbox.push(Write::More(record("7", 2))), "it replaces the waiting write");
     }
 }

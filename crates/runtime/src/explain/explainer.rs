@@ -102,8 +102,8 @@ impl<R: RequestKey> Explainer<R> {
         Recording { pass, has_ended: false }
     }
 
-    fn explain(&self, is_asked: impl FnMut(&R) -> bool) -> Vec<Explanation> {
-        let found = self.ring.select(is_asked);
+    fn explain(&self, matches: impl FnMut(&R) -> bool) -> Vec<Explanation> {
+        let found = self.ring.select(matches);
         let mut versions: BTreeMap<u16, BTreeSet<u64>> = BTreeMap::new();
         for KeyedPass { pass, .. } in found.iter().map(|pass| &**pass) {
             let cause = pass.began().cause;

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use crate::pass::{Began, KeyedPass, Pass};
 
-/// A ring of passes, ordered by start. A new pass reuses the memory of the oldest. So once the ring
-/// is full, a pass allocates nothing here, unless the oldest is still in use.
+/// A ring of passes, ordered by start. A new pass reuses the memory of the oldest, so a full ring
+/// allocates nothing, unless the oldest pass is still in use.
 pub(super) struct Ring<R> {
     controller: Arc<str>,
     passes_max: usize,
@@ -71,13 +71,13 @@ impl<R> Ring<R> {
     }
 
     /// The passes with a matching key, newest first.
-    pub(super) fn select(&self, mut is_asked: impl FnMut(&R) -> bool) -> Vec<Arc<KeyedPass<R>>> {
+    pub(super) fn select(&self, mut matches: impl FnMut(&R) -> bool) -> Vec<Arc<KeyedPass<R>>> {
         let mut passes: Vec<Arc<KeyedPass<R>>> = {
             let state = self.state.lock();
             let (newer, older) = state.passes.split_at(state.oldest);
             newer.iter().rev().chain(older.iter().rev()).cloned().collect()
         };
-        passes.retain(|pass| is_asked(&pass.key));
+        passes.retain(|pass| matches(&pass.key));
         passes
     }
 }
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn newest_passes_stay_and_come_first() {
         let ring = ring(3);
-        for (n, told) in [vec![0], vec![1, 0], vec![2, 1, 0], vec![3, 2, 1], vec![4, 3, 2]]
+        for (n, expected) in [vec![0], vec![1, 0], vec![2, 1, 0], vec![3, 2, 1], vec![4, 3, 2]]
             .into_iter()
             .enumerate()
         {
             begin(&ring, n as i32);
-            assert_eq!(keys(&ring), told);
+            assert_eq!(keys(&ring), expected);
         }
         assert_eq!(ring.select(|key| *key == 3).len(), 1);
     }

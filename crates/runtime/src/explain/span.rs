@@ -11,9 +11,9 @@ use crate::{
 };
 
 impl Began {
-    /// The span of a pass. If the level is disabled, this costs one comparison. Without this check,
-    /// a disabled span would ask the `log` crate at each of its steps, which takes up to a tenth of
-    /// the pass.
+    /// The span of a pass. If the level is disabled, this costs one comparison. Without the
+    /// comparison, each step of a disabled span would call the `log` crate, which takes up to a
+    /// tenth of the pass.
     pub(crate) fn span(&self, controller: &str, key: &impl Display) -> Span {
         if LevelFilter::current() < LevelFilter::INFO {
             return Span::none();

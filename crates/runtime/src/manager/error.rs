@@ -11,13 +11,13 @@ use crate::{error::BoxError, source::IndexRefused};
 #[non_exhaustive]
 pub enum AddError {
     /// Names are labels of logs and metrics. A name is free again when its member has ended.
-    #[error("there is a member named {name:?} already")]
+    #[error("a member named {name:?} already exists")]
     DuplicateName {
         /// The name.
         name: Arc<str>,
     },
     /// Names of clusters are labels too.
-    #[error("there is a cluster named {name:?} already")]
+    #[error("a cluster named {name:?} already exists")]
     DuplicateCluster {
         /// The name.
         name: Arc<str>,

@@ -79,7 +79,7 @@ impl Roster {
         }
         if let Some(controller) = controller {
             // Replaces an ended controller of the same name.
-            state.controllers.retain(|known| known.name() != controller.name());
+            state.controllers.retain(|existing| existing.name() != controller.name());
             state.controllers.push(controller);
         }
         state.new.push(member);

@@ -53,7 +53,7 @@ enum Cause {
     Lost(ManagerError),
 }
 
-/// Which task has ended, and how.
+/// The end of a task.
 enum Ended {
     Election(Result<(), ManagerError>),
     Task(Result<(), ManagerError>),

@@ -23,7 +23,7 @@ pub(super) struct Served {
     pub(super) health: Health,
 }
 
-/// What an endpoint serves.
+/// The paths that an endpoint serves.
 #[derive(Debug, Clone, Copy)]
 struct What {
     health: bool,

@@ -186,7 +186,7 @@ fn runnable(kind: Kind, end: End, trace: Trace) -> Runnable {
 type Campaign = (Option<u64>, Option<u64>);
 
 fn election((won, lost): Campaign, trace: Trace) -> Election {
-    let (told, state) = watch::channel(LeaderState::Candidate);
+    let (leader_state, state) = watch::channel(LeaderState::Candidate);
     let run = move |stop: CancellationToken| async move {
         let campaign = async {
             let wait = async |after: Option<u64>| match after {
@@ -196,15 +196,15 @@ fn election((won, lost): Campaign, trace: Trace) -> Election {
             };
             wait(won).await;
             trace.record(None, What::Elected);
-            told.send_replace(LeaderState::Leading);
+            leader_state.send_replace(LeaderState::Leading);
             wait(lost).await;
             trace.record(None, What::Lost);
-            told.send_replace(LeaderState::Ended);
+            leader_state.send_replace(LeaderState::Ended);
         };
         tokio::select! {
             biased;
             () = stop.cancelled() => trace.record(None, What::Resigns),
-            () = campaign => return Err(BoxError::from("the lease is another's")),
+            () = campaign => return Err(BoxError::from("another process holds the lease")),
         }
         Ok(())
     };
@@ -300,8 +300,8 @@ fn play(case: &Case) -> (Vec<Entry>, Instant, Result<(), ManagerError>, usize) {
 fn check(case: &Case) {
     let (entries, returned, ended, alive) = play(case);
     let find = |what| entries.iter().position(|entry| entry.what == what);
-    let by_whom = [What::Stop, What::Fails, What::Lost].into_iter().filter_map(find).min();
-    let began = by_whom.expect("each case stops");
+    let cause = [What::Stop, What::Fails, What::Lost].into_iter().filter_map(find).min();
+    let began = cause.expect("each case stops");
     let was_elected = match case.election {
         None => true,
         Some(_) => find(What::Elected).is_some_and(|elected| elected < began),
@@ -322,7 +322,7 @@ fn check(case: &Case) {
     }
     if !was_elected {
         let led = entries.iter().any(|s| s.what == What::Starts && s.kind == Some(Kind::Leader));
-        assert!(!led, "leader's work on one who was never elected");
+        assert!(!led, "the leader's members ran in a process that was never elected");
     }
 
     // MGR-20: a step of the stop begins when the members of the previous steps have ended.
@@ -358,7 +358,7 @@ fn check(case: &Case) {
         find(What::Stop).is_some_and(|stop| entries[stop].at == entries[began].at);
     match (&ended, first) {
         (Err(ManagerError::LeadershipLost { .. }), What::Lost) => {
-            assert_eq!(took, Duration::ZERO, "a lost lead has no grace");
+            assert_eq!(took, Duration::ZERO, "a lost leadership has no grace period");
         }
         (Err(ManagerError::GraceExpired { running, source, .. }), _) => {
             assert!(case.grace > 0 && took == secs(case.grace));

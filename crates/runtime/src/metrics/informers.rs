@@ -150,13 +150,15 @@ const COUNTS: [Number; 4] = [
 ];
 
 const GAUGES: [Number; 6] = [
-    ("reflector_last_resource_version", "The version reached, its last 15 digits", |figures| {
-        &figures.last_resource_version
-    }),
+    (
+        "reflector_last_resource_version",
+        "The last version of the reflector, its last 15 digits",
+        |figures| &figures.last_resource_version,
+    ),
     ("informer_queued_items", "Changes that wait to be processed", |figures| &figures.queued),
     (
         "informer_store_resource_version",
-        "The version that the cache has come to, its last 15 digits",
+        "The version of the cache, its last 15 digits",
         |figures| &figures.store_resource_version,
     ),
     ("informer_store_objects", "Objects in the cache", |figures| &figures.objects),
@@ -165,17 +167,17 @@ const GAUGES: [Number; 6] = [
     }),
     (
         "informer_handler_pending_most",
-        "Notifications that wait for the handler that is furthest behind",
+        "Pending notifications of the handler with the most",
         |figures| &figures.pending_most,
     ),
 ];
 
 const DISTRIBUTIONS: [Distribution; 3] = [
-    ("reflector_list_duration_seconds", "How long lists took", |figures| &figures.lists),
-    ("reflector_watch_duration_seconds", "How long watches lasted", |figures| &figures.watches),
+    ("reflector_list_duration_seconds", "Duration of lists", |figures| &figures.lists),
+    ("reflector_watch_duration_seconds", "Duration of watches", |figures| &figures.watches),
     (
         "informer_processing_latency_seconds",
-        "How long batches of changes took to process",
+        "Duration of processing a batch of changes",
         |figures| &figures.processed,
     ),
 ];
@@ -185,8 +187,8 @@ impl Collector for InformerCollector {
         let all = self.0.living();
         let encoder = &mut encoder;
         for (name, help, of) in [
-            ("reflector_lists", "Lists that were taken in", DISTRIBUTIONS[0].2),
-            ("reflector_watches", "Watches that have ended", DISTRIBUTIONS[1].2),
+            ("reflector_lists", "Completed lists", DISTRIBUTIONS[0].2),
+            ("reflector_watches", "Ended watches", DISTRIBUTIONS[1].2),
         ] {
             let mut family = counter(encoder, name, help)?;
             for figures in &all {

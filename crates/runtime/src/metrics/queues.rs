@@ -65,15 +65,15 @@ const GAUGES: [Gauge; 5] = [
     ("workqueue_unfinished_work_seconds", "Sum of the ages of keys in flight", |stats| {
         stats.unfinished.as_secs_f64()
     }),
-    (
-        "workqueue_longest_running_processor_seconds",
-        "Age of the key in flight for longest",
-        |stats| stats.longest_running.as_secs_f64(),
-    ),
-    ("workqueue_waiting", "Keys that wait for their due time", |stats| stats.waiting as f64),
-    ("workqueue_resting", "Keys that rest until the caches show what their pass wrote", |stats| {
-        stats.resting as f64
+    ("workqueue_longest_running_processor_seconds", "Age of the oldest key in flight", |stats| {
+        stats.longest_running.as_secs_f64()
     }),
+    ("workqueue_waiting", "Keys that wait for their due time", |stats| stats.waiting as f64),
+    (
+        "workqueue_resting",
+        "Keys held back until the caches show the writes of their pass",
+        |stats| stats.resting as f64,
+    ),
     ("workqueue_rate_limited_keys", "Keys for which the rate limiter keeps state", |stats| {
         stats.limited as f64
     }),
@@ -89,7 +89,8 @@ impl Collector for QueueCollector {
         let queues: Vec<Queue> = (self.0)().into_iter().map(with_priorities).collect();
         let encoder = &mut encoder;
 
-        let mut depth = gauge(encoder, "workqueue_depth", "Keys that are wanted")?;
+        let mut depth =
+            gauge(encoder, "workqueue_depth", "Keys that are ready or in flight and added again")?;
         for queue in &queues {
             let total = queue.metrics.stats.queued + queue.metrics.stats.dirty;
             if !queue.has_priorities {
@@ -103,7 +104,7 @@ impl Collector for QueueCollector {
                 }
             }
         }
-        let mut adds = counter(encoder, "workqueue_adds", "Keys that became wanted")?;
+        let mut adds = counter(encoder, "workqueue_adds", "Adds of keys that were not queued yet")?;
         for queue in &queues {
             adds.count(&queue.labels(), queue.metrics.recorder.adds())?;
         }
@@ -111,12 +112,12 @@ impl Collector for QueueCollector {
         for (name, help, of) in [
             (
                 "workqueue_queue_duration_seconds",
-                "How long keys were queued",
+                "Time between the add of a key and its processing",
                 Recorder::queue_durations as Of,
             ),
             (
                 "workqueue_work_duration_seconds",
-                "How long keys were worked on",
+                "Duration of processing a key",
                 Recorder::work_durations,
             ),
         ] {
@@ -142,7 +143,7 @@ impl Collector for QueueCollector {
                 family.value(&queue.labels(), &of(&queue.metrics.stats))?;
             }
         }
-        let help = "How long the first key of a priority has been ready";
+        let help = "Age of the oldest ready key of a priority";
         let mut oldest = gauge(encoder, "workqueue_oldest_ready_seconds", help)?;
         for queue in &queues {
             let seconds = |age: Duration| age.as_secs_f64();

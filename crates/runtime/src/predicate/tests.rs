@@ -79,7 +79,7 @@ fn predicates_combine_and_prd_2_a_negation_drops_additions() {
 
 #[test]
 fn second_predicate_is_evaluated_only_if_needed() {
-    let never = || Predicate::new(|_: &Event<ConfigMap>| panic!("asked"));
+    let never = || Predicate::new(|_: &Event<ConfigMap>| panic!("evaluated"));
     check(
         Predicate::new(|_| true).or(never()),
         expect!["added resync version generation labels annotations deleted missed"],
@@ -121,7 +121,7 @@ fn all_without_predicates_passes_everything_and_any_passes_nothing() {
         Predicate::any([Predicate::generation_changed(), Predicate::annotations_changed()]),
         expect!["added generation annotations deleted missed"],
     );
-    let never = || Predicate::new(|_: &Event<ConfigMap>| panic!("asked"));
+    let never = || Predicate::new(|_: &Event<ConfigMap>| panic!("evaluated"));
     check(Predicate::all([Predicate::new(|_| false), never()]), expect![""]);
     check(
         Predicate::any([Predicate::new(|_| true), never()]),

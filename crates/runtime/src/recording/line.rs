@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The longest line that is read, in bytes: the body of a request, or a piece of an answer, in
-/// which every byte may be escaped to six.
+/// The maximum length of a line, in bytes. A line holds the body of a request or a piece of an
+/// answer, in which each byte may be escaped to six.
 pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// What the first line calls the file.
+/// The file's type, in its first line.
 const NAME: &str = "setpoint-client";
 
-/// The only version there is.
+/// The only format version.
 const VERSION: u32 = 1;
 
 /// The first line.
@@ -35,8 +35,8 @@ impl Header {
             serde_json::from_slice(line).map_err(|error| format!("not the header: {error}"))?;
         match (&*header.recording, header.version) {
             (NAME, VERSION) => Ok(header),
-            (NAME, other) => Err(format!("version {other}, and only {VERSION} is known")),
-            (other, _) => Err(format!("a recording of {other:?}")),
+            (NAME, other) => Err(format!("version {other} is not supported, only {VERSION}")),
+            (other, _) => Err(format!("the type of recording {other:?} is not supported")),
         }
     }
 }
@@ -46,22 +46,22 @@ impl Header {
 pub(super) struct Line {
     /// Microseconds since the start.
     pub(super) at: u64,
-    /// Which exchange, counted from 0. The last line belongs to none.
+    /// The number of the exchange, counted from 0. The last line has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) exchange: Option<u64>,
     #[serde(flatten)]
-    pub(super) what: What,
+    pub(super) event: RecordedEvent,
 }
 
-/// What happened.
+/// A recorded event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum What {
-    Request(Asked),
+pub(super) enum RecordedEvent {
+    Request(RecordedRequest),
     Answer(Answer),
     /// A piece of the answer's body.
     Data(String),
-    /// A piece of the answer's body that is not UTF-8: a character for each byte.
+    /// A piece of the answer's body that is not UTF-8, with one character for each byte.
     Bytes(String),
     /// The answer's body is complete.
     End {},
@@ -71,17 +71,17 @@ pub(super) enum What {
     Dropped {},
     /// The recording is complete.
     Over {
-        /// How many lines are before this one.
+        /// The number of lines before this one.
         lines: u64,
     },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct RecordedRequest {
     pub(super) method: String,
     /// Path and parameters.
     pub(super) uri: String,
-    /// Which pass sent it.
+    /// The pass that sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) origin: Option<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -95,8 +95,8 @@ pub(super) struct Answer {
     pub(super) headers: Vec<(String, String)>,
 }
 
-impl What {
-    /// A piece of a body.
+impl RecordedEvent {
+    /// Creates a piece of a body.
     pub(super) fn piece(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Data(text.to_owned()),
@@ -104,7 +104,7 @@ impl What {
         }
     }
 
-    /// The bytes of a piece; `None` when it is no piece, or not one that can have been written.
+    /// Returns the bytes of a piece. `None` if this is not a piece, or is an invalid one.
     pub(super) fn bytes(&self) -> Option<Vec<u8>> {
         match self {
             Self::Data(text) => Some(text.clone().into_bytes()),
@@ -121,26 +121,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_come_back_as_they_were(bytes: Vec<u8>, at: u64, exchange: u64) {
-            let line = Line { at, exchange: Some(exchange), what: What::piece(&bytes) };
+        fn pieces_round_trip(bytes: Vec<u8>, at: u64, exchange: u64) {
+            let line = Line { at, exchange: Some(exchange), event: RecordedEvent::piece(&bytes) };
             let text = serde_json::to_string(&line).unwrap();
             let read: Line = serde_json::from_str(&text).unwrap();
-            prop_assert_eq!(read.what.bytes(), Some(bytes));
+            prop_assert_eq!(read.event.bytes(), Some(bytes));
             prop_assert_eq!(read, line);
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,80}") {
+        fn any_text_is_parsed_or_rejected(text in ".{0,80}") {
             let _ = Header::parse(text.as_bytes());
             let _ = serde_json::from_str::<Line>(&text);
         }
     }
 
     #[test]
-    fn lines_read_as_the_module_shows_them() {
-        for (what, text) in [
+    fn lines_have_the_documented_format() {
+        for (event, text) in [
             (
-                What::Request(Asked {
+                RecordedEvent::Request(RecordedRequest {
                     method: "GET".into(),
                     uri: "/api/v1/pods".into(),
                     origin: None,
@@ -149,17 +149,17 @@ mod tests {
                 r#"{"at":5,"exchange":1,"request":{"method":"GET","uri":"/api/v1/pods"}}"#,
             ),
             (
-                What::Answer(Answer { status: 200, headers: Vec::new() }),
+                RecordedEvent::Answer(Answer { status: 200, headers: Vec::new() }),
                 r#"{"at":5,"exchange":1,"answer":{"status":200}}"#,
             ),
-            (What::End {}, r#"{"at":5,"exchange":1,"end":{}}"#),
-            (What::Failed("why".into()), r#"{"at":5,"exchange":1,"failed":"why"}"#),
+            (RecordedEvent::End {}, r#"{"at":5,"exchange":1,"end":{}}"#),
+            (RecordedEvent::Failed("why".into()), r#"{"at":5,"exchange":1,"failed":"why"}"#),
         ] {
-            let line = Line { at: 5, exchange: Some(1), what };
+            let line = Line { at: 5, exchange: Some(1), event };
             assert_eq!(serde_json::to_string(&line).unwrap(), text);
             assert_eq!(serde_json::from_str::<Line>(text).unwrap(), line);
         }
-        let over = Line { at: 9, exchange: None, what: What::Over { lines: 3 } };
+        let over = Line { at: 9, exchange: None, event: RecordedEvent::Over { lines: 3 } };
         assert_eq!(serde_json::to_string(&over).unwrap(), r#"{"at":9,"over":{"lines":3}}"#);
         assert!(
             Header::parse(br#"{"recording":"other","version":1,"started":"","seed":0}"#).is_err()

@@ -1,4 +1,4 @@
-//! Writing down what passes between a manager and its server.
+//! The recorder: writes the requests and answers of a manager.
 
 use std::{
     fmt, io,
@@ -25,14 +25,14 @@ use tokio::{
 use tokio_util::sync::PollSender;
 use tower::Service;
 
-use super::line::{Answer, Asked, Header, Line, What};
+use super::line::{Answer, Header, Line, RecordedEvent, RecordedRequest};
 use crate::error::{BoxError, chain};
 
-/// How many lines wait to be written at most: 256. Beyond it what passes waits, so that a slow disk
-/// costs time and no memory.
+/// The maximum number of lines that wait to be written: 256. Beyond it, requests wait, so that a
+/// slow disk costs time but no memory.
 pub const RECORDER_LINES_MAX: usize = 256;
 
-/// The headers of an answer that mean something to a client.
+/// The recorded headers of an answer: those that a client uses.
 const HEADERS: [&str; 4] = ["content-type", "content-encoding", "retry-after", "warning"];
 
 /// Writes the lines of a recorded manager.
@@ -59,7 +59,7 @@ pub struct RecorderWorker {
     bytes_max: u64,
 }
 
-/// The client with a recorder around it, and what writes.
+/// Puts a recorder around the client. Returns the new client and the worker that writes the lines.
 pub(crate) fn recorded(
     client: kube_client::Client,
     clock: &Clock,
@@ -77,20 +77,20 @@ pub(crate) fn recorded(
 }
 
 impl RecorderWorker {
-    /// Ends the recording before the line that would make it longer than this, in bytes. Requests
-    /// then pass without being recorded, and the recording is one that was cut. Default: no limit
-    /// but the disk's.
+    /// Ends the recording before the line that would exceed this number of bytes. Later requests
+    /// are not recorded, and the recording counts as truncated. Default: no limit.
     pub fn bytes_max(mut self, bytes: u64) -> Self {
         self.bytes_max = bytes;
         self
     }
 
-    /// Writes until the manager and every clone of its client are gone. `writer` gets one line at
-    /// a time: buffer it where a write is expensive, as files are.
+    /// Writes until the manager and every clone of its client are dropped. `writer` gets one line
+    /// at a time: use a buffered writer for files.
     ///
     /// # Errors
     ///
-    /// The writer's. The recording is then cut; the manager goes on without it.
+    /// The error of the writer. The recording is then truncated, and the manager continues without
+    /// it.
     pub async fn run(mut self, mut writer: impl AsyncWrite + Send + Unpin) -> io::Result<()> {
         let (mut n_lines, mut n_bytes) = (1, 0);
         let mut text = serde_json::to_vec(&self.header)?;
@@ -98,13 +98,17 @@ impl RecorderWorker {
             text.push(b'\n');
             n_bytes += text.len() as u64;
             if n_bytes > self.bytes_max {
-                tracing::warn!(bytes = self.bytes_max, "the recording is full and ends here");
+                tracing::warn!(
+                    bytes = self.bytes_max,
+                    "the recording has reached its maximum size and ends"
+                );
                 break;
             }
             writer.write_all(&text).await?;
             let Some(line) = self.lines.recv().await else {
                 let at = micros(self.started);
-                let over = Line { at, exchange: None, what: What::Over { lines: n_lines } };
+                let over =
+                    Line { at, exchange: None, event: RecordedEvent::Over { lines: n_lines } };
                 text = serde_json::to_vec(&over)?;
                 text.push(b'\n');
                 writer.write_all(&text).await?;
@@ -122,7 +126,7 @@ fn micros(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A client whose requests are written down.
+/// A client whose requests are recorded.
 #[derive(Clone)]
 struct Recorder {
     client: kube_client::Client,
@@ -131,23 +135,23 @@ struct Recorder {
     n_exchanges: Arc<AtomicU64>,
 }
 
-/// One exchange that is being recorded.
+/// An exchange that is being recorded.
 struct Exchange {
     lines: mpsc::Sender<Line>,
     started: Instant,
     number: u64,
-    /// Its last line has not been written.
+    /// Whether its last line has not been written yet.
     is_open: bool,
 }
 
 impl Exchange {
-    fn line(&self, what: What) -> Line {
-        Line { at: micros(self.started), exchange: Some(self.number), what }
+    fn line(&self, event: RecordedEvent) -> Line {
+        Line { at: micros(self.started), exchange: Some(self.number), event }
     }
 
-    async fn write(&self, what: What) {
-        let line = self.line(what);
-        // An error says that nobody writes any more.
+    async fn write(&self, event: RecordedEvent) {
+        let line = self.line(event);
+        // An error means that the worker has ended.
         let _ = self.lines.send(line).await;
     }
 }
@@ -155,8 +159,8 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if self.is_open {
-            // Nothing can wait here. A replay without this line sees the same.
-            let _ = self.lines.try_send(self.line(What::Dropped {}));
+            // Cannot wait here. If the line is lost, the replay is the same.
+            let _ = self.lines.try_send(self.line(RecordedEvent::Dropped {}));
         }
     }
 }
@@ -166,7 +170,7 @@ impl Service<Request<Body>> for Recorder {
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
-    /// Always ready: what waits, waits in the call.
+    /// Always ready: waiting happens in the call.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
@@ -179,26 +183,26 @@ impl Service<Request<Body>> for Recorder {
 impl Recorder {
     async fn send(self, request: Request<Body>) -> Result<Response<RecordedBody>, BoxError> {
         let (parts, body) = request.into_parts();
-        // The bodies of a client's requests are in memory.
+        // Request bodies of a client are in memory.
         let body = body.collect().await?.to_bytes();
         let number = self.n_exchanges.fetch_add(1, Ordering::Relaxed);
         let Self { client, lines, started, .. } = self;
         let mut exchange = Exchange { lines, started, number, is_open: true };
         let origin = parts.headers.get(Origin::HEADER).and_then(|origin| origin.to_str().ok());
         let uri = parts.uri.path_and_query().map_or("/", |uri| uri.as_str());
-        let asked = Asked {
+        let request_line = RecordedRequest {
             method: parts.method.to_string(),
             uri: uri.to_owned(),
             origin: origin.map(str::to_owned),
             body: String::from_utf8_lossy(&body).into_owned(),
         };
-        exchange.write(What::Request(asked)).await;
+        exchange.write(RecordedEvent::Request(request_line)).await;
         let request = Request::from_parts(parts, Body::from(body));
         let response = match client.send(request).await {
             Ok(response) => response,
             Err(error) => {
                 exchange.is_open = false;
-                exchange.write(What::Failed(chain(&error))).await;
+                exchange.write(RecordedEvent::Failed(chain(&error))).await;
                 return Err(error.into());
             }
         };
@@ -207,8 +211,8 @@ impl Recorder {
             values.filter_map(|value| Some(((*name).to_owned(), value.to_str().ok()?.to_owned())))
         });
         let answer = Answer { status: response.status().as_u16(), headers: headers.collect() };
-        exchange.write(What::Answer(answer)).await;
-        // What is upgraded is no longer HTTP, and cannot be told apart into pieces.
+        exchange.write(RecordedEvent::Answer(answer)).await;
+        // An upgraded connection is no longer HTTP and has no frames to record.
         let is_upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         exchange.is_open &= !is_upgraded;
         let lines = PollSender::new(exchange.lines.clone());
@@ -216,7 +220,7 @@ impl Recorder {
     }
 }
 
-/// A body whose pieces are written down as they are read.
+/// A body whose pieces are recorded as they are read.
 struct RecordedBody {
     inner: Body,
     lines: PollSender<Line>,
@@ -231,21 +235,21 @@ impl HttpBody for RecordedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // Room for the line first, so that what was read is never without one.
+        // Reserves space for the line first, so that every piece that is read is recorded.
         let can_write = ready!(self.lines.poll_reserve(context)).is_ok();
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
             self.lines.abort_send();
             return Poll::Pending;
         };
-        let what = match &frame {
-            Some(Ok(frame)) => frame.data_ref().map(|data| What::piece(data)),
-            Some(Err(error)) => Some(What::Failed(chain(error))),
-            None => Some(What::End {}),
+        let event = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map(|data| RecordedEvent::piece(data)),
+            Some(Err(error)) => Some(RecordedEvent::Failed(chain(error))),
+            None => Some(RecordedEvent::End {}),
         };
         let is_last = !matches!(frame, Some(Ok(_)));
-        match what {
-            Some(what) if can_write && self.exchange.is_open => {
-                let line = self.exchange.line(what);
+        match event {
+            Some(event) if can_write && self.exchange.is_open => {
+                let line = self.exchange.line(event);
                 let _ = self.lines.send_item(line);
             }
             _ => {
@@ -257,7 +261,7 @@ impl HttpBody for RecordedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        // The end is written when it is read.
+        // The end is recorded when it is read.
         !self.exchange.is_open && self.inner.is_end_stream()
     }
 

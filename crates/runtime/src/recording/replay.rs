@@ -1,4 +1,4 @@
-//! Answering a manager from a recording.
+//! Replays: a manager that is answered from a recording.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,13 +23,14 @@ use tokio::{
 };
 use tower::Service;
 
-use super::line::{Answer, Asked, Header, LINE_BYTES_MAX, Line, What};
+use super::line::{Answer, Header, LINE_BYTES_MAX, Line, RecordedEvent, RecordedRequest};
 use crate::{Manager, ManagerBuilder, error::BoxError};
 
-/// The largest recording that is read, in bytes: 1 GiB. It is held in memory while it is replayed.
+/// The maximum size of a recording that can be read, in bytes: 1 GiB. It is held in memory during
+/// the replay.
 pub const RECORDING_BYTES_MAX: usize = 1 << 30;
 
-/// How many differences a replay remembers: 100. More are counted.
+/// The maximum number of differences that a replay stores: 100. More are only counted.
 pub const DIFFERENCES_MAX: usize = 100;
 
 /// A recording that cannot be replayed.
@@ -41,24 +42,24 @@ pub enum RecordingError {
     Read {
         /// Counted from 1.
         line: u64,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A line is not one of a recording, or cannot stand there.
+    /// A line is malformed, or not allowed in its place.
     #[error("line {line} of the recording is damaged: {what}")]
     Damaged {
         /// Counted from 1.
         line: u64,
-        /// What is wrong with it.
+        /// RecordedEvent is wrong with it.
         what: String,
     },
     /// A line, or the recording, is too large.
-    #[error("line {line} of the recording passes {bytes_max} bytes")]
+    #[error("line {line} of the recording exceeds {bytes_max} bytes")]
     TooLarge {
         /// Counted from 1.
         line: u64,
-        /// How much a line, or all of them, may be.
+        /// The maximum size of a line, or of all lines.
         bytes_max: usize,
     },
 }
@@ -74,18 +75,18 @@ pub struct Recording {
 
 /// A recorded request and its answer.
 struct Exchange {
-    asked: Asked,
-    /// What was answered, each with its time since the start, in order.
-    answer: VecDeque<(Duration, What)>,
+    request: RecordedRequest,
+    /// The events of the answer in order, each with its time since the start.
+    answer: VecDeque<(Duration, RecordedEvent)>,
 }
 
 impl Recording {
-    /// Reads a recording. One that was cut, by a kill or by
-    /// [`bytes_max`](super::RecorderWorker::bytes_max), is read as far as it goes.
+    /// Reads a recording. A recording that was truncated, by a kill or by
+    /// [`bytes_max`](super::RecorderWorker::bytes_max), is read to its last complete line.
     ///
     /// # Errors
     ///
-    /// The reader's; a line that is none; more than [`RECORDING_BYTES_MAX`].
+    /// The error of the reader, a malformed line, or more than [`RECORDING_BYTES_MAX`].
     pub async fn read(
         mut reader: impl AsyncBufRead + Send + Unpin,
     ) -> Result<Self, RecordingError> {
@@ -103,7 +104,7 @@ impl Recording {
                     return Err(RecordingError::TooLarge { line: number, bytes_max });
                 }
             }
-            // A last line without its end was being written when the process died.
+            // The process ended while it wrote the last line.
             if text.pop() != Some(b'\n') {
                 break;
             }
@@ -113,33 +114,35 @@ impl Recording {
                 continue;
             }
             if is_complete {
-                return Err(damaged("behind the last line".into()));
+                return Err(damaged("it follows the last line".into()));
             }
-            let Line { at, exchange, what } =
+            let Line { at, exchange, event } =
                 serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
             let at = Duration::from_micros(at);
             took = took.max(at);
-            match (exchange, what) {
-                (None, What::Over { lines }) if lines + 1 == number => is_complete = true,
-                (None, What::Over { .. }) => return Err(damaged("lines are missing".into())),
-                (Some(exchange), What::Request(asked)) => {
-                    let new = Exchange { asked, answer: VecDeque::new() };
+            match (exchange, event) {
+                (None, RecordedEvent::Over { lines }) if lines + 1 == number => is_complete = true,
+                (None, RecordedEvent::Over { .. }) => {
+                    return Err(damaged("lines are missing".into()));
+                }
+                (Some(exchange), RecordedEvent::Request(request)) => {
+                    let new = Exchange { request, answer: VecDeque::new() };
                     if exchanges.insert(exchange, new).is_some() {
-                        return Err(damaged("an exchange begins twice".into()));
+                        return Err(damaged("its exchange already exists".into()));
                     }
                 }
-                (Some(exchange), what) => match exchanges.get_mut(&exchange) {
-                    Some(exchange) => exchange.answer.push_back((at, what)),
-                    None => return Err(damaged("an answer to no request".into())),
+                (Some(exchange), event) => match exchanges.get_mut(&exchange) {
+                    Some(exchange) => exchange.answer.push_back((at, event)),
+                    None => return Err(damaged("its exchange has no request".into())),
                 },
-                (None, _) => return Err(damaged("of no exchange".into())),
+                (None, _) => return Err(damaged("it has no exchange".into())),
             }
         }
         let damaged = |what: &str| RecordingError::Damaged { line: 1, what: what.into() };
         let header = header.ok_or_else(|| damaged("no header"))?;
         let started = Timestamp::parse(&header.started);
         Ok(Self {
-            started: started.ok_or_else(|| damaged("`started` is no date"))?,
+            started: started.ok_or_else(|| damaged("`started` is not a date"))?,
             seed: header.seed,
             exchanges: exchanges.into_values().collect(),
             is_complete,
@@ -152,16 +155,16 @@ impl Recording {
         self.is_complete
     }
 
-    /// From the recorder's start to the last line.
+    /// The time from the recorder's start to the last line.
     pub fn took(&self) -> Duration {
         self.took
     }
 
-    /// Starts a replay now, in tokio's time. To be called within a runtime.
+    /// Starts a replay now, in tokio's time. Must be called within a runtime.
     pub fn replay(self) -> Replay {
         let mut exchanges: BTreeMap<Key, VecDeque<Exchange>> = BTreeMap::new();
         for exchange in self.exchanges {
-            exchanges.entry(Key::of_recorded(&exchange.asked)).or_default().push_back(exchange);
+            exchanges.entry(Key::of_recorded(&exchange.request)).or_default().push_back(exchange);
         }
         Replay(Arc::new(Inner {
             clock: Clock::starting_at(self.started),
@@ -198,13 +201,13 @@ struct Inner {
 }
 
 struct State {
-    /// Those that were not asked for yet, in the order of their requests.
+    /// The exchanges that were not requested yet, in the order of their requests.
     exchanges: BTreeMap<Key, VecDeque<Exchange>>,
     differences: Vec<Difference>,
     n_differences: usize,
 }
 
-/// What makes two requests the same.
+/// The parts of a request that are matched.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     method: String,
@@ -212,26 +215,26 @@ struct Key {
     parameters: Vec<String>,
 }
 
-/// What a replay did otherwise than the recorded run.
+/// A difference between a replay and the recorded run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// A request that was not recorded, or not as often.
+    /// A request that was not recorded, or was recorded fewer times.
     NotRecorded {
         /// The method.
         method: String,
         /// Path and parameters.
         uri: String,
     },
-    /// A write whose body is another.
+    /// A write with a different body.
     OtherBody {
         /// The method.
         method: String,
         /// Path and parameters.
         uri: String,
-        /// What was recorded.
+        /// The recorded body.
         recorded: String,
-        /// What was sent now.
+        /// The body that the replay sent.
         sent: String,
     },
     /// A recorded write that was not sent.
@@ -250,14 +253,14 @@ impl fmt::Display for Difference {
             Self::OtherBody { method, uri, recorded, sent } => {
                 write!(f, "{method} {uri}: recorded {recorded}, sent {sent}")
             }
-            Self::NotSent { method, uri } => write!(f, "{method} {uri}: recorded, and not sent"),
+            Self::NotSent { method, uri } => write!(f, "{method} {uri}: recorded, but not sent"),
         }
     }
 }
 
 impl Replay {
-    /// Begins a manager over the recording, with the recorded one's time and seed. Its controllers
-    /// and options are to be those of the recorded one.
+    /// Begins a manager over the recording, with the recorded time and seed. Give it the
+    /// controllers and options of the recorded manager.
     pub fn manager(&self) -> ManagerBuilder {
         Manager::builder(self.client()).clock(self.clock()).seed(self.0.seed)
     }
@@ -267,32 +270,36 @@ impl Replay {
         kube_client::Client::new(self.clone(), "default")
     }
 
-    /// The recorded run's time: its start, and tokio's time since the replay began.
+    /// The time of the recorded run: its start, plus tokio's time since the replay began.
     pub fn clock(&self) -> Clock {
         self.0.clock.clone()
     }
 
-    /// Waits until the moment of the recording's last line. Cancel safe: it only waits.
+    /// Waits until the time of the recording's last line. Cancel safe: has no side effects.
     pub async fn over(&self) {
         sleep_until(self.0.start + self.0.took).await;
     }
 
-    /// What went otherwise so far, the first [`DIFFERENCES_MAX`] of them, and recorded writes that
-    /// were not sent yet.
+    /// The differences so far, and the recorded writes that were not sent yet: at most
+    /// [`DIFFERENCES_MAX`].
     pub fn differences(&self) -> Vec<Difference> {
         let state = self.0.state.lock();
         let left = state.exchanges.values().flatten().filter(|exchange| {
-            // What the recorded run sent and lost is not missed.
-            exchange.asked.method != Method::GET.as_str()
-                && exchange.answer.iter().any(|(_, what)| matches!(what, What::Answer(_)))
+            // A recorded write without an answer is not required.
+            exchange.request.method != Method::GET.as_str()
+                && exchange
+                    .answer
+                    .iter()
+                    .any(|(_, event)| matches!(event, RecordedEvent::Answer(_)))
         });
-        let not_sent = left.map(|Exchange { asked: Asked { method, uri, .. }, .. }| {
-            Difference::NotSent { method: method.clone(), uri: uri.clone() }
-        });
+        let not_sent =
+            left.map(|Exchange { request: RecordedRequest { method, uri, .. }, .. }| {
+                Difference::NotSent { method: method.clone(), uri: uri.clone() }
+            });
         state.differences.iter().cloned().chain(not_sent).take(DIFFERENCES_MAX).collect()
     }
 
-    /// How many requests went otherwise so far, also those beyond [`DIFFERENCES_MAX`].
+    /// The number of requests that differed so far, including those beyond [`DIFFERENCES_MAX`].
     pub fn n_differences(&self) -> usize {
         self.0.state.lock().n_differences
     }
@@ -310,8 +317,8 @@ impl Replay {
             match &found {
                 None if is_watch => {}
                 None => state.note(Difference::NotRecorded { method, uri }),
-                Some(Exchange { asked, .. }) if !is_same(&asked.body, &sent) => {
-                    let recorded = asked.body.clone();
+                Some(Exchange { request, .. }) if !is_same(&request.body, &sent) => {
+                    let recorded = request.body.clone();
                     state.note(Difference::OtherBody { method, uri, recorded, sent });
                 }
                 Some(_) => {}
@@ -327,29 +334,30 @@ impl Replay {
         };
         let Answer { status, headers } = loop {
             match exchange.answer.pop_front() {
-                Some((at, What::Answer(answer))) => {
+                Some((at, RecordedEvent::Answer(answer))) => {
                     sleep_until(start + at).await;
                     break answer;
                 }
-                Some((at, What::Failed(why))) => {
+                Some((at, RecordedEvent::Failed(why))) => {
                     sleep_until(start + at).await;
                     return Err(why.into());
                 }
-                // The recorded caller gave up, or the recording ended: this one waits as it did.
-                Some((_, What::Dropped {})) | None => std::future::pending::<()>().await,
+                // The recorded caller dropped the request, or the recording ended. This caller
+                // waits.
+                Some((_, RecordedEvent::Dropped {})) | None => std::future::pending::<()>().await,
                 Some(_) => {}
             }
         };
         let pieces = stream::unfold(exchange.answer, move |mut answer| async move {
-            let Some((at, what)) = answer.pop_front() else {
+            let Some((at, event)) = answer.pop_front() else {
                 return std::future::pending().await;
             };
             sleep_until(start + at).await;
-            let piece = match what {
-                What::Failed(why) => Err(why.into()),
-                What::Dropped {} => return std::future::pending().await,
-                What::End {} => return None,
-                what => Ok(Frame::data(Bytes::from(what.bytes().unwrap_or_default()))),
+            let piece = match event {
+                RecordedEvent::Failed(why) => Err(why.into()),
+                RecordedEvent::Dropped {} => return std::future::pending().await,
+                RecordedEvent::End {} => return None,
+                event => Ok(Frame::data(Bytes::from(event.bytes().unwrap_or_default()))),
             };
             Some((piece, answer))
         });
@@ -375,13 +383,13 @@ impl State {
 }
 
 impl Key {
-    fn of_recorded(asked: &Asked) -> Self {
-        let uri = asked.uri.parse().unwrap_or_default();
-        Self::new(&asked.method, &uri)
+    fn of_recorded(request: &RecordedRequest) -> Self {
+        let uri = request.uri.parse().unwrap_or_default();
+        Self::new(&request.method, &uri)
     }
 
     fn new(method: &str, uri: &Uri) -> Self {
-        // The name of an Event is made of the time.
+        // The name of an Event contains the time.
         let path = match uri.path().split_once("/events/") {
             Some((collection, _)) => format!("{collection}/events"),
             None => uri.path().to_owned(),
@@ -402,7 +410,7 @@ fn is_watch(parameter: &str) -> bool {
     matches!(parameter, "watch" | "watch=1" | "watch=true")
 }
 
-/// Whether two bodies are the same, but for dates and the names of Events, which are made of one.
+/// Whether two bodies are the same. Ignores dates, and the names of Events, which contain one.
 fn is_same(recorded: &str, sent: &str) -> bool {
     let tree = |text: &str| serde_json::from_str::<Value>(text).ok();
     match (tree(recorded), tree(sent)) {
@@ -415,7 +423,7 @@ fn is_same(recorded: &str, sent: &str) -> bool {
     }
 }
 
-/// Recursion ends where `serde_json`'s did.
+/// The recursion depth is bounded by `serde_json`'s limit.
 fn is_same_value(recorded: &Value, sent: &Value) -> bool {
     match (recorded, sent) {
         (Value::Object(recorded), Value::Object(sent)) => {
@@ -441,7 +449,7 @@ impl Service<Request<Body>> for Replay {
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
-    /// Always ready: what waits, waits in the call.
+    /// Always ready: waiting happens in the call.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
@@ -481,9 +489,9 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are read or refused.
+        /// Any bytes are parsed or rejected.
         #[test]
-        fn changed_recordings_are_read_or_refused(
+        fn changed_recordings_are_parsed_or_rejected(
             at in 0..SAMPLE.len(),
             len in 0..40_usize,
             new: Vec<u8>,
@@ -496,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn sample_is_a_whole_recording() {
+    fn sample_is_a_complete_recording() {
         let recording = read(SAMPLE.as_bytes()).unwrap();
         assert!(recording.is_complete());
         assert_eq!((recording.exchanges.len(), recording.took()), (2, Duration::from_micros(7)));
@@ -513,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_the_same_but_for_dates() {
+    fn bodies_are_compared_without_dates() {
         let same = |one: &str, other: &str| is_same(one, other);
         assert!(same(r#"{"a":1,"b":["x"]}"#, r#"{"b":["x"],"a":1}"#));
         assert!(same(

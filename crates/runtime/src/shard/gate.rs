@@ -27,8 +27,8 @@ pub const REFUSED_KEYS_MAX: usize = 1 << 16;
 /// Decides at each pass whether this replica may reconcile the key, and remembers the refused keys.
 pub(crate) struct Gate<R> {
     state: Arc<State>,
-    /// How long refused keys are remembered: at most so much older than its Lease is a pass that a
-    /// crashed owner missed.
+    /// How long refused keys are remembered. A pass that a crashed owner missed is at most this
+    /// much older than its Lease.
     patience: Duration,
     keys: Mutex<VecDeque<(Instant, R)>>,
 }

@@ -44,7 +44,7 @@ pub(crate) struct Member {
     namespace: String,
     me: Arc<str>,
     lease_name: String,
-    /// Notified when the watch has news.
+    /// Notified when the watch delivers a change.
     changed: Arc<Notify>,
 
     // State.
@@ -77,7 +77,7 @@ enum LeaveReason {
 enum RenewError {
     /// The Lease was deleted, or another process holds it.
     Removed,
-    /// Worth a retry.
+    /// To be retried.
     Failed(BoxError),
 }
 
@@ -133,15 +133,15 @@ impl Member {
         }
         let changed = self.changed.clone();
         // A notification is enough: the Leases are read from the cache.
-        let told = self.informer.add_handler(
+        let registration = self.informer.add_handler(
             move |_| changed.notify_one(),
             HandlerOptions::default().queue_max(MEMBERS_MAX),
         );
-        let Ok(told) = told else { return };
+        let Ok(registration) = registration else { return };
         let synced = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            synced = told.synced() => synced,
+            synced = registration.synced() => synced,
         };
         if synced.is_err() {
             return;
@@ -178,7 +178,7 @@ impl Member {
     async fn join(&mut self, stop: &CancellationToken) -> bool {
         let mut attempts = Attempts::default();
         while !stop.is_cancelled() {
-            self.look();
+            self.observe();
             if self.roster.len() < MEMBERS_MAX {
                 match self.create(&mut attempts).await {
                     Ok(true) => return true,
@@ -261,7 +261,7 @@ impl Member {
             renewal += self.options.timings.retry;
         }
         loop {
-            self.look();
+            self.observe();
             if self.has_lost_lease() {
                 renewal = Instant::now();
             }
@@ -285,7 +285,7 @@ impl Member {
                         );
                     }
                 }
-                self.look();
+                self.observe();
             }
             self.remove_expired().await;
             let wake = self.roster.next_expiry().map_or(renewal, |expiry| expiry.min(renewal));
@@ -301,7 +301,7 @@ impl Member {
     }
 
     /// Reads the members from the watch, and updates what may run.
-    fn look(&mut self) {
+    fn observe(&mut self) {
         let Ok(leases) = self.informer.lister().list(&Selector::everything()) else {
             // A Lease that cannot be parsed may promise anything.
             self.state.set(Ownership::default());
@@ -328,11 +328,11 @@ impl Member {
         if own.is_seen && own.promises.len() == 1 {
             own.next = (own.promises[0].members != members).then_some(members);
         }
-        self.stand();
+        self.update_ownership();
     }
 
     /// Updates what may run, and queues gained keys.
-    fn stand(&mut self) {
+    fn update_ownership(&mut self) {
         let Some(own) = &self.own else { return };
         self.state.await_ends(own.next.is_some());
         let ownership = if own.is_seen {

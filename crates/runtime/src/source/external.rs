@@ -16,7 +16,7 @@ use crate::{error::BoxError, pass::Cause, request::RequestKey};
 /// not return fails the controller with its [sync
 /// time-out](crate::ControllerBuilder::sync_timeout).
 ///
-/// A source is never restarted: a restarted program builds its controllers anew.
+/// A source is never restarted. A restarted program builds its controllers again.
 pub trait Source<R>: Send + 'static {
     /// Its name in logs and errors.
     fn name(&self) -> String;

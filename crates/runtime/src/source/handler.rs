@@ -134,11 +134,11 @@ impl<T: Cacheable> MappedByIndex<T> {
             reason: reason.to_owned(),
         };
         let Some(informer) = client.cache().known::<T>(dynamic_type) else {
-            return Err(refused("the type is not watched: watch it, with the index, before"));
+            return Err(refused("the type is not watched: first watch it, with the index"));
         };
         let objects = informer.lister();
         if objects.objects_by_index(&index, "").is_err() {
-            return Err(refused("there is none of that name: declare it by Watch::index, before"));
+            return Err(refused("it does not exist: first declare it with Watch::index"));
         }
         Ok(Self { objects, index })
     }
@@ -346,7 +346,7 @@ impl<K: Send + Sync + 'static, R: 'static> EventHandler<K, R> for HandlerFns<K, 
                     deleted(tombstone, keys);
                 }
             }
-            // There is no other kind.
+            // There are no other kinds.
             _ => {}
         }
     }

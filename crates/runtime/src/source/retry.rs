@@ -68,10 +68,10 @@ impl<K> Panics<K> {
     }
 
     fn note(&self, what: &str, key: &Key, panic: &(dyn Any + Send)) {
-        let said = panic_message(panic);
+        let message = panic_message(panic);
         self.n.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(%key, "{what} panicked: {said}");
-        *self.last.lock() = Some(format!("{what} panicked for {key}: {said}"));
+        tracing::error!(%key, "{what} panicked: {message}");
+        *self.last.lock() = Some(format!("{what} panicked for {key}: {message}"));
     }
 
     /// Stores an event for a retry. Returns false if there is no room.
@@ -81,7 +81,7 @@ impl<K> Panics<K> {
         if waiting.len() >= RETRIED_OBJECTS_MAX && !waiting.contains_key(&key) {
             drop(waiting);
             self.n_lost.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(%key, "too many events wait to be handled again: this one is dropped");
+            tracing::error!(%key, "too many events wait for a retry: this event is dropped");
             return false;
         }
         merge(waiting.entry(key).or_default(), event);

@@ -62,7 +62,7 @@ struct State<R> {
 #[derive(Clone)]
 enum Phase {
     Created,
-    /// It has a client with a cache; nothing has started.
+    /// The controller has a client with a cache; nothing has started.
     Bound(Client),
     /// New sources start at once.
     Started(Client),
@@ -88,7 +88,7 @@ pub(crate) struct Awaited<R> {
 
 /// A cache that does not show a write yet.
 pub(crate) struct LaggingCache {
-    /// Completes when it does, or never will.
+    /// Completes when the cache shows the write, or never will.
     pub(crate) shown: BoxFuture<'static, ()>,
     /// The registration of its handler.
     pub(crate) registration: Option<CacheRegistration>,
@@ -459,7 +459,7 @@ impl<R> Watched<R> {
 /// The first failure among a watch's informers, if any.
 fn degraded(statuses: &[MemberStatus]) -> Option<String> {
     let mut degraded =
-        statuses.iter().filter_map(|member| Some((&member.what, member.status.degraded.as_ref()?)));
+        statuses.iter().filter_map(|member| Some((&member.name, member.status.degraded.as_ref()?)));
     let (what, first) = degraded.next()?;
     Some(match (statuses, degraded.count()) {
         ([_], _) => first.to_string(),

@@ -110,9 +110,9 @@ impl<K: Cacheable> Watch<K> {
     /// });
     /// ```
     ///
-    /// The cache is shared: an index that one watch declares is there for all who read the type.
-    /// The same function, by its type, may be declared again under its name; another one is refused
-    /// when the controller is added.
+    /// The cache is shared: every reader of the type can use an index that one watch declares. The
+    /// same function, by its type, may be declared again under its name. A different function is
+    /// refused when the controller is added.
     pub fn index<F>(mut self, name: impl Into<Arc<str>>, function: F) -> Self
     where
         F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
@@ -196,7 +196,7 @@ impl<K: Cacheable> Watch<K> {
             let cache = of_cluster.as_ref().unwrap_or_else(|| client.cache());
             let is_own = informer.is_some();
             let (informer, lease) = match (informer, hold) {
-                (Some(informer), _) => (CacheInformer::of_one(informer), None),
+                (Some(informer), _) => (CacheInformer::single(informer), None),
                 (None, Hold::Pinned) => {
                     (cache.watched::<K>(&dynamic_type, is_cluster_scoped), None)
                 }

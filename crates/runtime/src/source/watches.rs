@@ -191,6 +191,6 @@ pub enum WatchError {
     #[error("the controller's keys are of another type")]
     Keys,
     /// The controller has the maximum number of sources.
-    #[error("the controller has {} sources already", super::set::SOURCES_MAX)]
+    #[error("the controller already has {} sources", super::set::SOURCES_MAX)]
     TooMany,
 }

@@ -33,7 +33,7 @@ fn writer(trace: &Trace) -> impl Reconciler<Request> + use<> {
     move |request: Request, context: Context| {
         let trace = trace.clone();
         async move {
-            trace.say(format!("{} at {:?}", request.name, begun.elapsed()));
+            trace.record(format!("{} at {:?}", request.name, begun.elapsed()));
             let data = json!({"data": {"written": "yes"}});
             let api = context.client().api::<ConfigMap>();
             api.patch(&request, &kube_core::params::Patch::Merge(data)).await?;

@@ -40,14 +40,14 @@ async fn clu_1_a_controller_copies_from_one_cluster_to_another() {
         manager.add_cluster("east", Cluster::builder(east.client())).err(),
         Some(AddError::DuplicateCluster { name: "east".into() })
     );
-    let (said, other) = (trace.clone(), cluster.clone());
+    let (sink, other) = (trace.clone(), cluster.clone());
     let reconcile = move |place: Place, context: Context| {
-        let (said, other) = (said.clone(), other.clone());
+        let (sink, other) = (sink.clone(), other.clone());
         async move {
             let client = if place.cluster == "east" { other.client() } else { context.client() };
             let map = client.api::<ConfigMap>().get(&place.object)?;
             if let Some(map) = map {
-                said.say(format!("{place}"));
+                sink.record(format!("{place}"));
                 let recorder = other.recorder("copier");
                 recorder.normal(&ObjectReference::of(&*map), "Seen", "it was seen");
             }
@@ -68,9 +68,9 @@ async fn clu_1_a_controller_copies_from_one_cluster_to_another() {
     let metrics = manager.metrics();
     let running = Running::start(manager);
     pass(Duration::from_secs(1)).await;
-    let mut said: Vec<String> = trace.take().split(" · ").map(str::to_owned).collect();
-    said.sort();
-    assert_eq!(said, ["east/default/from-east", "west/default/from-west"]);
+    let mut text: Vec<String> = trace.take().split(" · ").map(str::to_owned).collect();
+    text.sort();
+    assert_eq!(text, ["east/default/from-east", "west/default/from-west"]);
     let text = metrics.prometheus();
     for name in ["manager", "east"] {
         let line = format!(
@@ -93,10 +93,10 @@ async fn mgr_3_members_without_a_leader_wait_for_the_caches_of_all_clusters() {
     let mut manager = builder(&west).build();
     let cluster = manager.add_cluster("east", Cluster::builder(east.client())).unwrap();
     let informer = cluster.cache().informer::<ConfigMap>();
-    let said = trace.clone();
+    let sink = trace.clone();
     manager
         .add_task("task", move |_| async move {
-            said.say("it runs");
+            sink.record("it runs");
             Ok(())
         })
         .unwrap();

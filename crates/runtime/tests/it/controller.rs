@@ -44,7 +44,7 @@ fn seer(
         let generation = found.map_or("gone".to_owned(), |found| {
             format!("generation {}", found.metadata.generation.unwrap())
         });
-        trace.say(format!("{request} {generation}"));
+        trace.record(format!("{request} {generation}"));
         std::future::ready(Ok(Action::await_change()))
     }
 }
@@ -89,7 +89,7 @@ async fn check_outcome(
         let trace = trace.clone();
         move |_: Request, context: Context| {
             let n = n_passes.fetch_add(1, Ordering::SeqCst);
-            trace.say(format!("at {:?} attempt {}", started.elapsed(), context.attempt()));
+            trace.record(format!("at {:?} attempt {}", started.elapsed(), context.attempt()));
             std::future::ready(outcome(n))
         }
     };
@@ -99,7 +99,7 @@ async fn check_outcome(
     pass(Duration::from_millis(30)).await;
     running.stop().await.unwrap();
     let stats = handle.stats();
-    trace.say(format!(
+    trace.record(format!(
         "success {} requeue_after {} requeue {} error {} terminal {} panics {} timeouts {} limited {}",
         stats.success,
         stats.requeue_after,
@@ -206,7 +206,7 @@ async fn pass_that_times_out_is_dropped_and_retried() {
     let reconciler = {
         let trace = trace.clone();
         move |_: Request, context: Context| {
-            trace.say(format!("attempt {}", context.attempt()));
+            trace.record(format!("attempt {}", context.attempt()));
             async move {
                 if context.attempt() == 0 {
                     std::future::pending::<()>().await;
@@ -234,11 +234,11 @@ async fn change_during_a_pass_causes_one_more_pass_and_does_not_delay_other_keys
         move |request: Request, _: Context| {
             let trace = trace.clone();
             async move {
-                trace.say(format!("{} begins", request.name));
+                trace.record(format!("{} begins", request.name));
                 if &*request.name == "slow" {
                     pass(Duration::from_secs(1)).await;
                 }
-                trace.say(format!("{} ends", request.name));
+                trace.record(format!("{} ends", request.name));
                 Ok::<_, BoxError>(Action::await_change())
             }
         }
@@ -444,7 +444,7 @@ async fn next_pass_reads_the_previous_writes_and_there_is_only_one() {
                     let api = context.client().api::<ConfigMap>();
                     let object = api.get(&request)?.unwrap();
                     let seen = object.data.as_ref().map(|data| data["n"].clone());
-                    trace.say(format!("sees {seen:?}"));
+                    trace.record(format!("sees {seen:?}"));
                     if seen.is_none() {
                         for n in 1..=3 {
                             pass(Duration::from_millis(30)).await;
@@ -478,7 +478,7 @@ async fn writes_of_types_that_are_not_watched_are_not_waited_for() {
                 pod.metadata.name = Some(request.name.to_string());
                 pod.metadata.namespace = Some("default".into());
                 context.client().api::<Pod>().create(&pod).await?;
-                trace.say(format!("{}", request.name));
+                trace.record(format!("{}", request.name));
                 Ok::<_, BoxError>(Action::await_change())
             }
         }

@@ -32,9 +32,9 @@ fn controller() -> ControllerBuilder {
 #[tokio::test(start_paused = true)]
 async fn res_14_object_reconciler_gets_the_object_and_none_is_a_success_without_a_call() {
     let (server, trace) = (server(), Trace::default());
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = for_object(move |object: Arc<ConfigMap>, context: Context| {
-        said.say(format!(
+        sink.record(format!(
             "{} for {}",
             object.metadata.name.as_ref().unwrap(),
             context.kind().unwrap().kind
@@ -58,10 +58,10 @@ async fn res_14_object_reconciler_gets_the_object_and_none_is_a_success_without_
 #[tokio::test(start_paused = true)]
 async fn context_has_the_id_attempt_and_deadline_of_the_pass() {
     let (server, trace) = (server(), Trace::default());
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = move |_: Request, context: Context| {
         let left = context.deadline().unwrap() - tokio::time::Instant::now();
-        said.say(format!(
+        sink.record(format!(
             "{} attempt {} at {} as {} with {left:?}",
             context.controller(),
             context.attempt(),
@@ -91,12 +91,12 @@ async fn change_precedes_the_initial_list_and_pq_26_does_not_starve_it() {
         for n in 0..5 {
             server.put(MAPS, config_map(&format!("old-{n}")));
         }
-        let said = trace.clone();
+        let sink = trace.clone();
         let reconciler = move |request: Request, _: Context| {
-            let trace = said.clone();
+            let trace = sink.clone();
             async move {
                 pass(Duration::from_secs(1)).await;
-                trace.say(request.name.to_string());
+                trace.record(request.name.to_string());
                 Ok::<_, BoxError>(Action::await_change())
             }
         };
@@ -129,9 +129,9 @@ async fn change_precedes_the_initial_list_and_pq_26_does_not_starve_it() {
 async fn pq_46_key_of_the_initial_list_stays_low_until_a_change_lifts_it() {
     let (server, trace) = (server(), Trace::default());
     server.put(MAPS, config_map("a"));
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = move |_: Request, context: Context| {
-        said.say(format!("{} {}", context.cause(), context.priority()));
+        sink.record(format!("{} {}", context.cause(), context.priority()));
         let again = Action::requeue_after(Duration::from_secs(10));
         std::future::ready(Ok::<_, BoxError>(again))
     };
@@ -150,12 +150,12 @@ async fn pq_48_without_priorities_keys_are_served_in_order_of_arrival() {
     let (server, trace) = (server(), Trace::default());
     server.put(MAPS, config_map("b"));
     server.put(MAPS, config_map("c"));
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = move |request: Request, context: Context| {
-        let trace = said.clone();
+        let trace = sink.clone();
         async move {
             pass(Duration::from_secs(1)).await;
-            trace.say(format!("{} {}", request.name, context.priority()));
+            trace.record(format!("{} {}", request.name, context.priority()));
             Ok::<_, BoxError>(Action::await_change())
         }
     };
@@ -171,9 +171,9 @@ async fn pq_48_without_priorities_keys_are_served_in_order_of_arrival() {
 async fn passes_over_one_key_start_at_least_an_interval_apart() {
     let (server, trace) = (server(), Trace::default());
     let started = tokio::time::Instant::now();
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = move |request: Request, _: Context| {
-        said.say(format!("{} at {}", request.name, started.elapsed().as_secs()));
+        sink.record(format!("{} at {}", request.name, started.elapsed().as_secs()));
         std::future::ready(Err::<Action, BoxError>("no".into()))
     };
     let controller = controller()
@@ -200,11 +200,11 @@ async fn passes_over_one_key_start_at_least_an_interval_apart() {
 async fn one_tenants_burst_delays_no_other_tenant_and_uses_at_most_its_workers() {
     for grouped in [false, true] {
         let (server, trace) = (server(), Trace::default());
-        let said = trace.clone();
+        let sink = trace.clone();
         let reconciler = move |request: Request, _: Context| {
-            let trace = said.clone();
+            let trace = sink.clone();
             async move {
-                trace.say(request.to_string());
+                trace.record(request.to_string());
                 pass(Duration::from_secs(1)).await;
                 Ok::<_, BoxError>(Action::await_change())
             }
@@ -239,9 +239,9 @@ async fn retries_of_all_keys_share_a_bucket_and_invalid_figures_are_refused() {
     for n in 0..20 {
         server.put(MAPS, config_map(&format!("m{n}")));
     }
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = move |_: Request, context: Context| {
-        said.say(context.attempt().to_string());
+        sink.record(context.attempt().to_string());
         std::future::ready(Err::<Action, BoxError>("no".into()))
     };
     let limited = |per_second| {

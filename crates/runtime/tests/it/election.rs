@@ -30,7 +30,7 @@ fn options(identity: &str) -> ElectionOptions {
     ElectionOptions::new("main").identity(identity).namespace("default").seed(1)
 }
 
-fn stand(server: &Server, options: ElectionOptions) -> Candidate {
+fn start(server: &Server, options: ElectionOptions) -> Candidate {
     let link = Link::new(server, 1);
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     let elector = LeaderElector::new(link.client(), clock, options).unwrap();
@@ -64,13 +64,13 @@ fn record(server: &Server) -> Value {
 #[tokio::test(start_paused = true)]
 async fn first_candidate_creates_the_lease_and_a_second_one_waits() {
     let server = Server::new(&[LEASES]);
-    let one = stand(&server, options("one"));
+    let one = start(&server, options("one"));
     assert!(one.elected_after().await < SECOND);
     assert_eq!(
         record(&server),
         json!({"holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 0})
     );
-    let two = stand(&server, options("two"));
+    let two = start(&server, options("two"));
     pass(120 * SECOND).await;
     assert!(one.leadership.is_leader() && !two.leadership.is_leader());
     assert!(two.leadership.fence().check().is_err());
@@ -90,7 +90,7 @@ async fn le_10_silent_holder_is_replaced_a_full_duration_after_it_was_first_seen
             json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "main"},
                 "spec": {"holderIdentity": year, "leaseDurationSeconds": 15, "leaseTransitions": 3, "renewTime": time, "acquireTime": time}}),
         );
-        let mut one = stand(&server, options("one"));
+        let mut one = start(&server, options("one"));
         let waited = one.elected_after().await;
         assert!(waited >= 15 * SECOND && waited < 16 * SECOND, "{waited:?}");
         assert_eq!(record(&server)["leaseTransitions"], 4, "LE-12: a take-over counts");
@@ -102,9 +102,9 @@ async fn le_10_silent_holder_is_replaced_a_full_duration_after_it_was_first_seen
 #[tokio::test(start_paused = true)]
 async fn le_14_clean_stop_hands_over_in_under_a_second() {
     let server = Server::new(&[LEASES]);
-    let mut one = stand(&server, options("one").release_on_stop(true));
+    let mut one = start(&server, options("one").release_on_stop(true));
     one.elected_after().await;
-    let two = stand(&server, options("two"));
+    let two = start(&server, options("two"));
     pass(21 * SECOND + SECOND / 3).await;
     one.stop.cancel();
     one.ended().await.unwrap();
@@ -120,9 +120,9 @@ async fn le_14_clean_stop_hands_over_in_under_a_second() {
 #[tokio::test(start_paused = true)]
 async fn property_7_partition_shorter_than_the_deadline_is_survived() {
     let server = Server::new(&[LEASES]);
-    let one = stand(&server, options("one"));
+    let one = start(&server, options("one"));
     one.elected_after().await;
-    let two = stand(&server, options("two"));
+    let two = start(&server, options("two"));
     pass(30 * SECOND).await;
     one.link.cut(true);
     pass(7 * SECOND).await;
@@ -134,9 +134,9 @@ async fn property_7_partition_shorter_than_the_deadline_is_survived() {
 #[tokio::test(start_paused = true)]
 async fn property_7_partition_longer_than_the_deadline_stops_the_leader_before_the_next() {
     let server = Server::new(&[LEASES]);
-    let mut one = stand(&server, options("one"));
+    let mut one = start(&server, options("one"));
     one.elected_after().await;
-    let two = stand(&server, options("two"));
+    let two = start(&server, options("two"));
     pass(30 * SECOND).await;
     let cut = Instant::now();
     one.link.cut(true);
@@ -153,7 +153,7 @@ async fn property_7_partition_longer_than_the_deadline_stops_the_leader_before_t
 #[tokio::test(start_paused = true)]
 async fn fence_closes_at_its_deadline_although_no_task_runs() {
     let server = Server::new(&[LEASES]);
-    let one = stand(&server, options("one"));
+    let one = start(&server, options("one"));
     one.elected_after().await;
     let fence = one.leadership.fence();
     one.stall.set(true);
@@ -167,11 +167,11 @@ async fn fence_closes_at_its_deadline_although_no_task_runs() {
 #[tokio::test(start_paused = true)]
 async fn lost_answers_cost_reads_but_not_the_lease() {
     let server = Server::new(&[LEASES]);
-    let one = stand(&server, options("one"));
+    let one = start(&server, options("one"));
     one.link.lose_answers(8);
     one.link.delay(SECOND / 5);
     pass(10 * SECOND).await;
-    let two = stand(&server, options("two"));
+    let two = start(&server, options("two"));
     pass(600 * SECOND).await;
     assert!(one.leadership.is_leader() && !two.leadership.is_leader());
     assert!(one.leadership.slow_paths() > 20, "{}", one.leadership.slow_paths());
@@ -179,12 +179,12 @@ async fn lost_answers_cost_reads_but_not_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_process_with_the_same_identity_is_not_taken_for_the_first() {
+async fn second_process_with_the_same_identity_is_not_mistaken_for_the_first() {
     let server = Server::new(&[LEASES]);
-    let mut one = stand(&server, options("same"));
+    let mut one = start(&server, options("same"));
     one.elected_after().await;
     pass(SECOND).await;
-    let two = stand(&server, options("same"));
+    let two = start(&server, options("same"));
     pass(60 * SECOND).await;
     assert!(one.leadership.is_leader() && !two.leadership.is_leader());
     one.stop.cancel();
@@ -195,7 +195,7 @@ async fn second_process_with_the_same_identity_is_not_taken_for_the_first() {
 #[tokio::test(start_paused = true)]
 async fn le_16_leader_that_is_stuck_is_unhealthy() {
     let server = Server::new(&[LEASES]);
-    let mut one = stand(&server, options("one"));
+    let mut one = start(&server, options("one"));
     one.elected_after().await;
     pass(7 * SECOND).await;
     assert_eq!(one.leadership.check_renewal(SECOND), Ok(()));
@@ -214,7 +214,7 @@ async fn le_16_leader_that_is_stuck_is_unhealthy() {
 #[tokio::test(start_paused = true)]
 async fn lease_deleted_by_hand_is_created_again_by_its_holder() {
     let server = Server::new(&[LEASES]);
-    let one = stand(&server, options("one"));
+    let one = start(&server, options("one"));
     one.elected_after().await;
     pass(SECOND).await;
     server.delete(LEASE);
@@ -238,9 +238,9 @@ async fn both_open_for(one: &Candidate, two: &Candidate, time: Duration) -> Dura
 async fn lease_deleted_by_hand_at_any_moment_leaves_one_open_fence() {
     for moment in 0..21 {
         let server = Server::new(&[LEASES]);
-        let one = stand(&server, options("one"));
+        let one = start(&server, options("one"));
         one.elected_after().await;
-        let two = stand(&server, options("two"));
+        let two = start(&server, options("two"));
         pass(20 * SECOND + moment * SECOND / 10).await;
         server.delete(LEASE);
         let both = both_open_for(&one, &two, 20 * SECOND).await;
@@ -253,9 +253,9 @@ async fn lease_deleted_by_hand_at_any_moment_leaves_one_open_fence() {
 #[tokio::test(start_paused = true)]
 async fn deleted_lease_of_a_holder_that_is_gone_is_taken_when_its_record_expires() {
     let server = Server::new(&[LEASES]);
-    let one = stand(&server, options("one"));
+    let one = start(&server, options("one"));
     one.elected_after().await;
-    let two = stand(&server, options("two"));
+    let two = start(&server, options("two"));
     pass(20 * SECOND).await;
     one.link.cut(true);
     pass(SECOND).await;
@@ -270,11 +270,11 @@ async fn deleted_lease_of_a_holder_that_is_gone_is_taken_when_its_record_expires
 async fn new_candidate_that_never_saw_the_deleted_lease_shares_it_for_at_most_a_retry() {
     for moment in 0..21 {
         let server = Server::new(&[LEASES]);
-        let one = stand(&server, options("one"));
+        let one = start(&server, options("one"));
         one.elected_after().await;
         pass(20 * SECOND + moment * SECOND / 10).await;
         server.delete(LEASE);
-        let two = stand(&server, options("two"));
+        let two = start(&server, options("two"));
         let both = both_open_for(&one, &two, 20 * SECOND).await;
         assert!(both <= 2 * SECOND + SECOND / 10, "deleted at {moment}: {both:?}");
         assert!(two.leadership.is_leader() && !one.leadership.is_leader());
@@ -284,7 +284,7 @@ async fn new_candidate_that_never_saw_the_deleted_lease_shares_it_for_at_most_a_
 #[tokio::test(start_paused = true)]
 async fn leader_ends_when_another_process_holds_the_lease() {
     let server = Server::new(&[LEASES]);
-    let mut one = stand(&server, options("one"));
+    let mut one = start(&server, options("one"));
     one.elected_after().await;
     pass(SECOND).await;
     let mut lease = server.get(LEASE).unwrap();

@@ -41,7 +41,7 @@ fn node() -> ObjectReference {
 }
 
 /// An event without the fields that the server sets.
-fn told(event: &Value) -> String {
+fn fields_of(event: &Value) -> String {
     let mut event = event.clone();
     event["metadata"].take();
     serde_json::to_string_pretty(&event).unwrap()
@@ -81,7 +81,7 @@ async fn ev_core_event_is_written_to_its_objects_namespace_and_repeats_are_count
           },
           "type": "Normal"
         }"#]]
-    .assert_eq(&told(&written[0]));
+    .assert_eq(&fields_of(&written[0]));
 
     pass(Duration::from_secs(5)).await;
     recorder.normal(&config_map(), "Synced", "all is well");
@@ -134,7 +134,7 @@ async fn ev_newer_event_has_an_action_and_a_related_object() {
           "reportingInstance": "network-node-1",
           "type": "Warning"
         }"#]]
-    .assert_eq(&told(&server.list(NEW_EVENTS)[0]));
+    .assert_eq(&fields_of(&server.list(NEW_EVENTS)[0]));
     running.stop().await.unwrap();
 }
 
@@ -182,7 +182,7 @@ async fn ev_thousand_identical_calls_lead_to_a_burst_of_writes_at_most() {
         assert_eq!(recorder.lost(), 0);
         if api == EventApi::New {
             let event = &server.list(NEW_EVENTS)[0];
-            assert_eq!(event["series"]["count"], 1000, "the rest is said at the end");
+            assert_eq!(event["series"]["count"], 1000, "the final count is written at the end");
         }
     }
 }
@@ -244,7 +244,7 @@ async fn ev_broken_connection_is_retried_and_a_refusal_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_write_whose_answer_was_lost_is_no_loss() {
+async fn ev_write_with_a_lost_answer_is_not_counted_as_lost() {
     let (server, recorder, running) = start(EventApi::New);
     // It is done, and then the connection breaks; the next try finds the event.
     server.fail_next(Method::POST, "events", 1);
@@ -282,7 +282,7 @@ async fn ev_unreachable_server_is_tried_twelve_times_and_does_not_delay_other_ev
 }
 
 #[tokio::test(start_paused = true)]
-async fn ev_recorder_never_waits_and_counts_what_it_loses() {
+async fn ev_recorder_never_waits_and_counts_lost_events() {
     let server = Server::new(&[EVENTS]);
     let manager = builder(&server).build();
     let recorder = manager.recorder("network");

@@ -62,7 +62,7 @@ async fn idle(_: Request, _: Context) -> Result<Action, BoxError> {
 }
 
 /// The explanations without the ids of their passes.
-fn told(explanations: &[Explanation]) -> String {
+fn text_of(explanations: &[Explanation]) -> String {
     let story = |explanation: &Explanation| {
         let id = explanation.reconcile_id.to_string();
         explanation.to_string().replace(&format!(", pass {id}"), "") + "\n"
@@ -82,7 +82,7 @@ async fn cause_of_a_pass_is_its_event_with_version_and_writer() {
           attempt 1 after 0ns in the queue at priority -100
           succeeded; it took 0ns
     "#]]
-    .assert_eq(&told(&handle.explain(&key("a"))));
+    .assert_eq(&text_of(&handle.explain(&key("a"))));
 
     let mut changed = written_by(config_map("a"), "editor");
     changed["data"] = json!({"a": "b"});
@@ -133,7 +133,7 @@ async fn event_of_an_owned_object_names_that_object() {
           attempt 1 after 0ns in the queue
           succeeded; it took 0ns
     "#]]
-    .assert_eq(&told(&handle.explain(&key("a"))[..1]));
+    .assert_eq(&text_of(&handle.explain(&key("a"))[..1]));
     running.stop().await.unwrap();
 }
 
@@ -196,7 +196,7 @@ async fn reads_writes_retries_timers_and_errors_are_explained() {
           patch configmaps default/a: refused with 500
           failed: patch configmaps default/a: as the test wants it; it took 2ms
     "#]]
-    .assert_eq(&told(&handle.explain(&key("a"))));
+    .assert_eq(&text_of(&handle.explain(&key("a"))));
     running.stop().await.unwrap();
 }
 

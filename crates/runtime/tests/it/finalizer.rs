@@ -18,7 +18,7 @@ use crate::{
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const NAME: &str = "example.com/guard";
 
-/// A controller that sends what its finalizer asks for; `cleanup` says whether the cleanup
+/// A controller that sends each call of its finalizer. `cleanup` returns whether the cleanup
 /// succeeds.
 fn guarded(server: &Server, trace: &Trace, cleanup: fn(u32) -> bool) -> Running {
     let trace = trace.clone();
@@ -33,15 +33,15 @@ fn guarded(server: &Server, trace: &Trace, cleanup: fn(u32) -> bool) -> Running 
                 match asked {
                     Finalize::Apply(object) => {
                         let finalizers = object.metadata.finalizers.clone().unwrap_or_default();
-                        trace.say(format!("apply under {}", finalizers.join(" ")));
+                        trace.record(format!("apply under {}", finalizers.join(" ")));
                         Ok(Action::await_change())
                     }
                     Finalize::Cleanup(_) if cleanup(context.attempt()) => {
-                        trace.say("clean up");
+                        trace.record("clean up");
                         Ok(Action::await_change())
                     }
                     Finalize::Cleanup(_) => {
-                        trace.say("clean up fails");
+                        trace.record("clean up fails");
                         Err::<Action, BoxError>("no".into())
                     }
                 }
@@ -66,7 +66,7 @@ async fn finalizer_is_added_before_apply_and_removed_after_cleanup() {
     server.put(MAPS, config_map("b"));
     settle().await;
     // Each is applied when the finalizer is added, and again for that change. While `a` is held
-    // back, `b` gets its turn.
+    // back, `b` is reconciled.
     expect!["apply under example.com/other example.com/guard · apply under example.com/guard · apply under example.com/other example.com/guard · apply under example.com/guard"]
         .assert_eq(&trace.take());
 

@@ -44,7 +44,7 @@ fn of_maps() -> ControllerBuilder {
 fn build(builder: ControllerBuilder, trace: &Trace) -> Controller {
     let trace = trace.clone();
     let reconcile = move |request: Request, _: Context| {
-        trace.say(request.name.to_string());
+        trace.record(request.name.to_string());
         std::future::ready(Ok::<_, BoxError>(Action::await_change()))
     };
     builder.build(reconcile).unwrap()
@@ -107,16 +107,16 @@ async fn index_can_be_declared_again_only_with_the_same_function() {
     let other = Watch::<ConfigMap>::new().index("pods", |_| Vec::new());
     assert_eq!(
         refused(Controller::builder("other").for_(other)),
-        "index \"pods\" of configmaps: it is declared with another function already"
+        "index \"pods\" of configmaps: it is already declared with another function"
     );
     let before = Controller::builder("before");
     assert_eq!(
         refused(before.watches_by_index::<Pod, _>(Watch::<ConfigMap>::new(), "pods")),
-        "index \"pods\" of pods: the type is not watched: watch it, with the index, before"
+        "index \"pods\" of pods: the type is not watched: first watch it, with the index"
     );
     assert_eq!(
         refused(of_maps_named("none").watches_by_index::<ConfigMap, _>(Watch::<Pod>::new(), "x")),
-        "index \"x\" of configmaps: there is none of that name: declare it by Watch::index, before"
+        "index \"x\" of configmaps: it does not exist: first declare it with Watch::index"
     );
     // The name of a refused controller is free.
     manager.add(build(of_maps_named("none"), &trace)).unwrap();

@@ -24,7 +24,7 @@ async fn long(
     trace: Trace,
     held: Arc<()>,
 ) -> Result<Action, BoxError> {
-    trace.say("begins");
+    trace.record("begins");
     let api = context.client().api::<ConfigMap>();
     for n in 0..3 {
         pass(Duration::from_millis(2)).await;
@@ -34,18 +34,18 @@ async fn long(
         api.get_live(&request).await?;
     }
     drop(held);
-    trace.say("ends");
+    trace.record("ends");
     Ok(Action::requeue_after(Duration::from_millis(3)))
 }
 
-/// A world in which everything is delayed at times, stopped after this time: while it syncs,
-/// between passes, in each step of a pass, and while a key is held back.
+/// Runs a controller over a server with random delays, and stops it after this time: while it
+/// syncs, between passes, in each step of a pass, or while a key is held back.
 async fn stopped_after(time: Duration, grace: Grace) {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     server.delay_watches(Duration::from_millis(5));
     server.put(MAPS, config_map("a"));
     let held = Arc::new(());
-    let (captured, said) = (held.clone(), trace.clone());
+    let (captured, sink) = (held.clone(), trace.clone());
     let source = source_fn("slow", |keys: KeySink<Request>| async move {
         pass(Duration::from_millis(3)).await;
         Ok(SourceRun::new(async move {
@@ -59,7 +59,7 @@ async fn stopped_after(time: Duration, grace: Grace) {
         .for_(Watch::<ConfigMap>::new())
         .source(source)
         .concurrency(2)
-        .build(move |request, context| long(request, context, said.clone(), captured.clone()))
+        .build(move |request, context| long(request, context, sink.clone(), captured.clone()))
         .unwrap();
     let mut manager = builder(&server).grace(grace).build();
     let handle = manager.add(controller).unwrap();
@@ -73,8 +73,8 @@ async fn stopped_after(time: Duration, grace: Grace) {
         "a pass takes twelve: {:?}",
         begun.elapsed()
     );
-    let told = trace.take();
-    let (begins, ends) = (told.matches("begins").count(), told.matches("ends").count());
+    let text = trace.take();
+    let (begins, ends) = (text.matches("begins").count(), text.matches("ends").count());
     match grace {
         Grace::None => assert!(begins - ends <= 1),
         _ => assert_eq!(begins, ends, "stopped {was:?} after {time:?}: what has begun ends"),
@@ -115,7 +115,7 @@ async fn each_change_costs_at_most_one_pass_and_a_burst_during_a_pass_costs_one(
                 let api = context.client().api::<ConfigMap>();
                 let Some(object) = api.get(&request)? else { return Ok(Action::await_change()) };
                 let generation = object.metadata.generation.unwrap();
-                trace.say(generation.to_string());
+                trace.record(generation.to_string());
                 // Level-based: writes what it read, and only if that differs.
                 let status = json!({"status": {"seen": generation}});
                 api.patch_status(&request, &kube_core::params::Patch::Merge(status)).await?;
@@ -175,11 +175,11 @@ async fn panic_of_a_pass_is_retried_and_does_not_affect_other_keys() {
     for name in ["bad", "good"] {
         server.put(MAPS, config_map(name));
     }
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = move |request: Request, context: Context| {
-        let trace = said.clone();
+        let trace = sink.clone();
         async move {
-            trace.say(format!("{} {}", request.name, context.attempt()));
+            trace.record(format!("{} {}", request.name, context.attempt()));
             pass(Duration::from_secs(1)).await;
             if &*request.name == "bad" && context.attempt() < 2 {
                 std::panic::resume_unwind(Box::new("ouch"));

@@ -52,7 +52,7 @@ async fn controller_starts_before_its_type_is_served_and_recovers_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_that_does_not_sync_in_time_fails_the_manager_and_says_why() {
+async fn cache_that_does_not_sync_in_time_fails_the_manager_with_the_reason() {
     let server = Server::new(&[EVENTS]);
     let controller =
         Controller::builder("config").for_(Watch::<ConfigMap>::new()).build(idle).unwrap();
@@ -90,11 +90,11 @@ async fn stop_lets_a_running_pass_finish_with_its_cache_and_drops_queued_keys() 
         move |request: Request, context: Context| {
             let trace = trace.clone();
             async move {
-                trace.say(format!("{} begins", request.name));
+                trace.record(format!("{} begins", request.name));
                 context.stopping().cancelled().await;
                 pass(Duration::from_secs(5)).await;
                 let found = context.client().api::<ConfigMap>().get(&request)?;
-                trace.say(format!("{} ends, cached {}", request.name, found.is_some()));
+                trace.record(format!("{} ends, cached {}", request.name, found.is_some()));
                 Ok::<_, ClientError>(Action::await_change())
             }
         }
@@ -153,11 +153,11 @@ async fn first_failure_of_a_task_stops_the_others_and_run_returns_it() {
             Err("first".into())
         })
         .unwrap();
-    let said = trace.clone();
+    let sink = trace.clone();
     manager
         .add_task("other", move |stop| async move {
             stop.cancelled().await;
-            said.say("other stops");
+            sink.record("other stops");
             Err("second".into())
         })
         .unwrap();

@@ -55,10 +55,10 @@ async fn cch_1_rules_of_one_type_apply_to_that_type_only() {
 async fn cch_10_a_removed_cache_stops_and_a_later_request_starts_a_new_one() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     server.put(MAPS, config_map("a"));
-    let said = trace.clone();
+    let sink = trace.clone();
     let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
     let controller = controller.build(move |request: Request, _: Context| {
-        said.say(request.to_string());
+        sink.record(request.to_string());
         std::future::ready(Ok::<_, BoxError>(Action::await_change()))
     });
     let mut manager = builder(&server).build();
@@ -86,7 +86,7 @@ async fn cch_10_a_removed_cache_stops_and_a_later_request_starts_a_new_one() {
     let again = cache.informer::<ConfigMap>();
     again.synced().await.unwrap();
     assert_eq!(again.lister().len(), 2);
-    assert!(again.lister().by_index("by-name", "a").is_err(), "indexes are declared anew");
+    assert!(again.lister().by_index("by-name", "a").is_err(), "indexes must be declared again");
     settle().await;
     assert_eq!(trace.take(), "", "a watch is of the informer that it began with");
     let watch = handle.watches::<Request>().unwrap().objects(Watch::<ConfigMap>::new()).unwrap();
@@ -95,7 +95,7 @@ async fn cch_10_a_removed_cache_stops_and_a_later_request_starts_a_new_one() {
     assert_eq!(trace.take(), "default/a · default/b");
     assert_eq!(server.watchers(CONFIG_MAPS), 1);
 
-    // A lease of the removed cache does not hold the new one.
+    // A lease of the removed cache does not keep the new one.
     assert!(cache.remove::<ConfigMap>());
     let after = handle.watches::<Request>().unwrap().objects(Watch::<ConfigMap>::new()).unwrap();
     assert!(after.synced().await);
@@ -134,9 +134,9 @@ async fn cch_9_and_11_indexes_can_be_declared_at_any_time_without_waiting() {
     let (cache, maps) = (manager.cache().clone(), manager.client().api::<ConfigMap>());
     // Pods are not served.
     let pods = cache.informer_unawaited::<Pod>(&());
-    let said = trace.clone();
+    let sink = trace.clone();
     let task = move |_| async move {
-        said.say("it runs");
+        sink.record("it runs");
         Ok(())
     };
     manager.add_task("task", task).unwrap();
@@ -170,7 +170,7 @@ async fn types_of_one_resource_share_one_watch_and_are_removed_together() {
         std::future::ready(Ok::<_, BoxError>(Action::await_change()))
     });
     let mut manager = builder(&server).build();
-    // Before whole objects are asked for: one watch, all the same.
+    // Metadata requested before whole objects shares their watch too.
     let metadata = manager.cache().informer::<PartialObjectMeta<ConfigMap>>();
     manager.add(controller.unwrap()).unwrap();
     let (cache, client) = (manager.cache().clone(), manager.client().clone());
@@ -184,7 +184,7 @@ async fn types_of_one_resource_share_one_watch_and_are_removed_together() {
     let map = metadata.lister().get("default", "a").unwrap().unwrap();
     assert_eq!(map.metadata.name.as_deref(), Some("a"));
 
-    // Nobody asked for this type: it reads what is cached of its resource.
+    // This type was never requested: it reads the cache of its resource.
     let resource = ApiResource::erase::<ConfigMap>(&());
     let (maps, dynamic) =
         (client.api::<ConfigMap>(), client.api_with::<DynamicObject>(resource.clone()));

@@ -49,7 +49,7 @@ fn start(server: &Server, name: &'static str, trace: &Trace) -> Replica {
     let reconcile = move |request: Request, context: Context| {
         let trace = trace.clone();
         async move {
-            trace.say(format!("{name} sees {}", request.name));
+            trace.record(format!("{name} sees {}", request.name));
             // Long enough to be interrupted.
             let stopping = context.stopping().clone();
             tokio::select! {

@@ -20,7 +20,7 @@ fn condition_moves_its_transition_time_only_with_its_status() {
     assert!(set_condition(&mut conditions, "Ready", true, "Made", "it is there", Some(1), at(10)));
     assert!(
         !set_condition(&mut conditions, "Ready", true, "Made", "it is there", Some(1), at(20)),
-        "no news"
+        "nothing changes"
     );
     assert!(
         set_condition(&mut conditions, "Ready", true, "Made", "it is there", Some(2), at(30)),
@@ -30,12 +30,12 @@ fn condition_moves_its_transition_time_only_with_its_status() {
     assert_eq!(conditions[0].observed_generation, Some(2));
     assert!(set_condition(&mut conditions, "Ready", false, "Gone", "it is not", Some(2), at(40)));
     assert!(set_condition(&mut conditions, "Other", true, "Made", "", None, at(50)));
-    let said: Vec<_> = conditions
+    let text: Vec<_> = conditions
         .iter()
         .map(|c| format!("{} {} {} {}", c.type_, c.status, c.reason, c.last_transition_time.0))
         .collect();
     expect!["Ready False Gone 1970-01-01T00:00:40Z · Other True Made 1970-01-01T00:00:50Z"]
-        .assert_eq(&said.join(" · "));
+        .assert_eq(&text.join(" · "));
 }
 
 fn owner(namespace: &str, name: &str) -> ConfigMap {
@@ -92,10 +92,10 @@ fn utl_5_owners_are_set_found_and_removed_by_group_kind_and_name() {
     assert_eq!(names(&pod), "a b");
     assert_eq!(controller_of(&pod).unwrap().name, "a", "an owner beside the controller");
     // It was recreated: it is matched by its name, and its uid is updated.
-    let mut anew = b.clone();
-    anew.metadata.uid = Some("uid-of-another".into());
-    assert!(has_owner_reference(&anew, &(), &pod));
-    set_owner_reference(&anew, &(), &mut pod).unwrap();
+    let mut recreated = b.clone();
+    recreated.metadata.uid = Some("uid-of-another".into());
+    assert!(has_owner_reference(&recreated, &(), &pod));
+    set_owner_reference(&recreated, &(), &mut pod).unwrap();
     assert_eq!(pod.metadata.owner_references.as_ref().unwrap()[1].uid, "uid-of-another");
     // The same name in another group is another owner.
     let mut other = pod.clone();

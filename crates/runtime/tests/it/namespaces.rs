@@ -64,10 +64,10 @@ fn keys<'a, K: kube_core::ResourceExt + 'a>(
     objects.into_iter().map(key).collect::<Vec<_>>().join(" ")
 }
 
-fn sorted(said: &str) -> String {
-    let mut said: Vec<_> = said.split(" · ").collect();
-    said.sort_unstable();
-    said.join(" · ")
+fn sorted(text: &str) -> String {
+    let mut text: Vec<_> = text.split(" · ").collect();
+    text.sort_unstable();
+    text.join(" · ")
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,13 +79,13 @@ async fn cch_4_a_controller_gets_the_events_of_all_its_namespaces_and_no_others(
         (namespace, owner)
     });
     server.put(NODES, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}));
-    let said = trace.clone();
+    let sink = trace.clone();
     let controller = Controller::builder("config")
         .for_(Watch::<ConfigMap>::new())
         .owns(Watch::<Pod>::new())
         .watches(Watch::<Node>::new(), |event| vec![event.key().clone()])
         .build(move |request: Request, context: Context| {
-            said.say(request.to_string());
+            sink.record(request.to_string());
             async move {
                 // It can read every object whose key it gets.
                 if !request.namespace.is_empty() {
@@ -196,9 +196,9 @@ async fn cch_4_a_forbidden_namespace_is_named_and_delays_the_type() {
     server.put(&maps_in("a"), config_map("x"));
     server.put(&maps_in("b"), config_map("x"));
     server.forbid(&maps_in("b"));
-    let said = trace.clone();
+    let sink = trace.clone();
     let seer = move |request: Request, _: Context| {
-        said.say(request.to_string());
+        sink.record(request.to_string());
         std::future::ready(Ok::<_, BoxError>(Action::await_change()))
     };
     let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
@@ -210,9 +210,9 @@ async fn cch_4_a_forbidden_namespace_is_named_and_delays_the_type() {
     pass(Duration::from_secs(10)).await;
     assert_eq!((handle.state(), trace.take().as_str()), (ControllerState::Syncing, ""));
     let unsynced = cache.unsynced();
-    let [said] = &*unsynced else { panic!("{unsynced:?}") };
-    assert!(said.starts_with("configmaps in namespace b has not synced: "), "{said}");
-    assert!(said.ends_with("configmaps is forbidden"), "{said}");
+    let [text] = &*unsynced else { panic!("{unsynced:?}") };
+    assert!(text.starts_with("configmaps in namespace b has not synced: "), "{text}");
+    assert!(text.ends_with("configmaps is forbidden"), "{text}");
     let degraded = handle.sources().remove(0).degraded.unwrap();
     assert!(degraded.starts_with("configmaps in namespace b: "), "{degraded}");
     // The other namespace can be read; reads of both fail.
@@ -329,14 +329,14 @@ async fn cch_4_a_pass_that_writes_to_one_namespace_does_not_wait_for_the_others(
     for namespace in ["a", "b"] {
         server.put(&maps_in(namespace), config_map("x"));
     }
-    let (said, began) = (trace.clone(), Instant::now());
+    let (sink, began) = (trace.clone(), Instant::now());
     let controller = Controller::builder("config")
         .for_(Watch::<ConfigMap>::new())
         .owns(Watch::<Pod>::new())
         .build(move |request: Request, context: Context| {
-            let said = said.clone();
+            let sink = sink.clone();
             async move {
-                said.say(format!("{request} at {:?}", began.elapsed()));
+                sink.record(format!("{request} at {:?}", began.elapsed()));
                 let pods = context.client().api::<Pod>();
                 let key = Request::new(request.namespace.clone(), "made");
                 if pods.get(&key)?.is_none() {
@@ -364,12 +364,12 @@ async fn cch_4_a_type_declared_cluster_scoped_is_cached_whole() {
     let (server, trace) = (server(), Trace::default());
     server.put(NODES, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}));
     let nodes = ApiResource::erase::<Node>(&());
-    let said = trace.clone();
+    let sink = trace.clone();
     let watch = || Watch::<DynamicObject>::dynamic(nodes.clone()).cluster_scoped();
     let controller = Controller::builder("nodes")
         .for_(watch())
         .build(move |request: Request, _: Context| {
-            said.say(request.to_string());
+            sink.record(request.to_string());
             std::future::ready(Ok::<_, BoxError>(Action::await_change()))
         })
         .unwrap();
@@ -387,7 +387,7 @@ async fn cch_4_a_type_declared_cluster_scoped_is_cached_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_4_a_manager_of_one_namespace_knows_nothing_of_another() {
+async fn cch_4_a_manager_of_one_namespace_does_not_cache_another() {
     let server = server();
     server.put(&maps_in("b"), config_map("x"));
     let manager = builder(&server).namespaces(["a"]).unwrap().build();
@@ -406,10 +406,10 @@ async fn cch_4_a_watch_of_several_namespaces_is_added_and_removed_with_all_its_i
     for namespace in ["a", "b"] {
         server.put(&pods_in(namespace), pod_of(&json!({"metadata": {}}), "p"));
     }
-    let said = trace.clone();
+    let sink = trace.clone();
     let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
     let controller = controller.build(move |request: Request, _: Context| {
-        said.say(request.to_string());
+        sink.record(request.to_string());
         std::future::ready(Ok::<_, BoxError>(Action::await_change()))
     });
     let mut manager = of_namespaces(&server, &["a", "b"]).build();

@@ -28,7 +28,7 @@ fn namer(
 {
     let trace = trace.clone();
     move |request, _| {
-        trace.say(&*request.name);
+        trace.record(&*request.name);
         std::future::ready(Ok(Action::await_change()))
     }
 }
@@ -72,7 +72,7 @@ async fn event_whose_handler_panics_is_retried_with_back_off_and_does_not_delay_
         let (n_calls, trace) = (n_calls.clone(), trace.clone());
         move |event: &Event<ConfigMap>| {
             if &*event.key().name == "a" && n_calls.fetch_add(1, Ordering::SeqCst) < 2 {
-                trace.say("panic");
+                trace.record("panic");
                 panic!("not yet");
             }
             vec![event.key().clone()]

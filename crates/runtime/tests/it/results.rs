@@ -272,10 +272,10 @@ async fn res_11_changes_during_a_pass_merge_with_its_requeue() {
     {
         let server = Server::new(&[EVENTS]);
         let started = tokio::time::Instant::now();
-        let (said, first) = (trace.clone(), Mutex::new(Some(action)));
+        let (sink, first) = (trace.clone(), Mutex::new(Some(action)));
         let reconciler = move |_: Request, context: Context| {
             let at = started.elapsed().as_secs();
-            said.say(format!("{at} at {}", context.priority()));
+            sink.record(format!("{at} at {}", context.priority()));
             let action = first.lock().take().unwrap_or_else(Action::await_change);
             async move {
                 pass(Duration::from_secs(5)).await;
@@ -307,9 +307,9 @@ async fn given_up_key_is_reported_and_starts_again_at_a_change() {
 
     const NEW_EVENTS: &str = "/apis/events.k8s.io/v1/events";
     let (server, trace) = (Server::new(&[CONFIG_MAPS, NEW_EVENTS]), Trace::default());
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = move |_: Request, context: Context| {
-        said.say(context.attempt().to_string());
+        sink.record(context.attempt().to_string());
         std::future::ready(Err::<Action, BoxError>("no such device".into()))
     };
     let controller = Controller::builder("config")

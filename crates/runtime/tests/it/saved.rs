@@ -25,11 +25,15 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A controller that names what it reconciles.
 fn controller(trace: &Trace) -> Controller {
-    let said = trace.clone();
+    let sink = trace.clone();
     let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
     let reconcile = move |request: Request, context: Context| {
         let map = context.client().api::<ConfigMap>().get(&request);
-        said.say(format!("{}{}", request.name, if map.unwrap().is_some() { "" } else { " gone" }));
+        sink.record(format!(
+            "{}{}",
+            request.name,
+            if map.unwrap().is_some() { "" } else { " gone" }
+        ));
         std::future::ready(Ok::<_, BoxError>(Action::await_change()))
     };
     controller.build(reconcile).unwrap()

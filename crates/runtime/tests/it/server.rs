@@ -336,7 +336,7 @@ impl Server {
                             return None;
                         }
                         let is_mute = state.is_mute;
-                        let news = state.log.iter().filter(|(of, at, event, object)| {
+                        let pending = state.log.iter().filter(|(of, at, event, object)| {
                             if is_mute && *event != "BOOKMARK" {
                                 return false;
                             }
@@ -347,7 +347,7 @@ impl Server {
                                 && in_namespace
                                 && has_fields(&fields, object)
                         });
-                        let lines = news.map(|(_, _, event, object)| {
+                        let lines = pending.map(|(_, _, event, object)| {
                             json!({"type": event, "object": object}).to_string() + "\n"
                         });
                         let lines = lines.collect();

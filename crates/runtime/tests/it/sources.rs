@@ -45,7 +45,7 @@ fn seer(
 {
     let trace = trace.clone();
     move |request, _| {
-        trace.say(request.to_string());
+        trace.record(request.to_string());
         std::future::ready(Ok(Action::await_change()))
     }
 }
@@ -92,7 +92,7 @@ async fn ctl_2_watch_added_at_run_time_starts_at_once_and_ends_with_its_cache() 
     settle().await;
     server.put(ITS_PODS, pod("c"));
     settle().await;
-    assert_eq!((trace.take().as_str(), server.watchers(PODS)), ("", 0), "nobody needs the type");
+    assert_eq!((trace.take().as_str(), server.watchers(PODS)), ("", 0), "the type is not needed");
     assert!(pods.get(&Request::new("default", "a")).is_err(), "it is not cached any more");
 
     running.stop().await.unwrap();
@@ -125,13 +125,13 @@ async fn ctl_2_watch_added_before_the_start_is_stored_and_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconciler_adds_the_watches_that_its_objects_ask_for() {
+async fn reconciler_adds_watches_that_its_objects_need() {
     let (server, trace) = (server(), Trace::default());
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = move |request: Request, context: Context| {
-        let trace = said.clone();
+        let trace = sink.clone();
         async move {
-            trace.say(request.to_string());
+            trace.record(request.to_string());
             if &*request.name == "pods" {
                 let watches = context.watches::<Request>().unwrap();
                 watches.objects(Watch::<Pod>::new())?;
@@ -184,25 +184,25 @@ async fn uninstalled_and_forbidden_types_fail_in_time_with_advice() {
         let (mut running, handle) =
             run(&server, controller.build(seer(&Trace::default())).unwrap());
         pass(Duration::from_secs(15)).await;
-        let said = handle.sources()[0].degraded.clone();
+        let degraded = handle.sources()[0].degraded.clone();
         let error = running.ended().await.unwrap_err();
-        (chain(&error), said.unwrap())
+        (chain(&error), degraded.unwrap())
     };
-    let (text, said) = failure(Server::new(&[EVENTS])).await;
+    let (text, degraded) = failure(Server::new(&[EVENTS])).await;
     assert!(
         text.contains(
             "configmaps has not synced within 30s: the server does not serve it; install it"
         ),
         "{text}"
     );
-    assert!(said.contains("could not find the requested resource"), "before, too: {said}");
+    assert!(degraded.contains("could not find the requested resource"), "before, too: {degraded}");
 
     let forbidding = server();
     forbidding.forbid(CONFIG_MAPS);
-    let (text, said) = failure(forbidding).await;
+    let (text, degraded) = failure(forbidding).await;
     assert!(text.contains("within 30s: this program may not read it; permit it"), "{text}");
     assert!(text.ends_with("configmaps is forbidden"), "{text}");
-    assert!(said.ends_with("configmaps is forbidden"), "{said}");
+    assert!(degraded.ends_with("configmaps is forbidden"), "{degraded}");
 }
 
 /// Sends a message when dropped.
@@ -413,10 +413,14 @@ async fn bld_5_and_6_a_filter_applies_to_all_watches_and_to_no_other_source() {
 async fn hnd_4_handler_functions_set_delay_and_priority() {
     let (server, trace) = (server(), Trace::default());
     let started = tokio::time::Instant::now();
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = move |request: Request, context: Context| {
         let at = started.elapsed().as_secs();
-        said.say(format!("{request} at {at} with {} as {}", context.priority(), context.cause()));
+        sink.record(format!(
+            "{request} at {at} with {} as {}",
+            context.priority(),
+            context.cause()
+        ));
         std::future::ready(Ok::<_, BoxError>(Action::await_change()))
     };
     let handler = HandlerFns::<Pod, Request>::new()
@@ -499,11 +503,11 @@ async fn write_is_not_waited_for_in_the_caches_of_other_clusters() {
     let cluster = manager.add_cluster("far", cluster).unwrap();
     let started = tokio::time::Instant::now();
     let trace = Trace::default();
-    let said = trace.clone();
+    let sink = trace.clone();
     let reconciler = move |request: Request, context: Context| {
-        let trace = said.clone();
+        let trace = sink.clone();
         async move {
-            trace.say(format!("{request} at {:?}", started.elapsed()));
+            trace.record(format!("{request} at {:?}", started.elapsed()));
             let api = context.client().api::<ConfigMap>();
             let data = json!({"data": {"k": "v"}});
             api.patch(&request, &kube_core::params::Patch::Merge(data)).await?;
@@ -520,7 +524,7 @@ async fn write_is_not_waited_for_in_the_caches_of_other_clusters() {
     near.put(MAPS, config_map("a"));
     near.put(MAPS, config_map("b"));
     pass(Duration::from_millis(20)).await;
-    let told = trace.take();
-    assert!(told.contains("default/b at 1ms"), "{told}");
+    let output = trace.take();
+    assert!(output.contains("default/b at 1ms"), "{output}");
     running.stop().await.unwrap();
 }

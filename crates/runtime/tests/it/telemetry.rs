@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A span as text, without random values.
-fn told(span: &SpanData) -> String {
+fn text(span: &SpanData) -> String {
     let mut attributes: BTreeMap<String, String> = BTreeMap::new();
     for attribute in &span.attributes {
         attributes.insert(attribute.key.to_string(), attribute.value.to_string());
@@ -97,5 +97,5 @@ async fn pass_is_a_span_with_its_reads_and_writes_and_inner_spans_are_children()
           setpoint.request = default/a
           k8s.read: setpoint.resource=configmaps setpoint.object=default/a setpoint.times=1 setpoint.from=cache
           k8s.write: setpoint.resource=configmaps setpoint.object=default/a setpoint.times=1 setpoint.verb=patch setpoint.outcome=done setpoint.resource_version=2
-    "#]].assert_eq(&passes[..2].iter().map(|span| told(span)).collect::<String>());
+    "#]].assert_eq(&passes[..2].iter().map(|span| text(span)).collect::<String>());
 }

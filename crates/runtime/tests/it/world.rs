@@ -22,7 +22,7 @@ pub(crate) const PODS: &str = "/api/v1/pods";
 pub(crate) struct Trace(Arc<Mutex<Vec<String>>>);
 
 impl Trace {
-    pub(crate) fn say(&self, text: impl Into<String>) {
+    pub(crate) fn record(&self, text: impl Into<String>) {
         self.0.lock().push(text.into());
     }
 

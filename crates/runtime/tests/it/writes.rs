@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn create_or_update_writes_only_what_differs() {
+async fn create_or_update_writes_only_differences() {
     let server = Server::new(&[CONFIG_MAPS, EVENTS]);
     let manager = builder(&server).field_manager("tester").build();
     let api = manager.client().api::<ConfigMap>();
@@ -35,12 +35,12 @@ async fn create_or_update_writes_only_what_differs() {
             object
         }
     };
-    let mut said = Vec::new();
+    let mut text = Vec::new();
     for value in ["1", "1", "2"] {
-        said.push(create_or_update(&api, &key, set(value)).await.unwrap().1);
+        text.push(create_or_update(&api, &key, set(value)).await.unwrap().1);
         settle().await;
     }
-    assert_eq!(said, [Upserted::Created, Upserted::Unchanged, Upserted::Updated]);
+    assert_eq!(text, [Upserted::Created, Upserted::Unchanged, Upserted::Updated]);
     expect![[r#"
         POST /api/v1/namespaces/default/configmaps by tester
         PATCH /api/v1/namespaces/default/configmaps/a by tester"#]]

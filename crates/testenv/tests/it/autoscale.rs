@@ -47,7 +47,7 @@ fn reasons(autoscaler: &Value) -> [String; 3] {
     })
 }
 
-/// An environment with metrics APIs, and a kind with a scale that nobody else controls.
+/// An environment with metrics APIs, and a kind with a scale that no controller handles.
 async fn environment() -> (TestEnv, Fake) {
     let fake = Fake::default();
     let env = TestEnv::builder()
@@ -471,7 +471,7 @@ async fn behavior_limits_the_rate(_: &TestEnv) {
             }
         }
         assert!(times[0] < 5 && times[1] >= 60 && times[2] >= 120 && times[2] < 160, "{times:?}");
-        // What was added in a policy's period counts as not there at its begin.
+        // Replicas added within a policy's period do not count at the start of the period.
         tokio::time::sleep(Duration::from_secs(90)).await;
         fake.set(external, json!([{"value": "1"}]));
         let begin = env.clock().now();

@@ -11,7 +11,7 @@ use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Life, Plans, Scenario, TestEnv, exists, gone};
 
-/// A namespace that is deleted with what is in it, and an owner with two dependents.
+/// A namespace that is deleted with its content, and an owner with two dependents.
 struct Deletions;
 
 impl Scenario for Deletions {

@@ -9,7 +9,7 @@ use setpoint_runtime::{Manager, ManagerBuilder};
 use setpoint_testenv::TestEnv;
 use std::time::Duration;
 
-/// The time between two looks of the kubelets, and so the time until a pod's next state.
+/// The poll period of the kubelets, and so the time until a pod's next state.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A manager of the named controllers.
@@ -32,7 +32,7 @@ pub(crate) struct Cluster {
     client: Client,
 }
 
-/// What becomes of a running pod.
+/// The outcome of a running pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Run,

@@ -228,7 +228,7 @@ async fn deadline_ends_a_job(env: &TestEnv) {
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
-async fn suspended_job_has_no_pods_and_starts_anew(env: &TestEnv) {
+async fn suspended_job_has_no_pods_and_starts_again(env: &TestEnv) {
     let cluster = Cluster::start(env, "job");
     let user = async {
         cluster.create(JOBS, &job("s", json!({"parallelism": 2, "suspend": true}))).await;

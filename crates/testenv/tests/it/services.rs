@@ -224,7 +224,7 @@ async fn budget_counts_the_replicas_of_owners(env: &TestEnv) {
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
-async fn pods_that_nobody_ends_are_collected(env: &TestEnv) {
+async fn orphaned_pods_are_collected(env: &TestEnv) {
     let cluster = Cluster::start(env, "podgc");
     node(&cluster).await;
     cluster.create(PODS, &pod("here", "a")).await;

@@ -1,4 +1,4 @@
-//! Certificates of an own CA, where nobody else issues them.
+//! Issues server certificates from a CA of their own.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
@@ -8,14 +8,14 @@ use rustls::pki_types::ServerName;
 use setpoint_object::time::Timestamp;
 use std::time::Duration;
 
-/// How much clocks of API servers may be behind.
+/// The maximum time by which the clocks of API servers may be behind.
 const SKEW: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Why a certificate cannot be issued.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IssueError {
-    /// There is no name, or one that servers cannot have.
+    /// There is no name, or one is not a valid server name.
     #[error("{0:?} is neither a DNS name nor an address")]
     Name(String),
     /// The certificate cannot be made.
@@ -23,7 +23,7 @@ pub enum IssueError {
     Make(#[from] rcgen::Error),
 }
 
-/// A server's certificate with the CA that signed it, in PEM. The CA's key is gone: it signs
+/// A server's certificate with the CA that signed it, in PEM. The CA's key is dropped, so it signs
 /// nothing else.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -70,7 +70,7 @@ pub enum ConversionError {
         version: String,
     },
     /// A spoke has another kind than the hub.
-    #[error("{spoke} is no version of {hub}")]
+    #[error("{spoke} is not a version of {hub}")]
     OtherKind {
         /// The hub's kind.
         hub: GroupKind,

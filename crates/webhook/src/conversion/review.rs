@@ -28,7 +28,7 @@ pub(crate) fn convert(
     let request: Request<'_> = envelope.request().map_err(unreadable)?;
     let desired = GroupVersion::parse(&request.desired_api_version).ok_or_else(|| {
         let desired = &request.desired_api_version;
-        Refusal::errored(400, format!("desiredAPIVersion {desired:?} is no apiVersion"))
+        Refusal::errored(400, format!("desiredAPIVersion {desired:?} is not a valid apiVersion"))
     })?;
     let converted = request.objects.iter().enumerate().map(|(at, raw)| {
         convert_one(conversions, &slice(body, raw), &desired).map_err(|refusal| {
@@ -48,13 +48,13 @@ fn convert_one(
     let wrong = |message: String| Refusal::errored(400, message);
     let skim = Skim::of(text).map_err(|error| wrong(format!("decode the object: {error}")))?;
     let own = GroupVersion::parse(&skim.api_version)
-        .ok_or_else(|| wrong(format!("apiVersion {:?} is none", skim.api_version)))?;
+        .ok_or_else(|| wrong(format!("{:?} is not a valid apiVersion", skim.api_version)))?;
     let kind = GroupKind { group: own.group.clone(), kind: (*skim.kind).into() };
     if own.group != desired.group {
         return Err(wrong(format!("{kind} cannot be converted to another group: {desired}")));
     }
     if own == *desired {
-        return Err(wrong(format!("{kind} is in version {desired} already")));
+        return Err(wrong(format!("{kind} is already in version {desired}")));
     }
     let converter = conversions
         .get(&kind)
@@ -62,7 +62,7 @@ fn convert_one(
     let mut converted = converter.convert(text, &own.version, &desired.version)?;
     let members = converted
         .as_object_mut()
-        .ok_or_else(|| wrong(format!("the conversion of {kind} gave no object")))?;
+        .ok_or_else(|| wrong(format!("the conversion of {kind} did not return an object")))?;
     members.insert("apiVersion".to_owned(), desired.to_string().into());
     members.insert("kind".to_owned(), (*skim.kind).into());
     // Checked here because the API server's error would not name the function at fault.

@@ -32,7 +32,7 @@ fn map() -> Value {
 }
 
 #[tokio::test]
-async fn patch_holds_what_the_mutator_changed_and_nothing_else_whk_6() {
+async fn patch_has_only_the_changes_of_the_mutator_whk_6() {
     let webhooks = painting();
     let response = ask(&webhooks, MUTATE, &admission("CREATE", &map(), &Value::Null)).await;
     assert_eq!(response["allowed"], true);
@@ -70,7 +70,7 @@ async fn inserted_sidecar_does_not_change_other_containers_whk_6() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_removed_when_asked_for_whk_6() {
+async fn unknown_fields_are_removed_if_configured_whk_6() {
     let mutating = Mutating::<ConfigMap, _>::new(paint).remove_unknown_fields(true);
     let webhooks = Webhooks::builder().admission("/strict", mutating).build().unwrap();
     let response = ask(&webhooks, "/strict", &admission("CREATE", &map(), &Value::Null)).await;
@@ -152,7 +152,7 @@ async fn validator_receives_the_change_and_warns_in_either_case_whk_7() {
     let response =
         ask(&webhooks, VALIDATE, &admission("CONNECT", &json!({"stdin": true}), &none)).await;
     assert_eq!(response, json!({"uid": "u", "allowed": true}));
-    // An update without the stored object cannot be judged; nor can a verb nobody knows.
+    // An update without the stored object is rejected, and so is an unknown verb.
     for (verb, old) in [("UPDATE", &none), ("DELETE", &none), ("JUMP", &color("blue"))] {
         let response = ask(&webhooks, VALIDATE, &admission(verb, &color("blue"), old)).await;
         assert_eq!(response["status"]["code"], 400, "{verb}: {response}");
@@ -213,8 +213,8 @@ async fn chain_joins_patches_and_ends_with_the_first_denial_whk_8() {
     });
     let chain = Chain::new().then(label("a")).then(label("b")).then(refuse).then(label("c"));
     let webhooks = Webhooks::builder().admission("/chain", chain).build().unwrap();
-    // Both add `labels` to an object that has none: joined blindly, the second would undo the
-    // first.
+    // Both add `labels` to an object without labels. If the patches were just concatenated, the
+    // second would undo the first.
     let response = ask(&webhooks, "/chain", &admission("CREATE", &map(), &Value::Null)).await;
     let mut changed = map();
     let operations: json_patch::Patch = serde_json::from_value(patch(&response)).unwrap();
@@ -306,7 +306,7 @@ async fn body_and_content_type_are_checked_whk_3() {
             "{good}"
         );
     }
-    // The UID is known, so the answer is a review all the same.
+    // The UID is known, so the answer is a review.
     for bad in [Some("text/plain"), Some(""), None] {
         let response = &tree(&post(bad, &review).await)["response"];
         assert_eq!((&response["uid"], &response["status"]["code"]), (&"u".into(), &400.into()));

@@ -1,4 +1,4 @@
-//! Whatever the body is, there is a well-formed answer (runtime spec §15, property 9).
+//! Every body gets a well-formed answer (runtime spec §15, property 9).
 
 use crate::review::{admission, tree};
 use futures::FutureExt as _;
@@ -28,7 +28,7 @@ fn webhooks() -> Webhooks {
 
 /// Asserts that `body` is answered, and well: by a review with its UID, or a `Status`.
 fn check(webhooks: &Webhooks, path: &str, body: &[u8]) {
-    // No handler waits for anything.
+    // No handler waits.
     let reply = webhooks.handle(path, body.to_vec()).now_or_never().unwrap();
     let answer = tree(&reply);
     let asked = serde_json::from_slice::<Value>(body).ok();
@@ -39,7 +39,7 @@ fn check(webhooks: &Webhooks, path: &str, body: &[u8]) {
         return;
     }
     assert_eq!(reply.code, 200);
-    // What nobody reads need not be text: then the UID was found all the same.
+    // Unread members need not be valid text: the UID is found nevertheless.
     let Some(asked) = asked else {
         assert!(answer["response"]["uid"].is_string() || path == "/token", "{answer}");
         return;
@@ -86,7 +86,7 @@ fn arb_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A review in which something is not as it should be.
+/// A review with a defect.
 fn arb_review() -> impl Strategy<Value = Value> {
     let kind = prop_oneof![
         Just("AdmissionReview"),

@@ -113,7 +113,7 @@ async fn one_object_that_fails_fails_the_review_whk_9() {
         (
             "example.com/v2",
             object("v2", "ones", 1),
-            "object 1: Thing.example.com is in version example.com/v2 already",
+            "object 1: Thing.example.com is already in version example.com/v2",
         ),
         (
             "example.com/v2",
@@ -131,7 +131,7 @@ async fn one_object_that_fails_fails_the_review_whk_9() {
             object("v1", "both", 1),
             "object 0: Thing.example.com cannot be converted to another group: example.org/v2",
         ),
-        ("", object("v1", "both", 1), r#"desiredAPIVersion "" is no apiVersion"#),
+        ("", object("v1", "both", 1), r#"desiredAPIVersion "" is not a valid apiVersion"#),
         ("example.com/v2", object("v1", "both", 666), "internal error occurred during conversion"),
     ] {
         let response = ask(&webhooks, path::CONVERT, &review(desired, json!([good, bad]))).await;
@@ -158,7 +158,10 @@ fn versions_must_be_one_hub_and_spokes_whk_9() {
     let same = hub().spoke_of(v2, Ok::<V2, Refusal>, Ok);
     assert_eq!(same.build().unwrap_err(), twice("v2"));
     let error = hub().spoke::<V1>().spoke::<Other>().build().unwrap_err();
-    assert_eq!(error.to_string(), "example.com/v1, Kind=Other is no version of Thing.example.com");
+    assert_eq!(
+        error.to_string(),
+        "example.com/v1, Kind=Other is not a version of Thing.example.com"
+    );
     let error = hub().spoke::<V1>().serving(["v2", "v3", "v4"]).build().unwrap_err();
     let partial = ConversionError::Partial {
         kind: kind(),

@@ -1,6 +1,6 @@
-//! Webhooks as an API server meets them: what the crate promises, seen from outside.
+//! Webhooks as an API server calls them, through the public API.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test whose setup fails must fail")]
 
 mod admission;
 mod any_bytes;

@@ -71,7 +71,7 @@ impl Ca {
     }
 }
 
-/// A connection on which nothing has been said.
+/// A connection without a request.
 pub(crate) async fn raw(client: &TlsConnector, address: SocketAddr) -> TlsStream<TcpStream> {
     let stream = TcpStream::connect(address).await.unwrap();
     client.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap()

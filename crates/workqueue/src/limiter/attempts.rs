@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash, V: Default> Attempts<K, V> {
     }
 
     /// Reads the value of `key` without counting as use.
-    pub(super) fn see<T>(&self, key: &K, look: impl FnOnce(&V) -> T) -> Option<T> {
+    pub(super) fn peek<T>(&self, key: &K, look: impl FnOnce(&V) -> T) -> Option<T> {
         let state = self.state.lock();
         state.young.get(key).or_else(|| state.old.get(key)).map(look)
     }

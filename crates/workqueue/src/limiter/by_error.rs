@@ -21,7 +21,7 @@ pub enum Pace {
     Instead(Duration),
 }
 
-/// Asks the error first, then another limiter.
+/// Lets the error determine the delay first, and then another limiter.
 ///
 /// ```
 /// use std::{error::Error, io, iter, time::Duration};

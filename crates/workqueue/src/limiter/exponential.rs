@@ -71,7 +71,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> RateLimiter<K> for Exponential<K> {
     }
 
     fn num_requeues(&self, key: &K) -> u32 {
-        self.failures.see(key, |failures| *failures).unwrap_or(0)
+        self.failures.peek(key, |failures| *failures).unwrap_or(0)
     }
 
     fn len(&self) -> usize {

@@ -49,7 +49,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> RateLimiter<K> for FastSlow<K> {
     }
 
     fn num_requeues(&self, key: &K) -> u32 {
-        self.attempts.see(key, |attempts| *attempts).unwrap_or(0)
+        self.attempts.peek(key, |attempts| *attempts).unwrap_or(0)
     }
 
     fn len(&self) -> usize {

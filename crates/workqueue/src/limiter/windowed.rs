@@ -74,7 +74,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> RateLimiter<K> for Windowed<K> {
     }
 
     fn num_requeues(&self, key: &K) -> u32 {
-        self.attempts.see(key, |times| times.n_attempts).unwrap_or(0)
+        self.attempts.peek(key, |times| times.n_attempts).unwrap_or(0)
     }
 
     fn len(&self) -> usize {

@@ -112,7 +112,7 @@ impl Lanes {
     }
 
     /// The priority of an add, if priorities count.
-    fn asked(&self, priority: i32) -> i32 {
+    fn effective_priority(&self, priority: i32) -> i32 {
         if self.has_priorities() { priority } else { 0 }
     }
 
@@ -125,7 +125,7 @@ impl Lanes {
     #[inline]
     pub(super) fn enter(&mut self, idx: SlotIdx, priority: i32, group: Group) {
         let rank = Rank {
-            priority: self.asked(priority),
+            priority: self.effective_priority(priority),
             weight: group.weight,
             group: group.id,
             seq: self.next_seq(),
@@ -138,12 +138,12 @@ impl Lanes {
 
     /// A held key is added again, now or with a delay. The priority of its hand-out is dropped.
     pub(super) fn start_over(&mut self, idx: SlotIdx, priority: i32) {
-        self.ranks[idx as usize].priority = self.asked(priority);
+        self.ranks[idx as usize].priority = self.effective_priority(priority);
     }
 
     /// A waiting key is added again.
     pub(super) fn raise_waiting(&mut self, idx: SlotIdx, priority: i32) {
-        let priority = self.asked(priority);
+        let priority = self.effective_priority(priority);
         let rank = &mut self.ranks[idx as usize];
         rank.priority = rank.priority.max(priority);
     }
@@ -166,7 +166,7 @@ impl Lanes {
 
     /// A ready key is added again. Only a higher priority moves it, to the end of its new level.
     pub(super) fn raise_ready(&mut self, idx: SlotIdx, priority: i32) {
-        let priority = self.asked(priority);
+        let priority = self.effective_priority(priority);
         let rank = self.ranks[idx as usize];
         if priority <= rank.priority {
             return;
@@ -190,7 +190,7 @@ impl Lanes {
 
     /// A dirty key is added again.
     pub(super) fn raise_dirty(&mut self, idx: SlotIdx, priority: i32) {
-        let priority = self.asked(priority);
+        let priority = self.effective_priority(priority);
         if priority > self.priority(idx) {
             self.unmark_dirty(idx);
             self.ranks[idx as usize].priority = priority;

@@ -190,7 +190,7 @@ fn invalid_parameters_are_refused() {
         the rate is 0 a second: it must be above zero and finite
         the rate is NaN a second: it must be above zero and finite
         the burst is zero
-        there is no limiter to take the largest delay of
+        `MaxOf` needs at least one limiter
         the jitter is -0.1 of the delay: it must be zero or above, and finite"#]]
     .assert_eq(&errors.join("\n"));
 }

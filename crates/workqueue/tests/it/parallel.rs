@@ -63,7 +63,7 @@ async fn pieces_of_a_chunk_run_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_skips_what_has_not_begun() {
+async fn stop_skips_pieces_that_have_not_begun() {
     assert_eq!(begun(on(2), ready(()), 10).await.0, [0; 0]);
     let stop = tokio::time::sleep(Duration::from_micros(2500));
     let (seen, _) = begun(on(2), stop, 100).await;

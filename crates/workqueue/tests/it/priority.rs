@@ -123,7 +123,7 @@ fn re_add_starts_clean() {
 
 /// PQ-30, PQ-33: `get` ends at once, ready keys are abandoned; a second shutdown has no effect.
 #[test]
-fn shutdown_abandons_what_is_ready() {
+fn shutdown_abandons_ready_keys() {
     check(
         "add a; add b; after c 5; get; add a; wait w; shut_down; shut_down; len; get; done a; get; stats",
         expect![

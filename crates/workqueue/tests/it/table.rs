@@ -163,7 +163,7 @@ fn panicking_worker_gives_its_key_back() {
 
 /// WQ-1, WQ-6, WQ-20, WQ-39, property 11.
 #[test]
-fn shutdown_hands_out_what_is_queued_and_refuses_the_rest() {
+fn shutdown_hands_out_queued_keys_and_ignores_later_adds() {
     check(
         "add a; add b; after c 10; shut_down; add d; after e 0; waiting; get; get; get; sleep 10; get",
         expect!["waiting 0 · got a · got b · none · none"],
@@ -242,7 +242,7 @@ fn earlier_due_time_wakes_the_timekeeper() {
 
 /// WQ-34.
 #[test]
-fn several_waiters_share_what_falls_due_together() {
+fn several_waiters_share_keys_that_fall_due_together() {
     check(
         "wait w; wait x; wait y; after a 10; after b 10; after c 10; poll w; poll x; poll y; sleep 10; poll w; poll x; poll y",
         expect!["w: nothing · x: nothing · y: nothing · w: got a · x: got b · y: got c"],

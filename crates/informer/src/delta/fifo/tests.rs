@@ -21,8 +21,8 @@ fn fifo_15_a_batch_stops_before_a_repeated_key() {
     put(&queue, ["a", "b", "a", "c"].map(|name| updated(name, 1)));
     assert_eq!(pop(&queue), ["~a@1", "~b@1"]);
     assert_eq!(pop(&queue), ["~a@1", "~c@1"]);
-    assert!(queue.pop_batch().now_or_never().is_none(), "an empty queue makes the reader wait");
-    // What was taken out is not in the next batch.
+    assert!(queue.pop_batch().now_or_never().is_none(), "the reader of an empty queue waits");
+    // A popped delta is not in the next batch.
     put(&queue, [updated("c", 2), updated("a", 2)]);
     assert_eq!(pop(&queue), ["~c@2", "~a@2"]);
 }
@@ -44,7 +44,7 @@ fn fifo_14_fifo_15_whole_cache_deltas_come_as_they_are_and_alone() {
 }
 
 #[test]
-fn fifo_10_fifo_11_every_event_is_seen_also_the_deletion_of_an_unknown_object() {
+fn fifo_10_fifo_11_every_event_is_delivered_even_the_deletion_of_an_unknown_object() {
     for kind in [Kind::Atomic, Kind::Ordered] {
         let bench = Bench::new(kind);
         for delta in [deleted("x", 1), deleted("x", 2), updated("a", 3), updated("a", 3)] {
@@ -57,7 +57,7 @@ fn fifo_10_fifo_11_every_event_is_seen_also_the_deletion_of_an_unknown_object() 
 }
 
 #[test]
-fn fifo_12_what_is_gone_comes_first_by_the_queue_s_knowledge_before_the_store_s() {
+fn fifo_12_tombstones_come_first_and_queued_keys_before_stored_ones() {
     let bench = Bench::new(Kind::Ordered);
     for name in ["old", "both", "kept"] {
         assert!(bench.offer(added(name, 1)));
@@ -75,7 +75,7 @@ fn fifo_12_what_is_gone_comes_first_by_the_queue_s_knowledge_before_the_store_s(
 }
 
 #[test]
-fn fifo_13_a_resync_leaves_out_about_which_something_waits() {
+fn fifo_13_resync_skips_keys_with_queued_deltas() {
     let bench = Bench::new(Kind::Ordered);
     for name in ["a", "b"] {
         assert!(bench.offer(added(name, 1)));
@@ -86,14 +86,14 @@ fn fifo_13_a_resync_leaves_out_about_which_something_waits() {
 }
 
 #[test]
-fn fifo_14_bookmarks_mean_nothing_where_a_list_is_taken_apart() {
+fn fifo_14_ordered_queue_drops_bookmarks() {
     let bench = Bench::new(Kind::Ordered);
     assert!(bench.offer(Delta::Bookmark { resource_version: "1".into() }));
     assert!(bench.pop().is_none());
 }
 
 #[test]
-fn fifo_17_a_burst_leaves_no_memory_behind() {
+fn fifo_17_memory_of_a_burst_is_freed() {
     let mut line = Batches {
         hasher: DefaultHashBuilder::default(),
         known: None,

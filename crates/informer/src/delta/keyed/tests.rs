@@ -20,17 +20,17 @@ fn missed(name: &str, version: u64) -> Delta<Record> {
 }
 
 #[test]
-fn fifo_1_slots_leave_whole_in_the_order_of_their_first_delta() {
+fn fifo_1_slots_are_popped_whole_in_the_order_of_their_first_delta() {
     let bench = Bench::new(Kind::Keyed);
     put(&bench, [added("a", 1), added("b", 2), updated("a", 3), added("c", 4), added("d", 5)]);
     assert_eq!(batches(&bench), [vec!["+a@1", "~a@3"], vec!["+b@2", "+c@4", "+d@5"]]);
-    // A key that has left comes to the end again.
+    // A key whose slot was popped is appended again.
     put(&bench, [added("b", 6), updated("a", 7)]);
     assert_eq!(batches(&bench), [["+b@6", "~a@7"]]);
 }
 
 #[test]
-fn fifo_2_only_deletions_in_a_row_merge_and_the_watched_one_stays() {
+fn fifo_2_only_consecutive_deletions_merge_and_the_watched_one_stays() {
     for (deltas, left) in [
         (vec![added("a", 1), deleted("a", 2), deleted("a", 3)], "+a@1 -a@2"),
         (vec![added("a", 1), deleted("a", 2), missed("a", 1)], "+a@1 -a@2"),
@@ -50,7 +50,7 @@ fn fifo_2_only_deletions_in_a_row_merge_and_the_watched_one_stays() {
 }
 
 #[test]
-fn fifo_3_a_deletion_of_what_nobody_knows_is_dropped() {
+fn fifo_3_deletion_of_an_unknown_key_is_dropped() {
     let bench = Bench::new(Kind::Keyed);
     put(&bench, [deleted("x", 1), added("a", 2)]);
     bench.process();
@@ -59,7 +59,7 @@ fn fifo_3_a_deletion_of_what_nobody_knows_is_dropped() {
 }
 
 #[test]
-fn fifo_4_a_list_is_told_of_and_then_what_it_lacks_in_the_queue_and_in_the_store() {
+fn fifo_4_list_items_come_before_tombstones_of_queued_and_stored_keys() {
     let bench = Bench::new(Kind::Keyed);
     put(&bench, ["old", "both", "kept"].map(|name| added(name, 1)));
     bench.process();
@@ -92,7 +92,7 @@ fn fifo_4_a_tombstone_without_an_object_when_the_lookup_fails() {
 }
 
 #[test]
-fn fifo_5_a_resync_leaves_out_about_which_something_waits() {
+fn fifo_5_resync_skips_keys_with_queued_deltas() {
     let bench = Bench::new(Kind::Keyed);
     put(&bench, [added("a", 1), added("b", 1)]);
     bench.process();
@@ -101,7 +101,7 @@ fn fifo_5_a_resync_leaves_out_about_which_something_waits() {
 }
 
 #[test]
-fn fifo_17_a_burst_leaves_no_memory_behind() {
+fn fifo_17_memory_of_a_burst_is_freed() {
     let mut slots = Slots {
         known: Arc::new(Store::default()),
         slots: VecDeque::new(),

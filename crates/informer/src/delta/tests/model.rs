@@ -47,14 +47,14 @@ fn delta(step: &Step, version: u64) -> Option<Delta<Record>> {
     })
 }
 
-/// One delta as a model has it: about which key, and whether it is of the initial list.
+/// A delta in the model: its key, and whether it belongs to the initial list.
 #[derive(Clone)]
 struct Waiting {
     delta: Delta<Record>,
     is_initial: bool,
 }
 
-/// What waits, said as simply as it can be: one sequence, in which a slot is the deltas of its key.
+/// The queued deltas in the simplest form: one sequence, in which a slot is all deltas of its key.
 #[derive(Default)]
 struct Model {
     waiting: Vec<Waiting>,
@@ -73,7 +73,7 @@ impl Model {
             && let Some(last) =
                 self.waiting.iter().rposition(|waiting| waiting.delta.key() == delta.key())
         {
-            // FIFO-1: beside its own; FIFO-2: two deletions are one.
+            // FIFO-1: next to the deltas of the same key. FIFO-2: two deletions are merged.
             if self.waiting[last].delta.is_deletion() && delta.is_deletion() {
                 if !matches!(self.waiting[last].delta, Delta::Deleted(_)) {
                     self.waiting[last].delta = delta;
@@ -135,7 +135,7 @@ impl Model {
         let mut gone = Vec::new();
         for key in queued.iter().filter(|key| !is_listed(key)) {
             let last = *self.of(key).last().unwrap();
-            // FIFO-12 leaves out what waits to be deleted anyway; FIFO-4 lets it merge.
+            // FIFO-12 skips keys whose last delta is a deletion; FIFO-4 merges them.
             if kind == Kind::Keyed || !last.is_deletion() {
                 gone.push(tombstone(key, last.item()));
             }

@@ -1,4 +1,4 @@
-//! Every kind of queue between a server whose watches miss events and a store.
+//! Every kind of queue between a store and a server whose watches miss events.
 use super::{KINDS, Line, added, deleted, updated};
 use crate::controller::{Change, apply};
 use crate::delta::Delta;
@@ -17,7 +17,7 @@ enum Step {
     Relist,
     Resync,
     Process,
-    /// Takes a batch out and processes it after the next steps.
+    /// Pops a batch, which is processed after the next steps.
     Take,
 }
 
@@ -53,10 +53,10 @@ fn follow(seen: &mut BTreeMap<Key, Record>, change: Change<Record>) -> Result<()
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Invariants 1, 2, 4 and 15: whatever was missed, after a relist the store is what the server
-    /// holds, and so is what was told; in every kind of queue, however its batches were cut.
+    /// Invariants 1, 2, 4 and 15: after a relist, the store and the reported changes have the state
+    /// of the server, whatever was missed, for every kind of queue and any batches.
     #[test]
-    fn invariants_1_2_4_15_every_queue_leads_to_what_the_server_holds(steps in prop::collection::vec(step(), 0..60)) {
+    fn invariants_1_2_4_15_every_queue_leads_to_the_state_of_the_server(steps in prop::collection::vec(step(), 0..60)) {
         for kind in KINDS {
             let line = Line::new(kind);
             let (mut server, mut seen) = (BTreeMap::new(), BTreeMap::new());
@@ -89,7 +89,7 @@ proptest! {
                     }
                 };
                 let mut changes = Vec::new();
-                // A writer that has to wait is a batch that has to be processed.
+                // If the writer has to wait, the batch in process must be processed.
                 let refused = match delta {
                     Some(delta) => line.queue.offer(delta).unwrap(),
                     None => None,

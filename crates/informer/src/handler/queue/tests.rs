@@ -53,7 +53,7 @@ fn below_its_bound_a_queue_merges_nothing() {
 }
 
 #[test]
-fn a_full_queue_merges_by_key_as_its_table_says() {
+fn full_queue_merges_by_key_according_to_the_table() {
     assert_eq!(fill(1, vec![added("a", 1), updated("a", 1, 2)]), ["+ns/a@2"]);
     assert!(fill(1, vec![added("a", 1), deleted("a", 1)]).is_empty());
     assert_eq!(fill(1, vec![updated("a", 1, 2), updated("a", 2, 3)]), ["ns/a@1>ns/a@3"]);
@@ -62,7 +62,7 @@ fn a_full_queue_merges_by_key_as_its_table_says() {
 }
 
 #[test]
-fn fifo_2_of_two_deletions_the_one_that_knows_more_stays() {
+fn fifo_2_of_two_deletions_the_final_one_stays() {
     let missed = || Event::Deleted {
         tombstone: Tombstone::Missed { key: object("a", 1).key().clone(), last_known: None },
     };
@@ -89,17 +89,18 @@ fn shi_9_initial_additions_are_counted_through_merges() {
     queue.push(updated("a", 1, 2));
     assert_eq!(queue.initial(), 2, "still an initial addition, of the newer state");
     queue.push(deleted("b", 1));
-    assert_eq!(queue.initial(), 1, "gone before the handler heard of it");
+    assert_eq!(queue.initial(), 1, "deleted before the handler got it");
     assert_eq!(drain(&mut queue), ["+ns/a@2!"]);
     assert_eq!(queue.initial(), 0);
 }
 
-/// What a handler believes: the version of each key. Fails on an update or deletion out of nothing.
+/// The folded state of a handler: the version of each key. Fails on an update or deletion of an
+/// unknown key.
 #[derive(Default, Debug, PartialEq)]
-struct Belief(std::collections::BTreeMap<Key, String>);
+struct FoldedState(std::collections::BTreeMap<Key, String>);
 
-impl Belief {
-    fn hear(&mut self, event: &E) {
+impl FoldedState {
+    fn apply(&mut self, event: &E) {
         let key = event.key().clone();
         match event {
             Event::Added { object, .. } => {
@@ -118,7 +119,7 @@ impl Belief {
 }
 
 #[test]
-fn shi_5_objects_that_come_and_go_behind_a_stuck_handler_leave_no_holes() {
+fn shi_5_objects_added_and_deleted_behind_a_blocked_handler_leave_no_holes() {
     let mut queue = Queue::new(2);
     queue.push(added("a", 1));
     queue.push(added("b", 1));
@@ -134,7 +135,7 @@ fn shi_5_objects_that_come_and_go_behind_a_stuck_handler_leave_no_holes() {
 }
 
 #[test]
-fn the_places_of_keys_are_written_down_only_when_something_may_merge() {
+fn positions_of_keys_are_indexed_only_when_events_may_merge() {
     let mut queue = Queue::new(4);
     for name in ["a", "b", "c", "d", "e"] {
         queue.push(added(name, 1));
@@ -154,17 +155,16 @@ fn the_places_of_keys_are_written_down_only_when_something_may_merge() {
 }
 
 proptest! {
-    /// Invariant 2 and the queue's table: however the queue merges, the handler hears well-formed
-    /// sequences and believes in the end what it would have believed without merging; and the queue
-    /// stays within its bound.
+    /// Invariant 2 and the queue's table: with any merging, the handler gets well-formed sequences,
+    /// its folded state is the same as without merging, and the queue stays within its limit.
     #[test]
-    fn invariant_2_merging_changes_nothing_that_a_handler_can_fold(
+    fn invariant_2_merging_preserves_the_folded_state(
         queue_max in 1_usize..5,
         steps in prop::collection::vec((0_u8..4, prop::bool::weighted(0.3), 0_usize..3), 0..80),
     ) {
         let mut server: std::collections::BTreeMap<u8, u64> = Default::default();
         let mut queue = Queue::new(queue_max);
-        let (mut heard, mut truth) = (Belief::default(), Belief::default());
+        let (mut folded, mut expected) = (FoldedState::default(), FoldedState::default());
         for (version, (key, delete, n_taken)) in steps.into_iter().enumerate() {
             let (name, version) = (key.to_string(), version as u64 + 1);
             let event = match (server.get(&key).copied(), delete) {
@@ -173,39 +173,39 @@ proptest! {
                 (None, false) => { server.insert(key, version); added(&name, version) }
                 (Some(old), false) => { server.insert(key, version); updated(&name, old, version) }
             };
-            truth.hear(&event);
+            expected.apply(&event);
             queue.push(event);
             prop_assert!(queue.len() <= queue_max + 2 * 4);
             let mut taken = Vec::new();
             queue.take(n_taken, &mut taken);
             prop_assert!(taken.len() <= n_taken);
-            taken.iter().for_each(|event| heard.hear(event));
+            taken.iter().for_each(|event| folded.apply(event));
         }
         while let Some(event) = pop(&mut queue) {
-            heard.hear(&event);
+            folded.apply(&event);
         }
-        prop_assert_eq!(heard, truth);
+        prop_assert_eq!(folded, expected);
     }
 }
 
 proptest! {
-    /// However events, relists and resyncs mix, the handler hears well-formed sequences and
-    /// believes in the end what the cache holds; and the queue holds a bounded number of states.
+    /// With any mix of events, relists and resyncs, the handler gets well-formed sequences, its
+    /// folded state is that of the cache, and the queue has a bounded number of states.
     #[test]
-    fn evt_4_walks_and_events_lead_to_what_the_cache_holds(
+    fn evt_4_walks_and_events_lead_to_the_cached_state(
         queue_max in 1_usize..5,
         with_unchanged in any::<bool>(),
         steps in prop::collection::vec((0_u8..8, prop::collection::vec(0_u8..6, 0..6), 0_usize..4), 0..60),
     ) {
         let mut indexer = Indexer::<ConfigMap>::new();
         let mut queue = Queue::new(queue_max);
-        let mut heard = Belief::default();
+        let mut folded = FoldedState::default();
         for (version, (step, keys, n_taken)) in steps.into_iter().enumerate() {
             let version = version as u64 + 1;
             let before = indexer.snapshot();
             match (step, keys.first()) {
                 (0, _) => {
-                    // Half of the objects as they are, half new.
+                    // Half of the objects unchanged, half new.
                     let relisted = |key: &u8| {
                         let name = key.to_string();
                         let held = indexer.lister().object(object(&name, 1).key());
@@ -238,16 +238,16 @@ proptest! {
             let mut taken = Vec::new();
             queue.take(n_taken, &mut taken);
             prop_assert!(taken.len() <= n_taken);
-            taken.iter().for_each(|event| heard.hear(event));
+            taken.iter().for_each(|event| folded.apply(event));
         }
         let mut taken = Vec::new();
         while queue.take(3, &mut taken).has_more {}
-        taken.iter().for_each(|event| heard.hear(event));
+        taken.iter().for_each(|event| folded.apply(event));
         prop_assert_eq!((queue.len(), queue.initial(), queue.front()), (0, 0, queue.end()));
         let mut cached = std::collections::BTreeMap::new();
         for object in indexer.snapshot().iter() {
             cached.insert(object.key().clone(), object.resource_version().to_owned());
         }
-        prop_assert_eq!(heard.0, cached);
+        prop_assert_eq!(folded.0, cached);
     }
 }

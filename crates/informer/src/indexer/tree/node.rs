@@ -53,8 +53,8 @@ pub(super) enum Added<E> {
 }
 
 /// The position of the child that contains a key, or would contain it.
-pub(super) fn child_of<E>(branch: &Slots<Child<E>>, key: KeyRef<'_>, asks: bool) -> usize {
-    match branch.place(key, asks) {
+pub(super) fn child_of<E>(branch: &Slots<Child<E>>, key: KeyRef<'_>, checks_prefix: bool) -> usize {
+    match branch.place(key, checks_prefix) {
         Ok(at) => at,
         Err(at) => at.saturating_sub(1),
     }
@@ -82,12 +82,16 @@ impl<E: HasKey> Node<E> {
         }
     }
 
-    pub(super) fn find(&self, key: KeyRef<'_>, asks: bool) -> Option<&E> {
+    pub(super) fn find(&self, key: KeyRef<'_>, checks_prefix: bool) -> Option<&E> {
         let mut node = self;
         loop {
             match node {
-                Self::Branch(branch) => node = &branch.items[child_of(branch, key, asks)].node,
-                Self::Leaf(leaf) => return leaf.place(key, asks).ok().map(|at| &leaf.items[at]),
+                Self::Branch(branch) => {
+                    node = &branch.items[child_of(branch, key, checks_prefix)].node
+                }
+                Self::Leaf(leaf) => {
+                    return leaf.place(key, checks_prefix).ok().map(|at| &leaf.items[at]);
+                }
             }
         }
     }
@@ -97,16 +101,16 @@ impl<E: HasKey> Node<E> {
         self.path_by(key, false).or_else(|| self.path_by(key, true))
     }
 
-    fn path_by(&self, key: KeyRef<'_>, asks: bool) -> Option<Path> {
+    fn path_by(&self, key: KeyRef<'_>, checks_prefix: bool) -> Option<Path> {
         let mut path = Path { places: [0; DEPTH_MAX], depth: 0 };
         let mut node = self;
         loop {
             let (at, next) = match node {
                 Self::Branch(branch) => {
-                    let at = child_of(branch, key, asks);
+                    let at = child_of(branch, key, checks_prefix);
                     (at, Some(&branch.items[at].node))
                 }
-                Self::Leaf(leaf) => (leaf.place(key, asks).ok()?, None),
+                Self::Leaf(leaf) => (leaf.place(key, checks_prefix).ok()?, None),
             };
             // A node has fewer than 256 places.
             path.places[path.depth] = at as u8;
@@ -202,7 +206,7 @@ impl<E> Slots<Child<E>> {
     /// Lowers the bound of the first child, for a key less than all others.
     fn lower(&mut self, low: &Key) {
         self.items[0].low = low.clone();
-        self.compare_anew();
+        self.recompute();
     }
 }
 

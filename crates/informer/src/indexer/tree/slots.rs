@@ -26,12 +26,12 @@ impl<T: HasKey> Slots<T> {
     /// Items in order, at least one.
     pub(super) fn of(items: Vec<T>) -> Self {
         let mut slots = Self { common: Box::default(), heads: Vec::new(), items };
-        slots.compare_anew();
+        slots.recompute();
         slots
     }
 
     /// Computes the prefix and the numbers again.
-    pub(super) fn compare_anew(&mut self) {
+    pub(super) fn recompute(&mut self) {
         self.items.shrink_to_fit();
         self.common = match &*self.items {
             // They are sorted, so the prefix of the first and the last is that of all.
@@ -55,10 +55,10 @@ impl<T: HasKey> Slots<T> {
         self.items[0].key()
     }
 
-    /// The position of a key, or the position at which it would be inserted. `asks`: check that the
-    /// key has the prefix, instead of assuming it.
-    pub(super) fn place(&self, key: KeyRef<'_>, asks: bool) -> Result<usize, usize> {
-        if asks {
+    /// The position of a key, or the position at which it would be inserted. `checks_prefix`:
+    /// checks that the key has the prefix, instead of assuming it.
+    pub(super) fn place(&self, key: KeyRef<'_>, checks_prefix: bool) -> Result<usize, usize> {
+        if checks_prefix {
             let shared = key.bytes().take(self.common.len()).cmp(self.common.iter().copied());
             match shared {
                 Ordering::Less => return Err(0),
@@ -94,7 +94,7 @@ impl<T: HasKey> Slots<T> {
         if is_shared {
             self.heads.insert(at, head);
         } else {
-            self.compare_anew();
+            self.recompute();
         }
     }
 
@@ -106,13 +106,13 @@ impl<T: HasKey> Slots<T> {
     /// Splits off the second half.
     pub(super) fn split(&mut self) -> Self {
         let right = self.items.split_off(self.len() / 2);
-        self.compare_anew();
+        self.recompute();
         Self::of(right)
     }
 
     /// Appends the items of the next node.
     pub(super) fn append(&mut self, right: Self) {
         self.items.extend(right.items);
-        self.compare_anew();
+        self.recompute();
     }
 }

@@ -25,7 +25,7 @@ fn rest(mut cursor: Cursor<Item>) -> Vec<Item> {
 }
 
 fn name() -> impl Strategy<Value = String> {
-    // Names that share much, and a few that share nothing.
+    // Names with long common prefixes, and a few without.
     prop_oneof![
         8 => (0_u32..3000).prop_map(|n| format!("a-name-that-is-long-{n:04}-x")),
         2 => (0_u32..40).prop_map(|n| format!("{n}")),
@@ -49,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn it_does_what_a_map_does_and_copies_do_not_change(
+    fn tree_behaves_as_a_map_and_its_copies_do_not_change(
         sorted in prop::collection::vec((key(), 0_u32..9), 0..400),
         steps in prop::collection::vec((key(), prop::option::weighted(0.6, 0_u32..9)), 0..600),
         froms in prop::collection::vec(key(), 8),

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_comes_back_with_a_dictionary_and_without() {
+    fn packed_objects_round_trip_with_and_without_a_dictionary() {
         let json = br#"{"metadata":{"name":"a","labels":{"app":"a","app2":"a"}}}"#;
         for dictionary in [Vec::new(), json.repeat(20)] {
             let codec = Codec::new(dictionary);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_are_kept_up_to_the_bound() {
+    fn number_of_pooled_contexts_is_bounded() {
         let codec = Codec::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..2 * CONTEXTS_MAX {

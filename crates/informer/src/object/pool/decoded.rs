@@ -37,7 +37,7 @@ const ENTRY_BYTES: usize = 96;
 #[derive(Default)]
 pub(crate) struct Slot {
     held: Mutex<Option<Box<Held>>>,
-    /// Read since the last check.
+    /// Whether it was read since the last check.
     is_used: AtomicBool,
 }
 
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_over_more_than_fits_finds_what_it_left_in_main() {
+    fn repeated_scan_of_too_many_objects_hits_those_in_main() {
         let (mut places, objects) = (Places::default(), objects(40));
         for _ in 0..3 {
             objects.iter().for_each(|object| _ = read(&mut places, object));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_any_more_gives_way_to_what_is() {
+    fn objects_no_longer_read_are_evicted_for_those_that_are() {
         let (mut places, objects) = (Places::default(), objects(80));
         objects[..8].iter().for_each(|object| _ = read(&mut places, object));
         // Now others are read, each twice in a row.
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_leaves_is_counted_no_more_and_few_places_are_held_for_those_that_left() {
+    fn removed_object_is_not_counted_and_its_place_is_freed() {
         let mut places = Places::default();
         for object in objects(1000) {
             read(&mut places, &object);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_leaves_and_is_read_again_is_counted_once() {
+    fn object_removed_and_read_again_is_counted_once() {
         let (mut places, objects) = (Places::default(), objects(40));
         for _ in 0..3 {
             read(&mut places, &objects[0]);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_keeps_values_of_a_few_types_and_each_reader_finds_its_own() {
+    fn one_object_has_decoded_values_of_several_types() {
         let (mut places, objects) = (Places::default(), objects(1));
         let object = &objects[0];
         let mut keep = |value: AnyValue| drop(places.enter(object.inner(), value, 10, 1 << 20));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_takes_an_eighth_of_all_room_is_not_kept() {
+    fn value_larger_than_an_eighth_of_the_limit_is_not_cached() {
         let (mut places, objects) = (Places::default(), objects(1));
         drop(places.enter(objects[0].inner(), Arc::new(7u64), 126, 1000));
         assert_eq!((places.n_bytes(), objects[0].ready_as::<u64>()), (0, None));

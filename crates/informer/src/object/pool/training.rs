@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_objects_make_the_same_dictionary_and_it_helps() {
+    async fn same_objects_give_the_same_dictionary_and_it_improves_packing() {
         let json = |n: u32| {
             Bytes::from(format!(
                 r#"{{"metadata":{{"name":"pod-{n}","namespace":"production","uid":"{:032x}"}},"status":{{"phase":"Running","qosClass":"Burstable"}}}}"#,
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_few_large_objects_are_enough_and_may_make_no_dictionary() {
+    async fn few_large_objects_are_enough_samples_but_may_give_no_dictionary() {
         let mut training = Training::default();
         training.add(&vec![b'x'; SAMPLE_BYTES].into());
         assert!(training.is_due());

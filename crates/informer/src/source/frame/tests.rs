@@ -10,7 +10,7 @@ fn cut(chunks: Vec<&'static [u8]>) -> Vec<Result<WatchFrame, SourceError>> {
 }
 
 #[test]
-fn frames_are_cut_at_newlines_wherever_the_chunks_end() {
+fn frames_are_split_at_newlines_in_chunks_of_any_size() {
     let text: &'static [u8] =
         b"{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n\n{\"type\":\"DELETED\",\"object\":{}}\n";
     for at in 0..text.len() {
@@ -25,7 +25,7 @@ fn frames_are_cut_at_newlines_wherever_the_chunks_end() {
 }
 
 #[test]
-fn a_stream_cut_inside_a_frame_ends_without_it() {
+fn incomplete_last_frame_is_dropped() {
     assert!(cut(vec![b"{\"type\":\"ADD"]).is_empty());
 }
 
@@ -36,7 +36,7 @@ fn a_frame_that_is_not_json_ends_the_stream() {
 }
 
 #[test]
-fn a_frame_without_an_end_is_refused_when_it_passes_the_bound() {
+fn frame_without_an_end_is_rejected_at_the_size_limit() {
     static CHUNK: [u8; 1 << 20] = [b'x'; 1 << 20];
     let got = cut(vec![&CHUNK[..]; 18]);
     assert!(matches!(&got[..], [Err(SourceError::TooLarge { .. })]), "{got:?}");
@@ -54,7 +54,7 @@ fn ref_26_an_error_frame_carries_its_status() {
 fn parse(line: &[u8]) -> Result<WatchFrame, SourceError> {
     WatchFrame::parse(&Bytes::copy_from_slice(line))
 }
-/// What both ways of reading a frame come to, the second after its object was checked.
+/// The results of both parsers. The object of the second is checked afterwards.
 fn both(line: &[u8]) -> [Option<WatchFrame>; 2] {
     let line = Bytes::copy_from_slice(line);
     let unchecked = WatchFrame::parse_unchecked(&line).and_then(|frame| {
@@ -149,7 +149,7 @@ fn a_million_lines_are_a_million_frames() {
 }
 
 #[test]
-fn a_line_of_64_mib_is_refused_however_it_comes() {
+fn line_of_64_mib_is_rejected_in_chunks_of_any_size() {
     let object =
         format!("{{\"type\":\"ADDED\",\"object\":{{\"a\":\"{}\"}}}}\n", "x".repeat(64 << 20));
     let object = Bytes::from(object);
@@ -176,7 +176,7 @@ fn a_line_of_64_mib_is_refused_however_it_comes() {
 
 proptest! {
     #[test]
-    fn both_ways_of_reading_a_frame_agree(
+    fn checked_and_unchecked_parsers_agree(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), proptest::sample::select(b"{}[]\",:\\aA1 \xc3".to_vec())), 0..4),
         more in prop::bool::weighted(0.3),
     ) {
@@ -187,17 +187,17 @@ proptest! {
             line[idx] = byte;
         }
         let [checked, unchecked] = both(&line);
-        // With members behind the object, the first looks into scalars too.
+        // If members follow the object, the first parser also checks scalars.
         if checked.is_some() || serde_json::from_slice::<IgnoredAny>(&line).is_ok() {
             prop_assert_eq!(checked, unchecked);
         }
     }
 }
 
-/// A chunk stays in memory as long as anybody holds a slice of it, however short: the reader of the
-/// connection could not use its buffer again.
+/// A chunk stays in memory while any slice of it exists, so the reader of the connection could not
+/// reuse its buffer.
 #[test]
-fn nothing_is_kept_of_a_chunk_that_was_read() {
+fn processed_chunk_is_released() {
     let whole = b"{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n".repeat(3);
     for cut in [whole.len(), whole.len() - 5] {
         let (first, rest) = whole.split_at(cut);
@@ -214,7 +214,7 @@ fn nothing_is_kept_of_a_chunk_that_was_read() {
 }
 
 #[test]
-fn a_list_is_no_frame_although_it_holds_what_a_frame_holds() {
+fn array_with_the_members_of_a_frame_is_not_a_frame() {
     for line in [&b"[\"ADDED\",{\"kind\":\"Pod\"}]"[..], b" [\"l\" , 22]", b"\"ADDED\"", b"7"] {
         assert!(matches!(parse(line), Err(SourceError::Protocol { .. })), "{line:?}");
         assert_eq!(both(line), [None, None]);
@@ -222,7 +222,7 @@ fn a_list_is_no_frame_although_it_holds_what_a_frame_holds() {
 }
 
 #[test]
-fn an_object_that_a_skim_refuses_is_refused_however_its_frame_is_written() {
+fn object_rejected_by_a_skim_is_rejected_in_any_form_of_frame() {
     for line in [
         &br#"{"type":"ADDED","object":{"kind":"P\ud800od"}}"#[..],
         br#"{"object":{"kind":"P\ud800od"},"type":"ADDED"}"#,

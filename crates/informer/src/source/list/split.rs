@@ -297,13 +297,13 @@ impl ListSplitter {
             Member::Items => {
                 self.check_first_items()?;
                 if value != b"null" {
-                    return Err(SourceError::protocol("not a list: its items are no array"));
+                    return Err(SourceError::protocol("not a list: its items are not an array"));
                 }
             }
             Member::Kind => {
                 let kind: String = parsed(value)?;
                 if !kind.is_empty() && !kind.ends_with("List") {
-                    let what = format!("a {kind} where a list was asked for");
+                    let what = format!("a {kind} instead of a list");
                     return Err(SourceError::protocol(what));
                 }
                 self.list.kind = kind;
@@ -323,7 +323,7 @@ impl ListSplitter {
     }
     fn check_first_items(&mut self) -> Result<(), SourceError> {
         if std::mem::replace(&mut self.has_items, true) {
-            return Err(SourceError::protocol("not a list: it has items twice"));
+            return Err(SourceError::protocol("not a list: it has `items` twice"));
         }
         Ok(())
     }

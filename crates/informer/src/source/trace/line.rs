@@ -15,7 +15,7 @@ pub const TRACE_LINE_BYTES_MAX: usize = FRAME_BYTES_MAX + (64 << 10);
 /// The name in the first line.
 const NAME: &str = "setpoint-list-watch";
 
-/// The only version there is.
+/// The only format version.
 const VERSION: u32 = 1;
 
 /// The first line.
@@ -37,17 +37,17 @@ pub(super) fn check_header(line: &[u8]) -> Result<(), String> {
     let header: Header<'_> =
         serde_json::from_slice(line).map_err(|error| format!("not the header: {error}"))?;
     if header.trace != NAME {
-        return Err(format!("a trace of {:?}", header.trace));
+        return Err(format!("the type of trace {:?} is not supported", header.trace));
     }
     if header.version != VERSION {
-        return Err(format!("version {}, and only {VERSION} is known", header.version));
+        return Err(format!("version {} is not supported, only {VERSION}", header.version));
     }
     Ok(())
 }
 
 /// The content of a line, without its time and request.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Said {
+pub(super) enum TraceEvent {
     List(ListRequest),
     Watch(WatchRequest),
     Item(Bytes),
@@ -61,7 +61,7 @@ pub(super) enum Said {
     Over(u64),
 }
 
-impl Said {
+impl TraceEvent {
     /// Whether this ends the answer of a request.
     pub(super) fn is_last(&self) -> bool {
         matches!(
@@ -112,7 +112,7 @@ pub(super) struct Line {
     pub(super) at: Duration,
     /// The request's number.
     pub(super) request: u64,
-    pub(super) said: Said,
+    pub(super) event: TraceEvent,
 }
 
 /// A line as it is written.
@@ -163,33 +163,33 @@ impl Line {
             request: Some(self.request),
             ..Wire::default()
         };
-        match &self.said {
-            Said::List(list) => {
+        match &self.event {
+            TraceEvent::List(list) => {
                 wire.what = "list".into();
                 wire.resource_version = (&*list.resource_version).into();
                 wire.exact = list.exact;
                 wire.limit = list.limit;
                 wire.continue_token = list.continue_token.as_deref().map(Cow::from);
             }
-            Said::Watch(watch) => {
+            TraceEvent::Watch(watch) => {
                 wire.what = "watch".into();
                 wire.resource_version = (&*watch.resource_version).into();
                 wire.timeout_seconds = Some(watch.timeout.as_secs());
                 wire.send_initial_events = watch.send_initial_events;
             }
-            Said::Item(item) => {
+            TraceEvent::Item(item) => {
                 wire.what = "item".into();
                 object = item;
             }
-            Said::End(head) => {
+            TraceEvent::End(head) => {
                 wire.what = "end".into();
                 wire.resource_version = (&*head.resource_version).into();
                 wire.continue_token = head.continue_token.as_deref().map(Cow::from);
             }
-            Said::Opened => wire.what = "opened".into(),
-            Said::Closed => wire.what = "closed".into(),
-            Said::Dropped => wire.what = "dropped".into(),
-            Said::Frame(frame) => {
+            TraceEvent::Opened => wire.what = "opened".into(),
+            TraceEvent::Closed => wire.what = "closed".into(),
+            TraceEvent::Dropped => wire.what = "dropped".into(),
+            TraceEvent::Frame(frame) => {
                 let (verb, bytes): (&str, &[u8]) = match frame {
                     WatchFrame::Added(bytes) => ("ADDED", bytes),
                     WatchFrame::Modified(bytes) => ("MODIFIED", bytes),
@@ -203,7 +203,7 @@ impl Line {
                 };
                 (wire.what, object) = (verb.into(), bytes);
             }
-            Said::Failed(failure) => {
+            TraceEvent::Failed(failure) => {
                 wire.what = "failed".into();
                 let (error, message) = match failure {
                     Failure::Api(error) => {
@@ -218,7 +218,7 @@ impl Line {
                 wire.error = Some(error.into());
                 wire.message = message.map(|message| Cow::from(&**message));
             }
-            Said::Over(lines) => {
+            TraceEvent::Over(lines) => {
                 wire.what = "over".into();
                 (wire.request, wire.lines) = (None, Some(*lines));
             }
@@ -250,7 +250,7 @@ impl Line {
             (Some(object), None) => Ok(Bytes::copy_from_slice(object.get().as_bytes())),
             (None, Some(text)) => Ok(Bytes::copy_from_slice(text.as_bytes())),
             (None, None) => Ok(Bytes::new()),
-            (Some(_), Some(_)) => Err("an object and a text"),
+            (Some(_), Some(_)) => Err("it has both an object and a text"),
         };
         let status = || match wire.object {
             Some(object) => match serde_json::from_str(object.get()) {
@@ -262,43 +262,45 @@ impl Line {
         let version = wire.resource_version.clone().into_owned();
         let token = wire.continue_token.clone().map(Cow::into_owned);
         let message = || wire.message.clone().unwrap_or_default().into_owned();
-        let said = match &*wire.what {
-            "list" => Said::List(ListRequest {
+        let event = match &*wire.what {
+            "list" => TraceEvent::List(ListRequest {
                 resource_version: version,
                 exact: wire.exact,
                 limit: wire.limit,
                 continue_token: token,
             }),
-            "watch" => Said::Watch(WatchRequest {
+            "watch" => TraceEvent::Watch(WatchRequest {
                 resource_version: version,
                 timeout: Duration::from_secs(wire.timeout_seconds.unwrap_or_default()),
                 send_initial_events: wire.send_initial_events,
             }),
-            "item" => Said::Item(object()?),
-            "end" => Said::End(ListHead { resource_version: version, continue_token: token }),
-            "opened" => Said::Opened,
-            "closed" => Said::Closed,
-            "dropped" => Said::Dropped,
-            "over" => Said::Over(wire.lines.ok_or("no count of lines")?),
-            "ADDED" => Said::Frame(WatchFrame::Added(object()?)),
-            "MODIFIED" => Said::Frame(WatchFrame::Modified(object()?)),
-            "DELETED" => Said::Frame(WatchFrame::Deleted(object()?)),
-            "BOOKMARK" => Said::Frame(WatchFrame::Bookmark(object()?)),
-            "ERROR" => Said::Frame(WatchFrame::Error(status()?)),
-            "failed" => Said::Failed(match wire.error.as_deref() {
+            "item" => TraceEvent::Item(object()?),
+            "end" => TraceEvent::End(ListHead { resource_version: version, continue_token: token }),
+            "opened" => TraceEvent::Opened,
+            "closed" => TraceEvent::Closed,
+            "dropped" => TraceEvent::Dropped,
+            "over" => TraceEvent::Over(wire.lines.ok_or("it has no number of lines")?),
+            "ADDED" => TraceEvent::Frame(WatchFrame::Added(object()?)),
+            "MODIFIED" => TraceEvent::Frame(WatchFrame::Modified(object()?)),
+            "DELETED" => TraceEvent::Frame(WatchFrame::Deleted(object()?)),
+            "BOOKMARK" => TraceEvent::Frame(WatchFrame::Bookmark(object()?)),
+            "ERROR" => TraceEvent::Frame(WatchFrame::Error(status()?)),
+            "failed" => TraceEvent::Failed(match wire.error.as_deref() {
                 Some("api") => Failure::Api(status()?),
                 Some("refused") => Failure::Refused(message()),
                 Some("transport") => Failure::Transport(message()),
                 Some("protocol") => Failure::Protocol(message()),
                 other => return Err(format!("an unknown failure: {other:?}")),
             }),
-            verb => Said::Frame(WatchFrame::Unknown { verb: verb.to_owned(), object: object()? }),
+            verb => {
+                TraceEvent::Frame(WatchFrame::Unknown { verb: verb.to_owned(), object: object()? })
+            }
         };
-        let request = match said {
-            Said::Over(_) => 0,
-            _ => wire.request.ok_or("no number of a request")?,
+        let request = match event {
+            TraceEvent::Over(_) => 0,
+            _ => wire.request.ok_or("it has no request number")?,
         };
-        Ok(Self { at: Duration::from_micros(wire.at), request, said })
+        Ok(Self { at: Duration::from_micros(wire.at), request, event })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Writing down what passes between a reflector and its source.
-use super::line::{self, Failure, Line, Said};
+//! The recorder: writes the requests and answers between a reflector and its source.
+use super::line::{self, Failure, Line, TraceEvent};
 use crate::source::{
     ListItem, ListPage, ListPart, ListRequest, ListStream, ListWatch, Selection, SourceError,
     WatchFrame, WatchRequest, WatchStream,
@@ -14,15 +14,15 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How many lines wait to be written at most: 64. Then what passes waits too, so that a slow disk
-/// costs time and no memory.
+/// The maximum number of lines that wait to be written: 64. Beyond it, requests wait, so that a
+/// slow disk costs time but no memory.
 pub const RECORDER_LINES_MAX: usize = 64;
 
-/// A source in front of another that writes down what passes. The trace is over when the recorder
-/// and all of its streams are dropped.
+/// A source that wraps another one and records its requests and answers. The trace ends when the
+/// recorder and all of its streams are dropped.
 pub struct Recorder {
     source: Arc<dyn ListWatch>,
-    pen: Pen,
+    sink: LineSink,
     n_requests: AtomicU64,
 }
 
@@ -47,15 +47,15 @@ impl Recorder {
     pub fn new(source: impl ListWatch) -> (Self, RecorderWorker) {
         let (sender, lines) = mpsc::channel(RECORDER_LINES_MAX);
         let started = Instant::now();
-        let pen = Pen { lines: sender, started };
-        let recorder = Self { source: Arc::new(source), pen, n_requests: AtomicU64::new(0) };
+        let sink = LineSink { lines: sender, started };
+        let recorder = Self { source: Arc::new(source), sink, n_requests: AtomicU64::new(0) };
         (recorder, RecorderWorker { lines, started })
     }
 
-    async fn begin(&self, said: Said) -> Request {
+    async fn begin(&self, event: TraceEvent) -> Request {
         let number = self.n_requests.fetch_add(1, Ordering::Relaxed);
-        let request = Request { pen: self.pen.clone(), number, is_open: true };
-        request.write(said).await;
+        let request = Request { sink: self.sink.clone(), number, is_open: true };
+        request.write(event).await;
         request
     }
 }
@@ -73,7 +73,8 @@ impl RecorderWorker {
             n_lines += 1;
             write_line(&mut writer, line.write()).await?;
         }
-        let over = Line { at: self.started.elapsed(), request: 0, said: Said::Over(n_lines) };
+        let over =
+            Line { at: self.started.elapsed(), request: 0, event: TraceEvent::Over(n_lines) };
         write_line(&mut writer, over.write()).await?;
         writer.flush().await?;
         writer.shutdown().await
@@ -86,41 +87,41 @@ async fn write_line(writer: &mut (impl AsyncWrite + Unpin), mut line: Vec<u8>) -
 }
 
 #[derive(Clone)]
-struct Pen {
+struct LineSink {
     lines: mpsc::Sender<Line>,
     started: Instant,
 }
 
 /// A request in progress.
 struct Request {
-    pen: Pen,
+    sink: LineSink,
     number: u64,
     /// Its answer has not ended.
     is_open: bool,
 }
 
 impl Request {
-    async fn write(&self, said: Said) {
-        let line = self.line(said);
-        // It fails if the worker has ended.
-        let _ = self.pen.lines.send(line).await;
+    async fn write(&self, event: TraceEvent) {
+        let line = self.line(event);
+        // Fails if the worker has ended.
+        let _ = self.sink.lines.send(line).await;
     }
 
-    fn line(&self, said: Said) -> Line {
-        Line { at: self.pen.started.elapsed(), request: self.number, said }
+    fn line(&self, event: TraceEvent) -> Line {
+        Line { at: self.sink.started.elapsed(), request: self.number, event }
     }
 
     async fn failed(&mut self, error: &SourceError) {
         self.is_open = false;
-        self.write(Said::Failed(Failure::of(error))).await;
+        self.write(TraceEvent::Failed(Failure::of(error))).await;
     }
 }
 
 impl Drop for Request {
     fn drop(&mut self) {
         if self.is_open {
-            // A hint for readers of the trace; drop cannot wait for room.
-            let _ = self.pen.lines.try_send(self.line(Said::Dropped));
+            // Informational, so it may be lost: `drop` cannot wait.
+            let _ = self.sink.lines.try_send(self.line(TraceEvent::Dropped));
         }
     }
 }
@@ -128,17 +129,17 @@ impl Drop for Request {
 impl ListWatch for Recorder {
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
         async move {
-            let mut recorded = self.begin(Said::List(request.clone())).await;
+            let mut recorded = self.begin(TraceEvent::List(request.clone())).await;
             match self.source.list(request).await {
                 Ok(page) => {
                     for item in &page.items {
-                        recorded.write(Said::Item(item.clone())).await;
+                        recorded.write(TraceEvent::Item(item.clone())).await;
                     }
                     recorded.is_open = false;
                     let mut end = super::super::ListHead::default();
                     end.resource_version.clone_from(&page.resource_version);
                     end.continue_token.clone_from(&page.continue_token);
-                    recorded.write(Said::End(end)).await;
+                    recorded.write(TraceEvent::End(end)).await;
                     Ok(page)
                 }
                 Err(error) => {
@@ -155,7 +156,7 @@ impl ListWatch for Recorder {
         request: ListRequest,
     ) -> BoxFuture<'_, Result<ListStream, SourceError>> {
         async move {
-            let mut recorded = self.begin(Said::List(request.clone())).await;
+            let mut recorded = self.begin(TraceEvent::List(request.clone())).await;
             let parts = match self.source.list_in_parts(request).await {
                 Ok(parts) => parts,
                 Err(error) => {
@@ -167,8 +168,8 @@ impl ListWatch for Recorder {
                 let part = match parts.next().await {
                     Some(part) => part,
                     None if recorded.is_open => {
-                        // A list that stops without its end is played as one that breaks.
-                        recorded.failed(&SourceError::protocol("a list that breaks off")).await;
+                        // A list without an end is replayed as a broken one.
+                        recorded.failed(&SourceError::protocol("a list without an end")).await;
                         return None;
                     }
                     None => return None,
@@ -176,12 +177,12 @@ impl ListWatch for Recorder {
                 match &part {
                     Ok(ListPart::Items(items)) => {
                         for ListItem { bytes, .. } in items {
-                            recorded.write(Said::Item(bytes.clone())).await;
+                            recorded.write(TraceEvent::Item(bytes.clone())).await;
                         }
                     }
                     Ok(ListPart::End(head)) => {
                         recorded.is_open = false;
-                        recorded.write(Said::End(head.clone())).await;
+                        recorded.write(TraceEvent::End(head.clone())).await;
                     }
                     Err(error) => recorded.failed(error).await,
                 }
@@ -194,7 +195,7 @@ impl ListWatch for Recorder {
 
     fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
         async move {
-            let mut recorded = self.begin(Said::Watch(request.clone())).await;
+            let mut recorded = self.begin(TraceEvent::Watch(request.clone())).await;
             let frames = match self.source.watch(request).await {
                 Ok(frames) => frames,
                 Err(error) => {
@@ -202,18 +203,18 @@ impl ListWatch for Recorder {
                     return Err(error);
                 }
             };
-            recorded.write(Said::Opened).await;
+            recorded.write(TraceEvent::Opened).await;
             Ok(stream::unfold((frames, recorded), |(mut frames, mut recorded)| async move {
                 let frame = frames.next().await;
                 match &frame {
                     Some(Ok(frame)) => {
                         recorded.is_open &= !matches!(frame, WatchFrame::Error(_));
-                        recorded.write(Said::Frame(frame.clone())).await;
+                        recorded.write(TraceEvent::Frame(frame.clone())).await;
                     }
                     Some(Err(error)) => recorded.failed(error).await,
                     None if recorded.is_open => {
                         recorded.is_open = false;
-                        recorded.write(Said::Closed).await;
+                        recorded.write(TraceEvent::Closed).await;
                     }
                     None => {}
                 }

@@ -1,5 +1,5 @@
-//! Answering from a trace.
-use super::line::{self, Line, Said, TRACE_LINE_BYTES_MAX};
+//! Replays: a source that answers from a trace.
+use super::line::{self, Line, TRACE_LINE_BYTES_MAX, TraceEvent};
 use crate::source::{
     ListHead, ListItem, ListPage, ListPart, ListRequest, ListStream, ListWatch, SourceError,
     WatchFrame, WatchRequest, WatchStream,
@@ -15,18 +15,19 @@ use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 use tokio::time::{Instant, sleep_until};
 
-/// The largest trace that is played, bytes: 1 GiB. It is held in memory while it is played.
+/// The maximum size of a trace that can be replayed, in bytes: 1 GiB. It is held in memory during
+/// the replay.
 pub const TRACE_BYTES_MAX: usize = 1 << 30;
 
-/// How fast a trace is played.
+/// The speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Speed {
-    /// Each answer takes as long as it took.
+    /// Each answer takes the recorded time.
     #[default]
     AsRecorded,
-    /// So many times as fast; zero and less, and what is no number, is as fast as possible.
+    /// This many times as fast. Zero, negative numbers and NaN: as fast as possible.
     Times(f64),
-    /// Nothing waits.
+    /// As fast as possible.
     Immediate,
 }
 
@@ -64,13 +65,13 @@ pub enum TraceError {
         what: String,
     },
     /// The last line is missing or incomplete: the recording was truncated.
-    #[error("the trace is cut behind line {line}")]
+    #[error("the trace is truncated after line {line}")]
     Truncated {
         /// The last whole line; counted from 1.
         line: u64,
     },
     /// A line or the trace is larger than the limit.
-    #[error("line {line} of the trace passes {bytes_max} bytes")]
+    #[error("line {line} of the trace exceeds {bytes_max} bytes")]
     TooLarge {
         /// Counted from 1.
         line: u64,
@@ -122,9 +123,9 @@ enum Kind {
 /// The answer to one request.
 struct Exchange {
     kind: Kind,
-    asked_at: Duration,
+    requested_at: Duration,
     /// The parts of the answer, each with its time after the request.
-    answer: VecDeque<(Duration, Said)>,
+    answer: VecDeque<(Duration, TraceEvent)>,
     is_over: bool,
 }
 
@@ -175,13 +176,13 @@ impl TraceSource {
         }
     }
 
-    /// How many recorded answers have not been asked for.
+    /// The number of recorded answers that have not been requested.
     pub fn n_left(&self) -> usize {
         let exchanges = self.0.exchanges.lock();
         exchanges.lists.len() + exchanges.watches.len() + exchanges.streams.len()
     }
 
-    /// The answer to the next request of a kind; for ever waiting when there is none.
+    /// The answer to the next request of a kind. Waits for ever if there is none.
     async fn next(&self, kind: Kind) -> Play {
         let exchange = self.0.exchanges.lock().of_kind(kind).pop_front();
         match exchange {
@@ -204,61 +205,65 @@ struct Lines {
 impl Lines {
     fn take(&mut self, text: &[u8]) -> Result<(), String> {
         if self.is_over {
-            return Err("it stands behind the last line".to_owned());
+            return Err("it follows the last line".to_owned());
         }
         if self.n_lines == 0 {
             line::check_header(text)?;
             self.n_lines = 1;
             return Ok(());
         }
-        let Line { at, request, said } = Line::parse(text)?;
-        let kind = match &said {
-            Said::Over(n_lines) if *n_lines != self.n_lines => {
-                return Err(format!("{n_lines} lines were written, {} are here", self.n_lines));
+        let Line { at, request, event } = Line::parse(text)?;
+        let kind = match &event {
+            TraceEvent::Over(n_lines) if *n_lines != self.n_lines => {
+                return Err(format!(
+                    "the trace should have {n_lines} lines, but has {}",
+                    self.n_lines
+                ));
             }
-            Said::Over(_) => {
+            TraceEvent::Over(_) => {
                 self.is_over = true;
                 self.n_lines += 1;
                 return Ok(());
             }
-            Said::List(_) => Some(Kind::List),
-            Said::Watch(watch) if watch.send_initial_events => Some(Kind::Stream),
-            Said::Watch(_) => Some(Kind::Watch),
+            TraceEvent::List(_) => Some(Kind::List),
+            TraceEvent::Watch(watch) if watch.send_initial_events => Some(Kind::Stream),
+            TraceEvent::Watch(_) => Some(Kind::Watch),
             _ => None,
         };
         if let Some(kind) = kind {
-            let exchange = Exchange { kind, asked_at: at, answer: VecDeque::new(), is_over: false };
+            let exchange =
+                Exchange { kind, requested_at: at, answer: VecDeque::new(), is_over: false };
             if self.exchanges.insert(request, exchange).is_some() {
-                return Err(format!("request {request} was made before"));
+                return Err(format!("request {request} already exists"));
             }
         } else {
-            self.answer(at, request, said)?;
+            self.answer(at, request, event)?;
         }
         self.n_lines += 1;
         Ok(())
     }
 
-    fn answer(&mut self, at: Duration, request: u64, said: Said) -> Result<(), String> {
+    fn answer(&mut self, at: Duration, request: u64, event: TraceEvent) -> Result<(), String> {
         let Some(exchange) = self.exchanges.get_mut(&request) else {
-            return Err(format!("request {request} was not made"));
+            return Err(format!("request {request} does not exist"));
         };
         if exchange.is_over {
-            return Err(format!("request {request} has had its answer"));
+            return Err(format!("request {request} already has its answer"));
         }
-        let fits = match &said {
-            Said::Item(_) | Said::End(_) => exchange.kind == Kind::List,
-            Said::Opened => exchange.kind != Kind::List && exchange.answer.is_empty(),
-            Said::Frame(_) | Said::Closed => {
+        let fits = match &event {
+            TraceEvent::Item(_) | TraceEvent::End(_) => exchange.kind == Kind::List,
+            TraceEvent::Opened => exchange.kind != Kind::List && exchange.answer.is_empty(),
+            TraceEvent::Frame(_) | TraceEvent::Closed => {
                 exchange.kind != Kind::List
-                    && matches!(exchange.answer.front(), Some((_, Said::Opened)))
+                    && matches!(exchange.answer.front(), Some((_, TraceEvent::Opened)))
             }
             _ => true,
         };
         if !fits {
-            return Err(format!("no answer to request {request}, a {:?}", exchange.kind));
+            return Err(format!("not an answer to request {request}, a {:?}", exchange.kind));
         }
-        exchange.is_over = said.is_last();
-        exchange.answer.push_back((at.saturating_sub(exchange.asked_at), said));
+        exchange.is_over = event.is_last();
+        exchange.answer.push_back((at.saturating_sub(exchange.requested_at), event));
         Ok(())
     }
 
@@ -276,16 +281,16 @@ impl Lines {
 struct Play {
     speed: Speed,
     began: Instant,
-    answer: VecDeque<(Duration, Said)>,
+    answer: VecDeque<(Duration, TraceEvent)>,
     /// The last part has been returned.
     is_over: bool,
 }
 
 impl Play {
     /// The next part, at its time. Waits for ever after the last.
-    async fn next(&mut self) -> Said {
+    async fn next(&mut self) -> TraceEvent {
         match self.answer.front() {
-            Some((after, said)) if *said != Said::Dropped => {
+            Some((after, event)) if *event != TraceEvent::Dropped => {
                 if let Some(at) = self.began.checked_add(self.speed.scale(*after))
                     && at > Instant::now()
                 {
@@ -295,9 +300,9 @@ impl Play {
             _ => std::future::pending().await,
         }
         match self.answer.pop_front() {
-            Some((_, said)) => {
-                self.is_over = said.is_last();
-                said
+            Some((_, event)) => {
+                self.is_over = event.is_last();
+                event
             }
             None => std::future::pending().await,
         }
@@ -308,9 +313,9 @@ impl Play {
             return None;
         }
         Some(match self.next().await {
-            Said::Item(bytes) => Ok(ListPart::Items(vec![ListItem::from(bytes)])),
-            Said::End(head) => Ok(ListPart::End(head)),
-            Said::Failed(failure) => Err(failure.into_error()),
+            TraceEvent::Item(bytes) => Ok(ListPart::Items(vec![ListItem::from(bytes)])),
+            TraceEvent::End(head) => Ok(ListPart::End(head)),
+            TraceEvent::Failed(failure) => Err(failure.into_error()),
             _ => return None,
         })
     }
@@ -320,8 +325,8 @@ impl Play {
             return None;
         }
         match self.next().await {
-            Said::Frame(frame) => Some(Ok(frame)),
-            Said::Failed(failure) => Some(Err(failure.into_error())),
+            TraceEvent::Frame(frame) => Some(Ok(frame)),
+            TraceEvent::Failed(failure) => Some(Err(failure.into_error())),
             _ => None,
         }
     }
@@ -341,7 +346,7 @@ impl ListWatch for TraceSource {
                         return Ok(ListPage { resource_version, continue_token, items });
                     }
                     Some(Err(error)) => return Err(error),
-                    None => return Err(SourceError::protocol("a list that breaks off")),
+                    None => return Err(SourceError::protocol("a list without an end")),
                 }
             }
         }
@@ -351,8 +356,8 @@ impl ListWatch for TraceSource {
     fn list_in_parts(&self, _: ListRequest) -> BoxFuture<'_, Result<ListStream, SourceError>> {
         async move {
             let mut play = self.next(Kind::List).await;
-            // The request itself failed when nothing else was said.
-            if let [(_, Said::Failed(_))] = play.answer.make_contiguous()
+            // The request itself failed if there is no other event.
+            if let [(_, TraceEvent::Failed(_))] = play.answer.make_contiguous()
                 && let Some(Err(error)) = play.list_part().await
             {
                 return Err(error);
@@ -373,7 +378,7 @@ impl ListWatch for TraceSource {
                 return Ok(stream::pending().boxed());
             }
             let mut play = self.next(kind).await;
-            if let Said::Failed(failure) = play.next().await {
+            if let TraceEvent::Failed(failure) = play.next().await {
                 return Err(failure.into_error());
             }
             Ok(stream::unfold(play, |mut play| async move {

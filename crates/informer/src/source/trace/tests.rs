@@ -1,4 +1,4 @@
-use super::line::{Failure, Line, Said, header};
+use super::line::{Failure, Line, TraceEvent, header};
 use super::*;
 use crate::source::fault::{Fault, FaultPlan, FaultSource};
 use crate::source::scripted::{Answer, Script, Step};
@@ -32,7 +32,7 @@ fn script() -> Script {
     ])
 }
 
-/// Asks for what the script has, and writes down what comes and when.
+/// Requests everything that the script has, and returns the answers with their times.
 async fn ask(source: &dyn ListWatch) -> Vec<(Duration, String)> {
     let began = Instant::now();
     let mut seen = Vec::new();
@@ -45,7 +45,7 @@ async fn ask(source: &dyn ListWatch) -> Vec<(Duration, String)> {
                     match part.unwrap() {
                         ListPart::Items(items) => {
                             for item in items {
-                                // Line ends between values are not kept.
+                                // Line ends between values are not preserved.
                                 see(String::from_utf8(item.bytes.to_vec())
                                     .unwrap()
                                     .replace('\n', " "));
@@ -81,17 +81,17 @@ async fn record() -> (Vec<u8>, Vec<(Duration, String)>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trace_plays_what_was_recorded_at_any_speed() {
+async fn trace_replays_the_recorded_answers_at_any_speed() {
     let (trace, seen) = record().await;
-    assert_eq!(ask(&script()).await, seen, "recording changes nothing");
+    assert_eq!(ask(&script()).await, seen, "a recorder does not change the answers");
     for (speed, factor) in
         [(Speed::AsRecorded, 1.0), (Speed::Times(3.0), 1.0 / 3.0), (Speed::Immediate, 0.0)]
     {
         let source = TraceSource::read(&trace[..], speed).await.unwrap();
         let played = ask(&source).await;
         assert_eq!(played.len(), seen.len());
-        for ((at, what), (then, said)) in played.iter().zip(&seen) {
-            assert_eq!(what, said);
+        for ((at, what), (then, event)) in played.iter().zip(&seen) {
+            assert_eq!(what, event);
             let due = then.mul_f64(factor);
             assert!(at.abs_diff(due) <= Duration::from_millis(5), "{at:?} for {due:?}: {what}");
         }
@@ -100,7 +100,7 @@ async fn a_trace_plays_what_was_recorded_at_any_speed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trace_is_one_json_object_a_line_and_says_its_version() {
+async fn trace_has_one_json_object_per_line_and_a_version() {
     let (trace, _) = record().await;
     let text = String::from_utf8(trace).unwrap();
     let lines: Vec<serde_json::Value> =
@@ -111,7 +111,7 @@ async fn a_trace_is_one_json_object_a_line_and_says_its_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_trace_names_its_last_line_wherever_it_was_cut() {
+async fn error_of_a_truncated_trace_names_its_last_line() {
     let (trace, _) = record().await;
     for end in 0..trace.len() {
         let cut = &trace[..end];
@@ -135,7 +135,7 @@ async fn a_damaged_line_is_named() {
             matches!(&error, TraceError::Damaged { line, .. } if *line == at as u64 + 1),
             "{error}"
         );
-        // A line that is missing or comes twice is found at the latest at the end.
+        // A missing or repeated line is detected at the end at the latest.
         for n_times in [0, 2] {
             let mut lines = lines.clone();
             let again = lines[at].repeat(n_times);
@@ -150,10 +150,13 @@ async fn a_damaged_line_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_version_and_a_line_past_the_bound_are_refused() {
+async fn other_versions_and_too_long_lines_are_rejected() {
     let text = b"{\"trace\":\"setpoint-list-watch\",\"version\":2}\n";
     let error = TraceSource::read(&text[..], Speed::Immediate).await.unwrap_err();
-    assert_eq!(error.to_string(), "line 1 of the trace is damaged: version 2, and only 1 is known");
+    assert_eq!(
+        error.to_string(),
+        "line 1 of the trace is damaged: version 2 is not supported, only 1"
+    );
     let endless = tokio::io::BufReader::new(tokio::io::repeat(b'x'));
     let error = TraceSource::read(endless, Speed::Immediate).await.unwrap_err();
     assert!(matches!(error, TraceError::TooLarge { line: 1, .. }), "{error}");
@@ -170,7 +173,7 @@ async fn a_writer_that_fails_ends_the_recording_and_not_the_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_are_the_same_for_the_same_seed_and_end_when_told() {
+async fn faults_are_the_same_for_the_same_seed_and_end_with_calm() {
     let plan = |seed| FaultPlan::everything(seed, 0.3);
     let pages = |n| (0..n).map(|_| Answer::List(Ok(ListPage::new("7", vec![object("a")]))));
     let run = async |seed| {
@@ -201,7 +204,7 @@ async fn faults_are_the_same_for_the_same_seed_and_end_when_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_fault_of_a_frame_does_what_it_says() {
+async fn each_frame_fault_has_its_documented_effect() {
     let marker = Bytes::from_static(
         br#"{"metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}"#,
     );
@@ -238,7 +241,7 @@ async fn each_fault_of_a_frame_does_what_it_says() {
     }
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn event() -> impl Strategy<Value = TraceEvent> {
     let text = "[a-z\"\\\\\n é]{0,12}";
     let json = prop_oneof![
         Just(Bytes::from_static(b"{}")),
@@ -247,7 +250,7 @@ fn said() -> impl Strategy<Value = Said> {
     ];
     prop_oneof![
         (text, any::<bool>(), any::<Option<u32>>(), proptest::option::of(text)).prop_map(
-            |(resource_version, exact, limit, continue_token)| Said::List(ListRequest {
+            |(resource_version, exact, limit, continue_token)| TraceEvent::List(ListRequest {
                 resource_version,
                 exact,
                 limit,
@@ -255,28 +258,31 @@ fn said() -> impl Strategy<Value = Said> {
             })
         ),
         (text, 0..u64::from(u32::MAX), any::<bool>()).prop_map(|(version, seconds, initial)| {
-            Said::Watch(WatchRequest {
+            TraceEvent::Watch(WatchRequest {
                 resource_version: version,
                 timeout: Duration::from_secs(seconds),
                 send_initial_events: initial,
             })
         }),
-        Just(Said::Opened),
-        Just(Said::Closed),
-        json.clone().prop_map(Said::Item),
-        json.clone().prop_map(|object| Said::Frame(WatchFrame::Deleted(object))),
-        json.prop_map(|object| Said::Frame(WatchFrame::Unknown { verb: "ODD".into(), object })),
-        text.prop_map(|text| Said::Failed(Failure::Transport(text))),
-        text.prop_map(|text| Said::Failed(Failure::Api(ApiError::bad_request(text)))),
-        any::<u64>().prop_map(Said::Over),
+        Just(TraceEvent::Opened),
+        Just(TraceEvent::Closed),
+        json.clone().prop_map(TraceEvent::Item),
+        json.clone().prop_map(|object| TraceEvent::Frame(WatchFrame::Deleted(object))),
+        json.prop_map(|object| TraceEvent::Frame(WatchFrame::Unknown {
+            verb: "ODD".into(),
+            object
+        })),
+        text.prop_map(|text| TraceEvent::Failed(Failure::Transport(text))),
+        text.prop_map(|text| TraceEvent::Failed(Failure::Api(ApiError::bad_request(text)))),
+        any::<u64>().prop_map(TraceEvent::Over),
     ]
 }
 
 proptest! {
     #[test]
-    fn a_line_reads_as_what_was_written(micros in any::<u64>(), request in any::<u64>(), said in said()) {
-        let request = if matches!(said, Said::Over(_)) { 0 } else { request };
-        let line = Line { at: Duration::from_micros(micros), request, said };
+    fn line_round_trips(micros in any::<u64>(), request in any::<u64>(), event in event()) {
+        let request = if matches!(event, TraceEvent::Over(_)) { 0 } else { request };
+        let line = Line { at: Duration::from_micros(micros), request, event };
         let text = line.write();
         prop_assert!(!text.contains(&b'\n'));
         let read = Line::parse(&text).unwrap();

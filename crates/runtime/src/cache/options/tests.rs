@@ -1,21 +1,22 @@
-//! CCH-1 to 3 and 12, over all combinations of what four levels may say, against a reference.
+//! CCH-1 to 3 and 12: all combinations of options at four levels, against a reference.
 
 use super::*;
 
-/// What a level says of a selector: nothing, everything, something.
-const SAID: [Option<&str>; 3] = [None, Some(""), Some("own")];
+/// A level's selector: not set, everything, something.
+const SELECTORS: [Option<&str>; 3] = [None, Some(""), Some("own")];
 
-fn options(said: Option<&str>, level: &str) -> CacheConfig {
-    let labels =
-        said.map(|said| if said.is_empty() { String::new() } else { format!("l={level}") });
-    let fields =
-        said.map(|said| if said.is_empty() { String::new() } else { format!("f={level}") });
-    // A number that tells the levels apart, for what is no selector.
-    let resync = said.map(|said| Duration::from_secs((said.len() + level.len()) as u64));
+fn options(selector: Option<&str>, level: &str) -> CacheConfig {
+    let labels = selector
+        .map(|selector| if selector.is_empty() { String::new() } else { format!("l={level}") });
+    let fields = selector
+        .map(|selector| if selector.is_empty() { String::new() } else { format!("f={level}") });
+    // A value that differs per level, for the options that are not selectors.
+    let resync =
+        selector.map(|selector| Duration::from_secs((selector.len() + level.len()) as u64));
     CacheConfig { labels, fields, resync, ..CacheConfig::default() }
 }
 
-/// The first level that says something.
+/// The value of the first level that sets one.
 fn reference(
     levels: [Option<&CacheConfig>; 4],
     others: &[&str],
@@ -37,25 +38,26 @@ fn pods() -> GroupVersionResource {
 }
 
 #[test]
-fn cch_1_to_3_precedence_is_the_references_over_all_combinations() {
+fn cch_1_to_3_precedence_matches_the_reference_in_all_combinations() {
     let shapes: [Option<&[&str]>; 5] =
         [None, Some(&[]), Some(&["a"]), Some(&["a", "b"]), Some(&["", "a"])];
     let mut n_cases = 0;
     for (own_shape, default_shape) in
         shapes.iter().flat_map(|own| shapes.iter().flatten().map(move |default| (own, default)))
     {
-        for said in 0..81 {
-            let said = |level: u32| SAID[said / 3_usize.pow(level) % 3];
+        for selector in 0..81 {
+            let selector = |level: u32| SELECTORS[selector / 3_usize.pow(level) % 3];
             let of_shape = |shape: &[&str], level: u32, name: &str| -> Namespaces {
-                let at = |namespace: &&str| ((*namespace).to_owned(), options(said(level), name));
+                let at =
+                    |namespace: &&str| ((*namespace).to_owned(), options(selector(level), name));
                 shape.iter().map(at).collect()
             };
             let by_type = ByType {
-                config: options(said(1), "type"),
+                config: options(selector(1), "type"),
                 namespaces: own_shape.map(|shape| of_shape(shape, 0, "type-namespace")),
             };
             let rules = CacheOptions {
-                config: options(said(3), "all"),
+                config: options(selector(3), "all"),
                 namespaces: of_shape(default_shape, 2, "all-namespace"),
                 by_type: BTreeMap::from([(pods(), by_type.clone())]),
                 ..CacheOptions::default()
@@ -98,17 +100,23 @@ fn cch_1_to_3_precedence_is_the_references_over_all_combinations() {
 }
 
 #[test]
-fn cch_2_namespaces_of_a_cluster_scoped_type_are_refused() {
+fn cch_2_namespaces_of_a_cluster_scoped_type_are_rejected() {
     use k8s_openapi::api::core::v1::{Namespace, Pod};
     let in_a = || ByType {
         namespaces: Some(Namespaces::from([("a".to_owned(), CacheConfig::default())])),
         ..ByType::default()
     };
     let error = CacheOptions::new().of::<Namespace>(&(), in_a()).unwrap_err();
-    assert_eq!(error.to_string(), "namespaces has no namespaces: none can be chosen");
+    assert_eq!(
+        error.to_string(),
+        "namespaces is cluster-scoped: its namespaces cannot be set"
+    );
     assert!(CacheOptions::new().of::<Pod>(&(), in_a()).is_ok());
     let all = ByType { namespaces: Some(Namespaces::new()), ..ByType::default() };
-    assert!(CacheOptions::new().of::<Namespace>(&(), all).is_ok(), "all is no choice");
+    assert!(
+        CacheOptions::new().of::<Namespace>(&(), all).is_ok(),
+        "an empty map means all namespaces"
+    );
 }
 
 #[test]
@@ -120,6 +128,6 @@ fn cch_12_a_demanded_namespace_narrows_the_path() {
         ("metadata.name=a", None),
         ("", None),
     ] {
-        assert_eq!(the_namespace(fields).as_deref(), expected, "{fields}");
+        assert_eq!(demanded_namespace(fields).as_deref(), expected, "{fields}");
     }
 }

@@ -6,7 +6,7 @@ use http::{Method, Request, header};
 
 use super::query;
 
-/// What a request does with objects.
+/// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the verbs of the API, as they are")]
@@ -45,7 +45,7 @@ impl Verb {
     }
 }
 
-/// What a request for a resource is about. The texts are as in the path.
+/// The parsed path of a request for a resource. Its texts are not unescaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApiCall {

@@ -12,8 +12,8 @@ use tower::Layer;
 use super::{ApiCall, Each, LayerError, RequestService, Wrapped, pass_on, query};
 use crate::{client::BODY_BYTES_MAX, error::BoxError};
 
-/// How many groups and versions a [`Namespaced`] layer remembers the scopes of. Beyond it, it
-/// forgets all and asks again.
+/// The maximum number of groups and versions whose scopes a [`Namespaced`] layer caches. Beyond it,
+/// the whole cache is cleared.
 const GROUP_VERSIONS_MAX: usize = 256;
 
 /// Restricts requests to one namespace. Requests without a namespace go there, requests to another
@@ -77,11 +77,11 @@ async fn discover<S: RequestService>(inner: &mut S, path: &str) -> Result<Scopes
         #[serde(default)]
         namespaced: bool,
     }
-    // The service that is ready is needed for the request itself.
-    let mut asked = inner.clone();
-    std::future::poll_fn(|context| asked.poll_ready(context)).await.map_err(Into::into)?;
+    // The ready service is needed for the request itself.
+    let mut discovery = inner.clone();
+    std::future::poll_fn(|context| discovery.poll_ready(context)).await.map_err(Into::into)?;
     let request = Request::get(path).body(Body::empty())?;
-    let response = pass_on(&mut asked, request).await?;
+    let response = pass_on(&mut discovery, request).await?;
     if !response.status().is_success() {
         return Ok(Scopes::default());
     }

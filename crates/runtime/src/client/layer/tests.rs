@@ -6,7 +6,7 @@ use crate::client::FieldValidation;
 
 /// Sends a request through a layer to a server that answers with the request; its discovery has
 /// pods, maps and nodes.
-async fn asked<L>(layer: L, request: Request<Body>) -> Result<String, String>
+async fn send<L>(layer: L, request: Request<Body>) -> Result<String, String>
 where
     L: Layer<Echo>,
     L::Service: Service<Request<Body>, Response = Response<Body>, Error = BoxError>,
@@ -90,24 +90,24 @@ fn call_is_read_from_method_and_path() {
 
 #[tokio::test]
 async fn dry_run_applies_to_every_write_and_to_no_read() {
-    let asked = |method, uri: &'static str, body: &'static str| {
-        asked(DryRun::new(), request(method, uri, body))
+    let send = |method, uri: &'static str, body: &'static str| {
+        send(DryRun::new(), request(method, uri, body))
     };
-    assert_eq!(asked(Method::GET, "/api/v1/pods", "").await.unwrap(), "GET /api/v1/pods");
+    assert_eq!(send(Method::GET, "/api/v1/pods", "").await.unwrap(), "GET /api/v1/pods");
     assert_eq!(
-        asked(Method::POST, "/api/v1/namespaces/a/pods?&fieldManager=m", "{}").await.unwrap(),
+        send(Method::POST, "/api/v1/namespaces/a/pods?&fieldManager=m", "{}").await.unwrap(),
         "POST /api/v1/namespaces/a/pods?fieldManager=m&dryRun=All {}"
     );
     assert_eq!(
-        asked(Method::DELETE, "/api/v1/nodes/n", "").await.unwrap(),
+        send(Method::DELETE, "/api/v1/nodes/n", "").await.unwrap(),
         "DELETE /api/v1/nodes/n?dryRun=All"
     );
     let body = r#"{"propagationPolicy":"Orphan"}"#;
     assert_eq!(
-        asked(Method::DELETE, "/api/v1/nodes/n?", body).await.unwrap(),
+        send(Method::DELETE, "/api/v1/nodes/n?", body).await.unwrap(),
         r#"DELETE /api/v1/nodes/n?dryRun=All {"dryRun":["All"],"propagationPolicy":"Orphan"}"#
     );
-    let refused = asked(Method::DELETE, "/api/v1/nodes/n", "k8s\0").await.unwrap_err();
+    let refused = send(Method::DELETE, "/api/v1/nodes/n", "k8s\0").await.unwrap_err();
     assert_eq!(refused, LayerError::Options.to_string());
 }
 
@@ -118,38 +118,38 @@ async fn options_of_a_call_win_over_the_layers() {
             .layer(FieldOwner::new("owner"))
             .layer(ValidateFields::new(FieldValidation::Strict))
     };
-    let asked = |uri| asked(layers(), request(Method::POST, uri, ""));
+    let send = |uri| send(layers(), request(Method::POST, uri, ""));
     assert_eq!(
-        asked("/api/v1/nodes").await.unwrap(),
+        send("/api/v1/nodes").await.unwrap(),
         "POST /api/v1/nodes?fieldManager=owner&fieldValidation=Strict"
     );
     let own = "/api/v1/nodes?fieldManager=me&fieldValidation=Ignore";
-    assert_eq!(asked(own).await.unwrap(), format!("POST {own}"));
+    assert_eq!(send(own).await.unwrap(), format!("POST {own}"));
     // The default of a client is overridden.
-    let mut unasked = request(Method::POST, "/api/v1/nodes?fieldManager=me", "");
-    unasked.extensions_mut().insert(DefaultOwner);
-    let through = FieldOwner::new("an owner").layer(Echo).oneshot(unasked).await.unwrap();
+    let mut with_default = request(Method::POST, "/api/v1/nodes?fieldManager=me", "");
+    with_default.extensions_mut().insert(DefaultOwner);
+    let through = FieldOwner::new("an owner").layer(Echo).oneshot(with_default).await.unwrap();
     assert_eq!(text(through).await, "POST /api/v1/nodes?fieldManager=an%20owner");
 }
 
 #[tokio::test]
 async fn namespaced_client_stays_in_its_namespace() {
     let layer = Namespaced::new("a");
-    let asked = |uri: &'static str| asked(layer.clone(), request(Method::GET, uri, ""));
+    let send = |uri: &'static str| send(layer.clone(), request(Method::GET, uri, ""));
     for (uri, sent) in [
         ("/api/v1/pods?limit=1", "GET /api/v1/namespaces/a/pods?limit=1"),
         ("/api/v1/namespaces/a/pods/b", "GET /api/v1/namespaces/a/pods/b"),
         ("/api/v1/nodes/n", "GET /api/v1/nodes/n"),
         ("/version", "GET /version"),
     ] {
-        assert_eq!(asked(uri).await.unwrap(), sent);
+        assert_eq!(send(uri).await.unwrap(), sent);
     }
     assert_eq!(
-        asked("/api/v1/namespaces/b/pods").await.unwrap_err(),
+        send("/api/v1/namespaces/b/pods").await.unwrap_err(),
         "only namespace a is allowed, not b"
     );
     assert_eq!(
-        asked("/api/v1/gadgets").await.unwrap_err(),
+        send("/api/v1/gadgets").await.unwrap_err(),
         "the scope of gadgets is unknown: it is not served"
     );
 }
@@ -168,13 +168,13 @@ async fn interceptor_answers_refuses_delays_and_forwards() {
             _ => next.run(request).await,
         }
     });
-    let asked = |uri: &'static str| asked(layer.clone(), request(Method::GET, uri, ""));
-    assert_eq!(asked("/api/v1/nodes/answered").await.unwrap(), "mine");
-    assert!(asked("/api/v1/nodes/refused").await.unwrap().contains(r#""reason":"BadRequest""#));
-    assert_eq!(asked("/api/v1/nodes/broken").await.unwrap_err(), "cut");
+    let send = |uri: &'static str| send(layer.clone(), request(Method::GET, uri, ""));
+    assert_eq!(send("/api/v1/nodes/answered").await.unwrap(), "mine");
+    assert!(send("/api/v1/nodes/refused").await.unwrap().contains(r#""reason":"BadRequest""#));
+    assert_eq!(send("/api/v1/nodes/broken").await.unwrap_err(), "cut");
     let began = tokio::time::Instant::now();
-    assert_eq!(asked("/api/v1/nodes/delayed").await.unwrap(), "GET /api/v1/nodes/delayed");
+    assert_eq!(send("/api/v1/nodes/delayed").await.unwrap(), "GET /api/v1/nodes/delayed");
     assert_eq!(began.elapsed().as_secs(), 9);
-    assert_eq!(asked("/api/v1/nodes/other").await.unwrap(), "GET /api/v1/nodes/other");
-    assert_eq!(asked("/version").await.unwrap(), "GET /version");
+    assert_eq!(send("/api/v1/nodes/other").await.unwrap(), "GET /api/v1/nodes/other");
+    assert_eq!(send("/version").await.unwrap(), "GET /version");
 }

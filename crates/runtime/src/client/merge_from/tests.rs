@@ -11,7 +11,7 @@ fn check(before: Value, after: Value, expect: Expect) {
 }
 
 #[test]
-fn difference_names_what_changed_and_nothing_else() {
+fn difference_has_only_the_changes() {
     check(
         json!({"a": 1, "b": {"c": 2, "d": 3}}),
         json!({"a": 1, "b": {"c": 2, "d": 3}}),

@@ -17,7 +17,7 @@ fn last_write_of_each_object_is_recorded() {
     own.note_answer(&pods, &key(0), br#"{"kind":"Status","metadata":{}}"#);
     own.note_answer(&pods, &key(0), br#"{"metadata":{"resourceVersion":"opaque"}}"#);
     own.note_answer(&pods, &key(0), b"nonsense");
-    assert_eq!(own.of(&pods, &key(0)), version("7"), "what has no version is no news");
+    assert_eq!(own.of(&pods, &key(0)), version("7"), "an answer without a version changes nothing");
     own.note_gone(&pods, &key(0), "u");
     let gone = OwnWrite::Gone { uid: "u".into(), after: Some("7".into()) };
     assert_eq!(own.of(&pods, &key(0)), Some(gone.clone()));
@@ -49,7 +49,7 @@ fn newest_version_stands_for_evicted_writes() {
         own.note_answer(&pods, &key(n), object.as_bytes());
     }
     let state = own.0.lock();
-    assert_eq!((state.by_key.len(), state.by_turn.len()), (OWN_WRITES_MAX, OWN_WRITES_MAX));
+    assert_eq!((state.by_key.len(), state.by_age.len()), (OWN_WRITES_MAX, OWN_WRITES_MAX));
     drop(state);
     assert_eq!(own.of(&pods, &key(0)), version("11"));
     assert_eq!(own.of(&pods, &key(2)), version("12"));
@@ -67,7 +67,7 @@ fn beyond_the_namespace_limit_one_version_stands_for_the_rest() {
         let object = format!(r#"{{"metadata":{{"resourceVersion":"{}"}}}}"#, n + 10);
         own.note_answer(&pods, &key(n), object.as_bytes());
     }
-    assert_eq!(own.0.lock().forgotten.len(), OWN_WRITES_MAX + 1);
+    assert_eq!(own.0.lock().evicted.len(), OWN_WRITES_MAX + 1);
     let last_forgotten = (OWN_WRITES_MAX + 11).to_string();
     assert_eq!(own.of(&pods, &key(OWN_WRITES_MAX)), version(&last_forgotten));
     assert_eq!(own.of(&pods, &key(0)), version(&last_forgotten), "perhaps too much");

@@ -15,13 +15,13 @@ use super::super::bearer::BearerAuth;
 /// The server's requests, and how many of its answers are failures.
 #[derive(Default)]
 struct Api {
-    asked: Mutex<Vec<Value>>,
+    reviews: Mutex<Vec<Value>>,
     failures: Mutex<u32>,
 }
 
 impl Api {
     fn take(&self) -> Vec<Value> {
-        std::mem::take(&mut *self.asked.lock())
+        std::mem::take(&mut *self.reviews.lock())
     }
 
     fn answer(&self, review: &Value) -> (u16, Value) {
@@ -35,7 +35,7 @@ impl Api {
                 );
             }
         }
-        self.asked.lock().push(review.clone());
+        self.reviews.lock().push(review.clone());
         let spec = &review["spec"];
         let status = match review["kind"].as_str() {
             Some("TokenReview") => match spec["token"].as_str() {
@@ -83,10 +83,10 @@ async fn spec_1_3_reviews_are_sent_once_and_cached() {
     let api = Arc::new(Api::default());
     let auth = auth(&api);
     assert_eq!(admit(&auth, "GET", "/metrics", "scraper").await, 200);
-    let asked = api.take();
-    assert_eq!(asked[0]["spec"], json!({"token": "scraper"}));
+    let reviews = api.take();
+    assert_eq!(reviews[0]["spec"], json!({"token": "scraper"}));
     assert_eq!(
-        asked[1]["spec"],
+        reviews[1]["spec"],
         json!({
             "user": "scraper", "uid": "7", "groups": ["g"], "extra": null,
             "nonResourceAttributes": {"path": "/metrics", "verb": "get"},

@@ -45,12 +45,12 @@ fn check<'a>(
     expect: Expect,
 ) {
     let mut correlator = Correlator::new(api);
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     for (name, message, at) in told_at {
         let write = correlator.one(emitted(name, &message, at));
-        said.push(write.as_ref().map_or("nothing".to_owned(), say));
+        output.push(write.as_ref().map_or("nothing".to_owned(), say));
     }
-    expect.assert_eq(&said.join("\n"));
+    expect.assert_eq(&output.join("\n"));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn ev_1_tenth_message_in_a_row_and_those_after_it_are_combined() {
 }
 
 #[test]
-fn ev_1_silence_of_more_than_ten_minutes_starts_a_group_anew() {
+fn ev_1_silence_of_more_than_ten_minutes_starts_a_group_again() {
     for (at, expected) in [(601, "(combined from similar events): late"), (602, "late")] {
         let mut correlator = Correlator::new(EventApi::Core);
         for n in 0..9 {
@@ -153,12 +153,12 @@ fn ev_1_flood_about_one_object_and_type_is_held_back_but_counted() {
 fn events_that_differ_in_related_object_or_action_are_different() {
     let mut correlator = Correlator::new(EventApi::New);
     let other = ObjectReference { name: "n".into(), ..ObjectReference::default() };
-    for told in [
+    for event in [
         emitted("a", "x", 1),
         Emitted { related: Some(other), ..emitted("a", "x", 1) },
         Emitted { action: "Attach".into(), ..emitted("a", "x", 1) },
     ] {
-        assert!(matches!(correlator.one(told), Some(Write::Create(_))));
+        assert!(matches!(correlator.one(event), Some(Write::Create(_))));
     }
     let mut newer = emitted("a", "x", 2);
     newer.regarding.resource_version = "8".into();
@@ -169,24 +169,24 @@ fn events_that_differ_in_related_object_or_action_are_different() {
 #[test]
 fn ev_series_is_written_every_half_hour_and_after_six_minutes_of_silence() {
     let mut correlator = Correlator::new(EventApi::New);
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     let mut told_at = vec![0, 1];
     told_at.extend((1..=8).map(|n| n * 300));
     let mut told_at = told_at.into_iter().peekable();
     for now in 0..4000 {
         while told_at.next_if(|at| *at == now).is_some() {
             let write = correlator.one(emitted("a", "x", now));
-            said.extend(write.map(|write| format!("{now} {}", say(&write))));
+            output.extend(write.map(|write| format!("{now} {}", say(&write))));
         }
         let due = correlator.due(Timestamp::from_secs(now));
-        said.extend(due.iter().map(|write| format!("{now} {}", say(write))));
+        output.extend(due.iter().map(|write| format!("{now} {}", say(write))));
     }
     expect![[r#"
         0 create a.1 1 "x"
         1 more a.1 2 "x"
         1801 more a.1 8 "x"
         2760 more a.1 10 "x""#]]
-    .assert_eq(&said.join("\n"));
+    .assert_eq(&output.join("\n"));
     assert_eq!(correlator.next_due(), None, "the series is over");
     let write = correlator.one(emitted("a", "x", 4000)).unwrap();
     assert!(matches!(write, Write::Create(_)), "the next is a new event");
@@ -216,8 +216,8 @@ fn last_count_of_a_series_is_written_at_the_end_and_at_its_eviction() {
 ///
 /// Returns the message under which the event is counted, its count, and whether it may be written.
 fn model(history: &[Emitted]) -> (String, u32, bool) {
-    let alike = |told: &&Emitted, last: &Emitted| {
-        (&told.regarding, told.event_type, &told.reason)
+    let alike = |event: &&Emitted, last: &Emitted| {
+        (&event.regarding, event.event_type, &event.reason)
             == (&last.regarding, last.event_type, &last.reason)
     };
     // (a): the message under which each was counted.
@@ -226,12 +226,12 @@ fn model(history: &[Emitted]) -> (String, u32, bool) {
         let mut recent: Vec<&str> = Vec::new();
         let mut before = None;
         let mut is_combined = false;
-        for told in history[..=n].iter().filter(|told| alike(told, last)) {
-            if before.is_some_and(|before| told.at.since(before) > Duration::from_secs(600)) {
+        for event in history[..=n].iter().filter(|event| alike(event, last)) {
+            if before.is_some_and(|before| event.at.since(before) > Duration::from_secs(600)) {
                 recent.clear();
             }
-            before = Some(told.at);
-            recent.push(&told.note);
+            before = Some(event.at);
+            recent.push(&event.note);
             recent.sort();
             recent.dedup();
             is_combined = recent.len() >= 10;
@@ -249,11 +249,11 @@ fn model(history: &[Emitted]) -> (String, u32, bool) {
     let count = same.count() as u32;
     // (c): in units of a three-hundredth of a token, to avoid rounding.
     let (mut tokens, mut at, mut is_admitted) = (25 * 300, None, false);
-    for told in history {
-        if (&told.regarding, told.event_type) == (&last.regarding, last.event_type) {
-            let passed = at.map_or(0, |at| told.at.since(at).as_secs());
+    for event in history {
+        if (&event.regarding, event.event_type) == (&last.regarding, last.event_type) {
+            let passed = at.map_or(0, |at| event.at.since(at).as_secs());
             tokens = (tokens + passed).min(25 * 300);
-            at = Some(told.at);
+            at = Some(event.at);
             is_admitted = tokens >= 300;
             tokens -= if is_admitted { 300 } else { 0 };
         }
@@ -276,17 +276,17 @@ proptest! {
         let mut now = 0;
         for (object, message, is_warning, passed) in steps {
             now += passed;
-            let mut told = emitted(["a", "b"][object], &format!("m{message:02}"), now);
-            told.event_type = if is_warning { EventType::Warning } else { EventType::Normal };
-            history.push(told.clone());
+            let mut event = emitted(["a", "b"][object], &format!("m{message:02}"), now);
+            event.event_type = if is_warning { EventType::Warning } else { EventType::Normal };
+            history.push(event.clone());
             let (counted_as, count, is_admitted) = model(&history);
-            let write = correlator.one(told.clone());
+            let write = correlator.one(event.clone());
             prop_assert_eq!(write.is_some(), is_admitted);
             if let Some(write) = write {
                 let record = write.record();
                 prop_assert_eq!(record.count, count);
                 let expected = match &*counted_as {
-                    "combined" => format!("(combined from similar events): {}", told.note),
+                    "combined" => format!("(combined from similar events): {}", event.note),
                     message => message.to_owned(),
                 };
                 prop_assert_eq!(&*record.note, &*expected);
@@ -309,7 +309,7 @@ proptest! {
         let mut write = |write: &Write| {
             let record = write.record();
             let before = counts.insert(record.name.clone(), record.count).unwrap_or(0);
-            assert!(before < record.count, "every write brings news");
+            assert!(before < record.count, "every write has a higher count");
             n_writes += 1;
         };
         for passed in &passed {

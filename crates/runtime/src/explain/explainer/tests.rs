@@ -34,7 +34,7 @@ fn explainer(passes_max: usize) -> Explainer<Request> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pass_is_told_as_a_story() {
+async fn explanation_of_a_pass_is_a_few_sentences() {
     let explainer = explainer(8);
     let key = Request::new("default", "a");
     let first = explainer.begin(
@@ -61,7 +61,7 @@ async fn pass_is_told_as_a_story() {
     let other = Request::new("default", "b");
     drop(explainer.begin(other, began(Cause::Deleted { source: 0, resource_version: 6 }), false));
 
-    let told: Vec<_> = explainer.of_key(&key).iter().map(ToString::to_string).collect();
+    let explanations: Vec<_> = explainer.of_key(&key).iter().map(ToString::to_string).collect();
     expect![[r#"
         network default/a, pass 00000000-0000-4000-8000-000000000001 at 2026-01-01T00:00:00.005000Z
           because the previous pass asked for a retry
@@ -74,7 +74,7 @@ async fn pass_is_told_as_a_story() {
           update pods default/a: now 8
           failed: no such thing: at all; it took 5ms
     "#]]
-    .assert_eq(&(told.join("\n") + "\n"));
+    .assert_eq(&(explanations.join("\n") + "\n"));
     second.end(Instant::now(), PassOutcome::Success);
     expect![[r#"
         network default/b, pass 00000000-0000-4000-8000-000000000001 at 2026-01-01T00:00:00.005000Z

@@ -45,7 +45,7 @@ fn check(handler: impl EventHandler<Pod, Request>, expect: Expect) {
             ("missed", Event::Deleted { tombstone: missed(Some(old.clone())) }),
             ("unknown", Event::Deleted { tombstone: missed(None) }),
         ];
-        let mut told = String::new();
+        let mut output = String::new();
         for (name, event) in events {
             let queue = WorkQueue::builder().priorities(Priorities::Strict).build();
             let priority = priority_of(&event, -100);
@@ -57,9 +57,9 @@ fn check(handler: impl EventHandler<Pod, Request>, expect: Expect) {
                 assert_eq!(item.n_adds(), 1, "each key once");
                 keys.push(format!("{}@{}", item.key(), item.priority()));
             }
-            told += &format!("{name}: {}\n", keys.join(" "));
+            output += &format!("{name}: {}\n", keys.join(" "));
         }
-        expect.assert_eq(&told);
+        expect.assert_eq(&output);
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a workload needs around its controller: a stand-in for scheduler and kubelet, and an
-//! observer of all pods.
+//! The environment of a workload controller: a stand-in for scheduler and kubelet, and an observer
+//! of all pods.
 
 use http::Request;
 use parking_lot::Mutex;
@@ -15,12 +15,12 @@ use std::time::Duration;
 /// How long a pod takes to start, and to end.
 const STEP: Duration = Duration::from_millis(300);
 
-/// What must hold at every change of a pod.
+/// An invariant that must hold at every change of a pod.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
-    /// Most pods that are neither finished nor being deleted.
+    /// The maximum number of pods that are neither finished nor being deleted.
     pub(crate) active_max: usize,
-    /// Fewest pods that are ready and not being deleted.
+    /// The minimum number of pods that are ready and not being deleted.
     pub(crate) available_min: usize,
 }
 
@@ -53,7 +53,7 @@ pub(crate) async fn settled(env: &TestEnv) {
 /// No rule.
 pub(crate) const ANY: Rule = Rule { active_max: usize::MAX, available_min: 0 };
 
-/// The rule of the moment.
+/// The current rule.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules(Arc<Mutex<Rule>>);
 
@@ -78,7 +78,7 @@ pub(crate) async fn run(life: Life, controllers: &str) -> Result<(), BoxError> {
     WorkloadControllers::new(setup, selection).run(life.stop.clone()).await
 }
 
-/// Runs what users do in a cluster with nodes, while pods are observed.
+/// Runs the actions of users in a cluster with nodes, and observes the pods.
 pub(crate) async fn cluster(env: &TestEnv, rules: &Rules, users: impl Future<Output = ()>) {
     tokio::select! {
         biased;

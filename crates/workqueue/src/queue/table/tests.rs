@@ -64,7 +64,7 @@ fn hash(key: u16, kind: u8) -> u32 {
 
 proptest! {
     #[test]
-    fn table_finds_what_a_map_finds(kind in 0..4_u8, keys in proptest::collection::vec(0..200_u16, 0..1500)) {
+    fn table_agrees_with_a_map(kind in 0..4_u8, keys in proptest::collection::vec(0..200_u16, 0..1500)) {
         let mut slots = Slots::default();
         for key in keys {
             slots.toggle(key, hash(key, kind));

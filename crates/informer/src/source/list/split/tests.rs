@@ -71,7 +71,7 @@ fn ref_7_a_table_is_refused_before_its_rows_have_come() {
 }
 
 #[test]
-fn invariant_16_what_is_no_list_is_a_typed_error() {
+fn invariant_16_other_json_than_a_list_is_a_typed_error() {
     for text in [
         &b"[]"[..],
         b"null",
@@ -100,7 +100,7 @@ fn invariant_16_what_is_no_list_is_a_typed_error() {
 }
 
 #[test]
-fn an_item_of_64_mib_is_refused_when_it_passes_the_bound() {
+fn item_of_64_mib_is_rejected_at_the_size_limit() {
     let chunk = Bytes::from(vec![b'x'; 1 << 16]);
     let mut splitter = ListSplitter::default();
     splitter.feed(Bytes::from_static(br#"{"items":[{"a":""#));
@@ -123,7 +123,7 @@ fn an_item_of_64_mib_is_refused_when_it_passes_the_bound() {
 }
 
 #[test]
-fn an_unknown_member_of_any_size_is_not_held() {
+fn unknown_member_of_any_size_is_not_buffered() {
     let mut splitter = ListSplitter::default();
     splitter.feed(Bytes::from_static(br#"{"more":[""#));
     for _ in 0..=ITEM_BYTES_MAX >> 20 {
@@ -153,7 +153,7 @@ fn value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn items_are_what_serde_json_sees(
+    fn items_agree_with_serde_json(
         values in proptest::collection::vec(value(), 0..5),
         (extra, more) in (value(), value()),
         order in Just([0, 1, 2, 3, 4]).prop_shuffle(),

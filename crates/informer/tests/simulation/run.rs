@@ -1,12 +1,12 @@
-//! One life: an informer of a modelled server, from its start over faults to its end, as a function
-//! of a seed.
-use crate::coverage::{Coverage, Seen};
-use crate::fault::Down;
+//! One run: an informer of a model server, from its start through faults to its end, determined by
+//! a seed.
+use crate::coverage::{CoverPoint, Coverage};
+use crate::fault::OutageKind;
+use crate::handler::{HandlerKind, HandlerRecord, TestHandler, cache_of, model};
+use crate::history::Name;
 use crate::oracle::Oracle;
 use crate::reference::{Cache, Reference};
-use crate::server::{Manners, Server, Streams};
-use crate::witness::{Temper, Told, Witness, cache_of, thing};
-use crate::world::Name;
+use crate::server::{Server, ServerConfig, StreamSupport};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
@@ -27,27 +27,27 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How long after the last fault and write everything has to be right: longer than the longest
-/// watch and the longest back-off.
+/// The maximum time from the last fault and write until the cache agrees with the server: longer
+/// than the longest watch and the longest back-off.
 const QUIESCENCE_MAX: Duration = Duration::from_secs(2400);
 
-/// How long after that every handler that is not stuck has handled what it was told: a call takes
+/// The time after which every handler that is not blocked has handled all its events: a call takes
 /// up to 3 s, and a panic 1 s.
 const SETTLED: Duration = Duration::from_secs(40);
 
-/// What caches keep of an object.
+/// The tested cache policies.
 const POLICIES: &[CachePolicy] =
     &[CachePolicy::Compact, CachePolicy::Decoded, CachePolicy::Compressed, CachePolicy::Metadata];
 
-/// What came of a life.
+/// The outcome of a run.
 pub(crate) struct Outcome {
-    /// The first rule that was broken.
+    /// The first violated rule.
     pub(crate) violation: Option<String>,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Vec<String>,
 }
 
-/// Lives one life.
+/// Executes the run of a seed.
 pub(crate) fn run(seed: u64, traces: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -55,43 +55,43 @@ pub(crate) fn run(seed: u64, traces: bool) -> Outcome {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut life = Life::begin(seed, traces);
-        let server = life.server.clone();
-        let lived = life.live().await;
+        let mut run = Run::begin(seed, traces);
+        let server = run.server.clone();
+        let played = run.play().await;
         server.with(|state| state.is_stopping = true);
-        drop(life);
-        let (broken, coverage) =
+        drop(run);
+        let (violated, coverage) =
             server.with(|state| (state.oracle.violation.take(), state.oracle.coverage.clone()));
-        // What the oracle found comes first: the rest follows from it.
-        let violation = broken.or(lived.err());
+        // A violation found by the oracle comes first, because others may follow from it.
+        let violation = violated.or(played.err());
         Outcome { violation, coverage, trace: server.take_trace() }
     })
 }
 
-struct Life {
+struct Run {
     rng: SmallRng,
     server: Server,
     informer: Option<SharedInformer<ConfigMap>>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
-    witnesses: Vec<Witness>,
+    handlers: Vec<TestHandler>,
     /// Handlers that were removed.
-    gone: Vec<Arc<Mutex<Told>>>,
-    joined: usize,
-    /// Lets go of handlers that are stuck.
+    removed: Vec<Arc<Mutex<HandlerRecord>>>,
+    n_handlers: usize,
+    /// Ends the calls of blocked handlers.
     release: CancellationToken,
-    /// Where among its states the cache was seen last.
+    /// The position of the cache's last observed state in the reference.
     position: usize,
-    kept: Vec<(Snapshot<ConfigMap>, Cache)>,
+    snapshots: Vec<(Snapshot<ConfigMap>, Cache)>,
     has_digits: bool,
     has_late_index: bool,
     is_degraded: bool,
-    weak: Vec<Weak<str>>,
-    /// How many wait to read what they wrote.
+    weak_names: Vec<Weak<str>>,
+    /// The number of readers that wait for their own write.
     reading: Arc<AtomicUsize>,
 }
 
-/// Fails for what is poisoned, and takes something out of the rest.
+/// Fails for poisoned objects, and prunes the others.
 fn transform(object: Bytes) -> Result<Bytes, TransformError> {
     if object.windows(8).any(|window| window == b"\"poison\"") {
         return Err(TransformError("poisoned".to_owned()));
@@ -99,16 +99,17 @@ fn transform(object: Bytes) -> Result<Bytes, TransformError> {
     pruned(object, &Prune::managed_fields())
 }
 
-/// Hears of what is skipped: an index function that fails is loud (IDX-5).
-fn hear(server: &Server) -> impl Fn(&ReflectorError) + Send + Sync + 'static {
+/// Counts the reported objects that were skipped. The failure of an index function must be reported
+/// (IDX-5).
+fn on_error(server: &Server) -> impl Fn(&ReflectorError) + Send + Sync + 'static {
     let server = server.clone();
     move |error| {
         server.with(|state| match error {
             ReflectorError::Object { source: ObjectError::Index(_), .. } => {
-                state.misfits_told += 1;
-                state.note(Seen::MisfitRejected);
+                state.n_reported += 1;
+                state.count(CoverPoint::UndecodableRejected);
             }
-            ReflectorError::Object { .. } => state.note(Seen::ObjectSkipped),
+            ReflectorError::Object { .. } => state.count(CoverPoint::ObjectSkipped),
             _ => {}
         });
     }
@@ -123,14 +124,14 @@ fn digit(map: &ConfigMap) -> Vec<String> {
     version.chars().last().map(String::from).into_iter().collect()
 }
 
-impl Life {
+impl Run {
     fn begin(seed: u64, traces: bool) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let manners = Manners {
+        let config = ServerConfig {
             streams: match rng.random_range(0..8) {
-                0 => Streams::Refuses,
-                1 => Streams::Ignores,
-                _ => Streams::Knows,
+                0 => StreamSupport::Rejected,
+                1 => StreamSupport::Ignored,
+                _ => StreamSupport::Supported,
             },
             bookmarks: *pick(&mut rng, &[0.0, 0.2, 0.8]),
             pages_any_state: rng.random_bool(0.3),
@@ -147,7 +148,7 @@ impl Life {
         let reference =
             Reference::new(has_digits && policy != CachePolicy::Metadata, has_transform);
         let oracle = Oracle::new(stream_list, page_size, internal_error_budget);
-        let server = Server::new(rng.random(), manners, oracle, reference, traces);
+        let server = Server::new(rng.random(), config, oracle, reference, traces);
         for _ in 0..rng.random_range(0..10) {
             server.write();
         }
@@ -161,7 +162,7 @@ impl Life {
             .resync(resync)
             .reflector(options)
             .seed(rng.random())
-            .on_error(hear(&server))
+            .on_error(on_error(&server))
             .object_index("tier", tier);
         if has_digits {
             builder = builder.index("digit", digit);
@@ -174,14 +175,14 @@ impl Life {
             });
         }
         server.with(|state| {
-            state.note(match policy {
-                CachePolicy::Decoded => Seen::DecodedKept,
-                CachePolicy::Compressed => Seen::CompressedKept,
-                CachePolicy::Metadata => Seen::MetadataKept,
-                _ => Seen::CompactKept,
+            state.count(match policy {
+                CachePolicy::Decoded => CoverPoint::PolicyDecoded,
+                CachePolicy::Compressed => CoverPoint::PolicyCompressed,
+                CachePolicy::Metadata => CoverPoint::PolicyMetadata,
+                _ => CoverPoint::PolicyCompact,
             });
             state.trace(|| {
-                format!("{manners:?} {policy:?} resync {resync:?} transforms {has_transform} page {page_size:?}")
+                format!("{config:?} {policy:?} resync {resync:?} transforms {has_transform} page {page_size:?}")
             });
         });
         Self::started(rng, server, builder, has_digits)
@@ -197,36 +198,36 @@ impl Life {
         let (stop, release) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = JoinSet::new();
         tasks.spawn(worker.run(stop.clone()));
-        let mut life = Self {
+        let mut run = Self {
             rng: SmallRng::seed_from_u64(rng.random()),
             server,
             informer: Some(informer),
             stop,
             tasks,
-            witnesses: Vec::new(),
-            gone: Vec::new(),
-            joined: 0,
+            handlers: Vec::new(),
+            removed: Vec::new(),
+            n_handlers: 0,
             release,
             position: 0,
-            kept: Vec::new(),
+            snapshots: Vec::new(),
             has_digits,
             has_late_index: false,
             is_degraded: false,
-            weak: Vec::new(),
+            weak_names: Vec::new(),
             reading: Arc::default(),
         };
         for _ in 0..rng.random_range(1..4) {
-            life.join();
+            run.add_handler();
         }
-        life.wait_for_sync();
-        life
+        run.wait_for_sync();
+        run
     }
 
     fn informer(&self) -> Result<&SharedInformer<ConfigMap>, String> {
         self.informer.as_ref().ok_or_else(|| "there is no informer".to_owned())
     }
 
-    /// Waits as users do: whoever is woken finds the first list, whole.
+    /// Waits for the sync as users do. After the wait, the complete first list must be readable.
     fn wait_for_sync(&mut self) {
         let (Some(informer), server) = (self.informer.clone(), self.server.clone()) else { return };
         self.tasks.spawn(async move {
@@ -235,45 +236,47 @@ impl Life {
             }
             let cache = cache_of(&informer.lister().snapshot());
             server.with(|state| {
-                state.note(Seen::SyncedWaited);
+                state.count(CoverPoint::SyncedWaited);
                 let first = state.reference.first_list().unwrap_or(usize::MAX);
                 if state.reference.find(first, &cache).is_none() {
-                    state.oracle.broken("invariant 6: synced, and the first list is not readable");
+                    state.oracle.violated(
+                        "invariant 6: the informer has synced, but the first list is not readable",
+                    );
                 }
             });
         });
     }
 
-    fn join(&mut self) {
+    fn add_handler(&mut self) {
         let Some(informer) = &self.informer else { return };
-        self.joined += 1;
-        let joined =
-            Witness::join(self.joined, informer, &self.server, &mut self.rng, &self.release);
-        let Some(witness) = joined else {
-            return self.server.with(|state| state.oracle.broken("a handler is not taken"));
+        self.n_handlers += 1;
+        let added =
+            TestHandler::add(self.n_handlers, informer, &self.server, &mut self.rng, &self.release);
+        let Some(handler) = added else {
+            return self.server.with(|state| state.oracle.violated("a handler is rejected"));
         };
-        let (registration, told) = (witness.registration.clone(), witness.told.clone());
+        let (registration, record) = (handler.registration.clone(), handler.record.clone());
         let server = self.server.clone();
         self.tasks.spawn(async move {
-            if registration.synced().await.is_ok() && told.lock().is_initial {
+            if registration.synced().await.is_ok() && record.lock().is_initial {
                 server.with(|state| {
-                    state.oracle.broken("invariant 6: a handler synced within an initial call");
+                    state.oracle.violated("invariant 6: a handler synced within an initial call");
                 });
             }
         });
-        self.witnesses.push(witness);
+        self.handlers.push(handler);
     }
 
-    /// Writes, and waits to read it, as a controller does.
+    /// Writes, and waits to read the write, as a controller does.
     fn write_then_read(&mut self) {
         self.server.write();
         let (Some(informer), server) = (self.informer.clone(), self.server.clone()) else { return };
-        let Some(change) = server.with(|state| state.world.last_change()) else { return };
+        let Some(change) = server.with(|state| state.history.last_change()) else { return };
         let (lister, by_key) = (informer.lister(), self.rng.random());
         let reading = self.reading.clone();
         reading.fetch_add(1, Ordering::Relaxed);
         self.tasks.spawn(async move {
-            let (key, version) = (change.name.key(), change.thing.version.to_string());
+            let (key, version) = (change.name.key(), change.model.version.to_string());
             let reached = if by_key {
                 lister.at_least_for(&key, &version).await
             } else {
@@ -281,43 +284,43 @@ impl Life {
             };
             reading.fetch_sub(1, Ordering::Relaxed);
             if reached.is_ok() {
-                let cached = lister.object(&key).map(|object| thing(&object).1);
-                server.with(|state| state.judge_read(change, cached));
+                let cached = lister.object(&key).map(|object| model(&object).1);
+                server.with(|state| state.check_read(change, cached));
             }
         });
     }
 
-    async fn live(&mut self) -> Result<(), String> {
+    async fn play(&mut self) -> Result<(), String> {
         let steps = self.rng.random_range(10..60);
         for _ in 0..steps {
             self.step().await?;
-            self.observe()?;
+            self.check_invariants()?;
         }
         if self.rng.random_bool(0.15) {
-            self.server.with(|state| state.note(Seen::StoppedEarly));
+            self.server.with(|state| state.count(CoverPoint::StoppedEarly));
         } else {
             self.quiesce().await?;
         }
         self.end().await
     }
 
-    /// Something happens.
+    /// Executes one random step.
     async fn step(&mut self) -> Result<(), String> {
         match self.rng.random_range(0..100) {
             0..4 => {
-                self.server.with(|state| state.note(Seen::Late));
-                self.join();
+                self.server.with(|state| state.count(CoverPoint::Late));
+                self.add_handler();
             }
-            4..7 if self.witnesses.len() > 1 => self.leave().await?,
+            4..7 if self.handlers.len() > 1 => self.remove_handler().await?,
             7..9 => {
                 let time = Duration::from_secs(self.rng.random_range(5..180));
-                let down = *pick(&mut self.rng, &Down::ALL);
-                self.server.go_down(time, down);
+                let down = *pick(&mut self.rng, &OutageKind::ALL);
+                self.server.start_outage(time, down);
             }
             9..11 => {
                 let time = Duration::from_secs(self.rng.random_range(1..900));
                 self.server.with(|state| {
-                    state.note(Seen::ClockJumped);
+                    state.count(CoverPoint::ClockJumped);
                     state.trace(|| format!("clock     jumps by {time:?}"));
                     state.oracle.jumped_at = Some(Instant::now() + time);
                 });
@@ -325,7 +328,7 @@ impl Life {
             }
             11 if !self.has_late_index => {
                 self.has_late_index = true;
-                self.server.with(|state| state.note(Seen::LateIndex));
+                self.server.with(|state| state.count(CoverPoint::LateIndex));
                 let added = self.informer()?.add_object_index("late", tier);
                 added.map_err(|error| format!("IDX-6: {error}"))?;
             }
@@ -352,23 +355,23 @@ impl Life {
         Ok(())
     }
 
-    async fn leave(&mut self) -> Result<(), String> {
-        let at = self.rng.random_range(0..self.witnesses.len());
-        let witness = self.witnesses.swap_remove(at);
-        if witness.temper == Temper::Blocked {
-            // Would not come back before its call does.
-            witness.registration.remove();
-            self.gone.push(witness.told);
+    async fn remove_handler(&mut self) -> Result<(), String> {
+        let at = self.rng.random_range(0..self.handlers.len());
+        let handler = self.handlers.swap_remove(at);
+        if handler.kind == HandlerKind::Blocked {
+            // `remove_and_wait` would wait for its blocked call.
+            handler.registration.remove();
+            self.removed.push(handler.record);
             return Ok(());
         }
-        self.server.with(|state| state.note(Seen::Removed));
-        let left = timeout(Duration::from_secs(60), witness.leave()).await;
-        self.gone.push(left.map_err(|_| "SHI-7: a removal that does not end".to_owned())?);
+        self.server.with(|state| state.count(CoverPoint::Removed));
+        let ended = timeout(Duration::from_secs(60), handler.remove()).await;
+        self.removed.push(ended.map_err(|_| "SHI-7: a removal does not end".to_owned())?);
         Ok(())
     }
 
-    /// What holds at any time.
-    fn observe(&mut self) -> Result<(), String> {
+    /// Checks the invariants that hold at any time.
+    fn check_invariants(&mut self) -> Result<(), String> {
         if let Some(violation) = self.server.with(|state| state.oracle.violation.clone()) {
             return Err(violation);
         }
@@ -378,7 +381,7 @@ impl Life {
         let informer = self.informer()?.clone();
         let snapshot = informer.lister().snapshot();
         let cache = cache_of(&snapshot);
-        // Once it has synced, the first list is in the cache, or what came after it (invariant 6).
+        // After the sync, the cache has the first list or a later state (invariant 6).
         let has_synced = informer.has_synced();
         let found = self.server.with(|state| {
             let first = state.reference.first_list().unwrap_or(usize::MAX);
@@ -388,35 +391,35 @@ impl Life {
         let Some(position) = found else {
             let expected = self.server.with(|state| state.reference.last().clone());
             return Err(format!(
-                "invariants 3, 4, 6 and 14: the cache is in no state it could be in: {cache:?}, last {expected:?}, synced {has_synced}"
+                "invariants 3, 4, 6 and 14: the cache is not in a state of the reference: {cache:?}, last {expected:?}, synced {has_synced}"
             ));
         };
         self.position = position;
         self.check_indices(&snapshot, &cache)?;
-        for witness in &self.witnesses {
-            witness.look(&informer, &self.server)?;
+        for handler in &self.handlers {
+            handler.check(&informer, &self.server)?;
         }
         let is_degraded = informer.status().degraded.is_some();
         match (self.is_degraded, is_degraded) {
-            (false, true) => self.server.with(|state| state.note(Seen::Degraded)),
-            (true, false) => self.server.with(|state| state.note(Seen::Recovered)),
+            (false, true) => self.server.with(|state| state.count(CoverPoint::Degraded)),
+            (true, false) => self.server.with(|state| state.count(CoverPoint::Recovered)),
             _ => {}
         }
         self.is_degraded = is_degraded;
         if self.rng.random_bool(0.05) {
-            self.server.with(|state| state.note(Seen::SnapshotKept));
-            self.weak.extend(snapshot.iter().take(1).map(|o| Arc::downgrade(&o.key().name)));
-            self.kept.push((snapshot, cache));
+            self.server.with(|state| state.count(CoverPoint::SnapshotTaken));
+            self.weak_names.extend(snapshot.iter().take(1).map(|o| Arc::downgrade(&o.key().name)));
+            self.snapshots.push((snapshot, cache));
         }
         Ok(())
     }
 
-    /// The indices of a snapshot are what its objects say (IDX-3, IDX-7).
+    /// Checks that the indexes of a snapshot match its objects (IDX-3, IDX-7).
     fn check_indices(&self, snapshot: &Snapshot<ConfigMap>, cache: &Cache) -> Result<(), String> {
-        let check = |index: &str, value: fn(&(Name, crate::world::Thing)) -> String| {
+        let check = |index: &str, value: fn(&(Name, crate::history::ModelObject)) -> String| {
             let mut want: BTreeMap<String, Vec<String>> = BTreeMap::new();
-            for (name, thing) in &*cache.things {
-                want.entry(value(&(*name, *thing))).or_default().push(name.to_string());
+            for (name, model) in &*cache.objects {
+                want.entry(value(&(*name, *model))).or_default().push(name.to_string());
             }
             let have: BTreeMap<String, Vec<String>> = snapshot
                 .index_values(index)
@@ -429,93 +432,99 @@ impl Life {
             if have == want {
                 return Ok(());
             }
-            Err(format!("invariant 1: the index {index} is {have:?} and should be {want:?}"))
+            Err(format!("invariant 1: the index {index} is {have:?}, expected {want:?}"))
         };
-        check("tier", |(_, thing)| thing.tier())?;
+        check("tier", |(_, model)| model.tier())?;
         check("namespace", |(name, _)| name.namespace())?;
         if self.has_digits {
-            check("digit", |(_, thing)| thing.digit())?;
+            check("digit", |(_, model)| model.digit())?;
         }
         if self.has_late_index {
-            check("late", |(_, thing)| thing.tier())?;
+            check("late", |(_, model)| model.tier())?;
         }
         Ok(())
     }
 
-    /// Faults and writes stop: everything comes right.
+    /// Ends faults and writes, and checks that the cache and the handlers agree with the server.
     async fn quiesce(&mut self) -> Result<(), String> {
         self.server.heal();
         let healed = Instant::now();
         loop {
             sleep(Duration::from_secs(20)).await;
-            self.observe()?;
+            self.check_invariants()?;
             let done = self.server.with(|state| {
                 state.oracle.is_live()
                     && !state.reference.needs_list
-                    && *state.reference.last().things == *state.world.things()
+                    && *state.reference.last().objects == *state.history.objects()
                     && state.reference.is_last(self.position)
             });
             if done {
                 break;
             }
             if healed.elapsed() > QUIESCENCE_MAX {
-                return Err(self.difference("invariant 1: the cache does not come right"));
+                return Err(
+                    self.difference("invariant 1: the cache does not reach the server's state")
+                );
             }
         }
-        // What handlers were told of and have not handled. One that is stuck holds up nobody
+        // Lets handlers handle their pending events. A blocked handler must not delay others
         // (invariant 12).
         sleep(SETTLED).await;
-        self.observe()?;
-        self.agree(|temper| matches!(temper, Temper::Quick))?;
-        self.server.with(|state| state.note(Seen::Late));
-        self.join();
+        self.check_invariants()?;
+        self.check_handlers(|kind| matches!(kind, HandlerKind::Fast))?;
+        self.server.with(|state| state.count(CoverPoint::Late));
+        self.add_handler();
         self.release.cancel();
         sleep(SETTLED).await;
-        self.observe()?;
-        self.agree(|_| true)?;
+        self.check_invariants()?;
+        self.check_handlers(|_| true)?;
         let reading = self.reading.load(Ordering::Relaxed);
         if reading > 0 {
-            return Err(format!("{reading} wait for a version that the cache has reached"));
+            return Err(format!("{reading} readers wait for a version that the cache has reached"));
         }
-        let (transformed, entered, known) = self
-            .server
-            .with(|state| (state.transformed, state.reference.entered, state.reference.known));
-        let expected = entered.map(|entered| entered.saturating_sub(known)..=entered);
+        let (transformed, to_transform, already_cached) = self.server.with(|state| {
+            (state.transformed, state.reference.to_transform, state.reference.already_cached)
+        });
+        let expected = to_transform
+            .map(|to_transform| to_transform.saturating_sub(already_cached)..=to_transform);
         if transformed > 0 && expected.is_some_and(|expected| !expected.contains(&transformed)) {
             return Err(format!(
-                "invariant 11: {entered:?} objects entered, of which the cache held {known}, and {transformed} were transformed"
+                "invariant 11: {to_transform:?} objects were delivered, of which {already_cached} were cached, but {transformed} were transformed"
             ));
         }
-        let (told, (least, most)) =
-            self.server.with(|state| (state.misfits_told, state.reference.rejected));
-        if !(least..=most).contains(&told) {
-            return Err(format!("IDX-5: {least} to {most} objects were rejected, {told} told of"));
+        let (n_reported, (least, most)) =
+            self.server.with(|state| (state.n_reported, state.reference.rejected));
+        if !(least..=most).contains(&n_reported) {
+            return Err(format!(
+                "IDX-5: {least} to {most} objects were rejected, {n_reported} were reported"
+            ));
         }
-        let unsynced = self.witnesses.iter().any(|witness| !witness.registration.has_synced());
+        let unsynced = self.handlers.iter().any(|handler| !handler.registration.has_synced());
         if unsynced { Err("SHI-9: a handler never synced".to_owned()) } else { Ok(()) }
     }
 
     fn difference(&self, rule: &str) -> String {
         self.server.with(|state| {
-            format!("{rule}: {:?}, server {:?}", state.reference.last(), state.world.things())
+            format!("{rule}: {:?}, server {:?}", state.reference.last(), state.history.objects())
         })
     }
 
-    /// Invariant 5: early or late, slow or quick, handlers believe what the server holds.
-    fn agree(&self, of: impl Fn(Temper) -> bool) -> Result<(), String> {
-        let want = self.server.with(|state| state.world.things().clone());
-        for witness in self.witnesses.iter().filter(|witness| of(witness.temper)) {
-            let believes = witness.believes();
-            if believes != want {
+    /// Invariant 5: all handlers have the server's objects, whether they were added early or late,
+    /// and are slow or fast.
+    fn check_handlers(&self, of: impl Fn(HandlerKind) -> bool) -> Result<(), String> {
+        let want = self.server.with(|state| state.history.objects().clone());
+        for handler in self.handlers.iter().filter(|handler| of(handler.kind)) {
+            let folded = handler.folded();
+            if folded != want {
                 return Err(format!(
-                    "invariants 2, 5 and 12: a handler believes {believes:?} and should {want:?}"
+                    "invariants 2, 5 and 12: a handler has {folded:?}, expected {want:?}"
                 ));
             }
         }
         Ok(())
     }
 
-    /// The informer stops, and leaves nothing behind.
+    /// Stops the informer, and checks that nothing remains.
     async fn end(&mut self) -> Result<(), String> {
         self.server.with(|state| {
             state.is_stopping = true;
@@ -531,53 +540,53 @@ impl Life {
             Ok(())
         });
         ended.await.unwrap_or_else(|_| Err("CTL-1: the worker does not end".to_owned()))?;
-        let told: Vec<_> = self.witnesses.drain(..).map(|witness| witness.told).collect();
+        let records: Vec<_> = self.handlers.drain(..).map(|handler| handler.record).collect();
         let informer = self.informer.take().ok_or("there is no informer")?;
         if !informer.has_stopped() {
-            return Err("SHI-1: a stopped informer does not say so".to_owned());
+            return Err("SHI-1: a stopped informer does not report that it has stopped".to_owned());
         }
         let late = informer.add_handler(|_| (), HandlerOptions::default());
         if late.is_ok() {
-            return Err("SHI-1: a stopped informer takes a handler".to_owned());
+            return Err("SHI-1: a stopped informer accepts a handler".to_owned());
         }
-        let events = |told: &[Arc<Mutex<Told>>]| -> Vec<usize> {
-            told.iter().map(|told| told.lock().events).collect()
+        let events = |records: &[Arc<Mutex<HandlerRecord>>]| -> Vec<usize> {
+            records.iter().map(|record| record.lock().events).collect()
         };
-        let (before, last) = (events(&told), cache_of(&informer.lister().snapshot()));
+        let (before, last) = (events(&records), cache_of(&informer.lister().snapshot()));
         self.server.write();
         sleep(Duration::from_secs(60)).await;
-        if events(&told) != before || cache_of(&informer.lister().snapshot()) != last {
+        if events(&records) != before || cache_of(&informer.lister().snapshot()) != last {
             return Err("CTL-2, SHI-6: something changed after the end".to_owned());
         }
-        for (snapshot, was) in self.kept.drain(..) {
+        for (snapshot, was) in self.snapshots.drain(..) {
             if cache_of(&snapshot) != was {
                 return Err(format!("IDX-3: a snapshot changed: {was:?}"));
             }
         }
         drop(informer);
-        self.leaks(&told)
+        self.check_leaks(&records)
     }
 
-    fn leaks(&mut self, told: &[Arc<Mutex<Told>>]) -> Result<(), String> {
+    fn check_leaks(&mut self, records: &[Arc<Mutex<HandlerRecord>>]) -> Result<(), String> {
         let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
         if tasks > 0 {
-            return Err(format!("{tasks} tasks are left"));
+            return Err(format!("{tasks} tasks remain"));
         }
-        for told in told.iter().chain(&self.gone) {
-            self.weak.append(&mut told.lock().weak);
-            if Arc::strong_count(told) > 1 {
-                return Err("a handler is left".to_owned());
+        for record in records.iter().chain(&self.removed) {
+            self.weak_names.append(&mut record.lock().weak_names);
+            if Arc::strong_count(record) > 1 {
+                return Err("a handler remains".to_owned());
             }
         }
-        if let Some(name) = self.weak.iter().find_map(Weak::upgrade) {
-            return Err(format!("an object named {name} is left"));
+        if let Some(name) = self.weak_names.iter().find_map(Weak::upgrade) {
+            return Err(format!("an object named {name} remains"));
         }
-        match self.server.holders() {
-            // The one here, and the one of whoever began this life.
+        match self.server.n_references() {
+            // This handle, and the one in `run`.
             2 => Ok(()),
-            n => {
-                Err(format!("the server is held {n} times: a watch, a source or a handler is left"))
-            }
+            n => Err(format!(
+                "the server has {n} references: a watch, a source or a handler remains"
+            )),
         }
     }
 }
