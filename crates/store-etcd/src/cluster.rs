@@ -18,7 +18,7 @@ use crate::{
     connection::{CallError, Connection, NotSent},
     endpoint::Endpoint,
     error::EtcdError,
-    failure::{Verdict, is_for_others, verdict},
+    failure::{Verdict, is_unauthorized, verdict},
     grpc::{self, Answers, GrpcError, frame},
     keys::Namespace,
     options::EtcdOptions,
@@ -200,13 +200,13 @@ impl Cluster {
         connection: &Connection,
         patience: Duration,
     ) -> Result<bool, NotSent> {
-        let status = status::ask_as(connection, None, patience).await;
+        let status = status::query_as(connection, None, patience).await;
         let refused = |why: String| NotSent(format!("{}: {why}", connection.address()));
         let answer = match status {
             Ok(answer) => answer,
             // Since 3.5.28 and 3.6 (etcd issue 21663) only administrators may read the status. Such
             // a member is new enough.
-            Err(CallError::Grpc(error)) if is_for_others(&error) => return Ok(true),
+            Err(CallError::Grpc(error)) if is_unauthorized(&error) => return Ok(true),
             Err(error) => return Err(refused(describe(&error))),
         };
         if status::version(&answer.version).is_some_and(|version| version < VERSION_MIN) {

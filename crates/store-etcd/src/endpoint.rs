@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_etcds_own_tools_read_them() {
+    fn addresses_are_parsed_as_by_etcds_tools() {
         let read = |text| Endpoint::parse(text, false).map(|e| (e.is_tls, e.host, e.port));
         assert_eq!(read("http://a:1"), Some((false, "a".into(), 1)));
         assert_eq!(read("https://a.example/"), Some((true, "a.example".into(), 2379)));

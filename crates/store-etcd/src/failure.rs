@@ -86,7 +86,7 @@ pub(crate) fn refusal(error: &GrpcError) -> Refusal {
 }
 
 /// Whether the user may not make this call.
-pub(crate) fn is_for_others(error: &GrpcError) -> bool {
+pub(crate) fn is_unauthorized(error: &GrpcError) -> bool {
     let GrpcError::Status { code, message } = error else { return false };
     *code == code::PERMISSION_DENIED
         || message.contains("user name is empty")
@@ -103,7 +103,7 @@ mod tests {
 
     /// Codes and texts from etcd's `rpctypes/error.go`.
     #[test]
-    fn only_what_surely_did_nothing_is_called_so() {
+    fn only_calls_that_certainly_did_nothing_are_classified_so() {
         for (code, message, expected) in [
             (14, "etcdserver: no leader", Verdict::Elsewhere),
             (14, "etcdserver: leader changed", Verdict::Unsure),

@@ -240,7 +240,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn messages_are_taken_whole_however_they_come() {
+    fn messages_are_assembled_from_chunks_of_any_size() {
         let frames = [&b"\0\0\0\0\x02ab"[..], b"\0\0\0\0\0", b"\0\0\0\0\x01c"].concat();
         for cut in 0..=frames.len() {
             let (mut buffer, mut seen) = (BytesMut::new(), Vec::new());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_believable_is_malformed() {
+    fn implausible_messages_are_malformed() {
         assert!(take_message(&mut BytesMut::from(&b"\x01\0\0\0\0"[..])).is_err());
         assert!(take_message(&mut BytesMut::from(&b"\0\xff\xff\xff\xff"[..])).is_err());
     }

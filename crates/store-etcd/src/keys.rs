@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_said_in_etcds_words() {
+    fn ranges_have_etcds_encoding() {
         let pair = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
         let bare = Namespace(Bytes::new());
         assert_eq!(text(bare.range(b"", b"")), pair("\0", "\0"));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_no_entry() {
+    fn invalid_entries_are_rejected() {
         let named = Namespace("ns/".into());
         let wire = |key: &str, revision| WireKeyValue {
             key: key.into(),

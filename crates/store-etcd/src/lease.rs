@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_is_gone_is_not_shared_again() {
+    async fn expired_lease_is_not_shared_again() {
         let now = Instant::now();
         let leases = leases(100, now + Duration::from_secs(105), 1);
         assert_eq!(leases.share(100, 1, now), Some(7));

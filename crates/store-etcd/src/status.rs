@@ -94,7 +94,7 @@ async fn ask_on(
     silence: Duration,
 ) -> Result<StatusAnswer, CallError> {
     let token = cluster.auth.token(connection, &cluster.options).await?;
-    let answer = ask_as(connection, token.as_ref(), silence).await;
+    let answer = query_as(connection, token.as_ref(), silence).await;
     if matches!(&answer, Err(CallError::Grpc(error)) if verdict(error) == Verdict::Token) {
         // A restarted member forgets tokens.
         cluster.auth.refused(token.as_ref());
@@ -103,7 +103,7 @@ async fn ask_on(
 }
 
 /// Queries the member of a connection.
-pub(crate) async fn ask_as(
+pub(crate) async fn query_as(
     connection: &Connection,
     token: Option<&HeaderValue>,
     silence: Duration,

@@ -176,7 +176,7 @@ async fn revisions(store: &dyn Store) {
         "an equal value is a change too"
     );
     assert_eq!(done(store, vec![delete("/a")]).await.0, start.0 + 4, "a delete");
-    assert_eq!(ok(store.revision().await).0, start.0 + 4, "the store's own word");
+    assert_eq!(ok(store.revision().await).0, start.0 + 4, "the store's revision");
 }
 
 async fn nothing_changes(store: &dyn Store) {
@@ -214,7 +214,7 @@ async fn compares(store: &dyn Store) {
         assert_eq!(
             value(store, "/b", At::Latest).await,
             None,
-            "nothing of a refused transaction is there"
+            "a refused transaction wrote nothing"
         );
     }
     let right = txn(vec![absent, Compare::Modified("/a".into(), first)]);
@@ -280,7 +280,7 @@ async fn exact_reads(store: &dyn Store) {
         assert_eq!(
             ok(store.range(request.clone()).await).revision,
             now,
-            "an answer tells the newest revision"
+            "a response has the newest revision"
         );
         assert_eq!(listing(store, request).await, all, "range at {at}");
     }
@@ -350,7 +350,11 @@ async fn take_until(feed: &mut dyn ChangeFeed, revision: Revision) -> Vec<Change
     let mut reached = Revision(0);
     while reached < revision {
         let batch = ok(feed.next().await);
-        assert!(batch.revision >= reached, "a feed went back from {reached} to {}", batch.revision);
+        assert!(
+            batch.revision >= reached,
+            "a feed returned to an earlier revision, from {reached} to {}",
+            batch.revision
+        );
         for change in batch.changes {
             assert!(
                 change.revision > reached || reached == Revision(0),

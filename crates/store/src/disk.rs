@@ -98,7 +98,7 @@ use self::{
     read::View,
     reserve::{Reserve, ReserveFile},
     synced::{SyncFailed, SyncedFile},
-    writer::{Asked, Command, Writer},
+    writer::{Command, QueuedCommand, Writer},
 };
 pub use self::{
     damage::{DAMAGED_NAMED_MAX, DAMAGED_PREFIX, Damage, OnDamage},
@@ -191,7 +191,7 @@ struct Inner {
     /// Damage found when the store was opened.
     damage: Option<Damage>,
     /// `None` once closed.
-    commands: Mutex<Option<mpsc::Sender<Asked>>>,
+    commands: Mutex<Option<mpsc::Sender<QueuedCommand>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -345,7 +345,7 @@ impl Inner {
         }
     }
 
-    async fn ask<T>(
+    async fn execute<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Command,
     ) -> Result<T, StoreError> {
@@ -364,7 +364,7 @@ impl Inner {
         if let Some(view) = now() {
             return Ok(view);
         }
-        self.ask(|answer| Command::Reopen { answer }).await?;
+        self.execute(|answer| Command::Reopen { answer }).await?;
         now().ok_or_else(|| StoreError::Unavailable("the file could not be opened again".into()))
     }
 
@@ -384,7 +384,7 @@ impl Inner {
                 Ok(Ok(value)) => return Ok(Snapshot { revision, value }),
                 // An earlier failure of another call: open the file again and repeat this read.
                 Ok(Err(fault)) if fault.is_from_earlier_failure() && n_read < READS_MAX => {
-                    self.ask(|answer| Command::Reopen { answer }).await?;
+                    self.execute(|answer| Command::Reopen { answer }).await?;
                 }
                 Ok(Err(fault)) => return Err(self.shared.fail(&fault)),
                 Err(error) => return Err(self.shared.fail(&Fault::of_join_error(&error))),
@@ -401,11 +401,11 @@ impl Inner {
                 return Ok(());
             }
             let (tried, n) = (keys.clone(), keys.len());
-            let asked = self.ask(|answer| Command::Expire { keys, answer }).await;
-            if let Err(StoreError::Closed) = asked {
+            let outcome = self.execute(|answer| Command::Expire { keys, answer }).await;
+            if let Err(StoreError::Closed) = outcome {
                 return Err(StoreError::Closed);
             }
-            self.shared.with(|published| match asked {
+            self.shared.with(|published| match outcome {
                 Ok(()) => published.forget_expired(&tried, now),
                 Err(_) => published.expiry_retry_at = Some(now + EXPIRY_RETRY_PERIOD),
             });
@@ -479,7 +479,7 @@ impl Store for DiskStore {
                 (shape::expiry(now, ttl), (self.inner.options.now_ms)().saturating_add(ms).max(1))
             });
             let committed =
-                self.inner.ask(|answer| Command::Commit { txn, expires, answer }).await?;
+                self.inner.execute(|answer| Command::Commit { txn, expires, answer }).await?;
             if let Committed::Refused { found, .. } = &committed {
                 found.iter().flatten().try_for_each(damage::check_mark)?;
             }
@@ -522,7 +522,7 @@ impl Store for DiskStore {
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
         async move {
             self.inner.expire().await?;
-            self.inner.ask(|answer| Command::Compact { revision, answer }).await
+            self.inner.execute(|answer| Command::Compact { revision, answer }).await
         }
         .boxed()
     }

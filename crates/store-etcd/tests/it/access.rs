@@ -55,8 +55,8 @@ async fn tls_with_client_certificates() {
 
     let connected = EtcdStore::connect(options(None)).await;
     assert!(matches!(connected, Err(EtcdError::NoCa { .. })), "{connected:?}");
-    let nobody = EtcdTls { ca: file("ca.pem"), client: None };
-    let connected = EtcdStore::connect(options(Some(nobody))).await;
+    let without_certificate = EtcdTls { ca: file("ca.pem"), client: None };
+    let connected = EtcdStore::connect(options(Some(without_certificate))).await;
     assert!(matches!(connected, Err(EtcdError::Unreachable { .. })), "{connected:?}");
     let other = Pem::Text(authority("another CA").pem().into());
     let of_another = EtcdTls { ca: other, client };

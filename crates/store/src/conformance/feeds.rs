@@ -40,21 +40,21 @@ pub(super) async fn over_compaction(store: &dyn Store) {
             Err(error) => panic!("{error}"),
         }
     }
-    assert_eq!(n_changes, 5, "a feed left changes out");
+    assert_eq!(n_changes, 5, "a feed skipped changes");
 }
 
 pub(super) async fn progress(store: &dyn Store) {
     done(store, vec![put("/mine/a", "1")]).await;
     let start = ok(store.revision().await);
     let mut quiet = ok(store.changes("/mine/".into(), start).await);
-    let mut nobodys = ok(store.changes("/nobody's/".into(), start).await);
+    let mut unrelated = ok(store.changes("/nobody's/".into(), start).await);
     for n in 0..20 {
         done(store, vec![put("/yours/a", &n.to_string())]).await;
         if n % 10 == 9 {
             let revision = ok(store.revision().await);
             assert!(revision.0 > start.0 + n);
             assert_eq!(take_until(&mut *quiet, revision).await, []);
-            assert_eq!(take_until(&mut *nobodys, revision).await, []);
+            assert_eq!(take_until(&mut *unrelated, revision).await, []);
         }
     }
     // A feed opened now is at that revision or reaches it.

@@ -32,7 +32,11 @@ pub(super) async fn one_wins(store: &dyn Store) {
         assert_eq!((&found.value, found.modified), (&expected, revision), "round {round}");
         assert_eq!(found_by_losers.len(), CALLERS - 1);
         for entry in found_by_losers {
-            assert_eq!(entry.as_ref(), Some(&found), "round {round}: what a loser was shown");
+            assert_eq!(
+                entry.as_ref(),
+                Some(&found),
+                "round {round}: the state returned to a loser"
+            );
         }
         before = Some(revision);
     }
@@ -97,7 +101,11 @@ pub(super) async fn dropped(store: &dyn Store) {
     for change in changes.iter().filter(|change| change.key.starts_with(b"/b")) {
         let at = At::Exactly(change.revision);
         let a = ok(store.get(b"/a", at).await).value.map(|entry| entry.value);
-        assert_eq!(a, change.value, "half of a dropped commit is there at {}", change.revision);
+        assert_eq!(
+            a, change.value,
+            "only half of a dropped commit is applied at {}",
+            change.revision
+        );
     }
     let request = RangeRequest { at: At::Exactly(last), ..RangeRequest::prefix("/") };
     let range = ok(store.range(request).await).value;

@@ -16,7 +16,7 @@ async fn paged(
     let at = at.unwrap_or(first.revision);
     let (mut page, n_all) = (first.value.clone(), first.value.count);
     for n in 0.. {
-        assert_eq!(page.count + entries.len(), n_all, "a page counts what is left");
+        assert_eq!(page.count + entries.len(), n_all, "a page counts the remaining keys");
         let Some(last) = page.entries.last() else { break };
         let next = [&last.key[..], b"\0"].concat();
         entries.extend(page.entries.into_iter().map(|entry| (entry.key, entry.value)));
@@ -79,7 +79,7 @@ pub(super) async fn compactions(store: &dyn Store) {
             }
         }
     }
-    assert_eq!(value(store, "/b", At::Latest).await, None, "what was deleted stays so");
+    assert_eq!(value(store, "/b", At::Latest).await, None, "a deleted key stays deleted");
     // Compacts everything, then continues.
     let newest = ok(store.revision().await);
     ok(store.compact(newest).await);

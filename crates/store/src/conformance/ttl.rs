@@ -24,7 +24,7 @@ pub(super) async fn expires(store: &dyn Store, options: &Options) {
     let mut feed = ok(store.changes("/".into(), start).await);
     done(store, vec![put("/kept", "1")]).await;
     let began = Instant::now();
-    let Committed::Done(born) = ok(store.commit(put_for(ttl, "/event", "1")).await) else {
+    let Committed::Done(created) = ok(store.commit(put_for(ttl, "/event", "1")).await) else {
         panic!("a commit without compares was refused");
     };
     // Neither a longer time to live nor an overwrite without one expires here.
@@ -32,18 +32,22 @@ pub(super) async fn expires(store: &dyn Store, options: &Options) {
     ok(store.commit(put_for(ttl, "/over", "1")).await);
     done(store, vec![put("/over", "2")]).await;
     let changes = take_until_deletion(&mut *feed, "/event").await;
-    assert!(began.elapsed() >= ttl, "it died after {:?} of {ttl:?}", began.elapsed());
+    assert!(began.elapsed() >= ttl, "it expired after {:?} of {ttl:?}", began.elapsed());
     let mut deletions =
         changes.iter().filter(|change| change.key == "/event" && change.value.is_none());
-    let (Some(death), None) = (deletions.next(), deletions.next()) else {
+    let (Some(deletion), None) = (deletions.next(), deletions.next()) else {
         panic!("it was not deleted exactly once: {changes:?}");
     };
-    let previous = death.previous.as_ref().map(|entry| (entry.value.clone(), entry.modified));
-    assert_eq!(previous, Some(("1".into(), born)), "a death tells what died");
-    assert!(death.revision > born, "a death is a change like any other");
+    let previous = deletion.previous.as_ref().map(|entry| (entry.value.clone(), entry.modified));
+    assert_eq!(previous, Some(("1".into(), created)), "the deletion has the expired value");
+    assert!(deletion.revision > created, "the deletion has its own revision");
     assert_eq!(listing(store, RangeRequest::prefix("/")).await, "/kept=1 /long=1 /over=2 of 3");
-    let before = At::Exactly(Revision(death.revision.0 - 1));
-    assert_eq!(value(store, "/event", before).await.as_deref(), Some("1"), "the past has it");
+    let before = At::Exactly(Revision(deletion.revision.0 - 1));
+    assert_eq!(
+        value(store, "/event", before).await.as_deref(),
+        Some("1"),
+        "an earlier revision has the value"
+    );
     let absent = Txn {
         compares: vec![Compare::Absent("/event".into())],
         ops: vec![put("/event", "2")],

@@ -18,7 +18,7 @@ use super::{
     damage::DAMAGED,
     error::{DiskError, Fault, damaged_copy, guarded},
     file::{self, NewFile},
-    layout::{Damaged, KEYS, LOG, META, MORTAL, Place, Record, name},
+    layout::{Damaged, EXPIRING, KEYS, LOG, META, Place, Record, name},
     read::View,
 };
 use crate::contract::*;
@@ -38,7 +38,7 @@ const FRAME_BYTES_MAX: usize = FRAME_BYTES + 2 * VALUE_BYTES_MAX + 1024;
 /// Kinds of frames.
 const POSITION: u8 = 1;
 const RECORDS: u8 = 2;
-const MORTALS: u8 = 3;
+const EXPIRING_ROWS: u8 = 3;
 const END: u8 = 4;
 
 impl DiskStore {
@@ -223,8 +223,8 @@ impl View {
             frames.wrap()?;
         }
         frames.end()?;
-        frames.begin(MORTALS);
-        for row in self.snapshot.open_table(MORTAL)?.iter()? {
+        frames.begin(EXPIRING_ROWS);
+        for row in self.snapshot.open_table(EXPIRING)?.iter()? {
             let (place, written) = row?;
             let (expires_ms, key) = place.value();
             frames.number(expires_ms);
@@ -254,10 +254,10 @@ impl<'a, R: Read> CopyReader<'a, R> {
         let mut header = [0; HEADER.len()];
         let read = copy.read_exact(&mut header);
         if read.is_err() || !header.starts_with(HEADER_NAME) {
-            return Err(damaged_copy(source, "it is no backup of a store".to_owned()));
+            return Err(damaged_copy(source, "it is not a backup of a store".to_owned()));
         }
         if header != *HEADER && header != *HEADER_1 {
-            let what = "it is a newer program's: restore it with that one".to_owned();
+            let what = "it was written by a newer program: restore it with that program".to_owned();
             return Err(damaged_copy(source, what));
         }
         Ok(Self { copy, source, at: HEADER.len() as u64, n_frames: 0 })
@@ -272,16 +272,16 @@ impl<'a, R: Read> CopyReader<'a, R> {
     /// The next frame. `None` after the last frame, which is checked.
     fn next(&mut self) -> Result<Option<Vec<u8>>, DiskError> {
         let mut head = [0; 36];
-        self.copy.read_exact(&mut head).map_err(|_| self.damaged("it is cut"))?;
+        self.copy.read_exact(&mut head).map_err(|_| self.damaged("it is truncated"))?;
         let length = usize::from(head[0])
             | usize::from(head[1]) << 8
             | usize::from(head[2]) << 16
             | usize::from(head[3]) << 24;
         if length == 0 || length > FRAME_BYTES_MAX {
-            return Err(self.damaged("its length cannot be"));
+            return Err(self.damaged("its length is invalid"));
         }
         let mut frame = vec![0; length];
-        self.copy.read_exact(&mut frame).map_err(|_| self.damaged("it is cut"))?;
+        self.copy.read_exact(&mut frame).map_err(|_| self.damaged("it is truncated"))?;
         if Sha256::digest(&frame)[..] != head[4..] {
             return Err(self.damaged("the content does not match its checksum"));
         }
@@ -293,7 +293,7 @@ impl<'a, R: Read> CopyReader<'a, R> {
         }
         match self.copy.read(&mut [0]) {
             Ok(0) => Ok(None),
-            _ => Err(self.damaged("something follows the end")),
+            _ => Err(self.damaged("there is data after the end")),
         }
     }
 
@@ -342,7 +342,7 @@ impl<'a, R: Read> Restore<'a, R> {
 
     /// Writes a frame's rows in one transaction of the new file.
     fn take(&self, kind: u8, mut rows: Rows<'_>) -> Result<Option<Revision>, Fault> {
-        const CUT: Damaged = Damaged("a row is cut");
+        const CUT: Damaged = Damaged("a row is truncated");
         let mut transaction = self.database.begin_write()?;
         // The last transaction syncs all of them. The file is not used before.
         transaction.set_durability(redb::Durability::None)?;
@@ -351,7 +351,7 @@ impl<'a, R: Read> Restore<'a, R> {
             let mut meta = transaction.open_table(META)?;
             let mut keys = transaction.open_table(KEYS)?;
             let mut log = transaction.open_table(LOG)?;
-            let mut mortal = transaction.open_table(MORTAL)?;
+            let mut expiring = transaction.open_table(EXPIRING)?;
             while !rows.0.is_empty() {
                 match kind {
                     POSITION => {
@@ -374,14 +374,14 @@ impl<'a, R: Read> Restore<'a, R> {
                         let place = Place { at, created: record.created, expires_ms: 0 };
                         keys.insert(record.key, place.row())?;
                     }
-                    MORTALS => {
+                    EXPIRING_ROWS => {
                         let expires_ms = rows.number().ok_or(CUT)?;
                         let written = rows.number().ok_or(CUT)?;
                         let key = rows.bytes().ok_or(CUT)?;
                         let place = keys.get(key)?.map(|row| Place::of(row.value()));
                         let place = place.ok_or(Damaged("a value that expires is missing"))?;
                         keys.insert(key, Place { expires_ms, ..place }.row())?;
-                        mortal.insert((expires_ms, key), written)?;
+                        expiring.insert((expires_ms, key), written)?;
                     }
                     _ => return Err(Damaged("its kind is unknown").into()),
                 }

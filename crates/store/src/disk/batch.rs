@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     error::Fault,
-    layout::{Damaged, KEYS, KeyRow, LOG, META, MORTAL, Place, Record, name},
+    layout::{Damaged, EXPIRING, KEYS, KeyRow, LOG, META, Place, Record, name},
     pack::{Packer, Unpacker},
 };
 use crate::contract::*;
@@ -15,7 +15,7 @@ use crate::contract::*;
 pub(super) struct BatchTables<'t> {
     keys: Table<'t, &'static [u8], KeyRow>,
     log: Table<'t, (u64, u32), &'static [u8]>,
-    mortal: Table<'t, (u64, &'static [u8]), u64>,
+    expiring: Table<'t, (u64, &'static [u8]), u64>,
     meta: Table<'t, &'static str, u64>,
     pub(super) now: Position,
     /// Values written in this batch, which need no unpacking.
@@ -56,7 +56,7 @@ impl<'t> BatchTables<'t> {
         Ok(Self {
             keys: transaction.open_table(KEYS)?,
             log: transaction.open_table(LOG)?,
-            mortal: transaction.open_table(MORTAL)?,
+            expiring: transaction.open_table(EXPIRING)?,
             meta: transaction.open_table(META)?,
             now,
             written: HashMap::new(),
@@ -141,11 +141,11 @@ impl<'t> BatchTables<'t> {
         if let Some(place) = place
             && place.expires_ms != 0
         {
-            self.mortal.remove((place.expires_ms, &key[..]))?;
+            self.expiring.remove((place.expires_ms, &key[..]))?;
         }
         let expires_ms = if value.is_some() { expires_ms } else { 0 };
         if expires_ms != 0 {
-            self.mortal.insert((expires_ms, &key[..]), revision.0)?;
+            self.expiring.insert((expires_ms, &key[..]), revision.0)?;
         }
         let place = Place { at: (revision.0, index), created, expires_ms };
         self.keys.insert(&key[..], place.row())?;

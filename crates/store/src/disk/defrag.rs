@@ -13,7 +13,7 @@ use super::{
     damage::DAMAGED,
     error::{DiskError, Fault, guarded},
     file::{self, NewFile, io_error, open_existing},
-    layout::{KEYS, LOG, META, MORTAL},
+    layout::{EXPIRING, KEYS, LOG, META},
     read::View,
     stat::length,
 };
@@ -76,7 +76,7 @@ impl View {
         copy_table(&self.snapshot, to, META)?;
         copy_table(&self.snapshot, to, KEYS)?;
         copy_table(&self.snapshot, to, LOG)?;
-        copy_table(&self.snapshot, to, MORTAL)?;
+        copy_table(&self.snapshot, to, EXPIRING)?;
         // Only salvaged files have this table.
         match self.snapshot.open_table(DAMAGED) {
             Ok(_) => copy_table(&self.snapshot, to, DAMAGED)?,

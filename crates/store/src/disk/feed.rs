@@ -74,7 +74,7 @@ impl ChangeFeed for DiskFeed {
                         read.await?.value
                     }
                     Taken::Nothing { next_expiry } => {
-                        let death = async {
+                        let next_expiry = async {
                             match next_expiry {
                                 Some(at) => tokio::time::sleep_until(at).await,
                                 None => std::future::pending().await,
@@ -85,7 +85,7 @@ impl ChangeFeed for DiskFeed {
                             // Cancel safe: a dropped `changed` has marked nothing as seen.
                             moved = self.moved.changed() => moved.map_err(|_| StoreError::Closed)?,
                             // Cancel safe: each round recomputes the time.
-                            () = death => self.inner.expire().await?,
+                            () = next_expiry => self.inner.expire().await?,
                         }
                         continue;
                     }

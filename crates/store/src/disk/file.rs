@@ -15,7 +15,7 @@ use super::{
     FILE,
     batch::Position,
     error::{DiskError, Fault},
-    layout::{FORMAT, KEYS, LOG, META, MORTAL, name},
+    layout::{EXPIRING, FORMAT, KEYS, LOG, META, name},
     lock::Locked,
     migrate,
     read::View,
@@ -184,7 +184,7 @@ fn check_format(found: Option<u64>, path: &Path) -> Result<(), DiskError> {
             Err(DiskError::TooNew { path: path.to_owned(), found, known: FORMAT })
         }
         Some(0) => {
-            let what = "there was never a format 0".to_owned();
+            let what = "format 0 does not exist".to_owned();
             Err(DiskError::Damaged { path: path.to_owned(), what })
         }
         Some(_) | None => Ok(()),
@@ -230,7 +230,7 @@ fn prepare_tables(database: &Database) -> Result<(), Fault> {
     {
         transaction.open_table(KEYS)?;
         transaction.open_table(LOG)?;
-        transaction.open_table(MORTAL)?;
+        transaction.open_table(EXPIRING)?;
         let mut meta = transaction.open_table(META)?;
         meta.insert(name::FORMAT, FORMAT)?;
         // Like a new etcd.

@@ -5,7 +5,7 @@
 //! | `meta` | a name | a number: `format`, `revision`, `oldest`, `superseded` |
 //! | `keys` | a key | the place of its newest record, and its expiry time |
 //! | `log` | revision, index in its transaction | a [`Record`] |
-//! | `mortal` | expiry time, key | the revision that must still be its last change |
+//! | `mortal` | expiry time, key of a value with a time to live | the revision that must still be its last change |
 //! | `damaged` | a key | the revision at which its value was lost; only in a salvaged file |
 //!
 //! A record points to the one it replaces, so a key's versions are a chain from the newest to the
@@ -29,7 +29,7 @@ pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("me
 pub(super) const KEYS: TableDefinition<'_, &[u8], KeyRow> = TableDefinition::new("keys");
 pub(super) const LOG: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("log");
 
-pub(super) const MORTAL: TableDefinition<'_, (u64, &[u8]), u64> = TableDefinition::new("mortal");
+pub(super) const EXPIRING: TableDefinition<'_, (u64, &[u8]), u64> = TableDefinition::new("mortal");
 
 /// Names in `meta`.
 pub(super) mod name {
@@ -168,7 +168,7 @@ impl<'a> Record<'a> {
             head[at..at + 4].iter().rev().fold(0, |sum, &byte| sum << 8 | u32::from(byte))
         };
         let n_key = usize::try_from(u32_at(21)).map_err(|_| Damaged("its key is too long"))?;
-        let (key, value) = rest.split_at_checked(n_key).ok_or(Damaged("its key is cut"))?;
+        let (key, value) = rest.split_at_checked(n_key).ok_or(Damaged("its key is truncated"))?;
         let value = match head[0] & !CHECKSUMMED {
             DELETED if value.is_empty() => Packed::Deleted,
             PLAIN => Packed::Plain(value),

@@ -60,7 +60,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn file_is_free_though_a_process_that_is_being_started_has_it_open() {
+    fn unlocked_file_is_free_even_if_a_starting_child_has_it_open() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
         fs::write(&path, "").unwrap();

@@ -7,7 +7,7 @@ use std::{ops::Bound, sync::Arc};
 use super::{
     batch::{Position, entry, read_entry},
     error::Fault,
-    layout::{Damaged, KEYS, LOG, MORTAL, Place, Record},
+    layout::{Damaged, EXPIRING, KEYS, LOG, Place, Record},
     pack::{Unpacker, Unpackers},
     published::Published,
 };
@@ -51,7 +51,7 @@ impl View {
 
     /// Every value with a time to live.
     pub(super) fn expiring(&self) -> Result<Vec<Expiring>, Fault> {
-        let table = self.snapshot.open_table(MORTAL)?;
+        let table = self.snapshot.open_table(EXPIRING)?;
         let mut expiring = Vec::new();
         for row in table.iter()? {
             let (place, written) = row?;

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserve_is_given_in_steps_and_taken_back_whole() {
+    fn reserve_is_released_in_steps_and_refilled() {
         let folder = tempfile::tempdir().unwrap();
         let length = || fs::metadata(folder.path().join(RESERVE)).map_or(0, |file| file.len());
         let mut reserve = ReserveFile::of(folder.path(), 4 * STEP_BYTES);

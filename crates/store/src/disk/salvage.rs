@@ -33,7 +33,7 @@ use super::{
     damage::{DAMAGED, DAMAGED_PREFIX, Damage, OnDamage, name_all},
     error::{DiskError, Fault, guarded},
     file::{self, NewFile, io_error},
-    layout::{Damaged, KEYS, KeyRow, LOG, META, MORTAL, Place, Record, name},
+    layout::{Damaged, EXPIRING, KEYS, KeyRow, LOG, META, Place, Record, name},
     lock::Locked,
     pack::Packer,
     pages::{Lost, Pages, RowPlace, Table},
@@ -310,9 +310,9 @@ impl Salvage {
     /// newest.
     fn expiries(&self) -> std::io::Result<HashMap<Vec<u8>, (u64, u64)>> {
         let mut expiries = HashMap::new();
-        let Some(mortal) = self.table("mortal") else { return Ok(expiries) };
+        let Some(expiring) = self.table("mortal") else { return Ok(expiries) };
         self.pages.walk(
-            &mortal,
+            &expiring,
             &mut |leaf| {
                 for (key, row) in (0..leaf.n_rows()).filter_map(|n| leaf.row(n)) {
                     let (Some(expires_ms), Some(written)) = (number(key, 0), number(row, 0)) else {
@@ -370,7 +370,7 @@ impl Salvage {
             {
                 let mut keys = transaction.open_table(KEYS)?;
                 let mut log = transaction.open_table(LOG)?;
-                let mut mortal = transaction.open_table(MORTAL)?;
+                let mut expiring = transaction.open_table(EXPIRING)?;
                 let mut damaged = transaction.open_table(DAMAGED)?;
                 for found in part {
                     let bytes = self.record(found)?;
@@ -386,7 +386,7 @@ impl Salvage {
                         damaged.insert(&found.key[..], found.at.0)?;
                     }
                     if found.expires_ms != 0 {
-                        mortal.insert((found.expires_ms, &found.key[..]), found.at.0)?;
+                        expiring.insert((found.expires_ms, &found.key[..]), found.at.0)?;
                     }
                 }
             }
@@ -397,7 +397,7 @@ impl Salvage {
         {
             let mut keys = transaction.open_table(KEYS)?;
             let mut log = transaction.open_table(LOG)?;
-            let mut mortal = transaction.open_table(MORTAL)?;
+            let mut expiring = transaction.open_table(EXPIRING)?;
             let mut damaged = transaction.open_table(DAMAGED)?;
             let (mut packer, mut record) = (Packer::default(), Vec::new());
             let unreadable = if with_damaged { &self.unreadable[..] } else { &[] };
@@ -411,7 +411,7 @@ impl Salvage {
                 keys.insert(&lost.key[..], place.row())?;
                 damaged.insert(&lost.key[..], revision)?;
                 if lost.expires_ms != 0 {
-                    mortal.insert((lost.expires_ms, &lost.key[..]), revision)?;
+                    expiring.insert((lost.expires_ms, &lost.key[..]), revision)?;
                 }
             }
             let mut meta = transaction.open_table(META)?;

@@ -9,7 +9,7 @@ use super::{
     damage,
     error::{DiskError, Fault, guarded},
     file::{self, open_existing},
-    layout::{Damaged, KEYS, LOG, MORTAL, Place, Record},
+    layout::{Damaged, EXPIRING, KEYS, LOG, Place, Record},
     pack::Unpacker,
     read::View,
     salvage,
@@ -137,7 +137,7 @@ impl View {
             oldest: Revision(oldest),
             keys,
             records: log.len()?,
-            mortal: self.snapshot.open_table(MORTAL)?.len()?,
+            mortal: self.snapshot.open_table(EXPIRING)?.len()?,
             record_bytes,
             superseded_bytes: superseded,
             file_bytes: length(path),
@@ -168,7 +168,7 @@ impl View {
             let place = keys.get(record.key)?.map(|row| Place::of(row.value()));
             let place = place.ok_or_else(|| here(Damaged("its key has no row in `keys`")))?;
             if place.at < at || place.at == at && place.created != record.created {
-                return wrong("its key does not lead to its newest record");
+                return wrong("its key does not point to its newest record");
             }
             // A replaced record is retained as long as the revision before its replacement is
             // readable. A deletion is dropped with its own revision.
@@ -186,7 +186,7 @@ impl View {
             let here = |what| Damaged(what).at(place.at);
             let bytes = log.get(place.at)?.ok_or_else(|| here("it is missing"))?;
             if Record::decode(bytes.value())?.key != key.value() {
-                return Err(here("another key leads to it"));
+                return Err(here("another key points to it"));
             }
         }
         Ok(())

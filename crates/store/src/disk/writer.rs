@@ -81,7 +81,7 @@ pub(super) enum Command {
 }
 
 /// A command and its time. The writer's thread is outside the runtime and has no clock.
-pub(super) type Asked = (Instant, Command);
+pub(super) type QueuedCommand = (Instant, Command);
 /// The store's position after a batch, and a snapshot of the file at that position.
 type Synced = (Position, ReadTransaction);
 type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -188,7 +188,7 @@ pub(super) struct Writer {
     path: PathBuf,
 
     // Inputs.
-    commands: mpsc::Receiver<Asked>,
+    commands: mpsc::Receiver<QueuedCommand>,
 
     // State.
     /// `None` after the engine failed, until the file is open again.
@@ -212,7 +212,7 @@ impl Writer {
     pub(super) fn new(
         (options, path): (DiskOptions, PathBuf),
         (open, sync_failed): (Box<OpenFile>, SyncFailed),
-        commands: mpsc::Receiver<Asked>,
+        commands: mpsc::Receiver<QueuedCommand>,
         database: Database,
         ages: (Ages, Instant),
         reserve: Box<dyn Reserve>,
@@ -469,10 +469,11 @@ impl Writer {
         let before = self.shared.with(|published| published.position.revision);
         let mut target = revision.saturating_sub(self.options.history_revisions_max as u64);
         target = target.max(self.ages.pass(self.now, before).min(revision));
-        let asked = self.compactions.iter().map(|asked| asked.revision).max().unwrap_or(0);
-        let is_asked = asked > oldest && !self.shortage.is_making_room;
-        let n_min = if is_asked { COMPACTED_MIN } else { DROPPED_MIN };
-        let mut target = target.max(asked);
+        let requested =
+            self.compactions.iter().map(|compaction| compaction.revision).max().unwrap_or(0);
+        let is_requested = requested > oldest && !self.shortage.is_making_room;
+        let n_min = if is_requested { COMPACTED_MIN } else { DROPPED_MIN };
+        let mut target = target.max(requested);
         if self.shortage.is_making_room {
             target = target.max(revision.saturating_sub(HISTORY_REVISIONS_MIN));
         }
@@ -493,14 +494,16 @@ impl Writer {
     /// Responds to the compactions that are done and durable.
     fn answer_compactions(&mut self) {
         let oldest = self.shared.with(|published| published.position.oldest);
-        for asked in self.compactions.extract_if(.., |asked| asked.revision <= oldest) {
-            drop(asked.answer.send(Ok(())));
+        for compaction in
+            self.compactions.extract_if(.., |compaction| compaction.revision <= oldest)
+        {
+            drop(compaction.answer.send(Ok(())));
         }
     }
 
     fn refuse_compactions(&mut self, error: &StoreError) {
-        for asked in self.compactions.drain(..) {
-            drop(asked.answer.send(Err(error.clone())));
+        for compaction in self.compactions.drain(..) {
+            drop(compaction.answer.send(Err(error.clone())));
         }
     }
 

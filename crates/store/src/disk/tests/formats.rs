@@ -132,7 +132,7 @@ async fn a_file_of_a_newer_format_is_refused_and_stays_unchanged() {
 /// Steps that exist only in this test, and a disk that fails at each of their calls: the file has
 /// all of the steps or none.
 #[test]
-fn a_migration_happens_whole_or_not_at_all() {
+fn migration_is_atomic() {
     use super::super::{
         layout::FORMAT,
         migrate::{Step, migrate_to},

@@ -32,7 +32,7 @@ struct Transaction {
 struct Model {
     seed: u64,
     life: u64,
-    asked: Vec<Transaction>,
+    transactions: Vec<Transaction>,
     /// The transaction of each revision that was acknowledged or read from the history.
     known: BTreeMap<u64, Option<usize>>,
     /// Transactions that certainly did not happen.
@@ -62,7 +62,7 @@ impl Model {
         Self {
             seed,
             life: 0,
-            asked: Vec::new(),
+            transactions: Vec::new(),
             known: BTreeMap::new(),
             refused: HashSet::new(),
             states: BTreeMap::from([(1, State::new())]),
@@ -71,8 +71,8 @@ impl Model {
     }
 
     /// Creates a random transaction.
-    fn ask(&mut self, rng: &mut SmallRng, now: Instant) -> (usize, Txn) {
-        let id = self.asked.len();
+    fn new_transaction(&mut self, rng: &mut SmallRng, now: Instant) -> (usize, Txn) {
+        let id = self.transactions.len();
         let ttl = rng.random_bool(0.15).then(|| Duration::from_secs(rng.random_range(5..60)));
         let mut ops = vec![(ID.to_owned(), Some(format!("{id}:")))];
         for n in 0..rng.random_range(0..3) {
@@ -98,7 +98,7 @@ impl Model {
                 .collect(),
             ttl,
         };
-        self.asked.push(Transaction { ops, expires: ttl.map(|ttl| now + ttl) });
+        self.transactions.push(Transaction { ops, expires: ttl.map(|ttl| now + ttl) });
         (id, txn)
     }
 
@@ -136,7 +136,7 @@ impl Model {
         let id = id.map(|value| writer(&text(value)));
         let mut expected = Vec::new();
         if let Some(id) = id {
-            for (key, value) in &self.asked[id].ops {
+            for (key, value) in &self.transactions[id].ops {
                 if value.is_some() || state.contains_key(key) {
                     expected.push((key.clone(), value.clone()));
                 }
@@ -147,7 +147,7 @@ impl Model {
                 let Some(value) = state.get(&key) else {
                     panic!("SEED={}: {key} expired twice", self.seed)
                 };
-                let expires = self.asked[writer(value)].expires;
+                let expires = self.transactions[writer(value)].expires;
                 ensure!(
                     self,
                     expires.is_some_and(|at| at <= now),
@@ -353,7 +353,7 @@ impl World {
                     let now = Instant::now();
                     let n = if self.rng.random_bool(0.7) { 1 } else { 4 };
                     let (ids, mut txns): (Vec<_>, Vec<_>) =
-                        (0..n).map(|_| model.ask(&mut self.rng, now)).unzip();
+                        (0..n).map(|_| model.new_transaction(&mut self.rng, now)).unzip();
                     if self.rng.random_bool(0.2)
                         && let Ok(found) = store.get(b"/00", At::Latest).await
                     {
@@ -462,7 +462,11 @@ async fn lives(seed: u64) -> u64 {
     model.verify(&store, &mut world.rng).await;
     world.pass(Duration::from_secs(60)).await;
     for (key, value) in values(&store, At::Latest).await {
-        ensure!(model, model.asked[writer(&value)].expires.is_none(), "{key} did not expire");
+        ensure!(
+            model,
+            model.transactions[writer(&value)].expires.is_none(),
+            "{key} did not expire"
+        );
     }
     model.verify(&store, &mut world.rng).await;
     world.disk.n_syncs()
