@@ -3,7 +3,8 @@
 //!
 //! The suites are programs, as `go test -c` makes them in the folder of each package. They run one
 //! after another, each in its package's folder. With `--peer` they run against the original
-//! binaries too, and the page has both.
+//! binaries too, and the page has both. A package with a failure runs once more with the
+//! controllers of a kube-apiserver alone: suites that do a controller's work themselves pass then.
 
 mod page;
 
@@ -16,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Leaves out the controllers that a kube-apiserver does not run.
+const NO_CONTROLLERS: (&str, &str) = ("SETPOINT_CONTROLLERS", "none");
 /// The programs of a test environment that suites start.
 const BINARIES: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
 
@@ -78,6 +81,8 @@ struct Package {
     /// Its path below the checkout.
     name: String,
     ours: Run,
+    /// Without controllers; only of a package with a failure.
+    bare: Option<Run>,
     peer: Option<Run>,
 }
 
@@ -118,16 +123,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for program in &programs {
         let folder = program.parent().context("a program without a folder")?;
         let name = folder.strip_prefix(&source).unwrap_or(folder).display().to_string();
-        let ours = ours.run(program, folder, &name)?;
-        println!("{name}: {}", ours.summary());
-        for (name, message) in &ours.failures {
-            println!("    failed: {name}\n        {message}");
+        let run = ours.run(program, folder, &name, &[])?;
+        run.show(&name);
+        let has_failures = !run.failures.is_empty();
+        let again = || ours.run(program, folder, &format!("{name}-bare"), &[NO_CONTROLLERS]);
+        let bare = has_failures.then(again).transpose()?;
+        if let Some(bare) = &bare {
+            bare.show("    without controllers");
         }
-        let peer = peer.as_ref().map(|peer| peer.run(program, folder, &name)).transpose()?;
+        let peer = peer.as_ref().map(|peer| peer.run(program, folder, &name, &[])).transpose()?;
         if let Some(peer) = &peer {
-            println!("    originals: {}", peer.summary());
+            peer.show("    originals");
         }
-        packages.push(Package { name, ours, peer });
+        packages.push(Package { name, ours: run, bare, peer });
     }
     if args.package.is_none() {
         let page = page::page(&packages, &args.version)?;
@@ -189,9 +197,19 @@ impl Assets {
     }
 
     /// Runs a package's test program.
-    fn run(&self, program: &Path, folder: &Path, name: &str) -> Result<Run> {
+    fn run(
+        &self,
+        program: &Path,
+        folder: &Path,
+        name: &str,
+        variables: &[(&str, &str)],
+    ) -> Result<Run> {
         let file = |end: &str| self.folder.join(name.replace('/', "-") + end);
         let (log, report) = (file(".log"), file(".json"));
+        // A report of an earlier run must not be read as this one's.
+        if report.exists() {
+            fs::remove_file(&report)?;
+        }
         let starts = self.folder.join("starts");
         fs::write(&starts, "")?;
         let mut command = Command::new(program);
@@ -205,7 +223,7 @@ impl Assets {
             command.arg(format!("--ginkgo.json-report={}", report.display()));
         }
         command.env("KUBEBUILDER_ASSETS", self.folder.join("bin"));
-        command.env("XDG_CACHE_HOME", self.folder.join("cache"));
+        command.env("XDG_CACHE_HOME", self.folder.join("cache")).envs(variables.iter().copied());
         let output = fs::File::create(&log).context("make a log")?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let begin = Instant::now();
@@ -264,16 +282,19 @@ impl Run {
         Ok(())
     }
 
-    fn summary(&self) -> String {
-        format!(
-            "{} specs passed, {} failed; {} tests passed, {} failed; {:.1} s, {} starts",
+    fn show(&self, name: &str) {
+        println!(
+            "{name}: {} specs passed, {} failed; {} tests passed, {} failed; {:.1} s, {} starts",
             self.specs.passed,
             self.specs.failed,
             self.tests.passed,
             self.tests.failed,
             self.wall.as_secs_f64(),
             self.n_starts
-        )
+        );
+        for (name, message) in &self.failures {
+            println!("    failed: {name}\n        {message}");
+        }
     }
 }
 

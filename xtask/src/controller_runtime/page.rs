@@ -20,7 +20,8 @@ fn text(packages: &[Package], version: &str, date: &str, hardware: &str) -> Stri
          The tests of controller-runtime {version}, unchanged, with `KUBEBUILDER_ASSETS` from `setpoint envtest install`. Written by\n\
          `cargo xtask controller-runtime --source PATH`, which takes a checkout with the test program of each package in its folder\n\
          (`go test -c`). How the binaries differ from the originals: [in envtest's place](envtest.md).\n\n\
-         {date}, {hardware}. The packages run one after another. A start is one of an API server with its etcd; suites that need none have 0.\n",
+         {date}, {hardware}. The packages run one after another. A start is one of an API server with its etcd; suites that need none have 0.\n\
+         A package with a failure runs once more with `SETPOINT_CONTROLLERS=none`, which leaves the controllers of a kube-apiserver alone.\n",
     );
     if has_peer {
         page += "The originals are kube-apiserver 1.36.2 and etcd, in turns with ours, package by package.\n";
@@ -41,18 +42,45 @@ fn text(packages: &[Package], version: &str, date: &str, hardware: &str) -> Stri
     if ours.failures.is_empty() {
         page += "None.\n";
     } else {
-        page += "| test | message | with the originals |\n|---|---|---|\n";
+        page += "| package | test | message | without controllers | with the originals | cause |\n|---|---|---|---|---|---|\n";
     }
-    for (name, message) in &ours.failures {
-        let with_peer = match peer.failures.iter().any(|(failed, _)| failed == name) {
-            _ if !has_peer => "not run",
-            true => "fails too",
-            false => "passes",
-        };
-        let cell = |text: &str| text.replace('|', "\\|");
-        writeln!(page, "| {} | `{}` | {with_peer} |", cell(name), cell(message)).ok();
+    for package in packages {
+        for (name, message) in &package.ours.failures {
+            let cell = |text: &str| text.replace('|', "\\|");
+            writeln!(
+                page,
+                "| {} | {} | `{}` | {} | {} | {} |",
+                package.name,
+                cell(name),
+                cell(message),
+                outcome(package.bare.as_ref(), name),
+                outcome(package.peer.as_ref(), name),
+                cause(&package.name, &format!("{name}: {message}")),
+            )
+            .ok();
+        }
     }
     page
+}
+
+/// What a test does in another run of its package.
+fn outcome(run: Option<&Run>, name: &str) -> &'static str {
+    match run {
+        None => "not run",
+        Some(run) if run.failures.iter().any(|(failed, _)| failed == name) => "fails, too",
+        Some(_) => "passes",
+    }
+}
+
+/// The known cause of a failure, whose text is a test's name and message.
+fn cause(package: &str, text: &str) -> &'static str {
+    let lines = include_str!("causes.txt").lines().filter(|line| !line.starts_with('#'));
+    let mut lines = lines.filter_map(|line| {
+        let mut cells = line.splitn(3, " | ");
+        Some((cells.next()?, cells.next()?, cells.next()?))
+    });
+    let found = lines.find(|(of, part, _)| *of == package && text.contains(part));
+    found.map_or("unknown", |(.., cause)| cause)
 }
 
 fn row(name: &str, ours: &Run, peer: Option<&Run>) -> String {
@@ -98,13 +126,21 @@ mod tests {
             wall: Duration::from_secs(seconds),
             failures: vec![("a spec".to_owned(), "it | broke".to_owned()); failed],
         };
-        let package = |name: &str, peer| Package { name: name.into(), ours: run(1, 2), peer };
+        let package = |name: &str, peer| Package {
+            name: name.into(),
+            ours: run(1, 2),
+            bare: Some(run(0, 2)),
+            peer,
+        };
         let page = text(&[package("pkg/a", Some(run(0, 9)))], "v1", "today", "a machine");
         assert!(page.contains("| pkg/a | 7 | 1 | 2 | 0 | 1 | 2.0 | 9 | 0 | 9.0 |\n"), "{page}");
         assert!(page.contains("| all | 7 | 1 | 2 | 0 | 1 | 2.0 | 9 | 0 | 9.0 |\n"), "{page}");
-        assert!(page.contains("| a spec | `it \\| broke` | passes |\n"), "{page}");
+        assert!(
+            page.contains("| pkg/a | a spec | `it \\| broke` | passes | passes | unknown |\n"),
+            "{page}"
+        );
         let page = text(&[package("pkg/a", None)], "v1", "today", "a machine");
         assert!(page.contains("| pkg/a | 7 | 1 | 2 | 0 | 1 | 2.0 |\n"), "{page}");
-        assert!(page.contains("| not run |\n"), "{page}");
+        assert!(page.contains("| passes | not run | unknown |\n"), "{page}");
     }
 }
