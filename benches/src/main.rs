@@ -2,10 +2,10 @@
 //!
 //! `cargo xtask bench` builds the shipped program and this one for release, measures the API server
 //! and rewrites its part of `benches/RESULTS.md`. With one of `api`, `informer`, `workqueue`,
-//! `runtime`, `storage`, `watch`, `planes` and `scaling` it does the same for the API over HTTPS,
-//! informers, the work queue, controllers, storage, watchers, idle control planes, and the growth
-//! of operations with their objects. Figures of one run can be compared; figures of different
-//! machines or days cannot. Each figure is shown with its goal.
+//! `runtime`, `storage`, `watch`, `planes`, `envtest` and `scaling` it does the same for the API
+//! over HTTPS, informers, the work queue, controllers, storage, watchers, idle control planes, test
+//! environments, and the growth of operations with their objects. Figures of one run can be
+//! compared; figures of different machines or days cannot. Each figure is shown with its goal.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
 mod api;
@@ -14,6 +14,7 @@ mod conversion;
 mod crds;
 mod definitions;
 mod definitions_memory;
+mod envtest;
 mod explain;
 mod gate;
 mod https;
@@ -62,6 +63,8 @@ enum Command {
     Deliveries,
     /// Run every client, and write the informer table.
     Informer(informer::Args),
+    /// Measure test environments, and write their table.
+    Envtest(envtest::Args),
     /// Measure large and many CustomResourceDefinitions, and write their table.
     Crds(crds::Args),
     /// Print the cost of scanning one Pod's bytes.
@@ -95,6 +98,7 @@ fn main() -> anyhow::Result<()> {
             Ok(())
         }
         Some(Command::Informer(args)) => informer::measure(&args),
+        Some(Command::Envtest(args)) => envtest::measure(&args),
         Some(Command::Crds(args)) => crds::measure(&args),
         Some(Command::Scan) => {
             scan::measure();

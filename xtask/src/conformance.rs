@@ -9,9 +9,9 @@
 mod page;
 
 use crate::cargo::{cargo, root, target_folder};
+use crate::ginkgo::{Report, first_lines};
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,49 +37,6 @@ pub(crate) struct Args {
     /// The folder for kubeconfigs, reports and logs (default: a new one below the system's).
     #[arg(long)]
     work: Option<PathBuf>,
-}
-
-/// One spec of a report.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Report {
-    #[serde(default)]
-    container_hierarchy_texts: Option<Vec<String>>,
-    leaf_node_text: String,
-    leaf_node_type: String,
-    leaf_node_location: Location,
-    state: String,
-    #[serde(default)]
-    failure: Option<Failure>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Location {
-    #[serde(default)]
-    file_name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Failure {
-    #[serde(default)]
-    message: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Suite {
-    spec_reports: Option<Vec<Report>>,
-}
-
-impl Report {
-    /// Its whole name, which a focus matches.
-    fn name(&self) -> String {
-        let mut name = self.container_hierarchy_texts.clone().unwrap_or_default().join(" ");
-        name.push(' ');
-        name + &self.leaf_node_text
-    }
 }
 
 /// What became of a spec.
@@ -192,19 +149,12 @@ fn all(e2e: &Path, work: &Path, focus: &str) -> Result<Vec<Report>> {
         .output()
         .context("start e2e.test")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    read(&report)
+    specs(&report)
 }
 
-/// The specs of a report, except those that its focus left out.
-fn read(report: &Path) -> Result<Vec<Report>> {
-    let text = std::fs::read(report).with_context(|| report.display().to_string())?;
-    let suites: Vec<Suite> = serde_json::from_slice(&text).context("the report of e2e.test")?;
-    let reports = suites.into_iter().flat_map(|suite| suite.spec_reports.unwrap_or_default());
-    let is_left_out = |report: &Report| {
-        let failure = report.failure.as_ref();
-        report.state == "skipped" && failure.is_none_or(|failure| failure.message.is_empty())
-    };
-    Ok(reports.filter(|report| report.leaf_node_type == "It" && !is_left_out(report)).collect())
+/// The specs of a report.
+fn specs(report: &Path) -> Result<Vec<Report>> {
+    Ok(crate::ginkgo::read(report)?.into_iter().filter(Report::is_spec).collect())
 }
 
 /// What a spec needs besides an API server, by its file and name.
@@ -280,7 +230,7 @@ fn run_shard(
         .status();
     // Failed specs make it fail.
     ended.context("start e2e.test")?;
-    let specs = read(&report)?.into_iter().map(|report| {
+    let specs = specs(&report)?.into_iter().map(|report| {
         let name = report.name();
         let message = report.failure.unwrap_or_default().message;
         let outcome = match &*report.state {
@@ -305,15 +255,9 @@ fn escaped(name: &str) -> String {
     escaped
 }
 
-/// The beginning of a message, in one line and without paths.
-fn first_lines(message: &str) -> String {
-    let words = message.split_whitespace().filter(|word| !word.starts_with('/'));
-    words.collect::<Vec<_>>().join(" ").chars().take(200).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{escaped, first_lines, need};
+    use super::{escaped, need};
 
     #[test]
     fn the_first_line_that_matches_says_what_a_spec_needs() {
@@ -324,8 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_and_messages_shortened() {
+    fn names_are_escaped() {
         assert_eq!(escaped("[sig-a] b (c.d)"), r"\[sig-a\] b \(c\.d\)");
-        assert_eq!(first_lines("expected a\n  at /some/where b"), "expected a at b");
     }
 }

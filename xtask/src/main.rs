@@ -10,9 +10,12 @@ mod bench;
 mod cargo;
 mod cel_spec;
 mod conformance;
+mod controller_runtime;
 mod dist;
 mod facts;
 mod fuzz;
+mod ginkgo;
+mod machine;
 mod mutations;
 mod pages;
 mod parts;
@@ -54,6 +57,9 @@ enum Chore {
     CelSpec(cel_spec::Args),
     /// Runs Kubernetes' end-to-end specs against `setpoint up` and writes `docs/conformance.md`.
     Conformance(conformance::Args),
+    /// Runs controller-runtime's suites against the installed binaries and writes
+    /// `docs/controller-runtime.md`.
+    ControllerRuntime(controller_runtime::Args),
     /// Copy measured figures from benches/RESULTS.md into the pages that state them.
     Pages,
     /// Build the program as it is shipped, and packages for PyPI and npm that carry it.
@@ -74,6 +80,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Bench(args) => bench::run(&args),
         Chore::CelSpec(args) => cel_spec::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
+        Chore::ControllerRuntime(args) => controller_runtime::run(&args),
         Chore::Pages => pages::run(),
         Chore::Dist(args) => dist::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),

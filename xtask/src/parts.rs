@@ -1,5 +1,5 @@
 //! Installs the real programs that tests run against: kubectl old and new, a Python and Node
-//! modules with the Kubernetes client, etcd, firewalls, and client-go with Go to build it.
+//! modules with the Kubernetes client, etcd, firewalls, JUnit, and client-go with Go to build it.
 //! Benchmarks use the last, too.
 //!
 //! Everything is installed in one folder of the user's cache, nothing in the system: Debian
@@ -30,6 +30,16 @@ const CLIENT_GO: Debian = Debian { suite: "sid", package: "golang-k8s-client-go-
 const KUBECTL_NEW: Debian = Debian { suite: "sid", package: "kubectl" };
 /// The suite with a kubectl of 2020, and its package name there.
 const KUBECTL_OLD: Debian = Debian { suite: "bookworm", package: "kubernetes-client" };
+
+/// JUnit with what runs it, and the packages that it needs. The JDK is the system's.
+const JUNIT: Debian = Debian { suite: "bookworm", package: "junit5" };
+const JUNIT_NEEDS: [&str; 5] = [
+    "libapiguardian-java",
+    "libopentest4j-java",
+    "libopentest4j-reporting-java",
+    "libpicocli-java",
+    "libunivocity-parsers-java",
+];
 
 /// The suites with etcd, best first: 3.5, and if that is unavailable, stable's 3.4.
 const ETCD_SUITES: [&str; 2] = ["sid", "stable"];
@@ -68,6 +78,8 @@ pub(crate) struct Parts {
     pub(crate) etcdctl: PathBuf,
     /// A folder with `nft` and iptables over nftables.
     pub(crate) firewall: PathBuf,
+    /// A folder with the archives of JUnit.
+    pub(crate) junit: PathBuf,
 }
 
 impl Parts {
@@ -89,6 +101,7 @@ impl Parts {
             etcd: etcd(&home.join("etcd"), "etcd-server", "usr/bin/etcd")?,
             etcdctl: etcd(&home.join("etcdctl"), "etcd-client", "usr/bin/etcdctl")?,
             firewall: firewall(&home.join("firewall"))?,
+            junit: junit(&home.join("junit"))?,
         })
     }
 }
@@ -280,6 +293,17 @@ fn firewall_of(folder: &Path, suite: &'static str) -> Result<PathBuf> {
         run("ask for the version", Command::new(&path).arg("--version"))?;
     }
     Ok(programs)
+}
+
+/// A folder of Java archives.
+fn junit(folder: &Path) -> Result<PathBuf> {
+    let mut javac = Command::new("javac");
+    run("ask for Java's version (Debian: default-jdk-headless)", javac.arg("-version"))?;
+    debian_packages(folder, &JUNIT, |_| {
+        let packages = std::iter::once(JUNIT.package).chain(JUNIT_NEEDS);
+        Ok(packages.map(str::to_owned).collect())
+    })?;
+    Ok(folder.join("usr/share/java"))
 }
 
 /// Unpacks a Debian package of Go sources and all its dependencies into `folder`.

@@ -45,6 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.env("SETPOINT_TEST_ETCD", &parts.etcd);
         cargo.env("SETPOINT_TEST_ETCDCTL", &parts.etcdctl);
         cargo.env("SETPOINT_TEST_FIREWALL", &parts.firewall);
+        cargo.env("SETPOINT_TEST_JUNIT", &parts.junit);
     }
     pass(cargo)?;
     pass(traces())

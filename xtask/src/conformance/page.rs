@@ -1,10 +1,10 @@
 //! The page `docs/conformance.md`.
 
 use super::{Outcome, Spec};
+use crate::machine::{date, hardware};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::process::Command;
 
 /// The page, below the workspace's folder.
 pub(crate) const PATH: &str = "docs/conformance.md";
@@ -125,20 +125,6 @@ fn cause(name: &str) -> Option<&'static str> {
     let mut lines =
         lines.filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" | "));
     lines.find(|(part, _)| name.contains(part)).map(|(_, cause)| cause)
-}
-
-fn date() -> Result<String> {
-    let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output()?.stdout;
-    Ok(String::from_utf8(date)?.trim().to_owned())
-}
-
-/// The processor and its cores.
-fn hardware() -> Result<String> {
-    let n_cores = std::thread::available_parallelism()?;
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let model = model.map_or("an unknown processor", |(_, model)| model.trim());
-    Ok(format!("{n_cores} cores of {model}, shared with other work"))
 }
 
 #[cfg(test)]

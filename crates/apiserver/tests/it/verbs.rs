@@ -9,6 +9,7 @@ crate::cases! {
     list_comes_in_pages
     stale_write_is_a_conflict
     the_patch_type_is_the_content_type
+    cbor_is_not_a_known_media_type
     apply_creates_and_owns
     delete_answers_a_status_or_the_object
     collection_is_deleted_and_listed
@@ -120,6 +121,30 @@ async fn the_patch_type_is_the_content_type(server: Server) {
         "UnsupportedMediaType",
         "415: Unsupported Media Type",
     );
+}
+
+async fn cbor_is_not_a_known_media_type(server: Server) {
+    let mut post = request("POST", MAPS, "\u{a1}");
+    post.headers_mut().insert("content-type", "application/cbor".parse().unwrap());
+    server.send(post).await.check_status(
+        415,
+        "UnsupportedMediaType",
+        "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+    );
+    let path = format!("{MAPS}/a");
+    server.patch(&path, "application/apply-patch+cbor", "a").await.check_status(
+        415,
+        "UnsupportedMediaType",
+        "415: Unsupported Media Type",
+    );
+    server.accept(MAPS, "application/cbor").await.check_status(
+        406,
+        "NotAcceptable",
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+    );
+    // As client-go asks that prefers it.
+    let list = server.accept(MAPS, "application/cbor,application/json").await;
+    assert_eq!(list.json()["kind"], "ConfigMapList");
 }
 
 async fn apply_creates_and_owns(server: Server) {

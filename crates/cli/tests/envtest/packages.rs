@@ -78,6 +78,25 @@ fn npm_package_gives_vitest_its_fixtures() {
     assert!(report.contains("5 passed"), "{report}");
 }
 
+#[test]
+fn junit_extension_gives_each_test_a_plane() {
+    let jars = part("SETPOINT_TEST_JUNIT").join("*");
+    let project = tempfile::tempdir().unwrap();
+    let project = project.path();
+    suite("SetpointTest.java", project);
+    let extension =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../packages/java/setpoint/SetpointExtension.java");
+    let mut javac = Command::new("javac");
+    javac.arg("-cp").arg(&jars).arg("-d").arg(project).arg(extension);
+    ok(javac.arg(project.join("SetpointTest.java")));
+    let class_path = format!("{}:{}", jars.display(), project.display());
+    let mut java = Command::new("java");
+    java.args(["-cp", &class_path, "org.junit.platform.console.ConsoleLauncher"]);
+    java.args(["--disable-ansi-colors", "--disable-banner", "--select-class=SetpointTest"]);
+    let report = ok(java.current_dir(project).env("SETPOINT", env!("CARGO_BIN_EXE_setpoint")));
+    assert!(report.contains("5 tests successful"), "{report}");
+}
+
 /// client-go against the installed binaries: encodings, informers, leader election, users, webhooks
 /// and definitions of the suite; and `packages/go`.
 #[test]
@@ -86,4 +105,26 @@ fn go_suite_passes_unchanged() {
     suite.args(["-test.v", "-test.timeout=5m"]).env("KUBEBUILDER_ASSETS", assets());
     let report = ok(suite.env_remove("SETPOINT").current_dir(assets()));
     assert!(report.ends_with("PASS\n") && !report.contains("--- SKIP"), "{report}");
+}
+
+/// Clients that may use CBOR work as before. Those that prefer it have their first body refused,
+/// as with a kube-apiserver by default, and use JSON from then on.
+#[test]
+fn go_clients_that_know_cbor_fall_back_to_json() {
+    let suite = |variables: &[(&str, &str)], tests: &str| {
+        let mut suite = Command::new(part("SETPOINT_TEST_GO_SUITE"));
+        suite.args(["-test.v", "-test.timeout=5m", "-test.run", tests]);
+        suite.env("KUBEBUILDER_ASSETS", assets()).envs(variables.iter().copied());
+        suite.env_remove("SETPOINT").current_dir(assets());
+        suite
+    };
+    let allowed = ("KUBE_FEATURE_ClientsAllowCBOR", "true");
+    let report = ok(&mut suite(&[allowed], "TestDefinitions"));
+    assert!(report.contains("--- PASS: TestDefinitions"), "{report}");
+    let preferred = ("KUBE_FEATURE_ClientsPreferCBOR", "true");
+    let report = ok(&mut suite(&[allowed, preferred], "TestInformers|TestUsers|TestEncodings"));
+    assert_eq!(report.matches("\n--- PASS: ").count(), 3, "{report}");
+    let refused = suite(&[allowed, preferred], "TestDefinitions").output().unwrap();
+    let report = String::from_utf8_lossy(&refused.stdout);
+    assert!(report.contains("body of the request was in an unknown format"), "{report}");
 }

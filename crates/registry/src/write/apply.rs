@@ -5,7 +5,7 @@ use super::{Write, metadata};
 use crate::request::{Body, FieldValidation, Format, Written};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, GroupKind, GroupVersion, Reason, field};
+use setpoint_object::{ApiError, GroupKind, GroupVersion, GroupVersionKind, Reason, field};
 use setpoint_schema::{apply, decode};
 
 /// How often an apply starts over when its object is created or deleted in the meantime.
@@ -14,7 +14,7 @@ const ATTEMPTS_MAX: usize = 4;
 impl Write<'_> {
     /// Apply of an object: an update, or the creation of an absent one.
     pub(super) async fn apply(&self, body: &Body) -> Result<Written, ApiError> {
-        let config = self.applied(body)?;
+        let config = self.applied(body, &self.resource.gvk)?;
         let mut result = Err(self.not_found());
         for attempt in 0..ATTEMPTS_MAX {
             let exists = match attempt {
@@ -36,11 +36,10 @@ impl Write<'_> {
         result
     }
     /// The configuration in an apply body, checked but without defaults.
-    fn applied(&self, body: &Body) -> Result<Value, ApiError> {
+    pub(super) fn applied(&self, body: &Body, gvk: &GroupVersionKind) -> Result<Value, ApiError> {
         let config = self.parse_apply(body)?;
         let text = |member: &str| config.get(member).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("apiVersion"), text("kind"));
-        let gvk = &self.resource.gvk;
         if kind != &*gvk.kind || version != gvk.group_version().to_string() {
             let found =
                 GroupVersion::parse(version).unwrap_or_else(|| GroupVersion::new("", version));
@@ -56,7 +55,7 @@ impl Write<'_> {
         Ok(config)
     }
     /// Reads an apply body: YAML, of which JSON is a part.
-    pub(super) fn parse_apply(&self, body: &Body) -> Result<Value, ApiError> {
+    fn parse_apply(&self, body: &Body) -> Result<Value, ApiError> {
         if self.options.field_manager.is_empty() {
             let error = field::Error::required(
                 field::Path::new("fieldManager"),

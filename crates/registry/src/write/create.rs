@@ -101,8 +101,8 @@ impl Write<'_> {
         object.set_meta("uid", self.inner.uid().into());
         object.set_meta("creationTimestamp", self.now.rfc3339().into());
         // Ignores a resourceVersion that is not a number.
-        let has_version =
-            parse_resource_version(object.resource_version()).is_ok_and(|version| version != 0);
+        let version = object.resource_version().to_owned();
+        let has_version = parse_resource_version(&version).is_ok_and(|version| version != 0);
         object.set_meta("resourceVersion", Value::Null);
         let mut stored = self.stored_tree(object).await?;
         self.prepare_create(&mut stored);
@@ -121,7 +121,8 @@ impl Write<'_> {
             self.attributes.warn(warning);
         }
         self.inner.admission.validate(review, Some(&stored)).await?;
-        if has_version {
+        // The reference refuses it where it writes, so that a dry run has it in its answer.
+        if has_version && !self.options.dry_run {
             return Err(ApiError::unclassified(
                 "resourceVersion should not be set on objects to be created",
             ));
@@ -132,11 +133,12 @@ impl Write<'_> {
             if let Some(found) = self.inner.live(&key).await? {
                 return Err(self.already_exists(stored.name(), &found.value));
             }
-            let object = if self.converts() {
-                Object { bytes: to_bytes(&self.served_tree(stored, None).await?) }
-            } else {
-                Object { bytes: encoded }
-            };
+            let mut served =
+                if self.converts() { self.served_tree(stored, None).await? } else { stored };
+            if has_version {
+                served.set_meta("resourceVersion", version.into());
+            }
+            let object = Object { bytes: to_bytes(&served) };
             return Ok(Some(Written { object, created: true }));
         }
         let claims = match &reservation {

@@ -47,8 +47,7 @@ impl Write<'_> {
         let write = *self;
         let schema = scale_schema()?;
         if kind == PatchType::Apply {
-            let config = self.parse_apply(body)?;
-            metadata::check_body_name(self.target, &config)?;
+            let config = self.applied(body, &scale_kind())?;
             let written =
                 self.change(&mut |stored, _| write.scale_applied(stored, &config)).await?;
             return self.scale_answer(written);
@@ -100,8 +99,24 @@ impl Write<'_> {
     fn scale_applied(&self, stored: &Value, config: &Value) -> Result<Changed, ApiError> {
         let force = self.options.force.unwrap_or(false);
         self.with_scale(stored, config.resource_version(), |typing, manager, present| {
-            apply::apply(typing, Some(present), config, manager, force)
+            let scale = apply::apply(typing, Some(present), config, manager, force)?;
+            // A configuration may omit the names in the URL: the present Scale has them.
+            metadata::check_body_name(self.target, &scale)?;
+            self.check_scale_uid(scale.uid(), present.uid())?;
+            Ok(scale)
         })
+    }
+    /// The uid in a configuration is a precondition.
+    fn check_scale_uid(&self, wanted: &str, present: &str) -> Result<(), ApiError> {
+        if wanted == present {
+            return Ok(());
+        }
+        let mut of = self.resource.group_resource();
+        of.resource = format!("{}/scale", of.resource).into();
+        let why = format!(
+            "Precondition failed: UID in precondition: {wanted}, UID in object meta: {present}"
+        );
+        Err(ApiError::conflict(&of, &self.target.name, &why))
     }
     /// Makes a new Scale from the present one, and a new parent from that. Ownership is tracked on
     /// the Scale, a kind of its own, and translated (spec: patch §5.6).

@@ -125,6 +125,44 @@ async fn status_is_applied_through_its_endpoint() {
     assert_eq!(applied["metadata"]["generation"], 1);
 }
 
+/// The answers are those of kube-apiserver 1.36.2. Controllers of controller-runtime apply a Scale
+/// without metadata.
+#[tokio::test(start_paused = true)]
+async fn scale_is_applied_without_names_and_its_metadata_is_checked() {
+    let server = Server::start().await;
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}},
+    }});
+    let created = server.create(path, deployment).await.unwrap();
+    let uid = created["metadata"]["uid"].as_str().unwrap();
+    let scale = format!("{path}/d/scale");
+    let config = |metadata: Value| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": 3}});
+    let unnamed = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 2}});
+    let force =
+        WriteOptions { field_manager: "m".into(), force: Some(true), ..WriteOptions::default() };
+    let apply = async |config| server.patch_with(&scale, PatchType::Apply, config, &force).await;
+    let applied = apply(unnamed).await.unwrap();
+    assert_eq!(
+        (&applied["metadata"]["name"], &applied["spec"]["replicas"]),
+        (&"d".into(), &2.into())
+    );
+    apply(config(json!({"labels": {"q": "r"}}))).await.unwrap();
+    assert_eq!(server.get(&format!("{path}/d")).await.unwrap()["spec"]["replicas"], 3);
+    for (config, expected) in [
+        (config(json!({"name": "x"})), "400 the name of the object (x) does not match the name on the URL (d)".to_owned()),
+        (config(json!({"namespace": "other"})), "400 the namespace of the provided object does not match the namespace sent on the request".to_owned()),
+        (config(json!({"uid": "u"})), format!(r#"409 Operation cannot be fulfilled on deployments/scale.apps "d": Precondition failed: UID in precondition: u, UID in object meta: {uid}"#)),
+        (config(json!({"resourceVersion": "1"})), r#"409 Operation cannot be fulfilled on deployments.apps "d": the object has been modified; please apply your changes to the latest version and try again"#.to_owned()),
+        (config(json!({"managedFields": []})), "400 metadata.managedFields must be nil".to_owned()),
+        (json!({"kind": "Scale", "spec": {"replicas": 4}}), "400 invalid object type: /, Kind=Scale".to_owned()),
+        (json!({"apiVersion": "apps/v1", "kind": "Deployment"}), "400 invalid object type: apps/v1, Kind=Deployment".to_owned()),
+    ] {
+        assert_eq!(refused(apply(config.clone()).await), expected, "{config}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_an_apply_that_creates_needs_the_name_in_its_body() {
     let server = Server::start().await;

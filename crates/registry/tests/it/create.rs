@@ -167,6 +167,10 @@ async fn a_dry_run_answers_like_a_create_and_stores_nothing() {
     let answer = server.create_with(CONFIG_MAPS, sent.clone(), &dry).await.unwrap();
     assert!(answer["metadata"]["uid"].is_string());
     assert!(answer["metadata"].get("resourceVersion").is_none());
+    // Only what writes refuses a resourceVersion (controller-runtime's dry-run client sends one).
+    let versioned = json!({"metadata": {"name": "b", "resourceVersion": "5"}});
+    let answer = server.create_with(CONFIG_MAPS, versioned, &dry).await.unwrap();
+    assert_eq!(answer["metadata"]["resourceVersion"], "5");
     assert_eq!(server.revision().await, before);
     server.create(CONFIG_MAPS, sent.clone()).await.unwrap();
     assert_eq!(

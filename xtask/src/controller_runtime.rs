@@ -1,0 +1,314 @@
+//! `cargo xtask controller-runtime`: runs controller-runtime's own suites, unchanged, against the
+//! binaries that `setpoint envtest install` places, and writes `docs/controller-runtime.md`.
+//!
+//! The suites are programs, as `go test -c` makes them in the folder of each package. They run one
+//! after another, each in its package's folder. With `--peer` they run against the original
+//! binaries too, and the page has both. A package with a failure runs once more with the
+//! controllers of a kube-apiserver alone: suites that do a controller's work themselves pass then.
+
+mod page;
+
+use crate::cargo::{cargo, root, target_folder};
+use crate::ginkgo::{self, first_lines};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Leaves out the controllers that a kube-apiserver does not run.
+const NO_CONTROLLERS: (&str, &str) = ("SETPOINT_CONTROLLERS", "none");
+/// The programs of a test environment that suites start.
+const BINARIES: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A checkout of controller-runtime with the test program of each package in its folder.
+    #[arg(long)]
+    source: PathBuf,
+    /// The version of the checkout, for the page.
+    #[arg(long, default_value = "unknown")]
+    version: String,
+    /// The built program (default: builds `setpoint` without optimization).
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// A folder of original binaries, whose figures stand beside ours.
+    #[arg(long, value_name = "DIR")]
+    peer: Option<PathBuf>,
+    /// Runs only packages whose paths contain this, prints the outcome, and leaves the page alone.
+    #[arg(long)]
+    package: Option<String>,
+    /// The folder for binaries, reports and logs (default: a new one below the system's).
+    #[arg(long)]
+    work: Option<PathBuf>,
+}
+
+/// Outcomes by number.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Count {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Count {
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+/// A package's run.
+#[derive(Debug, Default)]
+struct Run {
+    /// Ginkgo's specs.
+    specs: Count,
+    /// Top-level tests of Go.
+    tests: Count,
+    /// Starts of an API server.
+    n_starts: usize,
+    wall: Duration,
+    /// The names of what failed, each with the beginning of its message.
+    failures: Vec<(String, String)>,
+}
+
+/// A package with its runs.
+#[derive(Debug)]
+struct Package {
+    /// Its path below the checkout.
+    name: String,
+    ours: Run,
+    /// Without controllers; only of a package with a failure.
+    bare: Option<Run>,
+    peer: Option<Run>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let source = args.source.canonicalize().context("no such checkout")?;
+    let program = match &args.program {
+        Some(program) => program.canonicalize().context("no such program")?,
+        None => build()?,
+    };
+    let work = match &args.work {
+        Some(work) => work.clone(),
+        None => std::env::temp_dir().join(format!("setpoint-suites-{}", std::process::id())),
+    };
+    fs::create_dir_all(&work).context("make the folder")?;
+    let work = work.canonicalize()?;
+
+    let mut programs = Vec::new();
+    find(&source.join("pkg"), &mut programs)?;
+    programs.sort();
+    if let Some(part) = &args.package {
+        programs.retain(|program| program.display().to_string().contains(part));
+    }
+    ensure!(!programs.is_empty(), "no test program below {}", source.display());
+
+    let installed = work.join("installed");
+    let mut install = Command::new(&program);
+    install.args(["envtest", "install"]).arg(&installed).stdout(Stdio::null());
+    ensure!(install.status().context("start setpoint")?.success(), "{install:?} failed");
+    let ours = Assets::new(&work.join("ours"), &installed)?;
+    let peer = args.peer.as_ref().map(|peer| {
+        let peer = peer.canonicalize().context("no such folder of binaries")?;
+        Assets::new(&work.join("peer"), &peer)
+    });
+    let peer = peer.transpose()?;
+
+    println!("{} packages; logs in {}", programs.len(), work.display());
+    let mut packages = Vec::new();
+    for program in &programs {
+        let folder = program.parent().context("a program without a folder")?;
+        let name = folder.strip_prefix(&source).unwrap_or(folder).display().to_string();
+        let run = ours.run(program, folder, &name, &[])?;
+        run.show(&name);
+        let has_failures = !run.failures.is_empty();
+        let again = || ours.run(program, folder, &format!("{name}-bare"), &[NO_CONTROLLERS]);
+        let bare = has_failures.then(again).transpose()?;
+        if let Some(bare) = &bare {
+            bare.show("    without controllers");
+        }
+        let peer = peer.as_ref().map(|peer| peer.run(program, folder, &name, &[])).transpose()?;
+        if let Some(peer) = &peer {
+            peer.show("    originals");
+        }
+        packages.push(Package { name, ours: run, bare, peer });
+    }
+    if args.package.is_none() {
+        let page = page::page(&packages, &args.version)?;
+        fs::write(root().join(page::PATH), page).context(page::PATH)?;
+    }
+    Ok(())
+}
+
+/// Builds the program.
+fn build() -> Result<PathBuf> {
+    let status = cargo().args(["build", "--package", "setpoint-cli"]).status();
+    ensure!(status.context("cannot start cargo")?.success(), "setpoint-cli does not build");
+    target_folder()?.join("debug/setpoint").canonicalize().context("the built program")
+}
+
+/// Finds the test programs in and below a folder: `client/client.test`.
+fn find(folder: &Path, programs: &mut Vec<PathBuf>) -> Result<()> {
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let program = folder.join(format!("{name}.test"));
+    if program.is_file() {
+        programs.push(program);
+    }
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            find(&entry.path(), programs)?;
+        }
+    }
+    Ok(())
+}
+
+/// A folder of binaries for suites that counts their starts.
+#[derive(Debug)]
+struct Assets {
+    folder: PathBuf,
+}
+
+impl Assets {
+    /// Makes a folder whose programs note their start and become those of `real`.
+    fn new(folder: &Path, real: &Path) -> Result<Self> {
+        fs::create_dir_all(folder.join("bin"))?;
+        for name in BINARIES {
+            let binary = real.join(name);
+            if !binary.exists() {
+                // kubectl is started by few suites; the others fail with what Go says.
+                ensure!(name == "kubectl", "{} is missing", binary.display());
+                continue;
+            }
+            let script = format!(
+                "#!/bin/sh\n[ \"$1\" = --help ] || echo {name} >> '{}'\nexec '{}' \"$@\"\n",
+                folder.join("starts").display(),
+                binary.display(),
+            );
+            let path = folder.join("bin").join(name);
+            fs::write(&path, script)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// Runs a package's test program.
+    fn run(
+        &self,
+        program: &Path,
+        folder: &Path,
+        name: &str,
+        variables: &[(&str, &str)],
+    ) -> Result<Run> {
+        let file = |end: &str| self.folder.join(name.replace('/', "-") + end);
+        let (log, report) = (file(".log"), file(".json"));
+        // A report of an earlier run must not be read as this one's.
+        if report.exists() {
+            fs::remove_file(&report)?;
+        }
+        let starts = self.folder.join("starts");
+        fs::write(&starts, "")?;
+        let mut command = Command::new(program);
+        command.args(["-test.v", "-test.timeout=20m"]).current_dir(folder);
+        // Only programs with Ginkgo have its flags.
+        let help = Command::new(program).arg("-h").output().context("ask for the flags")?;
+        let help = [help.stdout, help.stderr].concat();
+        let has_specs = String::from_utf8_lossy(&help).contains("ginkgo.json-report");
+        if has_specs {
+            command.args(["--ginkgo.no-color", "--ginkgo.timeout=20m"]);
+            command.arg(format!("--ginkgo.json-report={}", report.display()));
+        }
+        command.env("KUBEBUILDER_ASSETS", self.folder.join("bin"));
+        command.env("XDG_CACHE_HOME", self.folder.join("cache")).envs(variables.iter().copied());
+        let output = fs::File::create(&log).context("make a log")?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let begin = Instant::now();
+        let status = command.status().with_context(|| format!("start {}", program.display()))?;
+        let mut run = Run { wall: begin.elapsed(), ..Run::default() };
+        let starts = fs::read_to_string(&starts)?;
+        run.n_starts = starts.lines().filter(|line| *line == BINARIES[0]).count();
+        run.tests(&String::from_utf8_lossy(&fs::read(&log)?));
+        if has_specs && report.exists() {
+            run.specs(&report)?;
+        }
+        if !status.success() && run.failures.is_empty() {
+            run.failures.push(("the whole package".to_owned(), status.to_string()));
+        }
+        Ok(run)
+    }
+}
+
+impl Run {
+    /// Counts the top-level tests of Go in an output.
+    fn tests(&mut self, output: &str) {
+        for line in output.lines() {
+            let Some(line) = line.strip_prefix("--- ") else { continue };
+            let Some((outcome, test)) = line.split_once(": ") else { continue };
+            let test = test.split(' ').next().unwrap_or_default();
+            match outcome {
+                "PASS" => self.tests.passed += 1,
+                "SKIP" => self.tests.skipped += 1,
+                "FAIL" => {
+                    self.tests.failed += 1;
+                    self.failures.push((test.to_owned(), "see its log".to_owned()));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Counts the specs of a report. A failed step around specs is a failure, too.
+    fn specs(&mut self, report: &Path) -> Result<()> {
+        for report in ginkgo::read(report)? {
+            let (is_spec, name) = (report.is_spec(), report.name().trim().to_owned());
+            let failed = match &*report.state {
+                "passed" => {
+                    self.specs.passed += usize::from(is_spec);
+                    continue;
+                }
+                "skipped" | "pending" => {
+                    self.specs.skipped += usize::from(is_spec);
+                    continue;
+                }
+                _ => first_lines(&report.failure.unwrap_or_default().message),
+            };
+            self.specs.failed += usize::from(is_spec);
+            self.failures.push((if is_spec { name } else { "a suite's step".to_owned() }, failed));
+        }
+        Ok(())
+    }
+
+    fn show(&self, name: &str) {
+        println!(
+            "{name}: {} specs passed, {} failed; {} tests passed, {} failed; {:.1} s, {} starts",
+            self.specs.passed,
+            self.specs.failed,
+            self.tests.passed,
+            self.tests.failed,
+            self.wall.as_secs_f64(),
+            self.n_starts
+        );
+        for (name, message) in &self.failures {
+            println!("    failed: {name}\n        {message}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Count, Run};
+
+    #[test]
+    fn tests_of_go_are_counted_without_their_parts() {
+        let output = "=== RUN TestA\n    --- PASS: TestA/x (0.00s)\n--- PASS: TestA (0.00s)\n\
+                      --- FAIL: TestB (0.10s)\n--- SKIP: TestC (0.00s)\nFAIL\n";
+        let mut run = Run::default();
+        run.tests(output);
+        assert_eq!(run.tests, Count { passed: 1, failed: 1, skipped: 1 });
+        assert_eq!(run.failures, [("TestB".to_owned(), "see its log".to_owned())]);
+    }
+}
