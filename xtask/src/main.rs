@@ -16,6 +16,7 @@ mod fuzz;
 mod mutations;
 mod pages;
 mod parts;
+mod seeds;
 mod suite;
 #[cfg(test)]
 mod tidy;
@@ -54,6 +55,8 @@ enum Chore {
     CelSpec(cel_spec::Args),
     /// Runs Kubernetes' end-to-end specs against `setpoint up` and writes `docs/conformance.md`.
     Conformance(conformance::Args),
+    /// Play every controller's scenario with many seeds, and write `docs/seeds.md`.
+    Seeds(seeds::Args),
     /// Copy measured figures from benches/RESULTS.md into the pages that state them.
     Pages,
     /// Build the program as it is shipped, and packages for PyPI and npm that carry it.
@@ -74,6 +77,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Bench(args) => bench::run(&args),
         Chore::CelSpec(args) => cel_spec::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
+        Chore::Seeds(args) => seeds::run(&args),
         Chore::Pages => pages::run(),
         Chore::Dist(args) => dist::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),
