@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The page, below the workspace's folder.
@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// Builds without optimization: that is done sooner, and a play takes several times as long.
     #[arg(long)]
     dev: bool,
+    /// Plays nothing: takes the outcome of plays elsewhere from the file that `SEEDS_REPORT` named.
+    #[arg(long)]
+    report: Option<PathBuf>,
     /// Only scenarios whose test has one of these words in its name. The rows of the others stay.
     only: Vec<String>,
 }
@@ -150,6 +153,9 @@ struct Failure {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(path) = &args.report {
+        return write(args, &read(path)?);
+    }
     let report = target_folder()?.join(format!("seeds-{}.jsonl", std::process::id()));
     let mut n_failed = 0;
     let mut n_scenarios = 0;
@@ -198,14 +204,19 @@ fn play(program: &Program, tests: &[&str], args: &Args, report: &Path) -> Result
     }
     // Failed plays make it fail; they are in the report.
     cargo.status().context("cannot start cargo")?;
-    let text = std::fs::read_to_string(report).unwrap_or_default();
-    let reports: Vec<Report> =
-        text.lines().map(serde_json::from_str).collect::<Result<_, _>>().context("the report")?;
+    // Without a play there is none.
+    let reports = if report.exists() { read(report)? } else { Vec::new() };
     _ = std::fs::remove_file(report);
     let missing: Vec<_> =
         tests.iter().filter(|test| reports.iter().all(|one| one.test != **test)).collect();
     ensure!(missing.is_empty(), "{missing:?} of {} played nothing", program.package);
     Ok(reports)
+}
+
+fn read(report: &Path) -> Result<Vec<Report>> {
+    let text = std::fs::read_to_string(report).with_context(|| report.display().to_string())?;
+    let reports = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    reports.with_context(|| format!("read {}", report.display()))
 }
 
 /// Writes the page: the rows of these reports, and those of other scenarios as they are.
@@ -232,8 +243,8 @@ fn rows(page: &str) -> BTreeMap<String, String> {
 
 fn row(report: &Report, date: &str, seeds: u64) -> String {
     let Report { test, crashes, storms, seconds, failures } = report;
-    let all = PROGRAMS.iter().flat_map(|program| program.scenarios);
-    let subject = all.into_iter().find(|(_, known)| known == test).map_or("", |(what, _)| what);
+    let mut all = PROGRAMS.iter().flat_map(|program| program.scenarios);
+    let subject = all.find(|(_, known)| known == test).map_or("", |(what, _)| what);
     let storms = match *storms < seeds {
         true => format!("{storms} of {seeds}"),
         false => storms.to_string(),

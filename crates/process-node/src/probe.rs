@@ -180,8 +180,8 @@ impl Target<'_> {
 }
 
 impl Surroundings {
-    /// A command in these surroundings and a process group of its own, without its standard streams.
-    /// `words` has a program.
+    /// A command in these surroundings and a process group of its own, without its standard
+    /// streams. `words` has a program.
     pub(crate) fn command(&self, words: &[String]) -> tokio::process::Command {
         let mut command = self.bare_command(words);
         command.process_group(0);
