@@ -19,6 +19,7 @@ mod machine;
 mod mutations;
 mod pages;
 mod parts;
+mod seeds;
 mod suite;
 #[cfg(test)]
 mod tidy;
@@ -60,6 +61,8 @@ enum Chore {
     /// Runs controller-runtime's suites against the installed binaries and writes
     /// `docs/controller-runtime.md`.
     ControllerRuntime(controller_runtime::Args),
+    /// Play every controller's scenario with many seeds, and write `docs/seeds.md`.
+    Seeds(seeds::Args),
     /// Copy measured figures from benches/RESULTS.md into the pages that state them.
     Pages,
     /// Build the program as it is shipped, and packages for PyPI and npm that carry it.
@@ -81,6 +84,7 @@ fn main() -> anyhow::Result<()> {
         Chore::CelSpec(args) => cel_spec::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
         Chore::ControllerRuntime(args) => controller_runtime::run(&args),
+        Chore::Seeds(args) => seeds::run(&args),
         Chore::Pages => pages::run(),
         Chore::Dist(args) => dist::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),

@@ -82,7 +82,7 @@ pub use filter::in_flight::RequestLimits;
 pub use intercept::{ChangeAnswer, Intercepted, Interceptor};
 pub use node_agent::{
     ContainerRef, ContainerStreams, ExecOptions, LogOptions, NodeAgent, PodConnection, PodRef,
-    TerminalSize,
+    StreamLimits, TerminalSize,
 };
 pub use observe::{
     ANSWER_BYTES_MAX, AuditBody, AuditEvent, AuditLevel, AuditQueue, AuditSink, AuditSource,

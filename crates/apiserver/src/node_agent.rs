@@ -67,6 +67,37 @@ pub trait NodeAgent: Send + Sync {
     ) -> BoxFuture<'static, Result<Box<dyn PodConnection>, ApiError>>;
 }
 
+/// How many streams of pods are open at the same time: each log that is read, each command, each
+/// `attach`, each client of `portforward` and each connection that it forwards counts as one.
+/// Further ones are refused with 429.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct StreamLimits {
+    pub(crate) per_pod: usize,
+    pub(crate) per_node: usize,
+}
+
+/// 64 of a pod, and 512 of the pods of a node.
+impl Default for StreamLimits {
+    fn default() -> Self {
+        Self { per_pod: 64, per_node: 512 }
+    }
+}
+
+impl StreamLimits {
+    /// Maximum streams of one pod. Default: 64.
+    pub fn per_pod(mut self, n: usize) -> Self {
+        self.per_pod = n;
+        self
+    }
+
+    /// Maximum streams of all pods of one node. Default: 512.
+    pub fn per_node(mut self, n: usize) -> Self {
+        self.per_node = n;
+        self
+    }
+}
+
 /// A pod on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

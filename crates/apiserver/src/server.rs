@@ -11,9 +11,9 @@ use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
 use crate::filter::{audit_id, panics};
 use crate::intercept::Interceptor;
-use crate::node_agent::NodeAgent;
+use crate::node_agent::{NodeAgent, StreamLimits};
 use crate::observe::{AuditSink, Metrics, Observation, Observers};
-use crate::streams::Agents;
+use crate::streams::{Agents, Slots};
 use crate::{openapi, pipeline};
 use bytes::Bytes;
 use futures::Stream;
@@ -140,7 +140,13 @@ impl ApiServerBuilder {
     /// Adds an agent that serves the streams of pods: `log`, `exec`, `attach`, `portforward`.
     /// Default: none, and such requests are answered with 503.
     pub fn node_agent(mut self, agent: Arc<dyn NodeAgent>) -> Self {
-        self.agents.0.push(agent);
+        self.agents.list.push(agent);
+        self
+    }
+
+    /// How many streams of pods are open at the same time. Default: 64 of a pod, 512 of a node.
+    pub fn stream_limits(mut self, limits: StreamLimits) -> Self {
+        self.agents.slots = Arc::new(Slots::new(limits));
         self
     }
 

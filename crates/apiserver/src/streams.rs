@@ -9,13 +9,16 @@
 //! | `exec`, `attach` | SPDY: a stream per channel | `spdy` |
 //! | `portforward` | SPDY, over an upgraded connection or inside a WebSocket | `spdy` |
 //!
-//! Every stream ends with its connection, and with the server.
+//! Every stream ends with its connection, and with the server. `limits` counts them.
 
 mod channels;
 mod containers;
 mod forward;
+mod limits;
 mod options;
 mod spdy;
+
+pub(crate) use limits::Slots;
 
 use crate::body::Body;
 use crate::node_agent::{ContainerRef, NodeAgent, PodRef};
@@ -41,11 +44,14 @@ const FORWARD_TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// The agents of a server.
 #[derive(Clone, Default)]
-pub(crate) struct Agents(pub(crate) Vec<Arc<dyn NodeAgent>>);
+pub(crate) struct Agents {
+    pub(crate) list: Vec<Arc<dyn NodeAgent>>,
+    pub(crate) slots: Arc<Slots>,
+}
 
 impl std::fmt::Debug for Agents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} node agents", self.0.len())
+        write!(f, "{} node agents", self.list.len())
     }
 }
 
@@ -53,11 +59,11 @@ impl Agents {
     /// Whether a subresource of pods is a stream that an agent may serve.
     pub(crate) fn may_serve(&self, subresource: &Subresource) -> bool {
         use Subresource::{Attach, Exec, Log, PortForward};
-        !self.0.is_empty() && matches!(subresource, Attach | Exec | Log | PortForward)
+        !self.list.is_empty() && matches!(subresource, Attach | Exec | Log | PortForward)
     }
 
     fn of(&self, node: &str) -> Option<&Arc<dyn NodeAgent>> {
-        self.0.iter().find(|agent| agent.serves(node))
+        self.list.iter().find(|agent| agent.serves(node))
     }
 }
 
@@ -111,8 +117,11 @@ impl PodStream<'_> {
         if !options.previous {
             containers::check_started(self.pod, &container.container)?;
         }
+        let slot = self.agents.slots.take(&container.pod)?;
         let lines = agent.logs(container, options).await?;
         let lines = lines.take_until(self.drain.clone().cancelled_owned());
+        // The stream counts until its answer is written, or the client leaves.
+        let lines = lines.inspect(move |_| _ = &slot);
         let mut response = Response::new(Body::stream(lines));
         let text = HeaderValue::from_static("text/plain");
         response.headers_mut().insert(header::CONTENT_TYPE, text);
@@ -124,6 +133,7 @@ impl PodStream<'_> {
         let wanted = options::run(self.query, is_attach)?;
         let container = self.container()?;
         containers::check_running(self.pod, &container.container)?;
+        let slot = self.agents.slots.take(&container.pod)?;
         let call = channels::Call { agent, container, wanted, is_attach };
         let drain = self.drain.clone();
         if let Some(upgrade) = Upgrade::of(self.parts) {
@@ -132,6 +142,7 @@ impl PodStream<'_> {
             };
             return Ok(upgrade.switch(Some(protocol), async move |io| {
                 ended(drain, channels::websocket(io, call)).await;
+                drop(slot);
             }));
         }
         let Some(upgrade) = spdy::Upgrade::of(self.parts) else { return Err(no_upgrade()) };
@@ -140,18 +151,23 @@ impl PodStream<'_> {
         };
         Ok(upgrade.switch(protocol, async move |io| {
             ended(drain, spdy::run(io, |streams| channels::spdy(streams, call))).await;
+            drop(slot);
         }))
     }
 
     fn forward(&self, agent: Arc<dyn NodeAgent>) -> Result<Response<Body>, ApiError> {
         containers::check_not_over(self.pod)?;
         let (pod, drain) = (self.pod_ref(), self.drain.clone());
+        let slots = self.agents.slots.clone();
+        let slot = slots.take(&pod)?;
+        let target = forward::Target { agent, pod, slots };
         if let Some(upgrade) = Upgrade::of(self.parts) {
             let Some(protocol) = upgrade.offered(&[FORWARD_TUNNEL]) else {
                 return Err(no_protocol(&[FORWARD_TUNNEL]));
             };
             return Ok(upgrade.switch(Some(protocol), async move |io| {
-                ended(drain, forward::tunnel(io, agent, pod)).await;
+                ended(drain, forward::tunnel(io, target)).await;
+                drop(slot);
             }));
         }
         let Some(upgrade) = spdy::Upgrade::of(self.parts) else { return Err(no_upgrade()) };
@@ -159,7 +175,8 @@ impl PodStream<'_> {
             return Err(no_protocol(&[FORWARD]));
         };
         Ok(upgrade.switch(protocol, async move |io| {
-            ended(drain, spdy::run(io, |streams| forward::serve(streams, agent, pod))).await;
+            ended(drain, spdy::run(io, |streams| forward::serve(streams, target))).await;
+            drop(slot);
         }))
     }
 }

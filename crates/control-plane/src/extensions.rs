@@ -8,7 +8,7 @@ use crate::{ControlPlaneBuilder, RequestMetrics};
 use futures::future::{BoxFuture, FutureExt as _};
 use setpoint_apiserver::{
     Anonymous, ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Interceptor, Metrics,
-    NodeAgent, RequestLimits,
+    NodeAgent, RequestLimits, StreamLimits,
 };
 use setpoint_registry::{
     Admission, AdmissionPlugins, Authorizer, NodeAuthorizer, Rbac, Registry, RegistryBuilder,
@@ -26,6 +26,7 @@ pub(crate) type Task =
 pub(crate) struct Extensions {
     authenticators: Vec<Arc<dyn Authenticator>>,
     node_agents: Vec<Arc<dyn NodeAgent>>,
+    stream_limits: StreamLimits,
     anonymous: Anonymous,
     authorizers: Vec<Arc<dyn Authorizer>>,
     rbac: Option<Arc<Rbac>>,
@@ -119,7 +120,7 @@ impl Extensions {
         for interceptor in self.interceptors {
             builder = builder.interceptor(interceptor);
         }
-        builder.limits(self.limits)
+        builder.limits(self.limits).stream_limits(self.stream_limits)
     }
 }
 
@@ -247,6 +248,12 @@ impl ControlPlaneBuilder {
     /// nodes. Default: none, and such requests are answered with 503.
     pub fn node_agent(mut self, agent: Arc<dyn NodeAgent>) -> Self {
         self.extensions.node_agents.push(agent);
+        self
+    }
+
+    /// How many streams of pods are open at the same time. Default: 64 of a pod, 512 of a node.
+    pub fn stream_limits(mut self, limits: StreamLimits) -> Self {
+        self.extensions.stream_limits = limits;
         self
     }
 

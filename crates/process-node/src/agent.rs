@@ -3,31 +3,32 @@
 use crate::guard::{CONTAINER_MARK, GroupGuard, kill_marked};
 use crate::logs::Log;
 use crate::probe::code;
-use crate::shared::{Shared, Surroundings};
-use bytes::Bytes;
+use crate::shared::{Input, Shared, Surroundings};
+use crate::terminal::Terminal;
+use bytes::{Bytes, BytesMut};
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::BoxStream;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
 use setpoint_apiserver::{
     ContainerRef, ContainerStreams, ExecOptions, LogOptions, NodeAgent, PodConnection, PodRef,
     TerminalSize,
 };
 use setpoint_object::ApiError;
-use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
 
 /// The time for the rest of the output of a command that has ended.
 const OUTPUT_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Room for a piece of input of an attached client.
+const INPUT_BYTES: usize = 4 << 10;
 
 /// Serves the pods of this process.
 #[derive(Debug, Clone)]
@@ -117,15 +118,15 @@ impl NodeAgent for Agent {
         streams: ContainerStreams,
     ) -> BoxFuture<'static, Result<(), ApiError>> {
         let pod = self.0.pod(&container.pod.uid);
-        let taken = pod.as_ref().and_then(|pod| {
-            let mut containers = pod.containers.lock();
-            let visible = containers.get_mut(&container.container)?;
-            let stdin = if streams.stdin.is_some() { visible.stdin.take() } else { None };
-            Some((visible.log.clone()?, stdin))
+        let found = pod.as_ref().and_then(|pod| {
+            let containers = pod.containers.lock();
+            let visible = containers.get(&container.container)?;
+            let log = visible.log.clone().filter(|_| visible.surroundings.is_some())?;
+            Some((log, visible.input.clone(), visible.terminal.clone()))
         });
         async move {
-            let (log, stdin) = taken.ok_or_else(|| not_running(&container))?;
-            attach(log, stdin, streams).await;
+            let (log, input, terminal) = found.ok_or_else(|| not_running(&container))?;
+            attach(log, input, terminal, streams).await;
             Ok(())
         }
         .boxed()
@@ -217,53 +218,28 @@ async fn in_terminal(
     words: &[String],
     streams: ContainerStreams,
 ) -> io::Result<i32> {
-    let own = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    grantpt(&own)?;
-    unlockpt(&own)?;
-    let name = ptsname(&own, Vec::new())?;
-    let name = name.to_str().map_err(io::Error::other)?.to_owned();
-    let terminal = File::options().read(true).write(true).open(name)?;
-    // The program that makes the terminal that of the command's session.
-    let words: Vec<String> = ["setsid", "--ctty", "--wait"]
-        .map(str::to_owned)
-        .into_iter()
-        .chain(words.to_vec())
-        .collect();
-    let mut command = surroundings.command(&words);
-    command.env("TERM", "xterm");
-    command.stdin(terminal.try_clone()?).stdout(terminal.try_clone()?).stderr(terminal);
+    let (mut terminal, side) = Terminal::open()?;
+    let mut command = surroundings.terminal_command(words, side)?;
     let mut child = command.spawn()?;
     // The terminal ends when the command's side of it is closed everywhere.
     drop(command);
     let mut group = GroupGuard(child.id());
-    let size_of: OwnedFd = own.try_clone()?;
-    let mut from = tokio::fs::File::from_std(File::from(own.try_clone()?));
-    let mut to = tokio::fs::File::from_std(File::from(own));
+    let (mut to, size_of) = (terminal.clone(), terminal.clone());
     let input = async {
         if let Some(mut stdin) = streams.stdin {
             _ = tokio::io::copy(&mut stdin, &mut to).await;
         }
         std::future::pending::<()>().await;
     };
-    let sizes = async {
-        if let Some(mut sizes) = streams.sizes {
-            while let Some(TerminalSize { width, height }) = sizes.recv().await {
-                let size = Winsize { ws_col: width, ws_row: height, ws_xpixel: 0, ws_ypixel: 0 };
-                // The terminal may be closed.
-                _ = tcsetwinsize(&size_of, size);
-            }
-        }
-        std::future::pending::<()>().await;
-    };
     let output = async {
         match streams.stdout {
-            // Ends with an error when the terminal is closed.
-            Some(mut stdout) => _ = tokio::io::copy(&mut from, &mut stdout).await,
-            None => _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await,
+            Some(mut stdout) => _ = tokio::io::copy(&mut terminal, &mut stdout).await,
+            None => _ = tokio::io::copy(&mut terminal, &mut tokio::io::sink()).await,
         }
     };
     let mut output = std::pin::pin!(output);
-    let (mut input, mut sizes) = (std::pin::pin!(input), std::pin::pin!(sizes));
+    let mut input = std::pin::pin!(input);
+    let mut sizes = std::pin::pin!(resize(Some(size_of), streams.sizes));
     let mut has_output = true;
     let status = loop {
         tokio::select! {
@@ -281,33 +257,55 @@ async fn in_terminal(
     Ok(code(status))
 }
 
+/// Gives a terminal the sizes of a client's; never returns.
+async fn resize(terminal: Option<Terminal>, sizes: Option<mpsc::Receiver<TerminalSize>>) {
+    if let (Some(terminal), Some(mut sizes)) = (terminal, sizes) {
+        while let Some(size) = sizes.recv().await {
+            terminal.resize(size);
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
 /// Passes on output from now on, and input, until the container ends.
-async fn attach(log: Log, stdin: Option<tokio::process::ChildStdin>, streams: ContainerStreams) {
-    let ContainerStreams { stdin: from, stdout: mut out, stderr: mut err, .. } = streams;
-    let mut lines = log.lines.subscribe();
+async fn attach(
+    log: Log,
+    input: Option<Input>,
+    terminal: Option<Terminal>,
+    streams: ContainerStreams,
+) {
+    let ContainerStreams { stdin: from, stdout: mut out, stderr: mut err, sizes, .. } = streams;
+    let mut pieces = log.output.subscribe();
     let input = async {
-        if let (Some(mut from), Some(mut to)) = (from, stdin) {
-            _ = tokio::io::copy(&mut from, &mut to).await;
+        if let (Some(mut from), Some(input)) = (from, input) {
+            // Also when the client is gone.
+            let _end = input.is_once.then(|| input.end.clone().drop_guard());
+            let mut buffer = BytesMut::with_capacity(INPUT_BYTES);
+            while let Ok(1..) = from.read_buf(&mut buffer).await {
+                if input.bytes.send(buffer.split().freeze()).await.is_err() {
+                    break;
+                }
+            }
         }
         std::future::pending::<()>().await;
     };
     let output = async {
         loop {
-            let line = tokio::select! {
+            let piece = tokio::select! {
                 biased;
-                // Cancel safe: a line is taken whole.
-                line = lines.recv() => line,
+                // Cancel safe: a piece is taken whole.
+                piece = pieces.recv() => piece,
                 () = log.closed_for_good() => return,
             };
-            let line = match line {
-                Ok(line) => line,
-                // The client reads too slowly: lines are lost, as documented.
+            let piece = match piece {
+                Ok(piece) => piece,
+                // The client reads too slowly: output is lost, as documented.
                 Err(RecvError::Lagged(_)) => continue,
                 Err(RecvError::Closed) => return,
             };
-            let to = if line.is_error { &mut err } else { &mut out };
+            let to = if piece.is_error { &mut err } else { &mut out };
             let Some(to) = to else { continue };
-            if to.write_all(&line.bytes()).await.is_err() {
+            if to.write_all(&piece.bytes).await.is_err() {
                 return;
             }
         }
@@ -316,5 +314,6 @@ async fn attach(log: Log, stdin: Option<tokio::process::ChildStdin>, streams: Co
         // Cancel safe: the client is gone, or the container has ended.
         () = output => {}
         () = input => {}
+        () = resize(terminal, sizes) => {}
     }
 }

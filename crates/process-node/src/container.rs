@@ -3,16 +3,20 @@
 use crate::guard::{CONTAINER_MARK, GroupGuard, kill_marked, signal_group};
 use crate::logs::Log;
 use crate::probe::{Target, code};
-use crate::shared::{Surroundings, VisiblePod};
+use crate::shared::{Input, Surroundings, VisiblePod};
+use crate::terminal::Terminal;
+use bytes::Bytes;
 use k8s_openapi::api::core::v1::{Container, Probe};
 use rustix::process::Signal;
 use setpoint_object::time::{Clock, Timestamp};
 use std::convert::Infallible;
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -20,6 +24,11 @@ use tokio_util::sync::CancellationToken;
 
 /// The time for output that a process left behind.
 const OUTPUT_TIME_MAX: Duration = Duration::from_secs(2);
+/// The least time between SIGTERM and SIGKILL: 2 s, as a kubelet's. A hook may have used up the
+/// grace period.
+const SIGNAL_TIME_MIN: Duration = Duration::from_secs(2);
+/// Pieces of input that wait for the process.
+const INPUT_WAITING: usize = 8;
 /// Maximum bytes of a termination message: 4 KiB, as a kubelet's.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
@@ -38,10 +47,20 @@ pub(crate) struct Run {
     pub(crate) pod: Arc<VisiblePod>,
     pub(crate) clock: Clock,
     pub(crate) reports: mpsc::Sender<Report>,
-    /// The grace period, once the container is to stop. It may become shorter.
-    pub(crate) stop: watch::Receiver<Option<Duration>>,
+    /// How the container is to stop, once it is to.
+    pub(crate) stop: watch::Receiver<Option<Stop>>,
     /// How long a container that fails its probes may take to stop.
     pub(crate) grace: Duration,
+}
+
+/// How a container stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// When its grace period ends. It may become earlier.
+    pub(crate) deadline: Instant,
+    /// Whether its process gets its signal, or waits for the end of the containers that it serves.
+    /// Its hook does not wait.
+    pub(crate) is_turn: bool,
 }
 
 /// What happens to a container.
@@ -54,7 +73,7 @@ pub(crate) struct Report {
 /// A change of a container.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Its process runs.
+    /// Its process runs, and its hook after the start has ended.
     Running(Timestamp),
     /// Its startup probe has succeeded.
     Started,
@@ -83,7 +102,7 @@ impl Run {
         let ended = self.process().await;
         self.log.close();
         if let Some(visible) = self.pod.containers.lock().get_mut(&self.container.name) {
-            (visible.surroundings, visible.stdin) = (None, None);
+            (visible.surroundings, visible.input, visible.terminal) = (None, None, None);
         }
         self.report(Change::Ended(ended)).await;
     }
@@ -96,12 +115,8 @@ impl Run {
 
     async fn process(&mut self) -> Ended {
         _ = tokio::fs::remove_file(&self.message_file).await;
-        let mut command = self.surroundings.command(&self.words);
-        let has_stdin = self.container.stdin == Some(true);
-        command.stdin(if has_stdin { Stdio::piped() } else { Stdio::null() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = match command.spawn() {
-            Ok(child) => child,
+        let Process { mut child, stdin, stdout, stderr, terminal } = match self.spawn() {
+            Ok(process) => process,
             Err(error) => {
                 let program = self.words.first().cloned().unwrap_or_default();
                 let message = format!("failed to start container process: {program:?}: {error}");
@@ -113,23 +128,25 @@ impl Run {
                 return Ended { code: 128, reason, message, started_at: None, finished_at };
             }
         };
-        drop(command);
         let leader = child.id().unwrap_or_default();
         let mut group = GroupGuard(child.id());
         let started_at = self.clock.now();
+        let (bytes, incoming) = mpsc::channel(INPUT_WAITING);
+        let is_once = self.container.stdin_once == Some(true);
+        let input = Input { bytes, end: CancellationToken::new(), is_once };
+        let is_closed = input.end.clone();
         if let Some(visible) = self.pod.containers.lock().get_mut(&self.container.name) {
             visible.surroundings = Some(self.surroundings.clone());
-            visible.stdin = child.stdin.take();
+            visible.input = stdin.is_some().then_some(input);
+            visible.terminal = terminal;
         }
-        self.report(Change::Running(started_at)).await;
         let name = self.container.name.clone();
         let message = format!("Started container {name}");
         self.report(Change::Event { is_warning: false, reason: "Started", message }).await;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (log, clock) = (self.log.clone(), self.clock.clone());
         let has_ended = CancellationToken::new();
         let live = async {
-            let code = self.live(&mut child, leader).await;
+            let code = self.live(&mut child, leader, started_at).await;
             group.finish();
             kill_marked(CONTAINER_MARK, self.mark.clone()).await;
             has_ended.cancel();
@@ -140,18 +157,53 @@ impl Run {
                 has_ended.cancelled().await;
                 tokio::time::sleep(OUTPUT_TIME_MAX).await;
             };
-            let (Some(stdout), Some(stderr)) = (stdout, stderr) else { return };
             tokio::select! {
                 // Cancel safe: what is not read is lost.
                 () = log.write(stdout, stderr, &clock) => {}
                 () = late => {}
             }
         };
-        let (code, ()) = tokio::join!(live, write);
+        let read = async {
+            tokio::select! {
+                // Cancel safe: the process has ended.
+                () = pass_input(incoming, is_closed, stdin) => {}
+                () = has_ended.cancelled() => {}
+            }
+        };
+        let (code, (), ()) = tokio::join!(live, write, read);
         let reason = if code == 0 { "Completed" } else { "Error" };
         let message = self.message(code).await;
         let finished_at = self.clock.now();
         Ended { code, reason, message, started_at: Some(started_at), finished_at }
+    }
+
+    fn spawn(&self) -> io::Result<Process> {
+        let has_stdin = self.container.stdin == Some(true);
+        if self.container.tty == Some(true) {
+            let (terminal, side) = Terminal::open()?;
+            let child = self.surroundings.terminal_command(&self.words, side)?.spawn()?;
+            return Ok(Process {
+                child,
+                stdin: has_stdin.then(|| Box::new(terminal.clone()) as _),
+                stdout: Box::new(terminal.clone()),
+                stderr: Box::new(tokio::io::empty()),
+                terminal: Some(terminal),
+            });
+        }
+        let mut command = self.surroundings.command(&self.words);
+        command.stdin(if has_stdin { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        fn reader(from: Option<impl AsyncRead + Send + Unpin + 'static>) -> Reader {
+            from.map_or_else(|| Box::new(tokio::io::empty()) as _, |from| Box::new(from) as _)
+        }
+        Ok(Process {
+            stdin: child.stdin.take().map(|stdin| Box::new(stdin) as _),
+            stdout: reader(child.stdout.take()),
+            stderr: reader(child.stderr.take()),
+            terminal: None,
+            child,
+        })
     }
 
     /// The message that the process left.
@@ -166,41 +218,53 @@ impl Run {
     }
 
     /// Waits for the end of the process, or ends it. Returns its exit code.
-    async fn live(&self, child: &mut Child, leader: u32) -> i32 {
+    async fn live(&self, child: &mut Child, leader: u32, started_at: Timestamp) -> i32 {
         let mut stop = self.stop.clone();
         let stopped = async {
-            let asked = stop.wait_for(Option::is_some).await;
-            asked.ok().and_then(|grace| *grace).unwrap_or_default()
+            // An error means that the pod's worker is gone.
+            _ = stop.wait_for(Option::is_some).await;
         };
-        let grace = tokio::select! {
+        let own = tokio::select! {
             // Cancel safe: an end that was not seen is seen by the next call.
             ended = child.wait() => return ended.map_or(255, code),
-            grace = stopped => grace,
-            why = self.watch() => {
-                let message = format!("Container {} {why}", self.container.name);
+            () = stopped => None,
+            failure = self.watch(started_at) => {
+                let message = format!("Container {} {}", self.container.name, failure.why);
                 let reason = "Killing";
                 self.report(Change::Event { is_warning: false, reason, message }).await;
-                self.grace
+                Some(Stop { deadline: Instant::now() + failure.grace, is_turn: true })
             }
         };
-        self.end(child, leader, grace).await
+        self.end(child, leader, own).await
     }
 
-    /// Ends the process: the hook, SIGTERM, and SIGKILL after the grace period.
-    async fn end(&self, child: &mut Child, leader: u32, grace: Duration) -> i32 {
-        let mut stop = self.stop.clone();
-        let began = Instant::now();
-        let mut deadline = began + grace;
+    /// Ends the process: the hook, SIGTERM, and SIGKILL after the grace period. `own`: its probes
+    /// have failed.
+    async fn end(&self, child: &mut Child, leader: u32, own: Option<Stop>) -> i32 {
+        let mut asked = self.stop.clone();
+        let at_once = Stop { deadline: Instant::now(), is_turn: true };
+        let present = |asked: &watch::Receiver<Option<Stop>>| match (own, *asked.borrow()) {
+            (Some(own), Some(stop)) => {
+                Stop { deadline: own.deadline.min(stop.deadline), is_turn: true }
+            }
+            (own, stop) => own.or(stop).unwrap_or(at_once),
+        };
         let hook = self.container.lifecycle.as_ref().and_then(|hooks| hooks.pre_stop.as_ref());
         if let Some(hook) = hook
-            && !grace.is_zero()
+            && present(&asked).deadline > Instant::now()
         {
             let target = self.target();
-            let ended = tokio::select! {
-                // Cancel safe: a hook without time is dropped, and its process killed.
-                ended = target.hook(hook) => ended,
-                () = tokio::time::sleep_until(deadline) => Err("took too long".to_owned()),
-                ended = child.wait() => return ended.map_or(255, code),
+            // A hook without time is dropped, and its process killed.
+            let mut running = std::pin::pin!(target.hook(hook));
+            let ended = loop {
+                let deadline = present(&asked).deadline;
+                tokio::select! {
+                    // Cancel safe: the hook lives across iterations, the others wait for a state.
+                    ended = &mut running => break ended,
+                    ended = child.wait() => return ended.map_or(255, code),
+                    () = tokio::time::sleep_until(deadline) => break Err("took too long".to_owned()),
+                    Ok(()) = asked.changed() => {}
+                }
             };
             if let Err(error) = ended {
                 let message = format!("PreStopHook failed: {error}");
@@ -208,19 +272,30 @@ impl Run {
                 self.report(Change::Event { is_warning: true, reason, message }).await;
             }
         }
-        signal_group(leader, Signal::TERM);
         loop {
+            let Stop { deadline, is_turn } = present(&asked);
+            if is_turn || deadline <= Instant::now() {
+                break;
+            }
             tokio::select! {
+                // Cancel safe: all of these wait for a state.
+                ended = child.wait() => return ended.map_or(255, code),
+                () = tokio::time::sleep_until(deadline) => {}
+                Ok(()) = asked.changed() => {}
+            }
+        }
+        signal_group(leader, Signal::TERM);
+        let soonest = Instant::now() + SIGNAL_TIME_MIN;
+        loop {
+            let deadline = present(&asked).deadline.max(soonest);
+            tokio::select! {
+                // Cancel safe: all of these wait for a state.
                 ended = child.wait() => return ended.map_or(255, code),
                 () = tokio::time::sleep_until(deadline) => {
                     signal_group(leader, Signal::KILL);
                     return child.wait().await.map_or(255, code);
                 }
-                // Cancel safe: it only waits for a state.
-                Ok(()) = stop.changed() => {
-                    let sooner = stop.borrow_and_update().map(|grace| began + grace);
-                    deadline = sooner.map_or(deadline, |sooner| sooner.min(deadline));
-                }
+                Ok(()) = asked.changed() => {}
             }
         }
     }
@@ -231,7 +306,7 @@ impl Run {
     }
 
     /// Runs the hook after the start and the probes. Returns why the container must stop.
-    async fn watch(&self) -> String {
+    async fn watch(&self, started_at: Timestamp) -> Failure {
         let hooks = self.container.lifecycle.as_ref();
         if let Some(hook) = hooks.and_then(|hooks| hooks.post_start.as_ref())
             && let Err(error) = self.target().hook(hook).await
@@ -239,12 +314,15 @@ impl Run {
             let message = format!("PostStartHook failed: {error}");
             let reason = "FailedPostStartHook";
             self.report(Change::Event { is_warning: true, reason, message }).await;
-            return "failed postStart hook, will be restarted".to_owned();
+            let why = "failed postStart hook, will be restarted";
+            return Failure { why, grace: self.grace };
         }
+        self.report(Change::Running(started_at)).await;
         if let Some(probe) = &self.container.startup_probe
             && !self.starts(probe).await
         {
-            return "failed startup probe, will be restarted".to_owned();
+            let why = "failed startup probe, will be restarted";
+            return Failure { why, grace: self.grace_after(probe) };
         }
         self.report(Change::Started).await;
         let ready = async {
@@ -252,20 +330,31 @@ impl Run {
                 Some(probe) => match self.follow(probe, "Readiness").await {},
                 None => {
                     self.report(Change::Ready(true)).await;
-                    std::future::pending::<()>().await;
+                    std::future::pending::<Infallible>().await
                 }
             }
         };
         let alive = async {
             match &self.container.liveness_probe {
-                Some(probe) => self.fails(probe).await,
+                Some(probe) => {
+                    self.fails(probe).await;
+                    self.grace_after(probe)
+                }
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = ready => String::new(),
-            () = alive => "failed liveness probe, will be restarted".to_owned(),
+            // Cancel safe: the container stops.
+            never = ready => match never {},
+            grace = alive => Failure { why: "failed liveness probe, will be restarted", grace },
         }
+    }
+
+    /// The grace period after a probe has failed: its own, or that of the pod.
+    fn grace_after(&self, probe: &Probe) -> Duration {
+        let own = probe.termination_grace_period_seconds;
+        let own = own.and_then(|seconds| u64::try_from(seconds).ok());
+        own.map_or(self.grace, Duration::from_secs)
     }
 
     /// Whether a startup probe succeeds before it has failed too often.
@@ -324,6 +413,44 @@ impl Run {
             self.report(Change::Event { is_warning: true, reason, message }).await;
         }
         outcome.is_ok()
+    }
+}
+
+/// Why a container stops by itself.
+struct Failure {
+    why: &'static str,
+    grace: Duration,
+}
+
+type Reader = Box<dyn AsyncRead + Send + Unpin>;
+
+/// A process and its streams.
+struct Process {
+    child: Child,
+    stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    stdout: Reader,
+    stderr: Reader,
+    terminal: Option<Terminal>,
+}
+
+/// Writes what clients send to a process, until one of them closes it.
+async fn pass_input(
+    mut incoming: mpsc::Receiver<Bytes>,
+    is_closed: CancellationToken,
+    stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+) {
+    let Some(mut stdin) = stdin else { return };
+    loop {
+        let bytes = tokio::select! {
+            biased;
+            // Cancel safe: takes a whole piece.
+            bytes = incoming.recv() => bytes,
+            () = is_closed.cancelled() => None,
+        };
+        let Some(bytes) = bytes else { return };
+        if stdin.write_all(&bytes).await.is_err() {
+            return;
+        }
     }
 }
 

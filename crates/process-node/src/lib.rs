@@ -9,6 +9,7 @@
 //! | `container` | one run of a container: a process, its probes, hooks and log |
 //! | `logs` | lines in rotated files |
 //! | `volumes`, `paths`, `env` | what a process finds: folders, paths and variables |
+//! | `terminal` | the terminals of containers and commands |
 //! | `guard` | no process outlives its pod or its node |
 //! | `agent` | `kubectl logs`, `exec`, `attach` and `port-forward` |
 //!
@@ -29,6 +30,7 @@ mod paths;
 mod probe;
 mod shared;
 mod status;
+mod terminal;
 mod volumes;
 mod worker;
 

@@ -4,7 +4,7 @@
 //! a part of a line that goes on in the next. A file that has grown to [`FILE_BYTES_MAX`] is
 //! renamed and replaces the one before.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use setpoint_apiserver::LogOptions;
@@ -25,6 +25,9 @@ pub(crate) const FILE_BYTES_MAX: u64 = 10 << 20;
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// Lines that wait to be written.
 const LINES_WAITING: usize = 64;
+/// Pieces of output that wait for a client that is attached; it loses older ones. A piece has at
+/// most 16 KiB.
+const CHUNKS_WAITING: usize = 256;
 
 /// The state of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,23 +38,19 @@ struct State {
     is_closed: bool,
 }
 
-/// A line, or a part of it.
+/// A piece of output, as the process has written it.
 #[derive(Debug, Clone)]
-pub(crate) struct Line {
+pub(crate) struct Output {
     pub(crate) is_error: bool,
-    is_part: bool,
-    text: Bytes,
+    pub(crate) bytes: Bytes,
 }
 
-impl Line {
-    /// The text with its newline, if it has one.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = self.text.to_vec();
-        if !self.is_part {
-            bytes.push(b'\n');
-        }
-        bytes
-    }
+/// A line, or a part of it.
+#[derive(Debug)]
+struct Line {
+    is_error: bool,
+    is_part: bool,
+    text: Bytes,
 }
 
 /// The log of one run of a container.
@@ -59,14 +58,14 @@ impl Line {
 pub(crate) struct Log {
     path: PathBuf,
     state: Arc<watch::Sender<State>>,
-    /// Lines as they come, for clients that are attached.
-    pub(crate) lines: broadcast::Sender<Line>,
+    /// Output as it comes, for clients that are attached.
+    pub(crate) output: broadcast::Sender<Output>,
 }
 
 impl Log {
     pub(crate) fn new(path: PathBuf) -> Self {
-        let (state, lines) = (watch::Sender::default(), broadcast::Sender::new(256));
-        Self { path, state: Arc::new(state), lines }
+        let (state, output) = (watch::Sender::default(), broadcast::Sender::new(CHUNKS_WAITING));
+        Self { path, state: Arc::new(state), output }
     }
 
     /// A log that was written by an earlier run of the node.
@@ -104,11 +103,13 @@ impl Log {
                     // The process goes on: its output is lost.
                     tracing::warn!(%error, path = %self.path.display(), "write a log");
                 }
-                // Nobody may be attached.
-                _ = self.lines.send(line);
             }
         };
-        tokio::join!(split(stdout, false, to_file), split(stderr, true, to_error), write);
+        tokio::join!(
+            split(stdout, false, to_file, &self.output),
+            split(stderr, true, to_error, &self.output),
+            write
+        );
     }
 
     async fn append(&self, file: &mut Option<File>, line: &Line, now: Timestamp) -> io::Result<()> {
@@ -207,21 +208,45 @@ fn rotated(path: &Path) -> PathBuf {
     path.into()
 }
 
-/// Cuts output into lines.
-async fn split(read: impl AsyncRead + Unpin, is_error: bool, to: mpsc::Sender<Line>) {
-    let mut read = BufReader::with_capacity(LINE_BYTES_MAX, read);
+/// Passes on output, and cuts it into lines.
+async fn split(
+    mut read: impl AsyncRead + Unpin,
+    is_error: bool,
+    to: mpsc::Sender<Line>,
+    output: &broadcast::Sender<Output>,
+) {
+    let mut buffer = vec![0; LINE_BYTES_MAX];
+    // Less than the longest line.
+    let mut rest = BytesMut::new();
     loop {
-        let mut text = Vec::new();
-        let limit = LINE_BYTES_MAX as u64;
-        match (&mut read).take(limit).read_until(b'\n', &mut text).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+        let n = read.read(&mut buffer).await.unwrap_or(0);
+        let mut piece = Bytes::copy_from_slice(&buffer[..n]);
+        let is_end = piece.is_empty();
+        if !is_end {
+            // Nobody may be attached.
+            _ = output.send(Output { is_error, bytes: piece.clone() });
         }
-        let is_part = text.last() != Some(&b'\n');
-        if !is_part {
-            text.pop();
+        while !piece.is_empty() {
+            let newline = piece.iter().position(|byte| *byte == b'\n');
+            let room = LINE_BYTES_MAX - rest.len();
+            let n = newline.unwrap_or(piece.len()).min(room);
+            rest.put_slice(&piece.split_to(n));
+            let is_whole = newline == Some(n);
+            if is_whole {
+                piece.advance(1);
+            }
+            if is_whole || rest.len() == LINE_BYTES_MAX {
+                let line = Line { is_error, is_part: !is_whole, text: rest.split().freeze() };
+                if to.send(line).await.is_err() {
+                    return;
+                }
+            }
         }
-        if to.send(Line { is_error, is_part, text: text.into() }).await.is_err() {
+        if is_end {
+            if !rest.is_empty() {
+                // Fails only if nobody writes the log any more.
+                _ = to.send(Line { is_error, is_part: true, text: rest.freeze() }).await;
+            }
             return;
         }
     }

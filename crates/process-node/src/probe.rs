@@ -180,13 +180,21 @@ impl Target<'_> {
 }
 
 impl Surroundings {
-    /// A command in these surroundings, without its standard streams. `words` has a program.
+    /// A command in these surroundings and a process group of its own, without its standard
+    /// streams. `words` has a program.
     pub(crate) fn command(&self, words: &[String]) -> tokio::process::Command {
+        let mut command = self.bare_command(words);
+        command.process_group(0);
+        command
+    }
+
+    /// The same in the process group of this program.
+    pub(crate) fn bare_command(&self, words: &[String]) -> tokio::process::Command {
         let words: Vec<String> = words.iter().map(|word| self.mounts.map(word)).collect();
         let mut command = tokio::process::Command::new(words.first().map_or("", |word| word));
         command.args(words.get(1..).unwrap_or_default());
         command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
-        command.current_dir(&self.folder).process_group(0).kill_on_drop(true);
+        command.current_dir(&self.folder).kill_on_drop(true);
         if let Some(user) = self.user {
             command.uid(user);
         }

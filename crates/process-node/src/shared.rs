@@ -3,13 +3,16 @@
 use crate::address::Addresses;
 use crate::logs::Log;
 use crate::paths::Mounts;
+use crate::terminal::Terminal;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use tokio::process::ChildStdin;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 /// How a command runs in the surroundings of a container.
 #[derive(Debug, Clone)]
@@ -21,13 +24,25 @@ pub(crate) struct Surroundings {
     pub(crate) group: Option<u32>,
 }
 
+/// The input of a container's process. Clients write to it in turns.
+#[derive(Debug, Clone)]
+pub(crate) struct Input {
+    pub(crate) bytes: mpsc::Sender<Bytes>,
+    /// Cancelled to close the input, after what has been sent.
+    pub(crate) end: CancellationToken,
+    /// The first client's end is the input's end: `stdinOnce`.
+    pub(crate) is_once: bool,
+}
+
 /// A container as clients see it.
 #[derive(Debug, Default)]
 pub(crate) struct Visible {
     /// While it runs.
     pub(crate) surroundings: Option<Arc<Surroundings>>,
-    /// The input of its process, if it has one and nobody is attached.
-    pub(crate) stdin: Option<ChildStdin>,
+    /// The input of its process, if it has one.
+    pub(crate) input: Option<Input>,
+    /// Its terminal, if it has one.
+    pub(crate) terminal: Option<Terminal>,
     pub(crate) log: Option<Log>,
     pub(crate) previous: Option<Log>,
 }

@@ -67,11 +67,20 @@ pub(crate) struct Tracked {
     pub(crate) id: String,
     pub(crate) is_started: bool,
     pub(crate) is_ready: bool,
+    /// It has a process, or gets one.
+    pub(crate) is_live: bool,
 }
 
 impl Tracked {
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.state, State::Running(_))
+    }
+
+    /// Whether it has a process whose hook after the start has not ended.
+    pub(crate) fn is_in_hook(&self) -> bool {
+        let hooks = self.container.lifecycle.as_ref();
+        let has_hook = hooks.is_some_and(|hooks| hooks.post_start.is_some());
+        has_hook && self.is_live && !self.is_running()
     }
 
     pub(crate) fn ended(&self) -> Option<&Ended> {
@@ -174,9 +183,10 @@ impl View<'_> {
     /// The pod's phase.
     pub(crate) fn phase(&self) -> &'static str {
         let of = |list: List| self.containers.iter().filter(move |one| one.list == list);
-        let is_any_running = self.containers.iter().any(Tracked::is_running);
-        if is_any_running && (self.is_ending || self.verdict.is_some()) {
-            return "Running";
+        let is_any_live = self.containers.iter().any(|one| one.is_live);
+        if is_any_live && (self.is_ending || self.verdict.is_some()) {
+            let has_run = self.is_initialized() && of(List::Main).all(Tracked::has_run);
+            return if has_run { "Running" } else { "Pending" };
         }
         if self.verdict.is_some() {
             return "Failed";
@@ -193,7 +203,7 @@ impl View<'_> {
         let is_passed = self.is_initialized();
         if !codes.is_empty() && codes.iter().all(Option::is_some) && is_passed {
             // Sidecars end first.
-            if is_any_running {
+            if is_any_live {
                 return "Running";
             }
             let succeeded = codes.iter().all(|code| *code == Some(0));
@@ -203,11 +213,9 @@ impl View<'_> {
     }
 
     fn is_initialized(&self) -> bool {
-        self.containers.iter().all(|one| match one.list {
-            // A sidecar that starts again does not undo it.
-            List::Sidecar => one.is_started || one.has_run(),
-            _ => one.lets_pass(),
-        })
+        // A sidecar that starts again does not undo it.
+        let has_begun = self.containers.iter().any(|one| one.list == List::Main && one.has_run());
+        has_begun || self.containers.iter().all(Tracked::lets_pass)
     }
 
     /// The status, and the conditions in it.

@@ -9,7 +9,7 @@
 
 mod start;
 
-use crate::container::{Change, Ended, Report};
+use crate::container::{Change, Ended, Report, Stop};
 use crate::env::PodAddresses;
 use crate::logs::Log;
 use crate::shared::{Shared, VisiblePod, log_path};
@@ -64,7 +64,7 @@ pub(crate) struct Parts {
 /// The running part of a container.
 #[derive(Default)]
 struct Live {
-    stop: Option<watch::Sender<Option<Duration>>>,
+    stop: Option<watch::Sender<Option<Stop>>>,
     /// When it starts, if it waits.
     due: Option<Instant>,
     /// It starts again whatever the policy says: its image has changed.
@@ -84,6 +84,8 @@ pub(crate) struct Worker {
     volumes: Option<BTreeMap<String, PathBuf>>,
     volumes_due: Instant,
     verdict: Option<Verdict>,
+    /// The grace period of the pod's end, and when it is over. It may become shorter.
+    ending: Option<(Duration, Instant)>,
     conditions: Conditions,
     /// The status that the server has.
     written: Value,
@@ -124,6 +126,7 @@ impl Worker {
             volumes: None,
             volumes_due: Instant::now(),
             verdict: None,
+            ending: None,
             conditions,
             written: Value::Null,
             write_due: None,
@@ -160,11 +163,13 @@ impl Worker {
             let known = self.containers.iter_mut().find(|one| one.container.name == container.name);
             if let Some(known) = known {
                 let live = self.live.entry(container.name.clone()).or_default();
-                if known.container.image != container.image && known.is_running() {
+                if known.container.image != container.image
+                    && let Some(stop) = &live.stop
+                    && stop.borrow().is_none()
+                {
                     live.is_replaced = true;
-                    if let Some(stop) = &live.stop {
-                        stop.send_replace(Some(grace_of(&pod)));
-                    }
+                    let deadline = Instant::now() + grace_of(&pod);
+                    stop.send_replace(Some(Stop { deadline, is_turn: true }));
                 }
                 known.container = container;
                 continue;
@@ -226,6 +231,7 @@ impl Worker {
             id: id.trim_start_matches("process://").to_owned(),
             is_started: false,
             is_ready: false,
+            is_live: false,
         }
     }
 
@@ -326,7 +332,7 @@ impl Worker {
                 self.event(is_warning, reason, message, path);
             }
             Change::Ended(ended) => {
-                (tracked.is_started, tracked.is_ready) = (false, false);
+                (tracked.is_started, tracked.is_ready, tracked.is_live) = (false, false, false);
                 tracked.state = State::Ended(ended.clone());
                 let name = container.clone();
                 let live = self.live.entry(container).or_default();
@@ -384,6 +390,10 @@ impl Worker {
     /// Starts and stops what the state calls for.
     async fn advance(&mut self) {
         if is_over(self.pod()) {
+            // Another client may have said so.
+            if self.containers.iter().any(|one| one.is_live) {
+                self.stop_in_order(grace_of(self.pod()));
+            }
             return;
         }
         if self.deadline().is_some_and(|left| left.is_zero()) && self.verdict.is_none() {
@@ -408,48 +418,59 @@ impl Worker {
         }
     }
 
-    /// Stops the containers, sidecars after the others.
+    /// Stops the containers: sidecars after the others, the last sidecar first. The grace period is
+    /// that of all of them together.
     fn stop_in_order(&mut self, grace: Duration) {
         self.start_nothing();
-        let is_busy = |list: List| {
-            let mut of = self.containers.iter().filter(|one| one.list == list);
-            of.any(|one| self.is_live(&one.container.name))
+        let soonest = Instant::now() + grace;
+        let (_, deadline) = match self.ending {
+            Some((known, at)) if known <= grace => (known, at),
+            Some((_, at)) => *self.ending.insert((grace, at.min(soonest))),
+            None => *self.ending.insert((grace, soonest)),
         };
-        let only_sidecars = ![List::Init, List::Main, List::Ephemeral].into_iter().any(is_busy);
-        let names: Vec<String> = self
-            .containers
-            .iter()
-            .filter(|one| only_sidecars || one.list != List::Sidecar)
-            .map(|one| one.container.name.clone())
-            .collect();
-        for name in names {
-            self.stop(&name, grace);
+        let mut is_turn = true;
+        let (sidecars, others): (Vec<_>, Vec<_>) =
+            self.containers.iter().partition(|one| one.list == List::Sidecar);
+        let mut stops = Vec::new();
+        for one in others {
+            stops.push((one.container.name.clone(), Stop { deadline, is_turn: true }));
+            is_turn &= !one.is_live;
         }
-    }
-
-    fn is_live(&self, name: &str) -> bool {
-        self.live.get(name).is_some_and(|live| live.stop.is_some())
+        for one in sidecars.into_iter().rev() {
+            stops.push((one.container.name.clone(), Stop { deadline, is_turn }));
+            is_turn &= !one.is_live;
+        }
+        for (name, how) in stops {
+            self.stop(&name, how);
+        }
     }
 
     fn stop_all(&mut self, grace: Duration) {
         let names: Vec<String> = self.live.keys().cloned().collect();
+        let how = Stop { deadline: Instant::now() + grace, is_turn: true };
         for name in names {
-            self.stop(&name, grace);
+            self.stop(&name, how);
         }
     }
 
-    fn stop(&mut self, name: &str, grace: Duration) {
+    fn stop(&mut self, name: &str, how: Stop) {
         let Some(live) = self.live.get_mut(name) else { return };
         live.due = None;
         let Some(stop) = &live.stop else { return };
         let before = *stop.borrow();
-        if before.is_some_and(|before| before <= grace) {
+        let how = before.map_or(how, |before| Stop {
+            deadline: before.deadline.min(how.deadline),
+            is_turn: before.is_turn || how.is_turn,
+        });
+        if before == Some(how) {
             return;
         }
-        stop.send_replace(Some(grace));
+        stop.send_replace(Some(how));
         if before.is_none() {
+            let of = self.containers.iter().find(|one| one.container.name == name);
+            let list = of.map_or(List::Main, |one| one.list).of_spec();
             let message = format!("Stopping container {name}");
-            self.event(false, "Killing", message, format!("spec.containers{{{name}}}"));
+            self.event(false, "Killing", message, format!("spec.{list}{{{name}}}"));
         }
     }
 

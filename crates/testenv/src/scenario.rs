@@ -14,6 +14,14 @@
 //! A play is a function of its plan. A failure prints the plan; the environment variable `PLAN`
 //! plays that plan alone, with each request on standard error.
 //!
+//! A search plays more plans than a test has time for:
+//!
+//! | variable | effect |
+//! |---|---|
+//! | `SEEDS=1000` | a crash before and after every write, and this many storms. A failed play does not end the search |
+//! | `SEEDS_TIME=600` | ends the search after this many seconds |
+//! | `SEEDS_REPORT=file` | appends a line of JSON to the file: what was played, and the plans that failed |
+//!
 //! The comparison ignores what differs between any two plays: uids, versions, generations, field
 //! ownership, times. Events and Leases are ignored too. An object with a generated name is
 //! identified by its prefix.
@@ -21,6 +29,7 @@
 mod patient;
 mod plan;
 mod play;
+mod search;
 mod state;
 
 pub use plan::{ParsePlanError, Plan, Plans};
@@ -29,6 +38,7 @@ use crate::TestEnv;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Client;
 use play::Played;
+use search::Search;
 use serde_json::Value;
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_object::time::Clock;
@@ -112,7 +122,8 @@ impl Life {
 }
 
 /// Plays a scenario with many plans, each on its own runtime in virtual time, and returns the
-/// number of plays. With the environment variable `PLAN` it plays only that plan.
+/// number of plays. With the environment variable `PLAN` it plays only that plan; with `SEEDS` it
+/// searches.
 ///
 /// # Panics
 ///
@@ -133,6 +144,9 @@ pub fn check<S: Scenario>(scenario: &S, plans: &Plans) -> usize {
         Ok(plan) => plan,
         Err(error) => panic!("PLAN is {text:?}: {error}"),
     });
+    if let (None, Some(search)) = (&requested, Search::requested()) {
+        return search.run(scenario, plans, &first);
+    }
     let (plans, is_shown) = match requested {
         Some(plan) => (vec![plan], true),
         None => (plans.of(first.n_writes), false),

@@ -26,6 +26,8 @@ pub const AVAILABLE: &str = "Available";
 pub const PROGRESSING: &str = "Progressing";
 /// The condition of a cluster that has a fault, whether or not it is available.
 pub const DEGRADED: &str = "Degraded";
+/// The condition of a backup whose file is whole and on its disk.
+pub const COMPLETE: &str = "Complete";
 
 /// An etcd cluster.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -249,13 +251,22 @@ pub struct EtcdBackupSpec {
     pub cluster: String,
     /// Where the snapshot is written.
     pub destination: Location,
+    /// How long a snapshot is tried to be written, in seconds from the first attempt on. Then the
+    /// backup has failed.
+    #[serde(default = "default_deadline")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub deadline_seconds: u32,
+}
+
+fn default_deadline() -> u32 {
+    3600
 }
 
 /// What a backup is.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdBackupStatus {
-    /// `Pending`, `Running`, `Complete`, `Failed`.
+    /// `Pending`, `Running`, `Retrying`, `Complete`, `Failed`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub phase: String,
     /// Why it waits or has failed.
@@ -273,9 +284,21 @@ pub struct EtcdBackupStatus {
     /// The version of the member that it was taken from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// When the first attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// How many attempts have failed.
+    #[serde(default)]
+    pub failed_attempts: u32,
+    /// When the last of them failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure_time: Option<Time>,
     /// When it was complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
+    /// `Complete`.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
 }
 
 impl EtcdClusterSpec {

@@ -4,27 +4,39 @@
 //! |---|---|
 //! | new, and a member answers | a pod is made that has the destination as a volume |
 //! | its pod has succeeded | what the pod reports becomes the status, and the pod is deleted |
-//! | its pod has failed | the status says why, and the pod is deleted |
+//! | its pod has failed | the status says why, the pod is deleted, and after a pause another one is made |
+//! | its deadline is over | it has failed, and its pod is deleted |
 //! | complete or failed | nothing more: another backup is another object |
+//!
+//! The number of failed attempts is in the status, and each attempt has a pod of its own name. So a
+//! crash between two writes neither counts an attempt twice nor loses one.
 //!
 //! Deleting the object leaves the file.
 
-use crate::api::{EtcdBackup, EtcdBackupStatus, EtcdCluster, MANAGED_BY, MANAGED_BY_LABEL};
+use crate::api::{
+    COMPLETE, EtcdBackup, EtcdBackupStatus, EtcdCluster, MANAGED_BY, MANAGED_BY_LABEL,
+};
 use crate::etcd::CLIENT_PORT;
 use crate::objects::{backup_volume, bracketed, typed};
-use crate::observe::{ended, ip_of};
+use crate::observe::{ended, ip_of, is_owned};
 use crate::save::Report;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use setpoint::kube_client::api::DeleteParams;
+use setpoint::object::time::Timestamp;
 use setpoint::prelude::*;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The controller's name.
 pub const NAME: &str = "etcd-backup";
 /// The pause while no member answers.
 const POLL: Duration = Duration::from_secs(5);
+/// The pause after the first failed attempt. It doubles with each further one.
+const RETRY_MIN: Duration = Duration::from_secs(10);
+/// The longest pause between attempts.
+const RETRY_MAX: Duration = Duration::from_secs(300);
 /// Where the destination is in the pod.
 const FOLDER: &str = "/var/lib/backup";
 /// Where the pod leaves its report.
@@ -64,65 +76,152 @@ impl Reconciler for Backups {
         let Some(backup) = found.filter(|found| found.meta().deletion_timestamp.is_none()) else {
             return Ok(Action::await_change());
         };
-        let pods = context.client().api::<Pod>();
-        let key = Request::new(&*request.namespace, &*format!("{}-backup", request.name));
-        let uid = backup.meta().uid.as_deref();
-        let pod = pods.get(&key)?.filter(|pod| {
-            let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-            owners.iter().any(|owner| Some(&*owner.uid) == uid)
-        });
-        let phase = backup.status.as_ref().map(|status| status.phase.as_str());
-        if matches!(phase, Some("Complete" | "Failed")) {
-            if pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()) {
-                pods.delete(&key, &DeleteParams::default()).await?;
-            }
+        let attempts = Attempts { backup: &backup, request: &request, context: &context };
+        let mut status = backup.status.clone().unwrap_or_default();
+        let n = status.failed_attempts;
+        if let Some(last) = n.checked_sub(1) {
+            attempts.delete(last).await?;
+        }
+        if matches!(&*status.phase, "Complete" | "Failed") {
+            attempts.delete(n).await?;
             return Ok(Action::await_change());
         }
-        let (status, action) = match pod {
-            Some(pod) => (followed(&backup, &pod, &context), Action::await_change()),
-            None => match self.endpoints(&backup, &request, &context)? {
-                Ok(endpoints) => {
-                    pods.create(&self.pod(&backup, &key, &endpoints)?).await?;
-                    (status("Running", None), Action::await_change())
-                }
-                Err(why) => (status("Pending", Some(why)), Action::requeue_after(POLL)),
-            },
+        let action = match attempts.pod(n)? {
+            Some(pod) => attempts.follow(&pod, &mut status),
+            None => self.begin(&attempts, &mut status).await?,
         };
-        if backup.status.as_ref() != Some(&status) {
-            let apply = Apply::<EtcdBackup>::new(&request).status(&status).force();
-            context.client().api::<EtcdBackup>().status().apply(&apply).await?;
-        }
+        attempts.write(status).await?;
         Ok(action)
     }
 }
 
-fn status(phase: &str, message: Option<String>) -> EtcdBackupStatus {
-    EtcdBackupStatus { phase: phase.to_owned(), message, ..EtcdBackupStatus::default() }
+/// The attempts of one backup.
+struct Attempts<'a> {
+    backup: &'a EtcdBackup,
+    request: &'a Request,
+    context: &'a Context,
 }
 
-/// What the pod says.
-fn followed(backup: &EtcdBackup, pod: &Pod, context: &Context) -> EtcdBackupStatus {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let containers =
-        pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let message = containers.filter_map(ended).find_map(|ended| ended.message.clone());
-    let message = message.unwrap_or_default();
-    match phase {
-        Some("Succeeded") => match serde_json::from_str::<Report>(&message) {
-            Ok(report) => EtcdBackupStatus {
-                phase: "Complete".to_owned(),
-                message: None,
-                file: Some(backup.file()),
-                revision: Some(report.revision),
-                size_bytes: Some(report.size_bytes),
-                version: Some(report.version),
-                completion_time: now(context),
-            },
-            Err(_) => status("Failed", Some(format!("the pod reports no backup: {message}"))),
-        },
-        Some("Failed") => status("Failed", Some(message)),
-        _ => status("Running", None),
+impl Attempts<'_> {
+    /// The pod of an attempt.
+    fn key(&self, n: u32) -> Request {
+        let Request { namespace, name } = self.request;
+        let pod = match n {
+            0 => format!("{name}-backup"),
+            n => format!("{name}-backup-{n}"),
+        };
+        Request::new(&**namespace, &*pod)
     }
+
+    fn pod(&self, n: u32) -> Result<Option<Arc<Pod>>, BoxError> {
+        let uid = self.backup.meta().uid.as_deref().unwrap_or_default();
+        let pod = self.context.client().api::<Pod>().get(&self.key(n))?;
+        Ok(pod.filter(|pod| is_owned(&pod.metadata, uid)))
+    }
+
+    async fn delete(&self, n: u32) -> Result<(), BoxError> {
+        if self.pod(n)?.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()) {
+            let pods = self.context.client().api::<Pod>();
+            pods.delete(&self.key(n), &DeleteParams::default()).await?;
+        }
+        Ok(())
+    }
+
+    /// What is left of the deadline, if the first attempt has begun.
+    fn time_left(&self, status: &EtcdBackupStatus) -> Duration {
+        let all = Duration::from_secs(self.backup.spec.deadline_seconds.into());
+        match status.start_time.as_ref().and_then(timestamp) {
+            Some(start) => (start + all).since(self.context.clock().now()),
+            None => all,
+        }
+    }
+
+    fn fail(&self, status: &mut EtcdBackupStatus) -> Action {
+        "Failed".clone_into(&mut status.phase);
+        let seconds = self.backup.spec.deadline_seconds;
+        let last = status.message.take().unwrap_or_else(|| "the pod does not end".to_owned());
+        status.message = Some(format!("no snapshot was written within {seconds} s: {last}"));
+        Action::await_change()
+    }
+
+    /// What the pod says.
+    fn follow(&self, pod: &Pod, status: &mut EtcdBackupStatus) -> Action {
+        if status.start_time.is_none() {
+            status.start_time.clone_from(&pod.metadata.creation_timestamp);
+        }
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let containers =
+            pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+        let message = containers.filter_map(ended).find_map(|ended| ended.message.clone());
+        let message = message.unwrap_or_default();
+        let failed = match phase {
+            Some("Succeeded") => match serde_json::from_str::<Report>(&message) {
+                Ok(report) => {
+                    "Complete".clone_into(&mut status.phase);
+                    status.message = None;
+                    status.file = Some(self.backup.file());
+                    status.revision = Some(report.revision);
+                    status.size_bytes = Some(report.size_bytes);
+                    status.version = Some(report.version);
+                    status.completion_time = now(self.context);
+                    return Action::await_change();
+                }
+                Err(_) => format!("the pod reports no backup: {message}"),
+            },
+            Some("Failed") => {
+                let reason = pod.status.as_ref().and_then(|status| status.reason.clone());
+                let said = Some(message).filter(|message| !message.is_empty());
+                said.or(reason).unwrap_or_else(|| "the pod has failed".to_owned())
+            }
+            _ => {
+                let left = self.time_left(status);
+                if left.is_zero() {
+                    return self.fail(status);
+                }
+                "Running".clone_into(&mut status.phase);
+                return Action::requeue_after(left);
+            }
+        };
+        "Retrying".clone_into(&mut status.phase);
+        status.message = Some(failed);
+        status.failed_attempts += 1;
+        status.last_failure_time = now(self.context);
+        match self.time_left(status).is_zero() {
+            true => self.fail(status),
+            false => Action::requeue_after(pause(status.failed_attempts)),
+        }
+    }
+
+    /// Writes the status, if it says anything new.
+    async fn write(&self, mut status: EtcdBackupStatus) -> Result<(), BoxError> {
+        let reason = match &*status.phase {
+            "Retrying" => "AttemptFailed",
+            other => other,
+        };
+        let message = match (&status.message, &*status.phase) {
+            (Some(message), _) => message.clone(),
+            (None, "Complete") => "the snapshot is whole and on the disk".to_owned(),
+            (None, _) => "a pod writes the snapshot".to_owned(),
+        };
+        let (generation, now) = (self.backup.meta().generation, self.context.clock().now());
+        let (is_complete, reason) = (status.phase == "Complete", reason.to_owned());
+        let conditions = &mut status.conditions;
+        set_condition(conditions, COMPLETE, is_complete, &reason, &message, generation, now);
+        if self.backup.status.as_ref() != Some(&status) {
+            let apply = Apply::<EtcdBackup>::new(self.request).status(&status).force();
+            self.context.client().api::<EtcdBackup>().status().apply(&apply).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The pause after a number of failed attempts.
+fn pause(n_failed: u32) -> Duration {
+    RETRY_MIN.saturating_mul(1 << n_failed.saturating_sub(1).min(10)).min(RETRY_MAX)
+}
+
+fn timestamp(time: &Time) -> Option<Timestamp> {
+    Timestamp::parse(&time.0.to_string())
 }
 
 fn now(context: &Context) -> Option<Time> {
@@ -130,6 +229,42 @@ fn now(context: &Context) -> Option<Time> {
 }
 
 impl Backups {
+    /// Makes the pod of the next attempt, if it is time and a member answers.
+    async fn begin(
+        &self,
+        attempts: &Attempts<'_>,
+        status: &mut EtcdBackupStatus,
+    ) -> Result<Action, BoxError> {
+        let Attempts { backup, request, context } = *attempts;
+        if attempts.time_left(status).is_zero() {
+            return Ok(attempts.fail(status));
+        }
+        if let Some(failed) = status.last_failure_time.as_ref().and_then(timestamp) {
+            let due = failed + pause(status.failed_attempts);
+            let left = due.since(context.clock().now());
+            if !left.is_zero() {
+                return Ok(Action::requeue_after(left));
+            }
+        }
+        match self.endpoints(backup, request, context)? {
+            Ok(endpoints) => {
+                let pod = self.pod(backup, &attempts.key(status.failed_attempts), &endpoints)?;
+                context.client().api::<Pod>().create(&pod).await?;
+                "Running".clone_into(&mut status.phase);
+                status.message = None;
+                if status.start_time.is_none() {
+                    status.start_time = now(context);
+                }
+                Ok(Action::requeue_after(attempts.time_left(status)))
+            }
+            Err(why) => {
+                "Pending".clone_into(&mut status.phase);
+                status.message = Some(why);
+                Ok(Action::requeue_after(POLL))
+            }
+        }
+    }
+
     /// The addresses of the members that answer, or why there is none.
     fn endpoints(
         &self,

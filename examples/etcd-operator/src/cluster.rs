@@ -430,6 +430,8 @@ fn said(observed: &Observed, step: &Step) -> Said {
         "Scaling" => (true, "Scaling", next.clone()),
         _ => (true, "Healing", next.clone()),
     };
+    let is_silent = |slot: &&crate::plan::Slot| slot.pod.as_ref().is_some_and(|pod| pod.is_silent);
+    let silent = state.slots.iter().find(is_silent).map(|slot| slot.ordinal);
     let degraded = match phase {
         "Blocked" => (true, "Blocked", next),
         "NoQuorum" => (true, "NoQuorum", next),
@@ -443,7 +445,13 @@ fn said(observed: &Observed, step: &Step) -> Said {
         {
             (true, "RestoreFailed", "the backup cannot be restored; see the pod".to_owned())
         }
-        _ => (false, "Healthy", "no fault is known".to_owned()),
+        _ => match silent {
+            // Such as that of a new member that never becomes healthy.
+            Some(ordinal) => {
+                (true, "PodSilent", format!("the pod of member {ordinal} does not become ready"))
+            }
+            None => (false, "Healthy", "no fault is known".to_owned()),
+        },
     };
     Said { phase, available, progressing, degraded }
 }

@@ -409,6 +409,9 @@ fn scale_up(state: &State, members: &[Member]) -> Option<Step> {
         (Some(pod), _) if pod.is_deleting => Step::Wait(Wait::Deletion(ordinal)),
         (Some(pod), Claim::Present) if !pod.is_current => Step::DeletePod(ordinal, Why::Outdated),
         (Some(_), Claim::Present) if slot.url.is_none() => Step::Wait(Wait::Address(ordinal)),
+        // A learner has the whole time to become ready: else it would be removed as soon as it is
+        // added, after an outage again and again.
+        (Some(pod), Claim::Present) if pod.is_silent => Step::DeletePod(ordinal, Why::Leftover),
         (Some(_), Claim::Present) => Step::AddLearner(ordinal),
         (Some(_), _) => Step::DeletePod(ordinal, Why::Leftover),
         (None, Claim::Present) => state.create_pod(ordinal),

@@ -2,6 +2,7 @@
 //! what went wrong.
 
 use super::channels::{accept, farewell};
+use super::limits::Slots;
 use super::spdy::{self, Stream, Streams};
 use crate::node_agent::{NodeAgent, PodRef};
 use bytes::Bytes;
@@ -20,12 +21,15 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Maximum connections that wait for their second stream.
 const PAIRS_MAX: usize = 64;
 
+/// What connections go to.
+pub(super) struct Target {
+    pub(super) agent: Arc<dyn NodeAgent>,
+    pub(super) pod: PodRef,
+    pub(super) slots: Arc<Slots>,
+}
+
 /// Serves forwards inside a WebSocket: its messages are the bytes of a SPDY connection.
-pub(super) async fn tunnel(
-    io: TokioIo<Upgraded>,
-    agent: Arc<dyn NodeAgent>,
-    pod: PodRef,
-) -> io::Result<()> {
+pub(super) async fn tunnel(io: TokioIo<Upgraded>, target: Target) -> io::Result<()> {
     let (mut sink, mut messages) = accept(io).await.split();
     let (inner, outer) = tokio::io::duplex(BUFFER_BYTES);
     let (mut from_inner, mut to_inner) = tokio::io::split(outer);
@@ -51,7 +55,7 @@ pub(super) async fn tunnel(
             }
         }
     };
-    let serve = spdy::run(inner, |streams| serve(streams, agent, pod));
+    let serve = spdy::run(inner, |streams| serve(streams, target));
     tokio::select! {
         // Cancel safe: the connection ends.
         ended = serve => ended,
@@ -61,7 +65,7 @@ pub(super) async fn tunnel(
 }
 
 /// Serves the connections of one client.
-pub(super) async fn serve(mut incoming: Streams, agent: Arc<dyn NodeAgent>, pod: PodRef) {
+pub(super) async fn serve(mut incoming: Streams, target: Target) {
     let mut waiting: BTreeMap<String, Stream> = BTreeMap::new();
     let mut running = FuturesUnordered::new();
     loop {
@@ -80,7 +84,7 @@ pub(super) async fn serve(mut incoming: Streams, agent: Arc<dyn NodeAgent>, pod:
                     "data" => (stream, other),
                     _ => (other, stream),
                 };
-                running.push(connect(&*agent, pod.clone(), data, errors));
+                running.push(connect(&target, data, errors));
             }
             Some(()) = running.next() => {}
         }
@@ -88,11 +92,16 @@ pub(super) async fn serve(mut incoming: Streams, agent: Arc<dyn NodeAgent>, pod:
 }
 
 /// Connects one pair of streams with a port.
-async fn connect(agent: &dyn NodeAgent, pod: PodRef, mut data: Stream, mut errors: Stream) {
+async fn connect(target: &Target, mut data: Stream, mut errors: Stream) {
+    let Target { agent, pod, slots } = target;
     let port = data.header("port").to_owned();
-    let outcome = match port.parse() {
-        Ok(number) => agent.forward(pod.clone(), number).await.map_err(|error| error.0.message),
-        Err(_) => Err(format!("{port:?} is no port")),
+    let slot = slots.take(pod);
+    let outcome = match (&slot, port.parse()) {
+        (Err(error), _) => Err(error.0.message.clone()),
+        (Ok(_), Ok(number)) => {
+            agent.forward(pod.clone(), number).await.map_err(|error| error.0.message)
+        }
+        (Ok(_), Err(_)) => Err(format!("{port:?} is no port")),
     };
     let failed = match outcome {
         Ok(connection) => {

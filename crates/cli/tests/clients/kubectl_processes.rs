@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Instant;
 
-fn start() -> Server {
+pub(crate) fn start() -> Server {
     let server = Server::start_with(&["--process-nodes".as_ref(), "1".as_ref()]);
     let kubectl = server.kubectl();
     kubectl.eventually("get nodes", |table| table.matches(" Ready ").count() == 1);
@@ -16,7 +16,7 @@ fn start() -> Server {
 }
 
 /// Creates a pod of one container from a part of its spec.
-fn create(server: &Server, kubectl: &Kubectl<'_>, name: &str, spec: &str) {
+pub(crate) fn create(server: &Server, kubectl: &Kubectl<'_>, name: &str, spec: &str) {
     let pod = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {spec}}}");
     server.file(&format!("{name}.yaml"), &pod);
     kubectl.ok(&format!("create -f {name}.yaml"));

@@ -13,6 +13,7 @@ fn tracked(name: &str, list: List, state: State) -> Tracked {
         id: "x".to_owned(),
         is_started: is_running,
         is_ready: is_running,
+        is_live: is_running,
     }
 }
 
@@ -61,6 +62,29 @@ fn the_phase_follows_from_the_containers() {
     assert_eq!(ending(&[tracked("a", Main, running())]), "Running");
     assert_eq!(ending(&[tracked("a", Main, ended(143))]), "Failed");
     assert_eq!(ending(&[tracked("a", Main, ended(0))]), "Succeeded");
+}
+
+#[test]
+fn a_pod_is_initialized_once_its_sidecars_have_started() {
+    use List::{Main, Sidecar};
+    let is_initialized =
+        |containers: &[Tracked]| view(containers, false, |view| view.is_initialized());
+    let starting = Tracked { is_started: false, ..tracked("s", Sidecar, running()) };
+    assert!(!is_initialized(&[starting.clone(), tracked("a", Main, waiting())]));
+    let started = tracked("s", Sidecar, running());
+    assert!(is_initialized(&[started, tracked("a", Main, waiting())]));
+    // It has ended and starts again.
+    assert!(is_initialized(&[starting, tracked("a", Main, running())]));
+}
+
+#[test]
+fn a_pod_that_ends_runs_until_its_last_process_has_ended() {
+    use List::{Main, Sidecar};
+    let phase = |containers: &[Tracked]| view(containers, true, |view| view.phase());
+    // Its hook after the start has not ended.
+    let in_hook = Tracked { is_live: true, ..tracked("a", Main, waiting()) };
+    assert_eq!(phase(&[in_hook]), "Pending");
+    assert_eq!(phase(&[tracked("s", Sidecar, running()), tracked("a", Main, ended(0))]), "Running");
 }
 
 #[test]

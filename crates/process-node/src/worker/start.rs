@@ -48,7 +48,9 @@ impl Worker {
             // An init container that may not start again holds up the others for good.
             is_passed = match list {
                 List::Init | List::Sidecar => self.containers[idx].lets_pass(),
-                List::Main | List::Ephemeral => true,
+                // The hook after the start holds up the containers after it.
+                List::Main => !self.containers[idx].is_in_hook(),
+                List::Ephemeral => true,
             };
         }
     }
@@ -93,7 +95,7 @@ impl Worker {
                 if let Some(ended) = tracked.ended().cloned() {
                     tracked.last = Some(ended);
                 }
-                (tracked.n_restarts, tracked.id) = (n, mark.clone());
+                (tracked.n_restarts, tracked.id, tracked.is_live) = (n, mark.clone(), true);
                 let (stop, stopped) = watch::channel(None);
                 let live = Live { stop: Some(stop), due: None, is_replaced: false };
                 self.live.insert(container.name.clone(), live);

@@ -186,17 +186,24 @@ impl Plans {
 
     /// All plans, given the number of writes of the clean play.
     pub(super) fn of(&self, n_writes: usize) -> Vec<Plan> {
-        let clean = Plan::clean(self.first_seed);
         let mut plans = self.others.clone();
         if self.crashes {
-            for n in 1..=n_writes {
-                for crash in [Crash::Before(n), Crash::After(n)] {
-                    plans.push(Plan { crash: Some(crash), ..clean });
-                }
-            }
+            plans.extend(self.every_crash(n_writes));
         }
-        plans.extend((0..self.storms).map(|n| Plan::storm(self.first_seed.wrapping_add(n))));
+        plans.extend((0..self.storms).map(|n| self.storm(n)));
         plans
+    }
+
+    /// Plans that kill the process before and after each of the writes of the clean play.
+    pub(super) fn every_crash(&self, n_writes: usize) -> impl Iterator<Item = Plan> {
+        let clean = Plan::clean(self.first_seed);
+        let crashes = (1..=n_writes).flat_map(|n| [Crash::Before(n), Crash::After(n)]);
+        crashes.map(move |crash| Plan { crash: Some(crash), ..clean })
+    }
+
+    /// The n-th storm.
+    pub(super) fn storm(&self, n: u64) -> Plan {
+        Plan::storm(self.first_seed.wrapping_add(n))
     }
 }
 

@@ -413,6 +413,19 @@ fn silent_member_is_replaced_and_a_short_silence_is_borne() {
 }
 
 #[test]
+fn member_whose_pod_was_silent_before_it_joins_gets_a_new_pod() {
+    let mut state = three([true; 3]);
+    state.members.as_mut().unwrap().pop();
+    state.slots[2].entry = None;
+    assert_eq!(decide(&state), Step::AddLearner(2));
+    state.slots[2].pod.as_mut().unwrap().is_silent = true;
+    assert_eq!(decide(&state), Step::DeletePod(2, Why::Leftover));
+    // Its node does not answer.
+    state.slots[2].url = None;
+    assert_eq!(decide(&state), Step::Wait(Wait::Address(2)));
+}
+
+#[test]
 fn leader_is_replaced_last_and_nobody_while_one_is_down() {
     let mut state = three([true; 3]);
     state.slots.iter_mut().for_each(|slot| slot.pod.as_mut().unwrap().is_current = false);

@@ -14,6 +14,7 @@ use setpoint::testenv::scenario::check;
 use setpoint::testenv::wire::Crash;
 use setpoint::testenv::{Life, Plan, Plans, Scenario, TestEnv, exists, gone, matches};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) fn agent() -> Agent {
     Agent { image: "etcd-operator".to_owned(), command: "/etcd-operator".to_owned() }
@@ -110,31 +111,143 @@ async fn life(env: &TestEnv, world: &World) {
     settled(env, "demo").await;
 }
 
-/// Some crashes and storms, since a play takes about a second; with the environment variable
-/// `SEEDS`, a crash at every write and that many storms.
+/// Some of the crashes, since a play takes about a second, and storms.
 fn plans() -> Plans {
-    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    if let Some(n_storms) = seeds {
-        return Plans::new().crashes().storms(n_storms);
-    }
     let crashes = (4..100).step_by(12).flat_map(|n| [Crash::Before(n), Crash::After(n + 5)]);
     let crashes = crashes.map(|crash| {
         let mut plan = Plan::clean(0);
         plan.crash = Some(crash);
         plan
     });
-    let storms = (1..8).map(|seed| {
-        let mut plan = Plan::storm(seed);
-        // If the store fails between the two writes of a pod's end, the pod stays for good.
-        plan.store_chance = 0.0;
-        plan
-    });
-    crashes.chain(storms).fold(Plans::new(), Plans::plan)
+    crashes.fold(Plans::new().storms(8), Plans::plan)
 }
 
 #[test]
 fn cluster_ends_the_same_by_every_plan() {
     check(&OneCluster, &plans());
+}
+
+/// Nodes fail under the members of a cluster, and the folder of its backups cannot be written.
+struct Outages;
+
+impl Scenario for Outages {
+    type World = World;
+
+    fn world(&self) -> World {
+        World::default()
+    }
+
+    async fn live(&self, life: Life, world: World) -> Result<(), BoxError> {
+        Ok(manager(life.manager(), Arc::new(world), agent()).await?.run(life.stop).await?)
+    }
+
+    async fn drive(&self, env: &TestEnv, world: &World) {
+        tokio::select! {
+            biased;
+            () = kubelet(env, world) => {}
+            () = outages(env, world) => {}
+        }
+    }
+
+    fn definitions(&self) -> Vec<CustomResourceDefinition> {
+        vec![EtcdCluster::crd(), EtcdBackup::crd()]
+    }
+
+    fn outside(&self, world: &World) -> Value {
+        world.outside()
+    }
+}
+
+/// Matches a cluster with a condition of this status and reason.
+fn says(kind: &'static str, status: &'static str, reason: &'static str) -> impl Fn(&Value) -> bool {
+    move |found: &Value| {
+        let conditions = found["status"]["conditions"].as_array().into_iter().flatten();
+        conditions
+            .clone()
+            .any(|one| one["type"] == kind && one["status"] == status && one["reason"] == reason)
+    }
+}
+
+async fn outages(env: &TestEnv, world: &World) {
+    let clusters: Api<EtcdCluster> = Api::default_namespaced(env.client());
+    let mut demo = cluster("demo", 3, Value::Null);
+    // More than the second outage takes, with clocks that differ.
+    demo.spec.replace_after_seconds = 300;
+    clusters.create(&PostParams::default(), &demo).await.unwrap();
+    settled(env, "demo").await;
+
+    // A member goes, and then another: the majority is gone, and nobody is removed.
+    world.set_down(&["demo-1"]);
+    let is_degraded = says("Degraded", "True", "MembersDown");
+    env.until(&clusters, "demo", matches("says that a member is down", is_degraded)).await;
+    world.set_down(&["demo-1", "demo-2"]);
+    let is_unavailable = says("Available", "False", "NoQuorum");
+    env.until(&clusters, "demo", matches("says that no majority answers", is_unavailable)).await;
+    // The cluster should be smaller: not while nobody agrees to it.
+    change(env, json!({"size": 1})).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(world.voters("demo"), (3, 1));
+    change(env, json!({"size": 3})).await;
+
+    // The second is back. The first is silent for too long, and is replaced under its number, where
+    // no pod becomes ready.
+    world.set_down(&["demo-1"]);
+    let is_silent = says("Degraded", "True", "PodSilent");
+    env.until(&clusters, "demo", matches("says that a new pod is silent", is_silent)).await;
+    assert_eq!(world.voters("demo"), (2, 2));
+
+    // A backup whose folder cannot be written does not fail for good.
+    world.fail_saves(2);
+    let backups: Api<EtcdBackup> = Api::default_namespaced(env.client());
+    backups.create(&PostParams::default(), &backup("b", "demo")).await.unwrap();
+    let has_failed = says("Complete", "False", "AttemptFailed");
+    env.until(&backups, "b", matches("says that it cannot be written", has_failed)).await;
+    let is_complete = says("Complete", "True", "Complete");
+    let found = env.until(&backups, "b", matches("is complete", is_complete)).await.unwrap();
+    assert_eq!(found.status.unwrap().failed_attempts, 2);
+
+    world.set_down(&[]);
+    settled(env, "demo").await;
+    let is_healthy = says("Degraded", "False", "Healthy");
+    env.until(&clusters, "demo", matches("says that all is well", is_healthy)).await;
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::default_namespaced(env.client());
+    for name in ["b-backup", "b-backup-1", "b-backup-2"] {
+        env.until(&pods, name, gone()).await;
+    }
+}
+
+#[test]
+fn outages_cost_no_majority_by_any_plan() {
+    check(&Outages, &Plans::new().storms(12));
+}
+
+#[setpoint::test]
+async fn a_backup_fails_when_its_deadline_is_over(env: &TestEnv) -> Result<(), BoxError> {
+    let world = World::default();
+    world.fail_saves(u32::MAX);
+    env.run(manager(env.manager(), Arc::new(world.clone()), agent()).await?);
+    let user = async {
+        let clusters: Api<EtcdCluster> = Api::default_namespaced(env.client());
+        clusters.create(&PostParams::default(), &cluster("source", 1, Value::Null)).await?;
+        let mut object = backup("b", "source");
+        object.spec.deadline_seconds = 60;
+        let backups: Api<EtcdBackup> = Api::default_namespaced(env.client());
+        backups.create(&PostParams::default(), &object).await?;
+        let has_failed = says("Complete", "False", "Failed");
+        let found = env.until(&backups, "b", matches("has failed", has_failed)).await.unwrap();
+        let status = found.status.unwrap();
+        // At once, after 10 s and after 20 s more.
+        assert_eq!((&*status.phase, status.failed_attempts), ("Failed", 3));
+        let message =
+            "no snapshot was written within 60 s: write the snapshot: No space left on device";
+        assert_eq!(status.message.as_deref(), Some(message));
+        Ok::<_, BoxError>(())
+    };
+    tokio::select! {
+        biased;
+        () = kubelet(env, &world) => Ok(()),
+        done = user => done,
+    }
 }
 
 #[setpoint::test]

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint::kube_client;
 use setpoint::testenv::TestEnv;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +24,10 @@ pub(crate) struct World(Arc<Mutex<Inner>>);
 struct Inner {
     clusters: BTreeMap<String, Cluster>,
     violations: Vec<String>,
+    /// Pods that do not run, because their node fails.
+    down: BTreeSet<String>,
+    /// Attempts at a backup that fail, because its folder cannot be written.
+    n_failing_saves: u32,
 }
 
 #[derive(Debug, Default)]
@@ -37,11 +41,17 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn has_quorum(&self) -> bool {
+    /// The number of members that vote, and of those of them that run.
+    fn voters(&self) -> (usize, usize) {
         let voters = self.members.iter().filter(|member| !member.is_learner);
         let ids: Vec<u64> = voters.map(|voter| voter.id).collect();
         let n_running = self.running.values().filter(|(id, _)| ids.contains(id)).count();
-        !ids.is_empty() && n_running >= quorum(ids.len())
+        (ids.len(), n_running)
+    }
+
+    fn has_quorum(&self) -> bool {
+        let (n, n_running) = self.voters();
+        n > 0 && n_running >= quorum(n)
     }
 
     fn leader(&self) -> u64 {
@@ -73,6 +83,23 @@ impl World {
         cluster.data.retain(|_, id| *id != member);
     }
 
+    /// The nodes of these pods fail, and those of all others work. Pods that are made again under
+    /// these names do not run either.
+    pub(crate) fn set_down(&self, pods: &[&str]) {
+        self.0.lock().unwrap().down = pods.iter().map(|name| (*name).to_owned()).collect();
+    }
+
+    /// The first attempts at each backup fail.
+    pub(crate) fn fail_saves(&self, n: u32) {
+        self.0.lock().unwrap().n_failing_saves = n;
+    }
+
+    /// The number of members of a cluster that vote, and of those of them that run.
+    pub(crate) fn voters(&self, cluster: &str) -> (usize, usize) {
+        let inner = self.0.lock().unwrap();
+        inner.clusters.get(cluster).map_or((0, 0), Cluster::voters)
+    }
+
     /// Calls `act` on the cluster that has one of the addresses, if it has a majority.
     fn with<T>(
         &self,
@@ -80,7 +107,7 @@ impl World {
         act: impl FnOnce(&mut Cluster, &mut Vec<String>) -> T,
     ) -> Result<T, EtcdError> {
         let mut inner = self.0.lock().unwrap();
-        let Inner { clusters, violations } = &mut *inner;
+        let Inner { clusters, violations, .. } = &mut *inner;
         let runs = |cluster: &&mut Cluster| {
             endpoints.iter().any(|endpoint| cluster.running.contains_key(endpoint))
         };
@@ -153,6 +180,12 @@ impl Etcd for World {
         id: u64,
     ) -> BoxFuture<'a, Result<(), EtcdError>> {
         let removed = self.with(endpoints, |cluster, violations| {
+            let is_voter = cluster.members.iter().any(|one| one.id == id && !one.is_learner);
+            let runs = cluster.running.values().any(|(running, _)| *running == id);
+            let (n, n_running) = cluster.voters();
+            if is_voter && runs && n_running < n {
+                violations.push(format!("{id} runs, and {} others do not", n - n_running));
+            }
             cluster.members.retain(|member| member.id != id);
             if !cluster.has_quorum() {
                 violations.push(format!("no majority without {id}"));
@@ -195,7 +228,7 @@ pub(crate) async fn kubelet(env: &TestEnv, world: &World) {
         for pod in pods["items"].as_array().into_iter().flatten() {
             let status = match pod["metadata"]["labels"][CLUSTER_LABEL].as_str() {
                 Some(cluster) => world.run(cluster, pod, &claims, &maps),
-                None => job(),
+                None => world.save(pod),
             };
             statuses.push((pod, status));
         }
@@ -214,15 +247,21 @@ pub(crate) async fn kubelet(env: &TestEnv, world: &World) {
     }
 }
 
-/// The status of a pod that saves a backup.
-fn job() -> Value {
-    let message = json!({"revision": 5, "sizeBytes": 100, "version": "3.5.1"}).to_string();
+/// The status of a pod that has saved a backup, or could not.
+fn saved(can_write: bool) -> Value {
+    let (phase, code, message) = match can_write {
+        true => {
+            let report = json!({"revision": 5, "sizeBytes": 100, "version": "3.5.1"});
+            ("Succeeded", 0, report.to_string())
+        }
+        false => ("Failed", 1, "write the snapshot: No space left on device".to_owned()),
+    };
     json!({
-        "phase": "Succeeded",
+        "phase": phase,
         "conditions": [{"type": "Ready", "status": "False"}],
         "containerStatuses": [{
             "name": "save", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"terminated": {"exitCode": 0, "message": message}},
+            "state": {"terminated": {"exitCode": code, "message": message}},
         }],
     })
 }
@@ -232,12 +271,30 @@ fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 impl World {
+    /// Runs the pod of an attempt at a backup; returns its status.
+    fn save(&self, pod: &Value) -> Value {
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        let (_, attempt) = name.rsplit_once("-backup").unwrap();
+        let attempt = attempt.strip_prefix('-').map_or(0, |n| n.parse().unwrap());
+        saved(attempt >= self.0.lock().unwrap().n_failing_saves)
+    }
+
     /// Runs a member; returns the status of its pod.
     fn run(&self, cluster: &str, pod: &Value, claims: &Value, maps: &Value) -> Value {
         let name = pod["metadata"]["name"].as_str().unwrap();
         let ordinal: u8 = name.rsplit_once('-').unwrap().1.parse().unwrap();
         let ip = format!("10.{}.0.{}", cluster.len(), ordinal + 1);
         let mut inner = self.0.lock().unwrap();
+        if inner.down.contains(name) {
+            let shown = pod["status"]["podIP"].as_str();
+            return json!({
+                "phase": "Pending", "podIP": shown,
+                "podIPs": shown.map(|ip| json!([{"ip": ip}])),
+                "conditions": [{"type": "Ready", "status": "False"}],
+                // Nobody says more of them.
+                "containerStatuses": pod["status"]["containerStatuses"],
+            });
+        }
         let known = inner.clusters.entry(cluster.to_owned()).or_default();
         let claim = named(claims, name).map(|claim| claim["metadata"]["uid"].as_str().unwrap());
         let map = named(maps, &format!("{cluster}-members"));

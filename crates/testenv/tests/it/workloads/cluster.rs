@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use setpoint_controllers::{Selection, Setup, WorkloadControllers};
 use setpoint_runtime::BoxError;
 use setpoint_store::Revision;
-use setpoint_testenv::{Life, Plan, Plans, TestEnv};
+use setpoint_testenv::{Life, TestEnv};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,22 +22,6 @@ pub(crate) struct Rule {
     pub(crate) active_max: usize,
     /// The minimum number of pods that are ready and not being deleted.
     pub(crate) available_min: usize,
-}
-
-/// The plans of a scenario: storms, or with the environment variable `SEEDS` a crash at every write
-/// and that many storms.
-///
-/// The store does not fail: if it fails between the two writes of a pod's final deletion, the
-/// server never removes the pod.
-pub(crate) fn plans(n_storms: u64) -> Plans {
-    let n = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    let plans = Plans::new();
-    let plans = if n.is_some() { plans.crashes() } else { plans };
-    (0..n.unwrap_or(n_storms)).fold(plans, |plans, seed| {
-        let mut plan = Plan::storm(seed);
-        plan.store_chance = 0.0;
-        plans.plan(plan)
-    })
 }
 
 /// Waits until no pod is being deleted, so that all plays end alike.

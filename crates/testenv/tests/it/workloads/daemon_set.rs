@@ -1,11 +1,11 @@
 //! DaemonSets.
 
-use super::cluster::{PODS, Rules, ask, cluster, plans, run, settled, until};
+use super::cluster::{PODS, Rules, ask, cluster, run, settled, until};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
-use setpoint_testenv::{Life, Scenario, TestEnv};
+use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
 const AGENT: &str = "/apis/apps/v1/namespaces/default/daemonsets/agent";
@@ -101,11 +101,11 @@ impl OnNodes {
 #[test]
 fn daemon_set_keeps_nodes_available_with_every_plan() {
     let rolling = json!({"maxUnavailable": 1, "maxSurge": 0});
-    check(&OnNodes { rolling, surge: 0, unavailable: 1 }, &plans(6));
+    check(&OnNodes { rolling, surge: 0, unavailable: 1 }, &Plans::new().storms(6));
 }
 
 #[test]
 fn daemon_set_with_surge_keeps_all_nodes_available() {
     let rolling = json!({"maxUnavailable": 0, "maxSurge": 1});
-    check(&OnNodes { rolling, surge: 1, unavailable: 0 }, &plans(6));
+    check(&OnNodes { rolling, surge: 1, unavailable: 0 }, &Plans::new().storms(6));
 }

@@ -1,11 +1,11 @@
 //! Deployments.
 
-use super::cluster::{Rules, ask, cluster, plans, run, settled, until};
+use super::cluster::{Rules, ask, cluster, run, settled, until};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
-use setpoint_testenv::{Life, Scenario, TestEnv};
+use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
@@ -110,7 +110,7 @@ fn rolling_update_keeps_its_limits_with_every_plan() {
     let strategy =
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}});
     let rolled = Rolled { strategy, surge: 1, unavailable: 1 };
-    check(&rolled, &plans(9));
+    check(&rolled, &Plans::new().storms(9));
 }
 
 #[test]
@@ -118,11 +118,11 @@ fn rolling_update_without_unavailable_pods_keeps_its_limits() {
     let strategy =
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}});
     let rolled = Rolled { strategy, surge: 2, unavailable: 0 };
-    check(&rolled, &plans(6));
+    check(&rolled, &Plans::new().storms(6));
 }
 
 #[test]
 fn recreated_deployment_never_has_pods_of_two_versions() {
     let rolled = Rolled { strategy: json!({"type": "Recreate"}), surge: 0, unavailable: 4 };
-    check(&rolled, &plans(6));
+    check(&rolled, &Plans::new().storms(6));
 }

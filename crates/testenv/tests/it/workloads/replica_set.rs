@@ -1,11 +1,11 @@
 //! ReplicaSets and ReplicationControllers.
 
-use super::cluster::{PODS, Rules, active_pods, ask, cluster, plans, run, settled, until};
+use super::cluster::{PODS, Rules, active_pods, ask, cluster, run, settled, until};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
-use setpoint_testenv::{Life, Scenario, TestEnv};
+use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
 const CONTROLLERS: &str = "/api/v1/namespaces/default/replicationcontrollers";
@@ -95,7 +95,7 @@ async fn users(env: &TestEnv, rules: &Rules) {
 
 #[test]
 fn replica_set_keeps_its_number_with_every_plan() {
-    check(&Scaled, &plans(12));
+    check(&Scaled, &Plans::new().storms(12));
 }
 
 /// A ReplicationController.
@@ -138,5 +138,5 @@ impl Scenario for Classic {
 
 #[test]
 fn replication_controller_keeps_its_number_with_every_plan() {
-    check(&Classic, &plans(9));
+    check(&Classic, &Plans::new().storms(9));
 }

@@ -1,11 +1,11 @@
 //! StatefulSets.
 
-use super::cluster::{PODS, Rules, ask, cluster, plans, run, settled, until};
+use super::cluster::{PODS, Rules, ask, cluster, run, settled, until};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
-use setpoint_testenv::{Life, Scenario, TestEnv};
+use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
 
 const SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 const DB: &str = "/apis/apps/v1/namespaces/default/statefulsets/db";
@@ -136,10 +136,10 @@ impl Numbered {
 
 #[test]
 fn ordered_set_has_its_numbers_with_every_plan() {
-    check(&Numbered { policy: "OrderedReady" }, &plans(6));
+    check(&Numbered { policy: "OrderedReady" }, &Plans::new().storms(6));
 }
 
 #[test]
 fn parallel_set_has_its_numbers_with_every_plan() {
-    check(&Numbered { policy: "Parallel" }, &plans(6));
+    check(&Numbered { policy: "Parallel" }, &Plans::new().storms(6));
 }

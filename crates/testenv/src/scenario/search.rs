@@ -1,0 +1,126 @@
+//! A search: many plays of one scenario, which go on after a failure.
+
+use super::play::{self, Played};
+use super::{Failing, Plan, Plans, Scenario, fault};
+use serde_json::json;
+use std::any::Any;
+use std::io::Write as _;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Maximum number of failed plays of a search; then it ends.
+const FAILURES_MAX: usize = 20;
+/// Maximum characters of a failure in a report.
+const WHY_CHARS_MAX: usize = 300;
+
+/// What the environment asks for.
+#[derive(Debug)]
+pub(super) struct Search {
+    n_storms: u64,
+    time: Option<Duration>,
+    report: Option<PathBuf>,
+}
+
+/// What was played, and what failed.
+#[derive(Debug, Default)]
+struct Outcome {
+    n_crashes: u64,
+    n_storms: u64,
+    failures: Vec<(Plan, String)>,
+}
+
+impl Search {
+    /// The search of `SEEDS`, `SEEDS_TIME` and `SEEDS_REPORT`; `None` without `SEEDS`.
+    ///
+    /// # Panics
+    ///
+    /// If one of the first two is not a number.
+    pub(super) fn requested() -> Option<Self> {
+        let number = |name: &str| {
+            let text = std::env::var(name).ok()?;
+            match text.parse::<u64>() {
+                Ok(number) => Some(number),
+                Err(error) => panic!("{name} is {text:?}: {error}"),
+            }
+        };
+        Some(Self {
+            n_storms: number("SEEDS")?,
+            time: number("SEEDS_TIME").map(Duration::from_secs),
+            report: std::env::var_os("SEEDS_REPORT").map(PathBuf::from),
+        })
+    }
+
+    /// Plays all plans; returns their number.
+    ///
+    /// # Panics
+    ///
+    /// After the last play, if one has failed.
+    pub(super) fn run<S: Scenario>(&self, scenario: &S, plans: &Plans, clean: &Played) -> usize {
+        let began = Instant::now();
+        let outcome = self.search(scenario, plans, clean);
+        self.write(&outcome, began.elapsed());
+        let Outcome { n_crashes, n_storms, failures } = outcome;
+        let n_plays = n_crashes + n_storms;
+        if let Some((plan, why)) = failures.first() {
+            panic!("{} of {n_plays} plays failed; the first, PLAN='{plan}': {why}", failures.len());
+        }
+        usize::try_from(n_plays).unwrap_or(usize::MAX)
+    }
+
+    fn search<S: Scenario>(&self, scenario: &S, plans: &Plans, clean: &Played) -> Outcome {
+        let began = Instant::now();
+        let crashes = plans.every_crash(clean.n_writes).map(|plan| (plan, true));
+        let storms = (0..self.n_storms).map(|n| (plans.storm(n), false));
+        let mut outcome = Outcome::default();
+        for (plan, is_crash) in crashes.chain(storms) {
+            let is_late = self.time.is_some_and(|time| began.elapsed() >= time);
+            if is_late || outcome.failures.len() >= FAILURES_MAX {
+                break;
+            }
+            // A play owns all that it uses, except the scenario, which is data.
+            let played = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                let _failing = Failing(plan);
+                play::play(scenario, plan, false)
+            }));
+            let why = match played {
+                Ok(played) => fault(scenario, &played, clean),
+                Err(panic) => Some(text(&*panic)),
+            };
+            match is_crash {
+                true => outcome.n_crashes += 1,
+                false => outcome.n_storms += 1,
+            }
+            if let Some(why) = why {
+                eprintln!("replay: PLAN='{plan}' cargo test … -- --nocapture\n{why}");
+                outcome.failures.push((plan, why));
+            }
+        }
+        outcome
+    }
+
+    fn write(&self, outcome: &Outcome, took: Duration) {
+        let Some(path) = &self.report else { return };
+        let failures = outcome.failures.iter().map(|(plan, why)| {
+            let why: String = why.chars().take(WHY_CHARS_MAX).collect();
+            json!({"plan": plan.to_string(), "why": why})
+        });
+        let line = json!({
+            "test": std::thread::current().name(),
+            "crashes": outcome.n_crashes,
+            "storms": outcome.n_storms,
+            "seconds": took.as_secs(),
+            "failures": failures.collect::<Vec<_>>(),
+        });
+        let file = std::fs::File::options().create(true).append(true).open(path);
+        let written = file.and_then(|mut file| writeln!(file, "{line}"));
+        written.unwrap_or_else(|error| panic!("write {}: {error}", path.display()));
+    }
+}
+
+/// The message of a panic.
+fn text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}

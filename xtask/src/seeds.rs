@@ -1,0 +1,360 @@
+//! `cargo xtask seeds`: plays every controller's scenario with many seeds and writes
+//! `docs/seeds.md`.
+//!
+//! The scenarios are tests that call `testenv::scenario::check`. Each is played with a crash before
+//! and after every write, and with as many storms as there are seeds. A failed play does not end
+//! the chore: the page has the plans that failed.
+
+use crate::cargo::{cargo, root, target_folder};
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The page, below the workspace's folder.
+const PATH: &str = "docs/seeds.md";
+/// Maximum failed plans that a row shows.
+const PLANS_SHOWN: usize = 3;
+
+/// What to play.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Number of storms of each scenario.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// Ends each scenario after this many minutes.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// Builds without optimization: that is done sooner, and a play takes several times as long.
+    #[arg(long)]
+    dev: bool,
+    /// Plays nothing: takes the outcome of plays elsewhere from the file that `SEEDS_REPORT` named.
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Only scenarios whose test has one of these words in its name. The rows of the others stay.
+    only: Vec<String>,
+}
+
+/// The tests of one program.
+struct Program {
+    package: &'static str,
+    test: &'static str,
+    /// What is under test, and the test.
+    scenarios: &'static [(&'static str, &'static str)],
+}
+
+/// Every test that plays a scenario.
+const PROGRAMS: &[Program] = &[
+    Program {
+        package: "setpoint-testenv",
+        test: "it",
+        scenarios: &[
+            (
+                "deployment, replicaset: both a surge and unavailable pods",
+                "workloads::deployment::rolling_update_keeps_its_limits_with_every_plan",
+            ),
+            (
+                "deployment, replicaset: a surge, no unavailable pod",
+                "workloads::deployment::rolling_update_without_unavailable_pods_keeps_its_limits",
+            ),
+            (
+                "deployment, replicaset: Recreate",
+                "workloads::deployment::recreated_deployment_never_has_pods_of_two_versions",
+            ),
+            ("replicaset", "workloads::replica_set::replica_set_keeps_its_number_with_every_plan"),
+            (
+                "replicationcontroller",
+                "workloads::replica_set::replication_controller_keeps_its_number_with_every_plan",
+            ),
+            (
+                "statefulset: OrderedReady",
+                "workloads::stateful_set::ordered_set_has_its_numbers_with_every_plan",
+            ),
+            (
+                "statefulset: Parallel",
+                "workloads::stateful_set::parallel_set_has_its_numbers_with_every_plan",
+            ),
+            (
+                "daemonset: an unavailable pod",
+                "workloads::daemon_set::daemon_set_keeps_nodes_available_with_every_plan",
+            ),
+            (
+                "daemonset: a surge",
+                "workloads::daemon_set::daemon_set_with_surge_keeps_all_nodes_available",
+            ),
+            ("job", "jobs::job_has_no_pod_too_many_and_counts_each_once_with_every_plan"),
+            (
+                "horizontal-pod-autoscaler, deployment, replicaset",
+                "autoscale::surge::autoscaler_stays_in_its_bounds_and_settles_with_every_plan",
+            ),
+            (
+                "certificate signing, approval and cleaning",
+                "certificates::requests_are_decided_once_with_every_plan",
+            ),
+            (
+                "persistentvolume-binder, expander, simulated provisioner",
+                "volumes::volumes_have_one_claim_with_every_plan",
+            ),
+            (
+                "garbage collector, namespace deletion",
+                "built_in::deletions_reach_the_same_state_with_every_plan",
+            ),
+        ],
+    },
+    Program {
+        package: "etcd-operator",
+        test: "operator",
+        scenarios: &[
+            ("examples/etcd-operator", "plans::cluster_ends_the_same_by_every_plan"),
+            (
+                "examples/etcd-operator: nodes and the backups' folder fail",
+                "plans::outages_cost_no_majority_by_any_plan",
+            ),
+        ],
+    },
+    Program {
+        package: "port-rule",
+        test: "port_rule",
+        scenarios: &[("examples/port-rule", "plans::firewalls_end_the_same_by_every_plan")],
+    },
+    Program {
+        package: "network",
+        test: "it",
+        scenarios: &[("examples/network", "plans::networks_end_the_same_by_every_plan")],
+    },
+    Program {
+        package: "bucket",
+        test: "bucket",
+        scenarios: &[("examples/bucket", "no_bucket_is_left_behind_whatever_happens")],
+    },
+    Program {
+        package: "website",
+        test: "website",
+        scenarios: &[("examples/website", "website_is_ready_in_the_end_whatever_happens")],
+    },
+];
+
+/// A line of a report, as `testenv` writes it.
+#[derive(Debug, Deserialize)]
+struct Report {
+    test: String,
+    crashes: u64,
+    storms: u64,
+    seconds: u64,
+    failures: Vec<Failure>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Failure {
+    plan: String,
+    why: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(path) = &args.report {
+        return write(args, &read(path)?);
+    }
+    let report = target_folder()?.join(format!("seeds-{}.jsonl", std::process::id()));
+    let mut n_failed = 0;
+    let mut n_scenarios = 0;
+    for program in PROGRAMS {
+        let is_wanted = |test: &str| {
+            args.only.is_empty() || args.only.iter().any(|word| test.contains(word.as_str()))
+        };
+        let tests: Vec<&str> = program.scenarios.iter().map(|(_, test)| *test).collect();
+        let tests: Vec<&str> = tests.into_iter().filter(|test| is_wanted(test)).collect();
+        if tests.is_empty() {
+            continue;
+        }
+        n_scenarios += tests.len();
+        let reports = play(program, &tests, args, &report)?;
+        for one in &reports {
+            for failure in &one.failures {
+                println!("failed: {} PLAN='{}'\n    {}", one.test, failure.plan, failure.why);
+            }
+            n_failed += one.failures.len();
+        }
+        // After each program, so that a chore that is stopped leaves what it has found.
+        write(args, &reports)?;
+    }
+    ensure!(n_scenarios > 0, "no scenario has one of these words in its name: {:?}", args.only);
+    match n_failed {
+        0 => Ok(()),
+        _ => bail!("{n_failed} plays failed"),
+    }
+}
+
+/// Runs tests of one program.
+fn play(program: &Program, tests: &[&str], args: &Args, report: &Path) -> Result<Vec<Report>> {
+    // It may not exist.
+    _ = std::fs::remove_file(report);
+    // With one thread the tests would run on the main thread, which does not have their names.
+    let n_threads = std::thread::available_parallelism().map_or(2, |n| n.get().max(2));
+    let mut cargo = cargo();
+    cargo.args(["test", "--package", program.package, "--test", program.test]);
+    if !args.dev {
+        cargo.arg("--release");
+    }
+    cargo.args(["--", "--exact"]).arg(format!("--test-threads={n_threads}")).args(tests);
+    cargo.env("SEEDS", args.seeds.to_string()).env("SEEDS_REPORT", report);
+    if let Some(minutes) = args.minutes {
+        cargo.env("SEEDS_TIME", (minutes * 60).to_string());
+    }
+    // Failed plays make it fail; they are in the report.
+    cargo.status().context("cannot start cargo")?;
+    // Without a play there is none.
+    let reports = if report.exists() { read(report)? } else { Vec::new() };
+    _ = std::fs::remove_file(report);
+    let missing: Vec<_> =
+        tests.iter().filter(|test| reports.iter().all(|one| one.test != **test)).collect();
+    ensure!(missing.is_empty(), "{missing:?} of {} played nothing", program.package);
+    Ok(reports)
+}
+
+fn read(report: &Path) -> Result<Vec<Report>> {
+    let text = std::fs::read_to_string(report).with_context(|| report.display().to_string())?;
+    let reports = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    reports.with_context(|| format!("read {}", report.display()))
+}
+
+/// Writes the page: the rows of these reports, and those of other scenarios as they are.
+fn write(args: &Args, reports: &[Report]) -> Result<()> {
+    let path = root().join(PATH);
+    let before = std::fs::read_to_string(&path).unwrap_or_default();
+    let mut rows = rows(&before);
+    let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output()?.stdout;
+    let date = String::from_utf8(date)?;
+    for one in reports {
+        rows.insert(one.test.clone(), row(one, date.trim(), args.seeds));
+    }
+    std::fs::write(&path, page(&rows)?).context(PATH)
+}
+
+/// The rows of a page by their test.
+fn rows(page: &str) -> BTreeMap<String, String> {
+    let rows = page.lines().filter_map(|line| {
+        let test = line.strip_prefix("| ")?.split(" | ").nth(1)?.strip_prefix('`')?;
+        Some((test.strip_suffix('`')?.to_owned(), format!("{line}\n")))
+    });
+    rows.collect()
+}
+
+fn row(report: &Report, date: &str, seeds: u64) -> String {
+    let Report { test, crashes, storms, seconds, failures } = report;
+    let mut all = PROGRAMS.iter().flat_map(|program| program.scenarios);
+    let subject = all.find(|(_, known)| known == test).map_or("", |(what, _)| what);
+    let storms = match *storms < seeds {
+        true => format!("{storms} of {seeds}"),
+        false => storms.to_string(),
+    };
+    let plans = failures.iter().take(PLANS_SHOWN).map(|failure| format!("`{}`", failure.plan));
+    let failed = match failures.len() {
+        0 => "0".to_owned(),
+        n => format!("{n}: {}", plans.collect::<Vec<_>>().join(", ")),
+    };
+    let minutes = seconds.div_ceil(60);
+    format!("| {subject} | `{test}` | {date} | {crashes} | {storms} | {minutes} | {failed} |\n")
+}
+
+fn page(rows: &BTreeMap<String, String>) -> Result<String> {
+    let mut page = "# Seeds\n\n\
+        Scenarios of controllers, played in virtual time with crashes, lost and late answers, conflicts, stale caches,\n\
+        relists, clocks that differ, and a store that fails; [testing](testing.md#crashes-and-faults) says how.\n\
+        Written by `cargo xtask seeds`; tests play fewer plans of the same scenarios.\n\n\
+        | column | |\n|---|---|\n\
+        | crashes | plays in which the process dies at one of its writes: before and after each of them |\n\
+        | storms | plays with faults by their seed, from seed 0 on |\n\
+        | failed | plays that ended otherwise than without faults, broke a rule of the scenario on the way, or did not end; \
+        `PLAN='…' cargo test --release -p PACKAGE TEST -- --exact --nocapture` repeats one |\n\n\
+        | controllers | test | date | crashes | storms | minutes | failed |\n|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for program in PROGRAMS {
+        for (what, test) in program.scenarios {
+            match rows.get(*test) {
+                Some(row) => page += row,
+                None => writeln!(page, "| {what} | `{test}` | not yet | | | | |")?,
+            }
+        }
+    }
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_other_scenarios_stay() {
+        let test = "workloads::replica_set::replica_set_keeps_its_number_with_every_plan";
+        let failure = |seed: u32| Failure { plan: format!("seed={seed}"), why: String::new() };
+        let one = Report {
+            test: test.to_owned(),
+            crashes: 40,
+            storms: 7,
+            seconds: 61,
+            failures: vec![failure(3), failure(4)],
+        };
+        let row = row(&one, "2026-01-01", 1000);
+        assert_eq!(
+            row,
+            format!(
+                "| replicaset | `{test}` | 2026-01-01 | 40 | 7 of 1000 | 2 | 2: `seed=3`, `seed=4` |\n"
+            )
+        );
+        let first = page(&BTreeMap::from([(test.to_owned(), row)])).unwrap();
+        assert_eq!(page(&rows(&first)).unwrap(), first);
+    }
+
+    /// Files that play scenarios for another reason than to test a controller.
+    const OTHERS: &[&str] = &["crates/testenv/tests/it/scenario.rs"];
+
+    #[test]
+    fn every_scenario_is_played() {
+        let known: Vec<&str> = PROGRAMS
+            .iter()
+            .flat_map(|program| program.scenarios)
+            .filter_map(|(_, test)| test.rsplit("::").next())
+            .collect();
+        let mut found = Vec::new();
+        let mut folders = vec![root().join("crates"), root().join("examples")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs")
+                    && path.components().any(|part| part.as_os_str() == "tests")
+                    && !OTHERS.iter().any(|other| path.ends_with(other))
+                {
+                    found.extend(played(&std::fs::read_to_string(&path).unwrap()));
+                }
+            }
+        }
+        found.sort();
+        let mut known: Vec<String> = known.into_iter().map(str::to_owned).collect();
+        known.sort();
+        assert_eq!(found, known, "PROGRAMS in xtask/src/seeds.rs");
+    }
+
+    /// The tests of a file that play scenarios.
+    fn played(text: &str) -> Vec<String> {
+        let is_scenario = |line: &str| line.contains("scenario::check");
+        if !text.lines().any(is_scenario) {
+            return Vec::new();
+        }
+        let mut name = String::new();
+        let mut found = Vec::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("fn ") {
+                rest.split('(').next().unwrap_or_default().clone_into(&mut name);
+            }
+            let call = line.trim_start().trim_start_matches("let n = ");
+            if call.starts_with("check(&") {
+                found.push(name.clone());
+            }
+        }
+        found
+    }
+}
