@@ -127,13 +127,14 @@ fn cause(name: &str) -> Option<&'static str> {
     lines.find(|(part, _)| name.contains(part)).map(|(_, cause)| cause)
 }
 
-fn date() -> Result<String> {
+/// Today.
+pub(crate) fn date() -> Result<String> {
     let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output()?.stdout;
     Ok(String::from_utf8(date)?.trim().to_owned())
 }
 
 /// The processor and its cores.
-fn hardware() -> Result<String> {
+pub(crate) fn hardware() -> Result<String> {
     let n_cores = std::thread::available_parallelism()?;
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
