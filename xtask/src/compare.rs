@@ -237,7 +237,8 @@ fn run_side(
     std::thread::scope(|scope| {
         let worker = || -> Result<()> {
             loop {
-                let scenario = next.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?.next();
+                let scenario =
+                    next.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?.next();
                 let Some(scenario) = scenario else { return Ok(()) };
                 let result = client.play(scenario).with_context(|| scenario.name.clone())?;
                 let mut played = played.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
@@ -280,9 +281,9 @@ fn requests(log: &Path) -> Result<(BTreeMap<String, usize>, BTreeSet<String>)> {
 fn compare(scenario: &str, ours: &Played, original: &Played) -> Vec<Difference> {
     let mut found: Vec<Difference> = Vec::new();
     let mut add = |at: &str, what: String, ours: String, original: String| {
-        let known = found.iter_mut().find(|known| {
-            known.what == what && known.ours == ours && known.original == original
-        });
+        let known = found
+            .iter_mut()
+            .find(|known| known.what == what && known.ours == ours && known.original == original);
         match known {
             Some(known) => known.at.push(at.to_owned()),
             None => {

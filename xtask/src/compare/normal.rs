@@ -370,7 +370,8 @@ mod tests {
 
     #[test]
     fn names_by_chance_are_no_difference() {
-        let (a, b) = (snapshot("web-1234abcd-x7k2p", "1234abcd"), snapshot("web-98fe-zzzzz", "98fe"));
+        let (a, b) =
+            (snapshot("web-1234abcd-x7k2p", "1234abcd"), snapshot("web-98fe-zzzzz", "98fe"));
         assert_eq!(a.differences(&b), Vec::new());
         assert_eq!(a.objects.keys().collect::<Vec<_>>(), ["Pod/web-revision1-*"]);
     }

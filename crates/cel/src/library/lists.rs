@@ -1,12 +1,12 @@
 //! Lists: Kubernetes' own functions, and cel-go's library, version 3.
 
 use super::{Cost, Overload, global, member};
-use std::cmp::Ordering;
 use crate::eval::{Context, Error};
 use crate::types::Type::{
     self, Bool, Bytes, Double, Duration as Length, Dyn, Int, String as Text, Timestamp, Uint,
 };
 use crate::value::{Duration, List, Value};
+use std::cmp::Ordering;
 
 type Result<'v> = std::result::Result<Value<'v>, Error>;
 

@@ -182,7 +182,8 @@ fn v6_fault(text: &str) -> (&'static str, &str) {
         if rest[end..].starts_with('.') {
             return match () {
                 () if !gap && fields != 6 => {
-                    let why = "embedded IPv4 address must replace the final 2 fields of the address";
+                    let why =
+                        "embedded IPv4 address must replace the final 2 fields of the address";
                     (why, rest)
                 }
                 () if fields > 6 => {

@@ -67,13 +67,22 @@ fn refused(expression: &str, faults: &[&str]) {
 
 #[test]
 fn constants_without_a_value_are_refused() {
-    refused("int('')", &["program instantiation failed: type conversion error from 'string' to 'int'"]);
+    refused(
+        "int('')",
+        &["program instantiation failed: type conversion error from 'string' to 'int'"],
+    );
     refused("1u < uint(-1)", &["program instantiation failed: unsigned integer overflow"]);
     let text = "program instantiation failed: error parsing regexp: missing closing ): `(a`";
     refused("matches('x', '(a')", &[text]);
     refused("'x'.find('(a') == ''", &[text]);
-    refused("duration(3) == self.time - self.time", &["ERROR: <input>:1:10: invalid duration argument"]);
-    refused("timestamp(253402300800) == self.time", &["ERROR: <input>:1:11: invalid timestamp argument"]);
+    refused(
+        "duration(3) == self.time - self.time",
+        &["ERROR: <input>:1:10: invalid duration argument"],
+    );
+    refused(
+        "timestamp(253402300800) == self.time",
+        &["ERROR: <input>:1:11: invalid timestamp argument"],
+    );
     // What is not constant fails where it is evaluated.
     fails("int(string(self.real)) == 1", "type conversion error from 'string' to 'int'");
 }
@@ -82,8 +91,11 @@ fn constants_without_a_value_are_refused() {
 fn literals_of_several_types_are_faults_of_whole_expressions() {
     let inner = "ERROR: <input>:1:18: expected type 'bool' but found 'int'";
     let outer = "ERROR: <input>:1:7: expected type 'list(int)' but found 'list(dyn)'";
-    refused("[[1], [self == 1, 2]]", &["ERROR: <input>:1:13: found no matching overload for \
-        '_==_' applied to '(Self, int)'"]);
+    refused(
+        "[[1], [self == 1, 2]]",
+        &["ERROR: <input>:1:13: found no matching overload for \
+        '_==_' applied to '(Self, int)'"],
+    );
     refused("[[1], [1.5 < 2.0, 2]]", &[outer, &inner.replace(":18:", ":19:")]);
     refused(
         "{1: {}, 2: true}",
@@ -94,7 +106,10 @@ fn literals_of_several_types_are_faults_of_whole_expressions() {
 #[test]
 fn a_negative_literal_is_at_its_sign() {
     refused("[true, -1]", &["ERROR: <input>:1:8: expected type 'bool' but found 'int'"]);
-    refused("[true, 'é' == 'a', - 1.5]", &["ERROR: <input>:1:20: expected type 'bool' but found 'double'"]);
+    refused(
+        "[true, 'é' == 'a', - 1.5]",
+        &["ERROR: <input>:1:20: expected type 'bool' but found 'double'"],
+    );
 }
 
 #[test]

@@ -32,8 +32,10 @@ const KNOWN: &[Known] = &[
               becomes `null`, a type a text, and Kubernetes' own types become errors",
         is: |part, one| {
             let Difference { expression, ours, theirs, .. } = one;
-            let optional = expression.contains("opt") || expression.contains(".?")
-                || expression.contains("[?") || expression.contains("first()")
+            let optional = expression.contains("opt")
+                || expression.contains(".?")
+                || expression.contains("[?")
+                || expression.contains("first()")
                 || expression.contains("last()");
             let conditional = ["?", "optMap", "optFlatMap", "orValue", "or("]
                 .iter()
@@ -80,16 +82,12 @@ const KNOWN: &[Known] = &[
         what: "the limit of costs beside another error",
         why: "cel-go evaluates all operands before it looks at their errors; here the first error \
               ends it",
-        is: |_, one| {
-            one.theirs.error.contains("cost limit exceeded") && !one.ours.error.is_empty()
-        },
+        is: |_, one| one.theirs.error.contains("cost limit exceeded") && !one.ours.error.is_empty(),
     },
     Known {
         what: "checks of the authorizer as elements",
         why: "they equal nothing in the reference, not even themselves",
-        is: |part, one| {
-            part == "value" && one.expression.contains("authorizer.")
-        },
+        is: |part, one| part == "value" && one.expression.contains("authorizer."),
     },
     Known {
         what: "functions of lists over an operand of type `dyn`",

@@ -6,6 +6,8 @@
 
 mod generate;
 mod known;
+mod macros;
+mod objects;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -77,9 +79,8 @@ fn expressions_are_as_in_cel_go() {
     let decl = declared(&schema, "Self");
     let mut generator = Generator::new(seed as u64, &decl);
     let objects: Vec<Json> = (0..OBJECTS).map(|_| generator.object(&schema)).collect();
-    let expressions: Vec<(String, usize)> = (0..cases)
-        .map(|_| (generator.case(), generator.random.below(OBJECTS)))
-        .collect();
+    let expressions: Vec<(String, usize)> =
+        (0..cases).map(|_| (generator.case(), generator.random.below(OBJECTS))).collect();
 
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
@@ -101,7 +102,8 @@ fn expressions_are_as_in_cel_go() {
     let mut found: BTreeMap<&str, Vec<Difference>> = BTreeMap::new();
     let may: Arc<dyn Authorizer> = Arc::new(Decider);
     for ((expression, object), answer) in expressions.into_iter().zip(answers) {
-        let theirs: Answer = serde_json::from_str(&answer.expect("read an answer")).expect("an answer");
+        let theirs: Answer =
+            serde_json::from_str(&answer.expect("read an answer")).expect("an answer");
         let ours = run(&expression, &objects[object], &decl, &may);
         counts.add(&theirs);
         for part in PARTS {
@@ -171,8 +173,9 @@ const PARTS: &[Part] = &[
     Part {
         name: "issues",
         differs: |ours, theirs| {
-            (ours.issues != theirs.issues)
-                .then(|| format!("here: {} / there: {}", first(&ours.issues), first(&theirs.issues)))
+            (ours.issues != theirs.issues).then(|| {
+                format!("here: {} / there: {}", first(&ours.issues), first(&theirs.issues))
+            })
         },
     },
     Part {
@@ -185,7 +188,9 @@ const PARTS: &[Part] = &[
         name: "result",
         differs: |ours, theirs| {
             let side = |answer: &Answer| match &answer.value {
-                Some(value) => value.split(['(', ':', '{', '[', '"']).next().unwrap_or("").to_owned(),
+                Some(value) => {
+                    value.split(['(', ':', '{', '[', '"']).next().unwrap_or("").to_owned()
+                }
                 None => bare(&answer.error),
             };
             (ours.value.is_some() != theirs.value.is_some())
