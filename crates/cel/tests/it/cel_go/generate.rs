@@ -271,7 +271,7 @@ impl Generator {
             .enumerate()
             .map(|(at, arg)| {
                 let arg = self.filled(arg, &mut bound);
-                let texts = texts(function);
+                let texts = texts_of(function);
                 let hinted =
                     arg == Type::String && !texts.is_empty() && (at > 0 || !overload.member);
                 if function == "lists.range" {
@@ -463,7 +463,7 @@ impl Generator {
                     (Type::CIDR, "cidr"),
                 ];
                 match parsed.iter().find(|(of, _)| of == ty) {
-                    Some((_, function)) => format!("{function}('{}')", random.of(&texts(function))),
+                    Some((_, function)) => format!("{function}('{}')", random.of(&texts_of(function))),
                     None if *ty == Type::FORMAT => "format.dns1123Label()".to_owned(),
                     None if *ty == Type::AUTHORIZER => "authorizer".to_owned(),
                     None if *ty == Type::PATH_CHECK => "authorizer.path('/healthz')".to_owned(),
@@ -472,7 +472,7 @@ impl Generator {
                         "authorizer.group('').resource('pods')".to_owned()
                     }
                     None => {
-                        format!("authorizer.path('/x').check('{}')", random.of(&texts("check")))
+                        format!("authorizer.path('/x').check('{}')", random.of(&texts_of("check")))
                     }
                 }
             }
@@ -482,7 +482,7 @@ impl Generator {
 }
 
 /// The texts that a function parses.
-fn texts(function: &str) -> Vec<&'static str> {
+fn texts_of(function: &str) -> Vec<&'static str> {
     let row = TEXTS.iter().find(|row| row.functions.iter().any(|name| name == function));
     row.into_iter().flat_map(|row| &row.texts).map(String::as_str).collect()
 }
