@@ -128,9 +128,11 @@ impl Client<'_> {
 
     /// Runs kubectl; the error is what it has written. A busy machine may lose connections.
     fn run(&self, namespace: &str, args: &[String], input: &str) -> Result<String> {
+        const LOST: [&str; 3] =
+            ["Unable to connect to the server", "TLS handshake timeout", "connection lost"];
         for _ in 0..5 {
             match self.run_once(namespace, args, input) {
-                Err(error) if error.to_string().contains("Unable to connect to the server") => {}
+                Err(error) if LOST.iter().any(|lost| error.to_string().contains(lost)) => {}
                 result => return result,
             }
         }

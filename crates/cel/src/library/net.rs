@@ -402,7 +402,7 @@ fn contains_ip<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
 fn contains_cidr<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     let outer = cidr(args.first())?;
     let inner = match args.get(1) {
-        Some(Value::String(text)) => cidr_of(text).map_err(|_| Error::NoSuchOverload)?,
+        Some(Value::String(text)) => cidr_of(text)?,
         value => cidr(value)?,
     };
     Ok(Value::Bool(outer.bits <= inner.bits && outer.contains(inner.address)))

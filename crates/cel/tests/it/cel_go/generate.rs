@@ -463,7 +463,9 @@ impl Generator {
                     (Type::CIDR, "cidr"),
                 ];
                 match parsed.iter().find(|(of, _)| of == ty) {
-                    Some((_, function)) => format!("{function}('{}')", random.of(&texts_of(function))),
+                    Some((_, function)) => {
+                        format!("{function}('{}')", random.of(&texts_of(function)))
+                    }
                     None if *ty == Type::FORMAT => "format.dns1123Label()".to_owned(),
                     None if *ty == Type::AUTHORIZER => "authorizer".to_owned(),
                     None if *ty == Type::PATH_CHECK => "authorizer.path('/healthz')".to_owned(),
