@@ -162,7 +162,7 @@ impl Client<'_> {
             if self.run(namespace, &args(&account), "").is_ok() {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(500));
+            pause(Duration::from_millis(500));
         }
         let mut played = Played::default();
         for step in &scenario.steps {
@@ -233,7 +233,7 @@ impl Client<'_> {
                 return Ok(snapshot);
             }
             last = Some(snapshot);
-            std::thread::sleep(Duration::from_secs(1));
+            pause(Duration::from_secs(1));
         }
         last.context("no snapshot")
     }
@@ -253,6 +253,12 @@ impl Client<'_> {
         }
         Ok(names)
     }
+}
+
+/// Waits in a thread of the chore, which has no runtime.
+#[expect(clippy::disallowed_methods, reason = "there is no runtime to block")]
+fn pause(duration: Duration) {
+    std::thread::sleep(duration);
 }
 
 #[cfg(test)]

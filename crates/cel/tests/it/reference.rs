@@ -38,9 +38,9 @@ fn program(expression: &str) -> Result<Program, String> {
 /// The value of a condition, or the text of its error, and what it has cost.
 fn run(expression: &str) -> (String, u64) {
     let (decl, tree) = (decl(), object());
-    let variables = [("self", Value::json(&tree, &decl).unwrap())];
+    let variables = [("self", Value::json(&tree, &decl).expect("the object has the schema"))];
     let mut context = Context::default();
-    let text = match program(expression).unwrap().evaluate(&mut context, &variables) {
+    let text = match program(expression).expect("it compiles").evaluate(&mut context, &variables) {
         Ok(Value::Bool(value)) => value.to_string(),
         Ok(other) => format!("{other:?}"),
         Err(error) => error.to_string(),
@@ -60,7 +60,7 @@ fn fails(expression: &str, error: &str) {
 
 #[track_caller]
 fn refused(expression: &str, faults: &[&str]) {
-    let text = program(expression).unwrap_err();
+    let text = program(expression).expect_err("it is refused");
     let is_fault = |line: &&str| !line.starts_with(" |");
     assert_eq!(text.lines().filter(is_fault).collect::<Vec<_>>(), faults, "{expression}");
 }
@@ -150,9 +150,9 @@ fn lengths_of_time_overflow_as_whole_numbers() {
 fn bytes_have_the_alphabet_of_urls() {
     holds("self.data == b'\\xff'");
     let (decl, tree) = (decl(), json!({"data": "/w=="}));
-    let variables = [("self", Value::json(&tree, &decl).unwrap())];
-    let program = program("self.data == b''").unwrap();
-    let error = program.evaluate(&mut Context::default(), &variables).unwrap_err();
+    let variables = [("self", Value::json(&tree, &decl).expect("the object has the schema"))];
+    let program = program("self.data == b''").expect("it compiles");
+    let error = program.evaluate(&mut Context::default(), &variables).expect_err("it fails");
     let why = "illegal base64 data at input byte 0";
     assert_eq!(error.to_string(), format!("Invalid byte formatted string /w==: {why}"));
 }
