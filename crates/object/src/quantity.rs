@@ -1,8 +1,7 @@
 //! Quantities in canonical form (spec: api-server §13).
 //!
 //! A quantity is stored exactly as a whole number of billionths. Smaller fractions are rounded away
-//! from zero. Values of the binary family beyond 2^63 - 1 units are clamped, and others beyond
-//! 10^27 units. The text keeps the suffix family of
+//! from zero, and values beyond 2^63 - 1 units are clamped. The text keeps the suffix family of
 //! the input.
 //!
 //! | family | suffixes | canonical text |
@@ -63,11 +62,8 @@ const DECIMAL: [(i32, &str); 10] = [
 /// The suffixes of the binary family, each 1024 times the previous one.
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const NANO: i128 = 1_000_000_000;
-/// The largest quantity of the binary family, in billionths: 2^63 - 1 units.
-const BINARY_MAX: i128 = i64::MAX as i128 * NANO;
-/// The largest quantity of the other families, in billionths: 10^27 units. The reference has no
-/// limit there. Sums stay far from the limits of the type.
-const NANOS_MAX: i128 = 10_i128.pow(36);
+/// The largest quantity, in billionths: 2^63 - 1 units.
+const NANOS_MAX: i128 = i64::MAX as i128 * NANO;
 
 impl Quantity {
     /// Parses and canonicalizes.
@@ -106,7 +102,6 @@ impl Quantity {
         Ok(Self::of(if negative { -nanos } else { nanos }, family))
     }
     fn of(nanos: i128, family: Family) -> Self {
-        // A text of the binary family is clamped when it is parsed; sums are not.
         let nanos = nanos.clamp(-NANOS_MAX, NANOS_MAX);
         Self { text: canonical(nanos, family), nanos, family }
     }
@@ -238,15 +233,15 @@ fn shift_decimal(whole: &str, fraction: &str, power: i32) -> i128 {
 fn binary_nanos(whole: &str, fraction: &str, power: u32) -> i128 {
     let factor = 1_i128 << power;
     let units = shift_decimal(whole, "", 0);
-    let whole_nanos = units.saturating_mul(factor).min(BINARY_MAX).saturating_mul(NANO);
+    let whole_nanos = units.saturating_mul(factor).min(NANOS_MAX).saturating_mul(NANO);
     // Eighteen digits of the fraction; further digits round up the last one.
     let fraction_atto = shift_decimal("", fraction, 18);
     let fraction_nanos = match fraction_atto.checked_mul(factor) {
         Some(product) => div_away_from_zero(product, NANO),
         // 2^60 times 10^18 is over 2^119 and fits. There are no larger factors.
-        None => BINARY_MAX,
+        None => NANOS_MAX,
     };
-    whole_nanos.saturating_add(fraction_nanos).min(BINARY_MAX)
+    whole_nanos.saturating_add(fraction_nanos).min(NANOS_MAX)
 }
 fn div_away_from_zero(value: i128, unit: i128) -> i128 {
     value / unit + (value % unit).signum()

@@ -166,16 +166,6 @@ fn what_has_no_order_is_never_the_least_or_the_greatest() {
 }
 
 #[test]
-fn decimal_quantities_have_no_limit_at_64_bits() {
-    holds("quantity('9999999999999999999').asApproximateFloat() == 1e19");
-    fails(
-        "quantity('9999999999999999999').sub(1).asInteger() > 0",
-        "cannot convert value to integer",
-    );
-    holds("quantity('8Ei') == quantity('9Ei')");
-}
-
-#[test]
 fn a_text_that_is_no_address_has_no_overload() {
     fails("cidr('10.0.0.0/8').containsIP('x')", "no such overload");
     let twice = "network address parse error during conversion from string: ".repeat(2);
