@@ -6,7 +6,7 @@
 //! servers, each with an `e2e.test` of its own, so that specs that change a whole server do not
 //! meet.
 
-mod page;
+pub(crate) mod page;
 
 use crate::cargo::{cargo, root, target_folder};
 use crate::ginkgo::{Report, first_lines};
@@ -124,15 +124,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Builds the program.
-fn build() -> Result<PathBuf> {
+pub(crate) fn build() -> Result<PathBuf> {
     let status = cargo().args(["build", "--package", "setpoint-cli"]).status();
     ensure!(status.context("cannot start cargo")?.success(), "setpoint-cli does not build");
     target_folder()?.join("debug/setpoint").canonicalize().context("the built program")
 }
 
-fn version(program: &Path) -> Result<String> {
-    let is_e2e = program.file_name().is_some_and(|name| name == "e2e.test");
-    let argument = if is_e2e { "--version" } else { "version" };
+pub(crate) fn version(program: &Path) -> Result<String> {
+    let is_ours = program.file_name().is_some_and(|name| name == "setpoint");
+    let argument = if is_ours { "version" } else { "--version" };
     let output = Command::new(program).arg(argument).output().context("ask for a version")?;
     let text = String::from_utf8(output.stdout)?;
     Ok(text.split_whitespace().last().unwrap_or_default().to_owned())

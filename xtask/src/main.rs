@@ -8,7 +8,9 @@ mod audit;
 mod behavior;
 mod bench;
 mod cargo;
+mod cel_go;
 mod cel_spec;
+mod compare;
 mod conformance;
 mod controller_runtime;
 mod dist;
@@ -56,6 +58,11 @@ enum Chore {
     Bench(bench::Args),
     /// Runs the cases of the CEL specification and writes `crates/cel/conformance.md`.
     CelSpec(cel_spec::Args),
+    /// Compares expressions with cel-go's results and writes `crates/cel/differences.md`.
+    CelGo(cel_go::Args),
+    /// Runs scenarios with kube-controller-manager and with the controllers of `setpoint up`, and
+    /// writes `docs/original-controllers.md`.
+    Compare(compare::Args),
     /// Runs Kubernetes' end-to-end specs against `setpoint up` and writes `docs/conformance.md`.
     Conformance(conformance::Args),
     /// Runs controller-runtime's suites against the installed binaries and writes
@@ -82,6 +89,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Audit => audit::run(),
         Chore::Bench(args) => bench::run(&args),
         Chore::CelSpec(args) => cel_spec::run(&args),
+        Chore::CelGo(args) => cel_go::run(&args),
+        Chore::Compare(args) => compare::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
         Chore::ControllerRuntime(args) => controller_runtime::run(&args),
         Chore::Seeds(args) => seeds::run(&args),

@@ -455,7 +455,7 @@ impl<'a> Checker<'a> {
             if optional.contains(&index) {
                 ty = self.unwrapped(element.id, ty);
             }
-            joined = Some(self.join(element.id, joined, ty));
+            joined = Some(self.join(joined, ty));
         }
         Type::list(joined.unwrap_or_else(|| self.substitutions.fresh()))
     }
@@ -465,12 +465,12 @@ impl<'a> Checker<'a> {
         for entry in entries {
             let key = self.expr(&entry.key);
             let (keys, values) = joined.map_or((None, None), |(k, v)| (Some(k), Some(v)));
-            let key = self.join(entry.key.id, keys, key);
+            let key = self.join(keys, key);
             let mut value = self.expr(&entry.value);
             if entry.optional {
                 value = self.unwrapped(entry.value.id, value);
             }
-            let value = self.join(entry.value.id, values, value);
+            let value = self.join(values, value);
             joined = Some((key, value));
         }
         match joined {
@@ -517,13 +517,13 @@ impl<'a> Checker<'a> {
     }
 
     /// The common type of a literal's elements so far and its next one.
-    fn join(&mut self, id: ExprId, before: Option<Type>, ty: Type) -> Type {
+    fn join(&mut self, before: Option<Type>, ty: Type) -> Type {
         let Some(before) = before else { return ty };
         if self.substitutions.assignable(&before, &ty) {
             return if at_least_as_general(&before, &ty) { before } else { ty };
         }
-        self.mismatch(id, &before, &ty);
-        Type::Error
+        // Literals of one type only are asked for when all types are known: see `constant`.
+        Type::Dyn
     }
 
     fn comprehension(&mut self, comprehension: &'a Comprehension) -> Type {

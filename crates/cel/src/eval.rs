@@ -275,6 +275,9 @@ pub(crate) fn converts(function: &str, literal: &Literal) -> bool {
         ("timestamp", Literal::String(text)) => {
             matches!(crate::value::Timestamp::parse(text), Some(Ok(_)))
         }
+        ("timestamp", Literal::Int(seconds)) => crate::value::Timestamp::new(*seconds, 0).is_some(),
+        // There is an overload for whole numbers, and it converts none.
+        ("duration", Literal::Int(_)) => false,
         _ => true,
     }
 }

@@ -185,6 +185,11 @@ impl Library {
     pub fn function(&self, name: &str) -> Option<&[Overload]> {
         self.functions.get(name).map(Vec::as_slice)
     }
+
+    /// All overloads, in no order.
+    pub fn overloads(&self) -> impl Iterator<Item = &Overload> {
+        self.functions.values().flatten()
+    }
 }
 
 fn rows() -> Vec<Overload> {

@@ -183,8 +183,13 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn id(&mut self, id: u64) -> u32 {
-        let byte = self.info.offset_for(id).map_or(0, |(start, _)| start as usize);
+    /// The parser places a negative literal at its digits, cel-go at its sign.
+    fn id(&mut self, id: u64, negative: bool) -> u32 {
+        let mut byte = self.info.offset_for(id).map_or(0, |(start, _)| start as usize);
+        if negative {
+            let before = self.text.get(..byte).unwrap_or_default().trim_end();
+            byte = before.strip_suffix('-').map_or(byte, str::len);
+        }
         // The parser counts bytes. Nodes are met nearly in their order.
         let (bytes, characters) = self.read;
         let count = |from, to| {
@@ -201,7 +206,14 @@ impl Builder<'_> {
     }
 
     fn expr(&mut self, node: parsed::IdedExpr, depth: usize) -> Expr {
-        let id = self.id(node.id);
+        let negative = match &node.expr {
+            parsed::Expr::Literal(parsed::LiteralValue::Int(value)) => *value.inner() < 0,
+            parsed::Expr::Literal(parsed::LiteralValue::Double(value)) => {
+                value.inner().is_sign_negative()
+            }
+            _ => false,
+        };
+        let id = self.id(node.id, negative);
         if depth > TREE_DEPTH_MAX {
             if self.issues.is_empty() {
                 let message = TOO_DEEP.to_owned();
@@ -234,7 +246,7 @@ impl Builder<'_> {
             parsed::Expr::Map(map) => {
                 let mut entries = Vec::new();
                 for entry in map.entries {
-                    let id = self.id(entry.id);
+                    let id = self.id(entry.id, false);
                     if let parsed::EntryExpr::MapEntry(entry) = entry.expr {
                         entries.push(MapEntry {
                             id,
@@ -249,7 +261,7 @@ impl Builder<'_> {
             parsed::Expr::Struct(object) => {
                 let mut fields = Vec::new();
                 for entry in object.entries {
-                    let id = self.id(entry.id);
+                    let id = self.id(entry.id, false);
                     if let parsed::EntryExpr::StructField(field) = entry.expr {
                         fields.push(FieldInit {
                             id,

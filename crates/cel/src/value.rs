@@ -267,11 +267,10 @@ impl<'v> Value<'v> {
             Value::Bytes(bytes) => bytes.is_empty(),
             Value::Duration(duration) => duration.nanos() == 0,
             Value::Timestamp(time) => *time == Timestamp::ZERO,
-            Value::List(list) => list.is_empty(),
-            Value::Map(map) => map.is_empty(),
-            Value::Object(object) => object.is_empty(),
-            Value::Type(_) => false,
-            Value::Optional(value) => value.is_none(),
+            Value::List(list) => list.is_zero(),
+            Value::Map(map) => map.is_zero(),
+            // cel-go does not ask these, also not absent optional values and empty objects.
+            Value::Object(_) | Value::Type(_) | Value::Optional(_) => false,
             Value::Opaque(value) => value.is_zero(),
         }
     }

@@ -287,9 +287,9 @@ fn literal_arguments_are_checked() {
             self.s.matches('(') → ERROR: <input>:1:16: invalid matches argument
              | self.s.matches('(')
              | ...............^
-            '%d and %s'.format([self.s, self.n]) → ERROR: <input>:1:33: expected type 'string' but found 'int'
+            '%d and %s'.format([self.s, self.n]) → ERROR: <input>:1:25: error during formatting: decimal clause can only be used on integers, was given string
              | '%d and %s'.format([self.s, self.n])
-             | ................................^
+             | ........................^
             '%d'.format([]) → ERROR: <input>:1:12: index 0 out of range
              | '%d'.format([])
              | ...........^

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::program::{Attr, Base, Call, Entry, Fold, Node, Program, Qualifier, QualifierKind};
-use super::{Context, PATTERN_BYTES_MAX, PATTERNS_MAX};
+use super::{Context, Error, PATTERN_BYTES_MAX, PATTERNS_MAX};
 use crate::ast::{Ast, Comprehension, Expr, ExprId, ExprKind, Literal, operators};
 use crate::check::{Checked, Reference};
 use crate::library::{Library, Overload};
@@ -13,8 +13,8 @@ use crate::types::Type;
 use crate::value::{Str, Value};
 
 /// Functions whose value is computed at once if their operand is a constant.
-const CONVERSIONS: [&str; 9] =
-    ["bool", "bytes", "double", "duration", "int", "string", "timestamp", "type", "uint"];
+const CONVERSIONS: [&str; 10] =
+    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
 
 /// Functions whose second operand is a pattern.
 const SEARCHES: [&str; 3] = ["matches", "find", "findAll"];
@@ -33,6 +33,7 @@ impl Program {
             library: Library::kubernetes(),
             locals: Vec::new(),
             patterns: Vec::new(),
+            fault: None,
         };
         compiler.program(&checked.ast, budget)
     }
@@ -40,8 +41,8 @@ impl Program {
     /// Compiles an expression that was not checked: calls are found by their names and by the types
     /// of their operands when it runs. A call without such a function fails only then.
     pub fn unchecked(ast: &Ast, library: &'static Library) -> Program {
-        let compiler =
-            Compiler { checked: None, library, locals: Vec::new(), patterns: Vec::new() };
+        let (locals, patterns) = (Vec::new(), Vec::new());
+        let compiler = Compiler { checked: None, library, locals, patterns, fault: None };
         compiler.program(ast, &Arc::new(Budget::new(PATTERN_BYTES_MAX)))
     }
 }
@@ -75,13 +76,16 @@ struct Compiler<'a> {
     locals: Vec<String>,
     /// The constant patterns, each once.
     patterns: Vec<Arc<str>>,
+    /// The first constant without a value.
+    fault: Option<Error>,
 }
 
 impl Compiler<'_> {
     fn program(mut self, ast: &Ast, budget: &Arc<Budget>) -> Program {
         let root = self.node(&ast.root);
         let pattern = |source: &Arc<str>| Pattern::new(source, budget.clone());
-        Program { root, patterns: self.patterns.iter().map(pattern).collect() }
+        let patterns = self.patterns.iter().map(pattern).collect();
+        Program { root, patterns, fault: self.fault }
     }
 
     fn local(&self, name: &str) -> Option<usize> {
@@ -114,7 +118,7 @@ impl Compiler<'_> {
             ExprKind::List { elements, optional } => {
                 let elements = self.nodes(elements);
                 let optional = (0..elements.len()).map(|index| optional.contains(&index)).collect();
-                fold_constants(Node::List { elements, optional })
+                fold_constants(Node::List { elements, optional }).0
             }
             ExprKind::Map(entries) => {
                 let mut nodes = Vec::with_capacity(entries.len());
@@ -122,7 +126,7 @@ impl Compiler<'_> {
                     let (key, value) = (self.node(&entry.key), self.node(&entry.value));
                     nodes.push(Entry { key, value, optional: entry.optional });
                 }
-                fold_constants(Node::Map(nodes))
+                fold_constants(Node::Map(nodes)).0
             }
             ExprKind::Struct { name, fields } => {
                 let mut nodes = Vec::with_capacity(fields.len());
@@ -237,6 +241,12 @@ impl Compiler<'_> {
         }
         if SEARCHES.contains(&name.as_str())
             && let Some(Node::Const(Value::String(pattern))) = nodes.get(1)
+            && let Err(error) = crate::pattern::translate(pattern)
+        {
+            self.fault.get_or_insert(Error::message(error.to_string()));
+        }
+        if SEARCHES.contains(&name.as_str())
+            && let Some(Node::Const(Value::String(pattern))) = nodes.get(1)
             && !self.patterns.iter().any(|known| **known == **pattern)
             && self.patterns.len() < PATTERNS_MAX
         {
@@ -245,7 +255,14 @@ impl Compiler<'_> {
         let conversion = CONVERSIONS.contains(&name.as_str());
         let call = Call { function: name.into(), args: nodes, overloads, resolved };
         let node = Node::Call(Box::new(call));
-        if conversion { fold_constants(node) } else { node }
+        if !conversion {
+            return node;
+        }
+        let (node, fault) = fold_constants(node);
+        if let Some(fault) = fault {
+            self.fault.get_or_insert(fault);
+        }
+        node
     }
 
     fn callee<'e>(
@@ -354,8 +371,8 @@ fn is_scalar(value: &Value<'_>) -> bool {
     )
 }
 
-/// The value of what has only constants in it; the node itself if it fails.
-fn fold_constants(node: Node) -> Node {
+/// The value of what has only constants in it; the node itself and the error if it fails.
+fn fold_constants(node: Node) -> (Node, Option<Error>) {
     let constant = |node: &Node| matches!(node, Node::Const(_));
     let all = match &node {
         Node::List { elements, .. } => elements.iter().all(constant),
@@ -364,12 +381,12 @@ fn fold_constants(node: Node) -> Node {
         _ => false,
     };
     if !all {
-        return node;
+        return (node, None);
     }
-    let program = Program { root: node, patterns: Arc::default() };
+    let program = Program { root: node, patterns: Arc::default(), fault: None };
     match program.evaluate(&mut Context::new(u64::MAX), &()) {
-        Ok(value) => Node::Const(value),
-        Err(_) => program.root,
+        Ok(value) => (Node::Const(value), None),
+        Err(error) => (program.root, Some(error)),
     }
 }
 

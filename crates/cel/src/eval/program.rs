@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Error;
 use crate::library::Overload;
 use crate::pattern::Pattern;
 use crate::value::{List, Value};
@@ -12,6 +13,27 @@ pub struct Program {
     pub(super) root: Node,
     /// The constants that texts are matched with.
     pub(super) patterns: Arc<[Pattern]>,
+    pub(super) fault: Option<Error>,
+}
+
+impl Program {
+    /// Why a constant in it has no value: a conversion such as `int('x')`, or a pattern. It fails
+    /// where it is evaluated; Kubernetes refuses such an expression when it is created.
+    pub fn fault(&self) -> Option<&Error> {
+        self.fault.as_ref()
+    }
+
+    /// The program, unless [`Self::fault`] says that Kubernetes refuses it.
+    ///
+    /// # Errors
+    ///
+    /// The text of a refusal.
+    pub fn instantiated(self) -> Result<Program, String> {
+        match &self.fault {
+            Some(fault) => Err(format!("program instantiation failed: {fault}")),
+            None => Ok(self),
+        }
+    }
 }
 
 /// One step. Locals are numbered by their place in the scope.

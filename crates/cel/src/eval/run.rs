@@ -108,9 +108,8 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                         }
                         (true, value) => return Err(not_optional_entry(&key.value(), &value)),
                     };
-                    if map.insert(key, value).is_some() {
-                        return Err(Error::message("Failed with repeated key"));
-                    }
+                    // As in cel-go, the last of several entries with one key counts.
+                    map.insert(key, value);
                 }
                 self.context.allocate(map.len() * 2 * size_of::<Value<'_>>())?;
                 self.context.charge(budget::MAP)?;
@@ -347,6 +346,13 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                 QualifierKind::Const(index) => index.clone(),
                 QualifierKind::Computed(node) => self.unobserved(node)?,
             };
+            // Nothing is in a value that has no parts.
+            if (optional || test && last) && !has_parts(&value) {
+                if test {
+                    self.context.charge(1)?;
+                }
+                return Ok(if test { Value::Bool(false) } else { Value::NONE });
+            }
             if test && last {
                 let present = find(&value, &index)?.is_some();
                 self.context.charge(1)?;
@@ -517,6 +523,11 @@ fn not_optional_entry(key: &Value<'_>, value: &Value<'_>) -> Error {
         crate::library::display(key),
         crate::library::display(value),
     ))
+}
+
+/// Whether fields or indices of such a value can be looked for.
+fn has_parts(value: &Value<'_>) -> bool {
+    matches!(value, Value::Map(_) | Value::Object(_) | Value::List(_) | Value::Optional(_))
 }
 
 /// The part of a value behind a field or an index. `None`: it has none such.

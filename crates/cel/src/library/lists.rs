@@ -6,6 +6,7 @@ use crate::types::Type::{
     self, Bool, Bytes, Double, Duration as Length, Dyn, Int, String as Text, Timestamp, Uint,
 };
 use crate::value::{Duration, List, Value};
+use std::cmp::Ordering;
 
 type Result<'v> = std::result::Result<Value<'v>, Error>;
 
@@ -134,8 +135,9 @@ fn extreme<'v>(args: &[Value<'v>], name: &str, least: bool) -> Result<'v> {
         let better = match &found {
             None => true,
             Some(found) => {
-                let order = item.compare(found)?;
-                if least { order.is_lt() } else { order.is_gt() }
+                // What has no order, such as NaN, is never better.
+                let better = if least { Ordering::is_lt } else { Ordering::is_gt };
+                item.compare(found).is_ok_and(better)
             }
         };
         if better {
@@ -160,6 +162,11 @@ fn sum<'v>(args: &[Value<'v>], zero: Value<'v>) -> Result<'v> {
     for item in list(args)?.iter() {
         let item = item?;
         if !begun {
+            // The reference adds the first element to zero: of -0.0 remains 0.0.
+            let item = match item {
+                Value::Double(value) => Value::Double(0.0 + value),
+                item => item,
+            };
             (sum, begun) = (item, true);
             continue;
         }
@@ -172,7 +179,7 @@ fn sum<'v>(args: &[Value<'v>], zero: Value<'v>) -> Result<'v> {
             }
             (Value::Double(a), Value::Double(b)) => Value::Double(a + b),
             (Value::Duration(a), Value::Duration(b)) => {
-                Value::Duration(a.checked_add(*b).ok_or(Error::message("duration overflow"))?)
+                Value::Duration(a.checked_add(*b).ok_or(Error::message("integer overflow"))?)
             }
             _ => return Err(Error::NoSuchOverload),
         };
@@ -352,9 +359,11 @@ fn sorted<'v>(context: &mut Context<'_>, list: &List<'v>, keys: &List<'v>) -> Re
         }
     }
     let mut order: Vec<usize> = (0..keys.len()).collect();
-    // NaN has no order: it stays where it is.
+    // NaN has no order: it is last, whatever its sign.
     order.sort_by(|a, b| match (keys.get(*a), keys.get(*b)) {
-        (Some(Value::Double(a)), Some(Value::Double(b))) => a.total_cmp(b),
+        (Some(Value::Double(a)), Some(Value::Double(b))) => {
+            a.is_nan().cmp(&b.is_nan()).then_with(|| a.total_cmp(b))
+        }
         (Some(a), Some(b)) => a.compare(b).unwrap_or(std::cmp::Ordering::Equal),
         _ => std::cmp::Ordering::Equal,
     });

@@ -123,7 +123,7 @@ mod tests {
         check("optional.of([1]).optFlatMap(x, x[?3])", "optional.none()");
         check("optional.unwrap([optional.of(1), optional.none()])", "[1]");
         check("[optional.of(1), optional.none()].unwrapOpt()", "[1]");
-        check("has({'a': 1}.?a.b)", "error: no such key: b");
+        check("has({'a': 1}.?a.b)", "false");
         check("has(optional.of({'a': 1}).a)", "true");
         check("optional.of(1) == optional.of(1)", "true");
     }

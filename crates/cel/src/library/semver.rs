@@ -9,6 +9,7 @@ use super::{Cost, Overload, global, member};
 use crate::eval::{Context, Error};
 use crate::types::Type::{self, Bool, Int, String as Text};
 use crate::value::{Opaque, Value};
+use setpoint_object::field::quote;
 
 type Result<'v> = std::result::Result<Value<'v>, Error>;
 
@@ -57,15 +58,65 @@ fn parse(args: &[Value<'_>]) -> std::result::Result<Semver, Error> {
         _ => return Err(Error::NoSuchOverload),
     };
     let text = if normalize { normalized(text) } else { text.to_string() };
-    let message = match () {
-        () if text.is_empty() => "Version string empty".to_owned(),
-        () if text.splitn(3, '.').count() < 3 => "No Major.Minor.Patch elements found".to_owned(),
-        () => match Version::parse(&text) {
-            Ok(version) => return Ok(Semver(version)),
-            Err(error) => error.to_string(),
-        },
+    if normalize && text.splitn(3, '.').count() < 3 {
+        return Err(Error::message("short version cannot contain PreRelease/Build meta data"));
+    }
+    if let Some(fault) = fault(&text) {
+        return Err(Error::message(fault));
+    }
+    Version::parse(&text).map(Semver).map_err(|error| Error::message(error.to_string()))
+}
+
+/// What is wrong with a version, in the reference's words.
+fn fault(text: &str) -> Option<String> {
+    if text.is_empty() {
+        return Some("Version string empty".to_owned());
+    }
+    let mut parts = text.splitn(3, '.');
+    let (Some(major), Some(minor), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
+        return Some("No Major.Minor.Patch elements found".to_owned());
     };
-    Err(Error::message(message))
+    let (rest, build) = rest.split_once('+').map_or((rest, None), |(a, b)| (a, Some(b)));
+    let (patch, before) = rest.split_once('-').map_or((rest, None), |(a, b)| (a, Some(b)));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let padded = |text: &str| text.len() > 1 && text.starts_with('0');
+    let other = |text: &str| text.bytes().any(|byte| !byte.is_ascii_alphanumeric() && byte != b'-');
+    for (name, number) in [("major", major), ("minor", minor), ("patch", patch)] {
+        let quoted = quote(number);
+        if !digits(number) {
+            return Some(format!("Invalid character(s) found in {name} number {quoted}"));
+        }
+        if padded(number) {
+            let name = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
+            return Some(format!("{name} number must not contain leading zeroes {quoted}"));
+        }
+        if number.parse::<u64>().is_err() {
+            let why = if number.is_empty() { "invalid syntax" } else { "value out of range" };
+            return Some(format!("strconv.ParseUint: parsing {quoted}: {why}"));
+        }
+    }
+    for part in before.into_iter().flat_map(|text| text.split('.')) {
+        let quoted = quote(part);
+        if part.is_empty() {
+            return Some("Prerelease is empty".to_owned());
+        }
+        if digits(part) && padded(part) {
+            let why = "Numeric PreRelease version must not contain leading zeroes";
+            return Some(format!("{why} {quoted}"));
+        }
+        if other(part) {
+            return Some(format!("Invalid character(s) found in prerelease {quoted}"));
+        }
+    }
+    for part in build.into_iter().flat_map(|text| text.split('.')) {
+        if part.is_empty() {
+            return Some("Build meta data is empty".to_owned());
+        }
+        if other(part) {
+            return Some(format!("Invalid character(s) found in build meta data {}", quote(part)));
+        }
+    }
+    None
 }
 
 /// Without `v`, with three parts, without leading zeros.
@@ -148,5 +199,27 @@ mod tests {
         check("semver('1.2.3').isGreaterThan(semver('1.2.3-rc1'))", "true");
         check("semver('1.2.3+a').compareTo(semver('1.2.3+b'))", "0");
         check("semver('1.2')", "error: No Major.Minor.Patch elements found");
+    }
+
+    #[test]
+    fn faults_are_in_the_words_of_the_reference() {
+        for (text, fault) in [
+            ("", "Version string empty"),
+            ("01.2.3", "Major number must not contain leading zeroes \"01\""),
+            ("1.x.3", "Invalid character(s) found in minor number \"x\""),
+            ("1.2.", "strconv.ParseUint: parsing \"\": invalid syntax"),
+            (
+                "1.2.99999999999999999999",
+                "strconv.ParseUint: parsing \"99999999999999999999\": value out of range",
+            ),
+            ("1.2.3-", "Prerelease is empty"),
+            ("1.2.3-01", "Numeric PreRelease version must not contain leading zeroes \"01\""),
+            ("1.2.3-a_b", "Invalid character(s) found in prerelease \"a_b\""),
+            ("1.2.3+", "Build meta data is empty"),
+        ] {
+            check(&format!("semver('{text}')"), &format!("error: {fault}"));
+        }
+        let short = "error: short version cannot contain PreRelease/Build meta data";
+        check("semver('1.2-a', true)", short);
     }
 }

@@ -45,11 +45,17 @@ pub(super) fn view<'v>(tree: &'v Json, decl: &'v DeclType) -> Result<Value<'v>, 
         },
         DeclKind::Double => Value::Double(tree.as_f64().ok_or_else(|| expected("float"))?),
         DeclKind::String => Value::String(Str::Borrowed(text()?)),
+        // The alphabet of URLs, as Kubernetes reads the format.
         DeclKind::Bytes => {
             let text = text()?;
             let bytes =
-                base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| {
-                    Error::Message(format!("Invalid byte formatted string {text}: {error}").into())
+                base64::engine::general_purpose::URL_SAFE.decode(text).map_err(|error| {
+                    let at = match error {
+                        base64::DecodeError::InvalidByte(at, _) => at,
+                        _ => text.len(),
+                    };
+                    let why = format!("illegal base64 data at input byte {at}");
+                    Error::Message(format!("Invalid byte formatted string {text}: {why}").into())
                 })?;
             Value::Bytes(bytes.into())
         }

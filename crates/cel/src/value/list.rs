@@ -47,6 +47,11 @@ impl<'v> List<'v> {
         self.len() == 0
     }
 
+    /// Whether it is the empty list of an expression. cel-go does not ask the lists of trees.
+    pub(crate) fn is_zero(&self) -> bool {
+        matches!(&self.items, Items::Values(items) if items.is_empty())
+    }
+
     /// The element at `index`; `None` beyond the end.
     pub fn get(&self, index: usize) -> Option<Result<Value<'v>, Error>> {
         match &self.items {

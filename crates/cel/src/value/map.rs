@@ -126,6 +126,11 @@ impl<'v> Map<'v> {
         }
     }
 
+    /// Whether it is the empty map of an expression. cel-go does not ask the maps of trees.
+    pub(crate) fn is_zero(&self) -> bool {
+        !matches!(self.0, Entries::Json { .. }) && self.is_empty()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

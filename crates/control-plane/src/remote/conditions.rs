@@ -55,7 +55,7 @@ impl MatchConditions {
         let checked = parse(expression, &Macros::KUBERNETES).and_then(|ast| check(ast, &env));
         let checked = checked.map_err(|issues| format!("compilation failed: {issues}"))?;
         match checked.result_type() {
-            Type::Bool => Ok(Program::new(&checked)),
+            Type::Bool => Program::new(&checked).instantiated(),
             other => Err(format!("must evaluate to bool but got {other}")),
         }
     }

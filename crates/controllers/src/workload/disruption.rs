@@ -49,6 +49,8 @@ use std::time::Duration;
 
 /// The controller's name.
 const NAME: &str = "disruption-controller";
+/// What its events name as their source, as in the reference.
+const COMPONENT: &str = "controllermanager";
 /// How long an evicted pod may exist, and a condition `DisruptionTarget` may stay: 2 min, as in
 /// kube-controller-manager.
 const DISRUPTION_MAX: Duration = Duration::from_secs(120);
@@ -254,6 +256,7 @@ impl Budgets {
         now: Timestamp,
     ) -> Result<(BudgetStatus, Option<Duration>), BoxError> {
         let reference = ObjectReference::of(budget);
+        let recorder = context.recorder().as_component(COMPONENT);
         let namespace = budget.metadata.namespace.as_deref().unwrap_or_default();
         let pods = match budget.selector() {
             Some(selector) => {
@@ -262,27 +265,27 @@ impl Budgets {
             None => Vec::new(),
         };
         if pods.is_empty() {
-            context.recorder().normal(&reference, "NoPods", "No matching pods found");
+            recorder.normal(&reference, "NoPods", "No matching pods found");
         }
         let pods: Vec<&Pod> = pods.iter().map(|pod| &**pod).collect();
         let counted = self.count(client, budget, namespace, &pods).await;
         let Counted { expected, desired, has_unmanaged } = counted.inspect_err(|error| {
             let note = format!("Failed to calculate the number of expected pods: {error}");
-            context.recorder().warning(&reference, "CalculateExpectedPodCountFailed", note);
+            recorder.warning(&reference, "CalculateExpectedPodCountFailed", note);
         })?;
         if has_unmanaged {
             let selector = &budget.spec.selector;
             let note = format!(
                 "Pods selected by this PodDisruptionBudget (selector: {selector}) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value."
             );
-            context.recorder().warning(&reference, "UnmanagedPods", note);
+            recorder.warning(&reference, "UnmanagedPods", note);
         }
         let (disrupted, recheck) = disrupted(budget, &pods, now);
         for pod in pods.iter().filter(|pod| is_overdue(budget, pod, &disrupted)) {
             let name = budget.metadata.name.as_deref().unwrap_or_default();
             let note =
                 format!("Pod was expected by PDB {namespace}/{name} to be deleted but it wasn't");
-            context.recorder().warning(&ObjectReference::of(*pod), "NotDeleted", note);
+            recorder.warning(&ObjectReference::of(*pod), "NotDeleted", note);
         }
         let is_healthy = |pod: &&&Pod| {
             pod.is_ready() && !pod.is_being_deleted() && !disrupted.contains_key(pod.name())

@@ -140,12 +140,8 @@ impl<'a, O: Cacheable<DynamicType = ()>> History<'a, O> {
             let mut labels = template["metadata"]["labels"].clone();
             labels[self.hash_label] = json!(hash);
             revision.metadata.labels = serde_json::from_value(labels)?;
-            let annotations = self.owner.meta().annotations.clone().unwrap_or_default();
-            let copied = annotations.into_iter().filter(|(key, _)| {
-                key != "kubectl.kubernetes.io/last-applied-configuration"
-                    && !key.starts_with("deprecated.daemonset.template.generation")
-            });
-            revision.metadata.annotations = Some(copied.collect());
+            // All of them, as the reference: `kubectl rollout history` shows the change cause.
+            revision.metadata.annotations.clone_from(&self.owner.meta().annotations);
             revision.metadata.owner_references = Some(vec![controller_reference(self.owner, &())?]);
             revision.data = json!({"data": {"spec": {"template": data}}, "revision": number});
             let api = self.client.api_with::<DynamicObject>(resource.clone());

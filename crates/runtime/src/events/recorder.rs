@@ -76,6 +76,11 @@ pub struct EventBuilder<'a> {
 }
 
 impl EventRecorder {
+    /// A recorder of the same events in the name of another component.
+    pub fn as_component(&self, component: impl Into<Arc<str>>) -> EventRecorder {
+        EventRecorder { broadcaster: self.broadcaster.clone(), component: component.into() }
+    }
+
     /// Emits a Normal event. `reason` is one word in CamelCase, `message` a sentence for people.
     pub fn normal(&self, regarding: &ObjectReference, reason: &str, message: impl Into<String>) {
         self.event(regarding, EventType::Normal, reason, message);

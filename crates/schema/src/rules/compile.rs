@@ -40,14 +40,15 @@ pub(crate) fn compile(rule: &Value, decl: &DeclType) -> Compilation {
     let checked = expression(
         text,
         &env,
-        "compilation failed",
+        ["compilation failed", "program instantiation failed"],
         &Type::Bool,
         "cel expression must evaluate to a bool",
     );
     let message = member(rule, "messageExpression");
     let message = (checked.is_ok() && !message.is_empty()).then(|| {
-        let (failed, wrong) =
-            ("messageExpression compilation failed", "messageExpression must evaluate to a string");
+        let failed =
+            ["messageExpression compilation failed", "messageExpression instantiation failed"];
+        let wrong = "messageExpression must evaluate to a string";
         expression(message, &env, failed, &Type::String, wrong)
     });
     let uses_old = checked.as_ref().is_ok_and(|checked| checked.mentions(OLD_SELF));
@@ -57,16 +58,19 @@ pub(crate) fn compile(rule: &Value, decl: &DeclType) -> Compilation {
 fn expression(
     text: &str,
     env: &Env,
-    failed: &str,
+    [failed, uninstantiated]: [&str; 2],
     wanted: &Type,
     wrong: &str,
 ) -> Result<Checked, String> {
     let checked = parse(text, &Macros::KUBERNETES)
         .and_then(|ast| check::check(ast, env))
         .map_err(|issues| format!("{failed}: {issues}"))?;
-    match checked.result_type() == wanted {
-        true => Ok(checked),
-        false => Err(wrong.to_owned()),
+    if checked.result_type() != wanted {
+        return Err(wrong.to_owned());
+    }
+    match Program::new(&checked).fault() {
+        Some(fault) => Err(format!("{uninstantiated}: {fault}")),
+        None => Ok(checked),
     }
 }
 

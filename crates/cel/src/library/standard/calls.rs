@@ -9,7 +9,6 @@ type Result<'v> = std::result::Result<Value<'v>, Error>;
 const INT_OVERFLOW: Error = Error::Message(std::borrow::Cow::Borrowed("integer overflow"));
 const UINT_OVERFLOW: Error =
     Error::Message(std::borrow::Cow::Borrowed("unsigned integer overflow"));
-const DURATION_OVERFLOW: Error = Error::Message(std::borrow::Cow::Borrowed("duration overflow"));
 const TIMESTAMP_OVERFLOW: Error = Error::Message(std::borrow::Cow::Borrowed("timestamp overflow"));
 
 pub(super) fn add<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
@@ -30,7 +29,7 @@ pub(super) fn add<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'
             Value::List(a.concat(b, &mut context.fuel)?)
         }
         [Value::Duration(a), Value::Duration(b)] => {
-            Value::Duration(a.checked_add(*b).ok_or(DURATION_OVERFLOW)?)
+            Value::Duration(a.checked_add(*b).ok_or(INT_OVERFLOW)?)
         }
         [Value::Timestamp(time), Value::Duration(duration)]
         | [Value::Duration(duration), Value::Timestamp(time)] => {
@@ -46,15 +45,15 @@ pub(super) fn subtract<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v
         [Value::Uint(a), Value::Uint(b)] => Value::Uint(a.checked_sub(*b).ok_or(UINT_OVERFLOW)?),
         [Value::Double(a), Value::Double(b)] => Value::Double(a - b),
         [Value::Duration(a), Value::Duration(b)] => {
-            Value::Duration(a.checked_sub(*b).ok_or(DURATION_OVERFLOW)?)
+            Value::Duration(a.checked_sub(*b).ok_or(INT_OVERFLOW)?)
         }
         [Value::Timestamp(time), Value::Duration(duration)] => {
-            let back = duration.nanos().checked_neg().ok_or(DURATION_OVERFLOW)?;
+            let back = duration.nanos().checked_neg().ok_or(INT_OVERFLOW)?;
             let time = time.checked_add(Duration::from_nanos(back)).ok_or(TIMESTAMP_OVERFLOW)?;
             Value::Timestamp(time)
         }
         [Value::Timestamp(a), Value::Timestamp(b)] => {
-            Value::Duration(a.since(*b).ok_or(DURATION_OVERFLOW)?)
+            Value::Duration(a.since(*b).ok_or(INT_OVERFLOW)?)
         }
         _ => return Err(Error::NoSuchOverload),
     })

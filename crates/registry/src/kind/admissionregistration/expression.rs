@@ -103,7 +103,7 @@ impl Environment {
         let ty = checked.as_ref().map_or(Type::Dyn, |checked| checked.result_type().clone());
         let ty = if is_deeper(&ty, VARIABLE_DEPTH_MAX) { Type::Dyn } else { ty };
         self.variables.insert(name.to_owned(), ty);
-        checked.map(|checked| Program::new(&checked))
+        checked.and_then(|checked| Program::new(&checked).instantiated())
     }
     /// Compiles an expression.
     ///
@@ -112,7 +112,7 @@ impl Environment {
     /// The detail of a field's error: it does not compile, or has another type.
     pub(crate) fn compile(&self, expression: &str, wanted: Wanted) -> Result<Program, String> {
         let checked = self.check(expression, wanted)?;
-        Ok(Program::new(&checked))
+        Program::new(&checked).instantiated()
     }
     fn check(&self, expression: &str, wanted: Wanted) -> Result<Checked, String> {
         let checked = self
