@@ -226,6 +226,7 @@ impl Assets {
         command.env("XDG_CACHE_HOME", self.folder.join("cache")).envs(variables.iter().copied());
         let output = fs::File::create(&log).context("make a log")?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        #[expect(clippy::disallowed_methods, reason = "real time is measured")]
         let begin = Instant::now();
         let status = command.status().with_context(|| format!("start {}", program.display()))?;
         let mut run = Run { wall: begin.elapsed(), ..Run::default() };

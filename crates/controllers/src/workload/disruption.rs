@@ -50,7 +50,7 @@ use std::time::Duration;
 /// The controller's name.
 const NAME: &str = "disruption-controller";
 /// What its events name as their source, as in the reference.
-const COMPONENT: &str = "controllermanager";
+const EVENT_SOURCE: &str = "controllermanager";
 /// How long an evicted pod may exist, and a condition `DisruptionTarget` may stay: 2 min, as in
 /// kube-controller-manager.
 const DISRUPTION_MAX: Duration = Duration::from_secs(120);
@@ -256,7 +256,7 @@ impl Budgets {
         now: Timestamp,
     ) -> Result<(BudgetStatus, Option<Duration>), BoxError> {
         let reference = ObjectReference::of(budget);
-        let recorder = context.recorder().as_component(COMPONENT);
+        let recorder = context.recorder().as_component(EVENT_SOURCE);
         let namespace = budget.metadata.namespace.as_deref().unwrap_or_default();
         let pods = match budget.selector() {
             Some(selector) => {

@@ -107,10 +107,7 @@ fn cch_2_namespaces_of_a_cluster_scoped_type_are_rejected() {
         ..ByType::default()
     };
     let error = CacheOptions::new().of::<Namespace>(&(), in_a()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "namespaces is cluster-scoped: its namespaces cannot be set"
-    );
+    assert_eq!(error.to_string(), "namespaces is cluster-scoped: its namespaces cannot be set");
     assert!(CacheOptions::new().of::<Pod>(&(), in_a()).is_ok());
     let all = ByType { namespaces: Some(Namespaces::new()), ..ByType::default() };
     assert!(
