@@ -81,7 +81,7 @@ pub(crate) struct Accepted {
 pub(crate) enum Endpoint {
     /// A resource of a built-in kind.
     Builtin {
-        /// Whether it is a collection: its refusal lists the stream types too.
+        /// Whether a collection is read: its refusal lists the stream types too.
         collection: bool,
         /// Whether its answers have rows: reviews, tokens and bindings have none.
         tables: bool,
@@ -93,18 +93,40 @@ pub(crate) enum Endpoint {
         /// Whether it is a custom resource.
         custom: bool,
     },
-    /// Discovery documents: no transforms, no protobuf.
+    /// The versions of the core group, or the resources of a built-in group version: no transforms,
+    /// no protobuf.
+    Discovery,
+    /// The other discovery documents.
     Plain,
     /// A `Status`: no transforms.
     Status,
 }
 
+/// The media types of objects.
+const TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+/// The media types of watches.
+const STREAM_TYPES: &str =
+    "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
 impl Endpoint {
+    /// The media types of the route, which the reference server compares before it knows what is
+    /// asked for; `None` if it has no such route. Types only: parameters are not looked at, and a
+    /// wildcard is `*/*`.
+    fn route_types(self) -> Option<String> {
+        match self {
+            Self::Builtin { collection: true, .. } | Self::Watch { custom: false } => {
+                Some(format!("{TYPES}, {STREAM_TYPES}"))
+            }
+            Self::Builtin { collection: false, .. } | Self::Discovery => Some(TYPES.to_owned()),
+            Self::Custom | Self::Watch { custom: true } | Self::Plain | Self::Status => None,
+        }
+    }
+
     /// Whether the answer has a protobuf form.
     fn has_protobuf(self, transform: Transform) -> bool {
         let custom = matches!(self, Self::Custom | Self::Watch { custom: true });
         match transform {
-            Transform::None => !custom && self != Self::Plain,
+            Transform::None => !custom && !matches!(self, Self::Discovery | Self::Plain),
             Transform::Partial(_) | Transform::PartialList(_) => true,
             Transform::Table(_) => false,
         }
@@ -191,18 +213,29 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
         return Ok(Accepted::default());
     }
     let clauses = clauses(accept);
-    let partial_wildcards = !matches!(endpoint, Endpoint::Builtin { .. });
+    let route_types = endpoint.route_types();
+    let partial_wildcards = route_types.is_none();
+    let named =
+        |clause: &Clause<'_>| clause.encoding(partial_wildcards).is_some() || clause.is_protobuf();
+    if let Some(types) = route_types
+        && !clauses.iter().any(named)
+    {
+        return Err(no_such_representation(&types));
+    }
+    let is_watch = matches!(endpoint, Endpoint::Watch { .. });
+    let mut is_yaml_watched = false;
     let met = clauses.iter().find_map(|clause| {
         let encoding = if clause.is_protobuf() {
             Encoding::Protobuf
         } else {
             clause.encoding(partial_wildcards)?
         };
-        if matches!(endpoint, Endpoint::Watch { .. }) && encoding == Encoding::Yaml {
+        let transform = transform(clause)?;
+        if is_watch && encoding == Encoding::Yaml {
+            is_yaml_watched = true;
             return None;
         }
-        let transform = transform(clause)?;
-        let plain = matches!(endpoint, Endpoint::Plain | Endpoint::Status);
+        let plain = matches!(endpoint, Endpoint::Discovery | Endpoint::Plain | Endpoint::Status);
         if transform != Transform::None && plain {
             return None;
         }
@@ -216,41 +249,35 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
         let pretty = matches!(clause.param("pretty"), Some("1" | "true"));
         Some(Accepted { encoding, pretty, transform })
     });
-    if let Some(accepted) = met {
-        return Ok(accepted);
-    }
-    let named =
-        |clause: &Clause<'_>| clause.encoding(partial_wildcards).is_some() || clause.is_protobuf();
-    Err(match endpoint {
-        Endpoint::Builtin { collection, .. } if !clauses.iter().any(named) => {
-            let streams =
-                ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
-            let mut error = ApiError::new(
-                406,
-                Reason::NotAcceptable,
-                format!(
-                    "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf{}",
-                    if collection { streams } else { "" }
-                ),
-            );
-            error.0.details = Some(Details::default());
-            error
-        }
-        Endpoint::Watch { .. } => not_acceptable(
-            "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
-        ),
-        _ => not_acceptable(
-            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-        ),
+    met.ok_or_else(|| {
+        let types = if is_yaml_watched { STREAM_TYPES } else { TYPES };
+        ApiError::new(
+            406,
+            Reason::NotAcceptable,
+            format!("only the following media types are accepted: {types}"),
+        )
     })
 }
 
-fn not_acceptable(types: &str) -> ApiError {
-    ApiError::new(
-        406,
-        Reason::NotAcceptable,
-        format!("only the following media types are accepted: {types}"),
-    )
+/// Checks the `Accept` header of a request for a document that there is only in JSON.
+///
+/// # Errors
+///
+/// 406 if JSON is not acceptable.
+pub(crate) fn json_alone(accept: &str) -> Result<(), ApiError> {
+    let is_json = |clause: &Clause<'_>| clause.encoding(false) == Some(Encoding::Json);
+    if accept.trim().is_empty() || clauses(accept).iter().any(is_json) {
+        return Ok(());
+    }
+    Err(no_such_representation("application/json"))
+}
+
+/// The answer of a route that has none of the accepted media types.
+fn no_such_representation(types: &str) -> ApiError {
+    let text = format!("406: Not Acceptable\n\nAvailable representations: {types}");
+    let mut error = ApiError::new(406, Reason::NotAcceptable, text);
+    error.0.details = Some(Details::default());
+    error
 }
 
 /// The transform in a clause; `None` if it is unknown.

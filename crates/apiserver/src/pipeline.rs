@@ -27,6 +27,7 @@ use crate::filter::in_flight::{Permit, TooManyRequests};
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
 use crate::intercept::{ChangeAnswer, Intercepted};
+use crate::negotiate::{accept_header, json_alone};
 use crate::observe::{AuditSource, EventStored, Observation};
 use crate::openid;
 use crate::proxy::Forwarded;
@@ -545,7 +546,10 @@ impl Inner {
         let address = self.address.as_deref().or_else(authority).or_else(host).unwrap_or_default();
         let tokens = self.registry.service_account_tokens();
         let of_issuer = match route {
-            Route::OpenIdConfiguration => Some(openid::configuration(tokens, address)),
+            Route::OpenIdConfiguration => Some(
+                json_alone(&accept_header(&parts.headers))
+                    .and_then(|()| openid::configuration(tokens, address)),
+            ),
             Route::PublicKeys => Some(openid::public_keys(tokens)),
             _ => None,
         };

@@ -198,7 +198,7 @@ impl Exchange<'_> {
 
     /// The form of a single object.
     fn accept_object(&self, target: &Target) -> Result<Accepted, ApiError> {
-        let accepted = self.accept(target, target.name.is_empty())?;
+        let accepted = self.accept(target)?;
         if matches!(accepted.transform, Transform::PartialList(_)) {
             let kind = &target.resource.gvk.kind;
             return Err(table::wrong_shape("PartialObjectMetadataList", false, kind));
@@ -208,7 +208,7 @@ impl Exchange<'_> {
 
     /// The form of a list.
     fn accept_list(&self, target: &Target) -> Result<Accepted, ApiError> {
-        let accepted = self.accept(target, true)?;
+        let accepted = self.accept(target)?;
         if matches!(accepted.transform, Transform::Partial(_)) {
             let kind = &target.resource.list_kind;
             return Err(table::wrong_shape("PartialObjectMetadata", true, kind));
@@ -216,10 +216,11 @@ impl Exchange<'_> {
         Ok(accepted)
     }
 
-    fn accept(&self, target: &Target, collection: bool) -> Result<Accepted, ApiError> {
+    fn accept(&self, target: &Target) -> Result<Accepted, ApiError> {
         let endpoint = if target.resource.custom {
             Endpoint::Custom
         } else {
+            let collection = self.attributes.verb == Verb::List;
             Endpoint::Builtin { collection, tables: has_tables(target) }
         };
         let accepted = negotiate(&accept_header(&self.parts.headers), endpoint)?;

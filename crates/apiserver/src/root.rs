@@ -4,7 +4,7 @@ use crate::backend::Served;
 use crate::body::Body;
 use crate::discovery::{self, Aggregated, wants_aggregated};
 use crate::extra::Extra;
-use crate::negotiate::{Accepted, Endpoint, accept_header, negotiate};
+use crate::negotiate::{Accepted, Endpoint, accept_header, json_alone, negotiate};
 use crate::openid;
 use crate::respond::{self, Style};
 use crate::route::Route;
@@ -47,7 +47,10 @@ impl Site<'_> {
         }
         let document = match route {
             Route::Root => return Ok(indented(&json!({"paths": self.paths()}), style)),
-            Route::Version => return Ok(indented(&version::document(), style)),
+            Route::Version => {
+                json_alone(&accept)?;
+                return Ok(indented(&version::document(), style));
+            }
             Route::ApiVersions => discovery::api_versions(&self.served.catalog, self.address),
             Route::ApiGroups => discovery::api_groups(self.served.registered()),
             Route::ApiGroup(name) => match self.served.group(name) {
@@ -59,8 +62,22 @@ impl Site<'_> {
             }
             _ => return Ok(respond::page_not_found()),
         };
-        let accepted = negotiate(&accept, Endpoint::Plain)?;
+        let accepted = negotiate(&accept, self.endpoint(route))?;
         Ok(respond::document(StatusCode::OK, accepted, style, discovery::to_bytes(&document)))
+    }
+
+    /// The reference server has routes for its own documents, and handlers for those that change
+    /// with definitions and extension servers.
+    fn endpoint(&self, route: &Route) -> Endpoint {
+        let is_built_in = match route {
+            Route::ApiVersions => true,
+            Route::ApiResources { group, version } => {
+                let mut rows = self.served.catalog.group_version(group, version);
+                rows.any(|resource| !resource.custom)
+            }
+            _ => false,
+        };
+        if is_built_in { Endpoint::Discovery } else { Endpoint::Plain }
     }
 
     /// Every served root path, sorted.

@@ -67,11 +67,39 @@ fn an_unacceptable_form_is_refused_with_the_list_of_forms() {
         Endpoint::Builtin { collection: true, tables: true },
         "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
     );
+    for custom in [true, false] {
+        let watch = Endpoint::Watch { custom };
+        refused(
+            "application/yaml",
+            watch,
+            "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+        );
+        let text = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        refused("application/json;as=Foo;v=v1;g=meta.k8s.io", watch, text);
+    }
     refused(
-        "application/yaml",
+        "application/cbor",
         Endpoint::Watch { custom: false },
-        "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
     );
+    refused(
+        "application/*",
+        Endpoint::Discovery,
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+    );
+}
+
+#[test]
+fn documents_in_json_alone_are_refused_in_other_forms() {
+    for accept in ["", "*/*", "application/json", "application/json;as=Foo", "text/html,*/*;q=0.1"]
+    {
+        json_alone(accept).unwrap();
+    }
+    for accept in ["application/yaml", "application/*", "text/html"] {
+        let error = json_alone(accept).unwrap_err();
+        let text = "406: Not Acceptable\n\nAvailable representations: application/json";
+        assert_eq!((error.code(), &*error.0.message), (406, text));
+    }
 }
 
 #[test]

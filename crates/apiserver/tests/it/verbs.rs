@@ -137,10 +137,35 @@ async fn cbor_is_not_a_known_media_type(server: Server) {
         "UnsupportedMediaType",
         "415: Unsupported Media Type",
     );
-    server.accept(MAPS, "application/cbor").await.check_status(
+    // Routes say what they have.
+    let watched = format!("{MAPS}?watch=true");
+    let streams =
+        ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    for (path, streams) in [
+        (MAPS, streams),
+        (&watched, streams),
+        (&path, ""),
+        ("/api", ""),
+        ("/api/v1", ""),
+        ("/apis/apps/v1", ""),
+    ] {
+        let text = format!(
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf{streams}"
+        );
+        let answer = server.accept(path, "application/cbor").await;
+        answer.check_status(406, "NotAcceptable", &text);
+    }
+    for path in ["/apis", "/apis/apps"] {
+        server.accept(path, "application/cbor").await.check_status(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        );
+    }
+    server.accept("/version", "application/cbor").await.check_status(
         406,
         "NotAcceptable",
-        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        "406: Not Acceptable\n\nAvailable representations: application/json",
     );
     // As client-go asks that prefers it.
     let list = server.accept(MAPS, "application/cbor,application/json").await;

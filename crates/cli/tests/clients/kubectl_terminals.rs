@@ -46,7 +46,8 @@ fn commands_have_a_terminal_of_the_clients_size() {
         ["size", 40, 120],
         ["type", "until stty size | grep '40 120'; do :; done; echo size-$((1+2))\n"], ["expect", "size-3"],
         ["type", "tty && echo $TERM-term\n"], ["expect", "/dev/pts/"], ["expect", "xterm-term"],
-        ["type", "sleep 1000\n"], ["type", "\u0003"],
+        ["type", "sh -c 'trap \"echo caught-$((3+4)); exit\" INT; echo begun-$((1+3)); while :; do sleep 1; done'\n"],
+        ["expect", "begun-4"], ["type", "\u0003"], ["expect", "caught-7"],
         ["type", "echo after-$((2+2))\n"], ["expect", "after-4"],
         ["type", "exit 7\n"]
     ]"#;
