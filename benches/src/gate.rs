@@ -91,12 +91,12 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     let each = verification(sizes.rounds / 4)?;
     let rate = 1.0 / each.as_secs_f64();
     let figure = format!("{:.1} µs ({rate:.0} per second)", each.as_secs_f64() * 1e6);
-    table.row("one verification of an ES256 token", figure, "");
+    table.row("one verification of an ES256 token", figure, "–");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let each = runtime.block_on(handshake(sizes.rounds / 20))?;
     let rate = 1.0 / each.as_secs_f64();
     let figure = format!("{:.0} µs ({rate:.0} per second)", each.as_secs_f64() * 1e6);
-    table.row("one TLS 1.3 handshake, both ends on one thread", figure, "");
+    table.row("one TLS 1.3 handshake, both ends on one thread", figure, "–");
     let (plain, audited) = runtime.block_on(creates(sizes, Gate::Audit))?;
     let cost = (audited.as_secs_f64() / plain.as_secs_f64() - 1.0) * 100.0;
     table.row(
@@ -110,7 +110,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     ] {
         let (plain, guarded) = runtime.block_on(creates(sizes, gate))?;
         let (plain, guarded) = (plain.as_secs_f64() * 1e6, guarded.as_secs_f64() * 1e6);
-        table.row(what, format!("{guarded:.0} µs, {plain:.0} µs without"), "");
+        table.row(what, format!("{guarded:.0} µs, {plain:.0} µs without"), "–");
     }
     println!("{table}");
     if args.quick {
