@@ -12,14 +12,14 @@ mod play;
 use crate::cargo::root;
 use crate::conformance;
 use crate::parts::Parts;
+use crate::started::Started;
 use anyhow::{Context, Result, bail, ensure};
 use normal::Snapshot;
 use play::{Played, Scenario};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 /// What to run.
@@ -148,17 +148,6 @@ fn joined<T>(result: std::thread::Result<Result<T>>) -> Result<T> {
     result.unwrap_or_else(|_| bail!("a thread panicked"))
 }
 
-/// A started program that is stopped when this is dropped.
-struct Started(Child);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Plays all scenarios on a server of their own.
 fn run_side(
     kcm: Option<(&PathBuf, &str)>,
@@ -193,11 +182,7 @@ fn run_side(
         // Without `*`, only the controllers that are named run: none.
         up.arg("--controllers=-nodelifecycle,-taint-eviction-controller");
     }
-    let server = up.stdout(Stdio::piped()).stderr(log("server.log")?).spawn();
-    let mut server = Started(server.context("start setpoint")?);
-    let mut ready = String::new();
-    BufReader::new(server.0.stdout.take().context("its output")?).read_line(&mut ready)?;
-    ensure!(ready.starts_with("ready "), "setpoint did not start: see {}", folder.display());
+    let _server = Started::up(&mut up, &file("server.log"))?;
 
     let _original = match kcm {
         None => None,

@@ -11,10 +11,10 @@ pub(crate) mod page;
 use crate::cargo::{cargo, root, target_folder};
 use crate::ginkgo::{Report, first_lines};
 use crate::parts::Parts;
+use crate::started::Started;
 use anyhow::{Context, Result, bail, ensure};
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// The specs of the page: Kubernetes' conformance, and all of the API machinery.
 const FOCUS: &str = r"\[Conformance\]|\[sig-api-machinery\]";
@@ -166,17 +166,6 @@ fn need(place: &str) -> Option<&'static str> {
     (need != "-").then_some(need)
 }
 
-/// A started program that is stopped when this is dropped.
-#[derive(Debug)]
-struct Started(Child);
-impl Drop for Started {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Runs specs against a server of their own.
 fn run_shard(
     e2e: &Path,
@@ -189,23 +178,11 @@ fn run_shard(
     let file = |name: &str| folder.join(name);
     let log = |name: &str| std::fs::File::create(file(name)).context("make a log");
     let kubeconfig = file("kubeconfig");
-    let server = Command::new(program)
-        // Of all addresses, so that it publishes one as the endpoint of the Service `kubernetes`.
-        .args(["up", "--nodes", "4", "--bind-address", "0.0.0.0", "--secure-port", "0"])
-        .arg("--kubeconfig")
-        .arg(&kubeconfig)
-        .stdout(Stdio::piped())
-        .stderr(log("server.log")?)
-        .spawn();
-    let mut server = Started(server.context("start setpoint")?);
-    let stdout = server.0.stdout.take().context("its output")?;
-    let mut ready = String::new();
-    BufReader::new(stdout).read_line(&mut ready)?;
-    ensure!(
-        ready.starts_with("ready "),
-        "setpoint did not start: see {}",
-        file("server.log").display()
-    );
+    let mut up = Command::new(program);
+    // Of all addresses, so that it publishes one as the endpoint of the Service `kubernetes`.
+    up.args(["up", "--nodes", "4", "--bind-address", "0.0.0.0", "--secure-port", "0"]);
+    up.arg("--kubeconfig").arg(&kubeconfig);
+    let _server = Started::up(&mut up, &file("server.log"))?;
 
     let focus: Vec<String> = names.iter().map(|name| escaped(name)).collect();
     let report = file("report.json");

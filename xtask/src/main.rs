@@ -22,6 +22,7 @@ mod mutations;
 mod pages;
 mod parts;
 mod seeds;
+mod started;
 mod suite;
 #[cfg(test)]
 mod tidy;

@@ -9,8 +9,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::json;
+use setpoint_store_etcd::testing::free_ports;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -86,7 +87,8 @@ impl Environment {
     pub(super) async fn start(assets: &Assets) -> anyhow::Result<(Self, Duration)> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let [port, etcd_port, peer_port] = free_ports()?;
+        let ports = free_ports(3);
+        let [port, etcd_port, peer_port] = ports[..] else { bail!("three ports") };
         let kubeconfig = write_certificates(folder.path(), port)?;
         let etcd_url = format!("http://127.0.0.1:{etcd_port}");
         let began = Instant::now();
@@ -159,18 +161,6 @@ pub(super) async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
     let options = KubeConfigOptions::default();
     let config = kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     Ok(Client::try_from(config)?)
-}
-
-/// Ports that nobody listens on.
-fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
-    let mut listeners = Vec::with_capacity(N);
-    let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        *port = listener.local_addr()?.port();
-        listeners.push(listener);
-    }
-    Ok(ports)
 }
 
 /// Whether etcd answers with 200.

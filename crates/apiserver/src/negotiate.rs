@@ -109,16 +109,19 @@ const STREAM_TYPES: &str =
     "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 impl Endpoint {
-    /// The media types of the route, which the reference server compares before it knows what is
-    /// asked for; `None` if it has no such route. Types only: parameters are not looked at, and a
-    /// wildcard is `*/*`.
-    fn route_types(self) -> Option<String> {
+    /// Whether the reference server has a route of its own, whose media types it compares before it
+    /// knows what is asked for. Types only: parameters are not looked at, and a wildcard is `*/*`.
+    fn is_routed(self) -> bool {
+        matches!(self, Self::Builtin { .. } | Self::Watch { custom: false } | Self::Discovery)
+    }
+
+    /// The media types of the route.
+    fn route_types(self) -> String {
         match self {
-            Self::Builtin { collection: true, .. } | Self::Watch { custom: false } => {
-                Some(format!("{TYPES}, {STREAM_TYPES}"))
+            Self::Builtin { collection: true, .. } | Self::Watch { .. } => {
+                format!("{TYPES}, {STREAM_TYPES}")
             }
-            Self::Builtin { collection: false, .. } | Self::Discovery => Some(TYPES.to_owned()),
-            Self::Custom | Self::Watch { custom: true } | Self::Plain | Self::Status => None,
+            _ => TYPES.to_owned(),
         }
     }
 
@@ -213,14 +216,11 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
         return Ok(Accepted::default());
     }
     let clauses = clauses(accept);
-    let route_types = endpoint.route_types();
-    let partial_wildcards = route_types.is_none();
+    let partial_wildcards = !endpoint.is_routed();
     let named =
         |clause: &Clause<'_>| clause.encoding(partial_wildcards).is_some() || clause.is_protobuf();
-    if let Some(types) = route_types
-        && !clauses.iter().any(named)
-    {
-        return Err(no_such_representation(&types));
+    if endpoint.is_routed() && !clauses.iter().any(named) {
+        return Err(no_such_representation(&endpoint.route_types()));
     }
     let is_watch = matches!(endpoint, Endpoint::Watch { .. });
     let mut is_yaml_watched = false;

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -188,15 +189,20 @@ func start(assets string) (started *environment, err error) {
 }
 
 func freePorts(n int) ([]string, error) {
+	// Below the ports of outgoing connections, which could take one before the program listens.
+	const first, count = 12_000, 20_000
 	var ports []string
-	for range n {
+	start := mathrand.IntN(count)
+	for step := 0; step < count && len(ports) < n; step++ {
+		port := strconv.Itoa(first + (start+step)%count)
 		// Held until all are found, so that they differ.
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
+		if listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
+			defer listener.Close()
+			ports = append(ports, port)
 		}
-		defer listener.Close()
-		ports = append(ports, strconv.Itoa(listener.Addr().(*net.TCPAddr).Port))
+	}
+	if len(ports) < n {
+		return nil, errors.New("no free port")
 	}
 	return ports, nil
 }
