@@ -9,6 +9,9 @@
 //! asleep ── a watched object changes ──▶ awake ── QUIET without a change, and settled ──▶ asleep
 //! ```
 //!
+//! It begins asleep if the objects are settled then, as those of a fresh control plane are: its
+//! start writes them as the controllers would leave them.
+//!
 //! *Settled* is a function of the stored objects: it says that the controllers would do nothing.
 //! The wait for changes begins before the objects are read, so no change is missed: one that comes
 //! while the controllers stop wakes them again. Whatever the function cannot tell is not settled,
@@ -65,8 +68,8 @@ impl Watched {
     }
 }
 
-/// Runs controllers with `run` until `stop`, but only while they may have something to do: from now
-/// on, and after each change of a watched object, until the objects are settled.
+/// Runs controllers with `run` until `stop`, but only while they may have something to do: unless
+/// the objects are settled, from now on, and after each change of a watched object until they are.
 ///
 /// # Errors
 ///
@@ -82,7 +85,17 @@ pub(crate) async fn while_needed<'a>(
     let mut signals: Vec<ChangeSignal> = watched.iter().map(signal).collect();
     let is_small =
         || watched.iter().all(|watched| registry.has_at_most(&watched.prefix(), OBJECTS_MAX));
+    // Read after the signals have begun, so that no change is missed.
+    let mut is_asleep = is_small() && is_settled();
     loop {
+        if is_asleep {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                // Cancel safe: a signal that is not taken remains.
+                () = changed(&mut signals) => {}
+            }
+        }
         let end = stop.child_token();
         let mut running = run(end.clone());
         let settle = async {
@@ -103,12 +116,7 @@ pub(crate) async fn while_needed<'a>(
         }
         end.cancel();
         running.await?;
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ok(()),
-            // Cancel safe: a signal that is not taken remains.
-            () = changed(&mut signals) => {}
-        }
+        is_asleep = true;
     }
 }
 

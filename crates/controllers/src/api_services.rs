@@ -21,6 +21,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
     APIService, APIServiceCondition,
 };
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::Skim;
@@ -99,8 +101,41 @@ fn is_concerned(label: Option<&str>, object: &[u8]) -> bool {
     if label == Some(ALWAYS) {
         return true;
     }
-    let Ok(service) = serde_json::from_slice::<APIService>(object) else { return true };
-    is_local(&service) && !is_available(&service)
+    // Not the whole type: every control plane reads some thirty objects at its start.
+    let Ok(service) = serde_json::from_slice::<Read>(object) else { return true };
+    service.spec.service.is_none() && !service.status.is_available()
+}
+
+/// What [`is_concerned`] reads.
+#[derive(Deserialize)]
+struct Read {
+    #[serde(default)]
+    spec: ReadSpec,
+    #[serde(default)]
+    status: ReadStatus,
+}
+
+#[derive(Deserialize, Default)]
+struct ReadSpec {
+    service: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize, Default)]
+struct ReadStatus {
+    #[serde(default)]
+    conditions: Vec<ReadCondition>,
+}
+
+#[derive(Deserialize)]
+struct ReadCondition {
+    r#type: String,
+    status: String,
+}
+
+impl ReadStatus {
+    fn is_available(&self) -> bool {
+        self.conditions.iter().any(|one| one.r#type == "Available" && one.status == "True")
+    }
 }
 
 /// Whether the server itself serves the group version.

@@ -12,6 +12,7 @@ use crate::setup::Setup;
 use bytes::Bytes;
 use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use kube_core::metadata::PartialObjectMeta;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::Skim;
@@ -48,11 +49,9 @@ impl FlowSchemas {
             .filter_map(|level| Some(Skim::of(level).ok()?.name.into_owned()))
             .collect();
         schemas.iter().all(|schema| {
-            let Ok(schema) = serde_json::from_slice::<Value>(schema) else { return false };
-            let level = schema["spec"]["priorityLevelConfiguration"]["name"].as_str();
-            level.is_none_or(|level| {
-                Verdict::of(level, levels.contains(level)).is_held(&schema["status"])
-            })
+            let Ok(schema) = serde_json::from_slice::<Read>(schema) else { return false };
+            let level = &schema.spec.priority_level_configuration.name;
+            Verdict::of(level, levels.contains(level)).is_held(&schema.status)
         })
     }
 
@@ -91,6 +90,25 @@ const LEVEL: &str = "level/";
 fn level(schema: &FlowSchema) -> Option<String> {
     let spec = serde_json::to_value(&schema.spec).ok()?;
     spec["priorityLevelConfiguration"]["name"].as_str().map(str::to_owned)
+}
+
+/// What [`FlowSchemas::is_settled`] reads of a schema.
+#[derive(Deserialize)]
+struct Read {
+    spec: ReadSpec,
+    #[serde(default)]
+    status: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadSpec {
+    priority_level_configuration: LevelName,
+}
+
+#[derive(Deserialize)]
+struct LevelName {
+    name: String,
 }
 
 /// What the condition should say.

@@ -58,6 +58,7 @@ pub struct RegistryBuilder {
     admission: Vec<Arc<dyn Admission>>,
     service_account_tokens: ServiceAccountTokens,
     service_accounts: bool,
+    default_accounts: bool,
     service_network: ServiceNetwork,
     plugins: AdmissionPlugins,
 }
@@ -149,6 +150,12 @@ impl RegistryBuilder {
         self.service_accounts = has_accounts;
         self
     }
+    /// Whether the first namespaces get their account `default` at the start, as the controller of
+    /// service accounts would create it: such a controller then has nothing to do. Default: no.
+    pub fn default_accounts(mut self, has_accounts: bool) -> Self {
+        self.default_accounts = has_accounts;
+        self
+    }
     /// Which of Kubernetes' own admission plugins run. Default: those that a kube-apiserver runs by
     /// default.
     pub fn admission_plugins(mut self, plugins: AdmissionPlugins) -> Self {
@@ -181,6 +188,7 @@ impl RegistryBuilder {
         let inner = Arc::new(Inner {
             store,
             is_shared: self.is_shared,
+            default_accounts: self.default_accounts,
             clock: self.clock,
             rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(seed)),
             catalog: tokio::sync::watch::Sender::new(compiled.clone()),
@@ -321,6 +329,7 @@ impl Registry {
             admission: Vec::new(),
             service_account_tokens: ServiceAccountTokens::new(),
             service_accounts: false,
+            default_accounts: false,
             service_network: ServiceNetwork::default(),
             plugins: AdmissionPlugins::default(),
         }

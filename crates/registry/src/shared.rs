@@ -32,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     /// Other servers write to the store too.
     pub(crate) is_shared: bool,
+    /// The first namespaces get their ServiceAccount at the start.
+    pub(crate) default_accounts: bool,
     pub(crate) clock: Clock,
     /// Source of uids, generated names and watch timeouts.
     pub(crate) rng: parking_lot::Mutex<rand::rngs::SmallRng>,

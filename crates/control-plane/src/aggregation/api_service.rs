@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::Value;
 use setpoint_object::GroupVersion;
 use setpoint_webhook_client::{Service, Trust};
@@ -32,12 +33,30 @@ pub(super) struct Target {
     pub(super) trust: Trust,
 }
 
+/// The members that are read. The others, of which managed fields are most of an object, are
+/// skipped: every control plane reads some thirty objects at its start.
+#[derive(Deserialize)]
+struct Document {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    uid: String,
+}
+
 impl ApiService {
     /// Reads an object; `None` if it is not one.
     pub(super) fn parse(object: &[u8]) -> Option<Self> {
-        let object: Value = serde_json::from_slice(object).ok()?;
+        let Document { metadata, spec, mut status } = serde_json::from_slice(object).ok()?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (metadata, spec) = (&object["metadata"], &object["spec"]);
         let (group, version) = (text(&spec["group"]), text(&spec["version"]));
         // An object of another server may have any number.
         let number = |member: &str| {
@@ -66,14 +85,18 @@ impl ApiService {
             };
             Target { service, trust }
         });
+        let conditions = match status.get_mut("conditions").map(Value::take) {
+            Some(Value::Array(conditions)) => conditions,
+            _ => Vec::new(),
+        };
         Some(Self {
-            name: text(&metadata["name"]),
-            uid: text(&metadata["uid"]),
+            name: metadata.name,
+            uid: metadata.uid,
             group_version: GroupVersion::new(group, version),
             group_priority: number("groupPriorityMinimum"),
             version_priority: number("versionPriority"),
             target,
-            conditions: object["status"]["conditions"].as_array().cloned().unwrap_or_default(),
+            conditions,
         })
     }
 

@@ -26,6 +26,31 @@ async fn account_of(user: &User, namespace: &str, except: &str) -> String {
     uid(&found)
 }
 
+/// The revision of the store.
+async fn revision(user: &User) -> Value {
+    user.get(NAMESPACES).await["metadata"]["resourceVersion"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn fresh_control_plane_is_what_its_controllers_would_make() {
+    with_user(ControlPlane::builder(), async |user| {
+        let first = revision(&user).await;
+        for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+            let account = format!("{NAMESPACES}/{namespace}/serviceaccounts/default");
+            assert!(!uid(&user.get(&account).await).is_empty(), "{namespace}");
+        }
+        quiet().await;
+        assert_eq!(revision(&user).await, first);
+    })
+    .await;
+    // Without the controller of service accounts there are none.
+    with_user(ControlPlane::builder().controllers(false), async |user| {
+        let account = format!("{NAMESPACES}/default/serviceaccounts/default");
+        assert!(user.get(&account).await.is_null());
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn namespaces_are_completed_and_deleted_after_any_quiet_time() {
     with_user(ControlPlane::builder(), async |user| {

@@ -2,7 +2,8 @@
 
 use super::graph::Uid;
 use crate::api::{Discovered, Resource};
-use serde_json::Value;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use setpoint_object::Skim;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -77,18 +78,31 @@ pub(super) fn is_service(skim: &Skim<'_>) -> bool {
 
 /// The group version of an APIService with a service.
 pub(super) fn group_version(object: &[u8]) -> Option<String> {
-    let object: Value = serde_json::from_slice(object).ok()?;
-    let spec = &object["spec"];
-    let (group, version) = (spec["group"].as_str()?, spec["version"].as_str()?);
+    let Read { spec: ReadSpec { group, version, service } } =
+        serde_json::from_slice(object).ok()?;
     // These groups are always served by the control plane itself.
     let is_own = group.is_empty() || group == "apiregistration.k8s.io";
-    (spec["service"].is_object() && !is_own).then(|| format!("{group}/{version}"))
+    (service.is_some() && !is_own).then(|| format!("{group}/{version}"))
+}
+
+/// What [`group_version`] reads of an APIService.
+#[derive(Deserialize)]
+struct Read {
+    spec: ReadSpec,
+}
+
+#[derive(Deserialize)]
+struct ReadSpec {
+    #[serde(default)]
+    group: String,
+    version: String,
+    service: Option<IgnoredAny>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn thing() -> Resource {
         Resource {

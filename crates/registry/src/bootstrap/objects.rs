@@ -4,7 +4,10 @@
 //! They are stored here in the form that the write path would store, with placeholders for uid and
 //! time, so that a fresh control plane costs some commits and no schema work. A test compares them
 //! with the output of the write path. Existing objects are not changed at start. Authorization
-//! creates RBAC roles; controllers create configuration maps, service accounts and endpoints.
+//! creates RBAC roles; controllers create configuration maps, endpoints and service accounts. The
+//! accounts of the first namespaces are created here for them
+//! ([`RegistryBuilder::default_accounts`](crate::RegistryBuilder::default_accounts)): with these, a
+//! fresh control plane has nothing that a controller would have to do.
 //!
 //! [`maintain`] creates again what Kubernetes would, once a minute, and restores the specs of flow
 //! control objects that users have not taken over.
@@ -20,12 +23,15 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode, keys};
 use setpoint_store::{At, Compare, Op, StoreError, Txn};
 use std::ops::Bound;
+use std::sync::LazyLock;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// One line per object: key, space, encoded object with `@uid` and `@now`, and with `@network` and
 /// `@address` where it is about cluster addresses. In the order of creation.
 const OBJECTS: &str = include_str!("objects.txt");
+/// The same, of the ServiceAccount that each of the namespaces has.
+const ACCOUNTS: &str = include_str!("accounts.txt");
 /// How many objects are read or written at the same time.
 const AT_ONCE: usize = 32;
 /// The period of [`maintain`]: a minute, as in kube-apiserver.
@@ -34,8 +40,6 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// later wants that.
 const ONLY_AT_START: [&str; 2] =
     ["/registry/apiregistration.k8s.io/", "/registry/priorityclasses/"];
-/// Objects with placeholders for cluster addresses, by the beginning of their keys.
-const ABOUT_ADDRESSES: [&str; 2] = [keys::SERVICES, "/registry/servicecidrs/"];
 /// Flow control objects, by the beginning of their keys, and their resources.
 const FLOW_CONTROL: [(&str, &str); 2] = [
     ("/registry/flowschemas/", "flowschemas"),
@@ -49,41 +53,134 @@ const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 /// Flow control objects that always do, except for the shares of the level.
 const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
 
-fn objects() -> impl Iterator<Item = (&'static str, &'static str)> {
-    OBJECTS.lines().filter_map(|line| line.split_once(' '))
+/// One object of the start.
+struct Template {
+    key: &'static str,
+    /// The encoded object, with placeholders.
+    text: &'static str,
+    /// The same, in pieces.
+    pieces: Vec<Piece>,
+}
+
+/// A piece of an encoded object.
+enum Piece {
+    Text(&'static str),
+    Uid,
+    Now,
+    Network,
+    Address,
+}
+
+/// The placeholders.
+const PLACEHOLDERS: [(&str, Piece); 4] = [
+    ("@uid", Piece::Uid),
+    ("@now", Piece::Now),
+    ("@network", Piece::Network),
+    ("@address", Piece::Address),
+];
+
+impl Template {
+    /// Reads a line of a file.
+    fn of_line(line: &'static str) -> Option<Self> {
+        let (key, text) = line.split_once(' ')?;
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('@') {
+            let (before, after) = rest.split_at(at);
+            pieces.push(Piece::Text(before));
+            let known = PLACEHOLDERS.into_iter().find(|(name, _)| after.starts_with(name));
+            let (piece, length) = match known {
+                Some((name, piece)) => (piece, name.len()),
+                None => (Piece::Text("@"), 1),
+            };
+            pieces.push(piece);
+            rest = &after[length..];
+        }
+        pieces.push(Piece::Text(rest));
+        Some(Self { key, text, pieces })
+    }
+
+    /// The encoded object, with the values of a control plane.
+    fn object(&self, values: &Values<'_>) -> Vec<u8> {
+        let uid = values.inner.uid();
+        let text = |piece: &Piece| -> &str {
+            match piece {
+                Piece::Text(text) => text,
+                Piece::Uid => &uid,
+                Piece::Now => &values.now,
+                Piece::Network => &values.network,
+                Piece::Address => &values.address,
+            }
+        };
+        // The length first: without the spare capacity of a buffer that grows.
+        let length = self.pieces.iter().map(|piece| text(piece).len()).sum();
+        let mut object = Vec::with_capacity(length);
+        self.pieces.iter().for_each(|piece| object.extend_from_slice(text(piece).as_bytes()));
+        object
+    }
+
+    /// Whether [`maintain`] creates it again.
+    fn is_lasting(&self) -> bool {
+        !ONLY_AT_START.iter().any(|start| self.key.starts_with(start))
+    }
+}
+
+/// What the placeholders of a control plane stand for, except for uids.
+struct Values<'a> {
+    inner: &'a Inner,
+    now: String,
+    network: String,
+    address: String,
+}
+
+impl<'a> Values<'a> {
+    fn of(inner: &'a Inner) -> Self {
+        let network = inner.allocator.network();
+        Self {
+            inner,
+            now: inner.clock.now().rfc3339(),
+            network: network.to_string(),
+            address: network.first().to_string(),
+        }
+    }
+}
+
+/// The objects of every control plane, in the order of creation.
+fn objects() -> &'static [Template] {
+    static OF_ALL: LazyLock<Vec<Template>> =
+        LazyLock::new(|| OBJECTS.lines().filter_map(Template::of_line).collect());
+    &OF_ALL
+}
+
+/// The ServiceAccounts of the first namespaces.
+fn accounts() -> &'static [Template] {
+    static OF_NAMESPACES: LazyLock<Vec<Template>> =
+        LazyLock::new(|| ACCOUNTS.lines().filter_map(Template::of_line).collect());
+    &OF_NAMESPACES
 }
 
 /// Creates the missing objects.
 pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
-    create_missing(inner, objects().collect()).await
+    let accounts = if inner.default_accounts { accounts() } else { &[] };
+    create_missing(inner, objects().iter().chain(accounts).collect()).await
 }
 
-async fn create_missing(
-    inner: &Inner,
-    objects: Vec<(&'static str, &'static str)>,
-) -> Result<(), ApiError> {
+async fn create_missing(inner: &Inner, objects: Vec<&'static Template>) -> Result<(), ApiError> {
     // Together, so that a remote store answers many at once, and a durable one syncs many at once.
-    let keys = objects.iter().map(|(key, _)| *key);
-    let reads: Vec<_> = keys.map(|key| is_missing(inner, key)).collect();
+    let reads: Vec<_> = objects.iter().map(|object| is_missing(inner, object.key)).collect();
     let missing: Vec<bool> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
-    let now = inner.clock.now().rfc3339();
+    let values = Values::of(inner);
     let mut commits = Vec::new();
-    for ((key, object), _) in objects.iter().zip(missing).filter(|(_, is_missing)| *is_missing) {
-        let mut object = object.replace("@now", &now).replace("@uid", &inner.uid());
-        if ABOUT_ADDRESSES.iter().any(|start| key.starts_with(start)) {
-            let network = inner.allocator.network();
-            object = object.replace("@network", &network.to_string());
-            object = object.replace("@address", &network.first().to_string());
-        }
-        let key = Bytes::from_static(key.as_bytes());
+    for (template, _) in objects.iter().zip(missing).filter(|(_, is_missing)| *is_missing) {
+        let object = template.object(&values);
+        let key = Bytes::from_static(template.key.as_bytes());
         let mut txn = Txn { compares: vec![Compare::Absent(key.clone())], ..Txn::default() };
-        if key.starts_with(keys::SERVICES.as_bytes()) {
-            let claims = inner.allocator.claim_all(&tree(object.as_bytes())?, &inner.birth());
+        if template.key.starts_with(keys::SERVICES) {
+            let claims = inner.allocator.claim_all(&tree(&object)?, &inner.birth());
             txn.compares.extend(claims.compares);
             txn.ops.extend(claims.ops);
         }
-        // Without the spare capacity of the replacements.
-        txn.ops.push(Op::Put(key, object.into_bytes().into_boxed_slice().into()));
+        txn.ops.push(Op::Put(key, object.into_boxed_slice().into()));
         // Refused: another server of the same store created it first, or has allocated the
         // Service's address. The object then stays missing; nothing in this crate needs it.
         commits.push(inner.store.commit(txn));
@@ -123,8 +220,7 @@ pub(crate) async fn maintain(
 }
 
 async fn maintain_once(registry: &Registry) {
-    let lasting =
-        objects().filter(|(key, _)| !ONLY_AT_START.iter().any(|start| key.starts_with(start)));
+    let lasting = objects().iter().filter(|object| object.is_lasting());
     if let Err(error) = create_missing(&registry.inner, lasting.collect()).await {
         tracing::warn!(%error, "create the objects of the control plane itself");
     }
@@ -132,8 +228,8 @@ async fn maintain_once(registry: &Registry) {
         tracing::warn!(%error, "repair the objects of cluster addresses");
     }
     for (start, resource) in FLOW_CONTROL {
-        for (key, object) in objects().filter(|(key, _)| key.starts_with(start)) {
-            if let Err(error) = restore(registry, resource, key, object).await {
+        for Template { key, text, .. } in objects().iter().filter(|o| o.key.starts_with(start)) {
+            if let Err(error) = restore(registry, resource, key, text).await {
                 tracing::warn!(%error, key, "restore a flow control object");
             }
         }
