@@ -38,7 +38,11 @@ enum Command {
     /// Print the memory of definitions and their first objects.
     DefinitionsMemory,
     /// Print the memory of idle control planes.
-    PlanesMemory,
+    PlanesMemory {
+        /// With their built-in controllers.
+        #[arg(long)]
+        controllers: bool,
+    },
 }
 
 fn heap() -> u64 {
@@ -57,8 +61,8 @@ fn main() -> anyhow::Result<()> {
             println!("{}", serde_json::to_string(&definitions_memory::weigh(heap)?)?);
             Ok(())
         }
-        (Some(Command::PlanesMemory), _) => {
-            println!("{}", serde_json::to_string(&planes_memory::weigh(heap)?)?);
+        (Some(Command::PlanesMemory { controllers }), _) => {
+            println!("{}", serde_json::to_string(&planes_memory::weigh(controllers, heap)?)?);
             Ok(())
         }
         (None, Some(client)) => client::run(&client, heap),

@@ -88,7 +88,7 @@ async fn crowd(table: &mut Table) -> anyhow::Result<()> {
         format!("{weight:.0} MiB"),
         "≤ 150 MiB",
     );
-    let weighed: Weighed = process::counted("definitions-memory")?;
+    let weighed: Weighed = process::counted(&["definitions-memory"])?;
     let heap = weighed.definitions_bytes as f64 / f64::from(1 << 20);
     table.row("heap of the definitions, in process", format!("{heap:.0} MiB"), "–");
     let each =

@@ -55,6 +55,8 @@ enum Command {
     Source(source::Args),
     /// Run one client of the source and print its results.
     Client(client::Args),
+    /// Print the seconds from `build()` to the first acknowledged create of this process.
+    FirstCreate,
     /// Print the cost of explanations of reconciles.
     Explain(explain::Args),
     /// Print the cost of authorization, tokens, audit and admission.
@@ -89,6 +91,10 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Api(args)) => api::measure(&args),
         Some(Command::Source(args)) => source::run(&args),
         Some(Command::Client(args)) => client::run(&args, || 0),
+        Some(Command::FirstCreate) => {
+            println!("{}", in_process::first_create()?.as_secs_f64());
+            Ok(())
+        }
         Some(Command::Explain(args)) => explain::measure(&args),
         Some(Command::Gate(args)) => gate::measure(&args),
         Some(Command::Deliveries) => {
@@ -126,9 +132,10 @@ fn server() -> anyhow::Result<()> {
     results::write(
         None,
         &format!(
-            "{} Command: `cargo xtask bench`. The program built with `--profile dist`; client and server on the same cores. Medians unless said otherwise. Objects are kept in memory: \
+            "{} Command: `cargo xtask bench`. The program built with `--profile {}`; client and server on the same cores. Medians unless said otherwise. Objects are kept in memory: \
              nothing here waits for a disk. {PEER}\n\n{table}",
-            results::machine()?
+            results::machine()?,
+            process::profile()?,
         ),
     )
 }

@@ -11,13 +11,6 @@ pub(crate) const PLANES: usize = 1000;
 /// Idle time until controllers sleep.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// The results.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Weighed {
-    pub(crate) bare: Planes,
-    pub(crate) with_controllers: Planes,
-}
-
 /// The cost of idle control planes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Planes {
@@ -27,7 +20,7 @@ pub(crate) struct Planes {
     pub(crate) heap_bytes: f64,
     /// Resident memory of each further one, on average.
     pub(crate) resident_bytes: f64,
-    /// Time from the first `build` until the last had settled.
+    /// Time from the first `build` until the last was ready.
     pub(crate) wall_seconds: f64,
     /// Processor time of all of them in an idle second.
     pub(crate) idle_cpu_seconds: f64,
@@ -35,11 +28,7 @@ pub(crate) struct Planes {
 
 /// Measures. `heap` returns the allocated bytes.
 #[allow(dead_code, reason = "only one of the two programs counts")]
-pub(crate) fn weigh(heap: fn() -> u64) -> anyhow::Result<Weighed> {
-    Ok(Weighed { bare: planes(false, heap)?, with_controllers: planes(true, heap)? })
-}
-
-fn planes(controllers: bool, heap: fn() -> u64) -> anyhow::Result<Planes> {
+pub(crate) fn weigh(controllers: bool, heap: fn() -> u64) -> anyhow::Result<Planes> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (before, began) = (heap(), Instant::now());

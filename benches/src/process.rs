@@ -99,17 +99,42 @@ impl Program {
 
     /// Resident memory, in KiB.
     pub(crate) fn resident_kib(&self) -> anyhow::Result<u64> {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The part of resident memory that is not pages of files, in KiB. The others are mostly pages
+    /// of the program, which its processes share and the system may drop.
+    pub(crate) fn own_kib(&self) -> anyhow::Result<u64> {
+        self.status_kib("RssAnon:")
+    }
+
+    fn status_kib(&self, member: &'static str) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(member)).context(member)?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }
 
-/// Results of the program that counts its allocations.
-pub(crate) fn counted<T: DeserializeOwned>(what: &str) -> anyhow::Result<T> {
-    let path = std::env::current_exe()?.with_file_name("setpoint-benches-counted");
-    let mut command = Command::new(path);
-    let output = command.arg(what).stderr(Stdio::inherit()).output();
+/// The profile that the measured program was built with, which names its folder.
+pub(crate) fn profile() -> anyhow::Result<String> {
+    let path = PathBuf::from(std::env::var_os(PROGRAM).context("run `cargo xtask bench`")?);
+    let folder = path.parent().and_then(Path::file_name).context("the program's folder")?;
+    Ok(folder.to_string_lossy().into_owned())
+}
+
+/// Results of the program that counts its allocations, with these arguments.
+pub(crate) fn counted<T: DeserializeOwned>(args: &[&str]) -> anyhow::Result<T> {
+    results_of(&std::env::current_exe()?.with_file_name("setpoint-benches-counted"), args)
+}
+
+/// Results of this program in another process, with these arguments.
+pub(crate) fn again<T: DeserializeOwned>(args: &[&str]) -> anyhow::Result<T> {
+    results_of(&std::env::current_exe()?, args)
+}
+
+fn results_of<T: DeserializeOwned>(program: &Path, args: &[&str]) -> anyhow::Result<T> {
+    let mut command = Command::new(program);
+    let output = command.args(args).stderr(Stdio::inherit()).output();
     let output = output.with_context(|| format!("start {command:?}"))?;
     ensure!(output.status.success(), "{command:?} failed");
     Ok(serde_json::from_slice(&output.stdout)?)
@@ -125,7 +150,9 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     table.row("process start to `ready`", starts.summary(), "≤ 50 ms");
     let program = Program::start()?;
     std::thread::sleep(Duration::from_secs(3));
-    let resident = program.resident_kib()? as f64 / 1024.0;
-    table.row("resident memory, idle for 3 s", format!("{resident:.1} MiB"), "≤ 20 MiB");
+    let mib = |kib: u64| format!("{:.1} MiB", kib as f64 / 1024.0);
+    table.row("resident memory, idle for 3 s", mib(program.resident_kib()?), "≤ 20 MiB");
+    let own = "of it, memory of its own: the rest is pages of the program's file";
+    table.row(own, mib(program.own_kib()?), "–");
     Ok(())
 }

@@ -67,7 +67,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
 
 /// Results of the counting program.
 fn memory(table: &mut Table) -> anyhow::Result<()> {
-    let weighed: Weighed = process::counted("watch-memory")?;
+    let weighed: Weighed = process::counted(&["watch-memory"])?;
     for engine in &weighed.engines {
         let most = 1.15 * engine.object_bytes + 200.0;
         let how = if engine.is_shared { "its bytes shared with the store" } else { "its own copy" };

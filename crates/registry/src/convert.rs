@@ -150,11 +150,15 @@ fn undecodable(error: serde_json::Error) -> ApiError {
     ApiError::internal(format_args!("unable to decode the stored object: {error}"))
 }
 
-/// Whether stored bytes have the version that the row serves. Stored objects are canonical:
-/// `apiVersion` is the first member.
+/// Whether stored bytes have the version that the row serves. Stored objects are canonical: those
+/// of built-in kinds begin with `kind` and `apiVersion`, custom ones with `apiVersion`.
 pub(crate) fn is_version(stored: &[u8], resource: &Resource) -> bool {
     let (group, version) = (resource.gvk.group.as_bytes(), resource.gvk.version.as_bytes());
-    let Some(rest) = stored.strip_prefix(br#"{"apiVersion":""#) else {
+    let built_in = || {
+        let rest = stored.strip_prefix(br#"{"kind":""#)?;
+        rest.strip_prefix(resource.gvk.kind.as_bytes())?.strip_prefix(br#"","apiVersion":""#)
+    };
+    let Some(rest) = stored.strip_prefix(br#"{"apiVersion":""#).or_else(built_in) else {
         let found = skim::scalar(stored, &["apiVersion"]);
         return found.is_some_and(|found| *found == resource.group_version().to_string());
     };
