@@ -256,7 +256,9 @@ impl ControlPlaneBuilder {
             .history(self.history)
             .shared(self.shared_as.is_some())
             .service_accounts(has_accounts)
-            .default_accounts(has_accounts && self.controllers.is_enabled("serviceaccount-controller"))
+            .default_accounts(
+                has_accounts && self.controllers.is_enabled("serviceaccount-controller"),
+            )
             .service_network(self.service_network)
             .service_account_tokens(self.service_account_tokens);
         let rbac = self.extensions.rbac();

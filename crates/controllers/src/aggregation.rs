@@ -14,6 +14,7 @@ use crate::setup::Setup;
 use bytes::Bytes;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube_core::metadata::PartialObjectMeta;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
@@ -41,9 +42,22 @@ impl ClusterRoleAggregation {
 
     /// Whether the controller has nothing to do, by all ClusterRoles as encoded objects.
     pub fn is_settled(roles: &[Bytes]) -> bool {
-        let read = |role: &Bytes| serde_json::from_slice::<Value>(role).ok();
-        let Some(roles) = roles.iter().map(read).collect::<Option<Vec<_>>>() else { return false };
-        let roles = roles.into_iter().map(|role| (role.name().to_owned(), role)).collect();
+        let read = roles.iter().map(|role| Some((role, serde_json::from_slice::<Read>(role).ok()?)));
+        let Some(read) = read.collect::<Option<Vec<_>>>() else { return false };
+        let rules = read.iter().filter_map(|(_, role)| role.aggregation_rule.as_ref());
+        let selectors: Vec<Selector> = rules.filter_map(selectors_of).flatten().collect();
+        // The others, which are most, are not decoded.
+        let takes_part = |role: &Read| {
+            let labels = &role.metadata.labels;
+            let is_matched = |selector: &Selector| {
+                selector.matches(|key| labels.as_ref()?.get(key).map(String::as_str))
+            };
+            role.aggregation_rule.is_some() || selectors.iter().any(is_matched)
+        };
+        let taking_part = read.iter().filter(|(_, role)| takes_part(role));
+        let decoded = taking_part.map(|(role, _)| serde_json::from_slice::<Value>(role).ok());
+        let Some(decoded) = decoded.collect::<Option<Vec<_>>>() else { return false };
+        let roles = decoded.into_iter().map(|role| (role.name().to_owned(), role)).collect();
         due(&roles).next().is_none()
     }
 
@@ -116,13 +130,29 @@ fn due(roles: &BTreeMap<String, Value>) -> impl Iterator<Item = (&String, Vec<Va
 /// The selectors of an aggregated role; `None` if it is none, or if it is being deleted: an apply
 /// would only create it again.
 fn selectors(role: &Value) -> Option<Vec<Selector>> {
-    let selectors = role.get("aggregationRule")?.get("clusterRoleSelectors")?.as_array()?;
-    if !role.deletion_timestamp().is_empty() {
-        return None;
-    }
+    let selectors = selectors_of(role.get("aggregationRule")?)?;
+    role.deletion_timestamp().is_empty().then_some(selectors)
+}
+
+/// The selectors of an `aggregationRule`.
+fn selectors_of(rule: &Value) -> Option<Vec<Selector>> {
+    let selectors = rule.get("clusterRoleSelectors")?.as_array()?;
     // A selector that cannot be read matches nothing.
     let selector = |selector| Selector::from_object(selector).ok().flatten();
     Some(selectors.iter().filter_map(selector).collect())
+}
+
+/// What [`ClusterRoleAggregation::is_settled`] reads of every role.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Read {
+    metadata: ReadMetadata,
+    aggregation_rule: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct ReadMetadata {
+    labels: Option<BTreeMap<String, String>>,
 }
 
 /// The rules of the roles that the selectors match, each once.

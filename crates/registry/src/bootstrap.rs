@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 pub(crate) mod objects;
+pub(crate) mod template;
 
 /// The catalog of a registry without custom resources.
 pub(crate) fn catalog() -> Arc<Catalog> {

@@ -5,11 +5,13 @@
 //! changes of the objects in this process, so a decision reads memory only. Requests that it has to
 //! decide wait until the index is filled, which takes milliseconds after the start.
 //!
-//! At start it creates the roles and bindings of a Kubernetes API server (`bootstrap.json`). It
-//! adds rules and subjects that an existing one lacks, and never removes any. Objects with the
-//! annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as they are.
+//! At start it creates the roles and bindings of a Kubernetes API server (`bootstrap.json`), in the
+//! form in which they are stored, with the rules of aggregated roles (`objects.txt`; a test makes
+//! it). It adds rules and subjects that an existing one lacks, and never removes any. Objects with
+//! the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as they are.
 use crate::attributes::{Attributes, Identity, Target};
 use crate::authorize::{Authorizer, Decision};
+use crate::bootstrap::template::{self, Template, create_missing};
 use crate::cache::{ObjectChange, StoredObject};
 use crate::catalog::Resource;
 use crate::request::{Body, Format, WriteOptions};
@@ -25,7 +27,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode};
 use setpoint_rbac::{Index, Request, Rule, Subject, rules_of};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -34,6 +36,10 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// The roles and bindings of a new cluster, by resource.
 const BOOTSTRAP: &str = include_str!("rbac/bootstrap.json");
+/// The same, a [`Template`] per line.
+const OBJECTS: &str = include_str!("rbac/objects.txt");
+/// Who writes the objects of the start, in their managed fields.
+const MANAGER: &str = "kube-apiserver";
 /// How many objects are created at the same time.
 const AT_ONCE: usize = 32;
 /// How long roles that cannot be created are left.
@@ -233,9 +239,15 @@ impl Row {
 
 /// Creates and completes the roles and bindings of a new cluster.
 async fn ensure(registry: &Registry) -> Result<(), ApiError> {
+    static TEMPLATES: LazyLock<Vec<Template>> = LazyLock::new(|| template::read(OBJECTS));
+    let created = create_missing(&registry.inner, TEMPLATES.iter()).await;
+    // A new cluster, as most are. Otherwise the objects that exist may lack something.
+    if created.as_ref().is_ok_and(Vec::is_empty) && !TEMPLATES.is_empty() {
+        return Ok(());
+    }
     let objects: BTreeMap<String, Vec<Value>> = serde_json::from_str(BOOTSTRAP)
         .map_err(|error| ApiError::internal(format!("read the bootstrap roles: {error}")))?;
-    let mut first = None;
+    let mut first = created.err();
     for resource in ["clusterroles", "roles", "clusterrolebindings", "rolebindings"] {
         let catalog = registry.catalog();
         let row = catalog.get(GROUP, "v1", resource).ok_or_else(ApiError::no_route)?;
@@ -268,7 +280,7 @@ async fn ensure_one(
 ) -> Result<(), ApiError> {
     let (namespace, name) = (wanted.namespace(), wanted.name());
     let body = |object: &Value| Body { bytes: encode::to_bytes(object), format: Format::Json };
-    let options = WriteOptions::default();
+    let options = WriteOptions { field_manager: MANAGER.to_owned(), ..WriteOptions::default() };
     for attempt in 1.. {
         let found = registry.inner.live(&row.key(namespace, name)).await?;
         let written = match found {

@@ -33,16 +33,18 @@ async fn revision(user: &User) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn fresh_control_plane_is_what_its_controllers_would_make() {
-    with_user(ControlPlane::builder(), async |user| {
-        let first = revision(&user).await;
-        for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-            let account = format!("{NAMESPACES}/{namespace}/serviceaccounts/default");
-            assert!(!uid(&user.get(&account).await).is_empty(), "{namespace}");
-        }
-        quiet().await;
-        assert_eq!(revision(&user).await, first);
-    })
-    .await;
+    for plane in [ControlPlane::builder(), ControlPlane::builder().rbac()] {
+        with_user(plane, async |user| {
+            let first = revision(&user).await;
+            for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+                let account = format!("{NAMESPACES}/{namespace}/serviceaccounts/default");
+                assert!(!uid(&user.get(&account).await).is_empty(), "{namespace}");
+            }
+            quiet().await;
+            assert_eq!(revision(&user).await, first);
+        })
+        .await;
+    }
     // Without the controller of service accounts there are none.
     with_user(ControlPlane::builder().controllers(false), async |user| {
         let account = format!("{NAMESPACES}/default/serviceaccounts/default");

@@ -3,4 +3,5 @@
 
 mod idle;
 mod nodes;
+mod roles;
 mod user;

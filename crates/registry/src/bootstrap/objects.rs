@@ -1,39 +1,33 @@
 //! The objects of a fresh control plane: namespaces, priority classes, the `kubernetes` Service and
 //! ServiceCIDR, the levels and schemas of flow control, and the APIServices of the built-in groups.
 //!
-//! They are stored here in the form that the write path would store, with placeholders for uid and
-//! time, so that a fresh control plane costs some commits and no schema work. A test compares them
-//! with the output of the write path. Existing objects are not changed at start. Authorization
-//! creates RBAC roles; controllers create configuration maps, endpoints and service accounts. The
+//! They are [templates](super::template): a fresh control plane costs some commits and no schema
+//! work. A test compares them with the output of the write path. Existing objects are not changed at
+//! start. Authorization creates roles and bindings; controllers create configuration maps, endpoints and service accounts. The
 //! accounts of the first namespaces are created here for them
 //! ([`RegistryBuilder::default_accounts`](crate::RegistryBuilder::default_accounts)): with these, a
 //! fresh control plane has nothing that a controller would have to do.
 //!
 //! [`maintain`] creates again what Kubernetes would, once a minute, and restores the specs of flow
 //! control objects that users have not taken over.
+use super::template::{self, Template, create_missing};
 use crate::attributes::{Attributes, Target};
 use crate::request::{Body, Format, WriteOptions};
 use crate::shared::{Inner, Registry};
-use crate::stored::{store_error, tree};
+use crate::stored::tree;
 use crate::verb::Verb;
-use bytes::Bytes;
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode, keys};
-use setpoint_store::{At, Compare, Op, StoreError, Txn};
 use std::ops::Bound;
 use std::sync::LazyLock;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// One line per object: key, space, encoded object with `@uid` and `@now`, and with `@network` and
-/// `@address` where it is about cluster addresses. In the order of creation.
+/// A [`Template`] per line, in the order of creation.
 const OBJECTS: &str = include_str!("objects.txt");
 /// The same, of the ServiceAccount that each of the namespaces has.
 const ACCOUNTS: &str = include_str!("accounts.txt");
-/// How many objects are read or written at the same time.
-const AT_ONCE: usize = 32;
 /// The period of [`maintain`]: a minute, as in kube-apiserver.
 const PERIOD: Duration = Duration::from_secs(60);
 /// Objects that are created at start only, by the beginning of their keys. Whoever deletes one
@@ -53,152 +47,27 @@ const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 /// Flow control objects that always do, except for the shares of the level.
 const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
 
-/// One object of the start.
-struct Template {
-    key: &'static str,
-    /// The encoded object, with placeholders.
-    text: &'static str,
-    /// The same, in pieces.
-    pieces: Vec<Piece>,
-}
-
-/// A piece of an encoded object.
-enum Piece {
-    Text(&'static str),
-    Uid,
-    Now,
-    Network,
-    Address,
-}
-
-/// The placeholders.
-const PLACEHOLDERS: [(&str, Piece); 4] = [
-    ("@uid", Piece::Uid),
-    ("@now", Piece::Now),
-    ("@network", Piece::Network),
-    ("@address", Piece::Address),
-];
-
-impl Template {
-    /// Reads a line of a file.
-    fn of_line(line: &'static str) -> Option<Self> {
-        let (key, text) = line.split_once(' ')?;
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        while let Some(at) = rest.find('@') {
-            let (before, after) = rest.split_at(at);
-            pieces.push(Piece::Text(before));
-            let known = PLACEHOLDERS.into_iter().find(|(name, _)| after.starts_with(name));
-            let (piece, length) = match known {
-                Some((name, piece)) => (piece, name.len()),
-                None => (Piece::Text("@"), 1),
-            };
-            pieces.push(piece);
-            rest = &after[length..];
-        }
-        pieces.push(Piece::Text(rest));
-        Some(Self { key, text, pieces })
-    }
-
-    /// The encoded object, with the values of a control plane.
-    fn object(&self, values: &Values<'_>) -> Vec<u8> {
-        let uid = values.inner.uid();
-        let text = |piece: &Piece| -> &str {
-            match piece {
-                Piece::Text(text) => text,
-                Piece::Uid => &uid,
-                Piece::Now => &values.now,
-                Piece::Network => &values.network,
-                Piece::Address => &values.address,
-            }
-        };
-        // The length first: without the spare capacity of a buffer that grows.
-        let length = self.pieces.iter().map(|piece| text(piece).len()).sum();
-        let mut object = Vec::with_capacity(length);
-        self.pieces.iter().for_each(|piece| object.extend_from_slice(text(piece).as_bytes()));
-        object
-    }
-
-    /// Whether [`maintain`] creates it again.
-    fn is_lasting(&self) -> bool {
-        !ONLY_AT_START.iter().any(|start| self.key.starts_with(start))
-    }
-}
-
-/// What the placeholders of a control plane stand for, except for uids.
-struct Values<'a> {
-    inner: &'a Inner,
-    now: String,
-    network: String,
-    address: String,
-}
-
-impl<'a> Values<'a> {
-    fn of(inner: &'a Inner) -> Self {
-        let network = inner.allocator.network();
-        Self {
-            inner,
-            now: inner.clock.now().rfc3339(),
-            network: network.to_string(),
-            address: network.first().to_string(),
-        }
-    }
-}
-
 /// The objects of every control plane, in the order of creation.
 fn objects() -> &'static [Template] {
-    static OF_ALL: LazyLock<Vec<Template>> =
-        LazyLock::new(|| OBJECTS.lines().filter_map(Template::of_line).collect());
+    static OF_ALL: LazyLock<Vec<Template>> = LazyLock::new(|| template::read(OBJECTS));
     &OF_ALL
 }
 
 /// The ServiceAccounts of the first namespaces.
 fn accounts() -> &'static [Template] {
-    static OF_NAMESPACES: LazyLock<Vec<Template>> =
-        LazyLock::new(|| ACCOUNTS.lines().filter_map(Template::of_line).collect());
+    static OF_NAMESPACES: LazyLock<Vec<Template>> = LazyLock::new(|| template::read(ACCOUNTS));
     &OF_NAMESPACES
 }
 
 /// Creates the missing objects.
 pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
     let accounts = if inner.default_accounts { accounts() } else { &[] };
-    create_missing(inner, objects().iter().chain(accounts).collect()).await
+    create_missing(inner, objects().iter().chain(accounts)).await.map(drop)
 }
 
-async fn create_missing(inner: &Inner, objects: Vec<&'static Template>) -> Result<(), ApiError> {
-    // Together, so that a remote store answers many at once, and a durable one syncs many at once.
-    let reads: Vec<_> = objects.iter().map(|object| is_missing(inner, object.key)).collect();
-    let missing: Vec<bool> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
-    let values = Values::of(inner);
-    let mut commits = Vec::new();
-    for (template, _) in objects.iter().zip(missing).filter(|(_, is_missing)| *is_missing) {
-        let object = template.object(&values);
-        let key = Bytes::from_static(template.key.as_bytes());
-        let mut txn = Txn { compares: vec![Compare::Absent(key.clone())], ..Txn::default() };
-        if template.key.starts_with(keys::SERVICES) {
-            let claims = inner.allocator.claim_all(&tree(&object)?, &inner.birth());
-            txn.compares.extend(claims.compares);
-            txn.ops.extend(claims.ops);
-        }
-        txn.ops.push(Op::Put(key, object.into_boxed_slice().into()));
-        // Refused: another server of the same store created it first, or has allocated the
-        // Service's address. The object then stays missing; nothing in this crate needs it.
-        commits.push(inner.store.commit(txn));
-    }
-    let done = stream::iter(commits).buffered(AT_ONCE);
-    done.try_for_each(|_| std::future::ready(Ok(()))).await.map_err(store_error)
-}
-
-async fn is_missing(inner: &Inner, key: &'static str) -> Result<bool, ApiError> {
-    match inner.store.get(&Bytes::from_static(key.as_bytes()), At::Latest).await {
-        Ok(found) => Ok(found.value.is_none()),
-        // It exists. A request for it returns the error.
-        Err(error @ StoreError::Unreadable { .. }) => {
-            tracing::warn!(%error, "an object of the control plane itself cannot be read");
-            Ok(false)
-        }
-        Err(error) => Err(store_error(error)),
-    }
+/// Whether [`maintain`] creates an object again.
+fn is_lasting(object: &Template) -> bool {
+    !ONLY_AT_START.iter().any(|start| object.key.starts_with(start))
 }
 
 /// Once a minute, creates what is missing and restores what the server owns. Failures are repeated
@@ -220,8 +89,8 @@ pub(crate) async fn maintain(
 }
 
 async fn maintain_once(registry: &Registry) {
-    let lasting = objects().iter().filter(|object| object.is_lasting());
-    if let Err(error) = create_missing(&registry.inner, lasting.collect()).await {
+    let lasting = objects().iter().filter(|object| is_lasting(object));
+    if let Err(error) = create_missing(&registry.inner, lasting).await {
         tracing::warn!(%error, "create the objects of the control plane itself");
     }
     if let Err(error) = repair_addresses(&registry.inner).await {

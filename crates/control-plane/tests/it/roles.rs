@@ -1,0 +1,97 @@
+//! The roles and bindings of a fresh control plane.
+
+use crate::user::{User, with_user};
+use bytes::Bytes;
+use expect_test::expect_file;
+use serde_json::{Map, Value};
+use setpoint_control_plane::ControlPlane;
+use setpoint_store::{MemoryStore, Op, RangeRequest, Store, Txn};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+const KINDS: [&str; 4] = ["clusterrolebindings", "clusterroles", "rolebindings", "roles"];
+/// What a server sets.
+const SET_BY_SERVER: [&str; 4] = ["uid", "creationTimestamp", "managedFields", "generation"];
+
+/// The stored roles and bindings, by key.
+async fn stored(store: &MemoryStore) -> Vec<(String, Bytes)> {
+    let mut all = Vec::new();
+    for kind in KINDS {
+        let range = store.range(RangeRequest::prefix(format!("/registry/{kind}/"))).await.unwrap();
+        let entries = range.value.entries.into_iter();
+        all.extend(entries.map(|e| (String::from_utf8(e.key.to_vec()).unwrap(), e.value)));
+    }
+    all
+}
+
+/// A line of `objects.txt` for each object.
+fn lines(objects: &[(String, Bytes)]) -> String {
+    let mut lines = String::new();
+    for (key, bytes) in objects {
+        let object: Value = serde_json::from_slice(bytes).unwrap();
+        let metadata = &object["metadata"];
+        let mut text = std::str::from_utf8(bytes).unwrap().to_owned();
+        let managers = metadata["managedFields"].as_array().unwrap().iter();
+        let times = managers.map(|m| &m["time"]).chain([&metadata["creationTimestamp"]]);
+        for time in times {
+            text = text.replace(time.as_str().unwrap(), "@now");
+        }
+        text = text.replace(metadata["uid"].as_str().unwrap(), "@uid");
+        writeln!(lines, "{key} {text}").unwrap();
+    }
+    lines
+}
+
+/// Creates a stored object again, as a user would.
+async fn create(user: &User, key: &str, object: &[u8]) {
+    let mut object: Map<String, Value> = serde_json::from_slice(object).unwrap();
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    metadata.retain(|member, _| !SET_BY_SERVER.contains(&member.as_str()));
+    // The rules of an aggregated role are its controller's.
+    if object.contains_key("aggregationRule") {
+        object["rules"] = Value::Null;
+    }
+    let path = match *key.split('/').collect::<Vec<_>>() {
+        [_, _, kind, _] => kind.to_owned(),
+        [_, _, kind, namespace, _] => format!("namespaces/{namespace}/{kind}"),
+        _ => panic!("{key}"),
+    };
+    let path = format!("/apis/rbac.authorization.k8s.io/v1/{path}?fieldManager=kube-apiserver");
+    user.create(&path, object.into()).await;
+}
+
+/// After a change of `bootstrap.json`, empty the file and run this with `UPDATE_EXPECT=1`: without
+/// templates, a control plane makes the objects by the write path.
+#[tokio::test(start_paused = true)]
+async fn roles_of_the_start_equal_those_of_the_write_path() {
+    let store = MemoryStore::default();
+    let plane = ControlPlane::builder().rbac().store(Arc::new(store.clone()));
+    with_user(plane, async |user| {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let start = stored(&store).await;
+        let ops = start.iter().map(|(key, _)| Op::Delete(key.clone().into())).collect();
+        store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
+        for (key, object) in &start {
+            create(&user, key, object).await;
+        }
+        // The aggregation of rules.
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let made = lines(&stored(&store).await);
+        expect_file!["../../../registry/src/rbac/objects.txt"].assert_eq(&made);
+        assert_eq!(lines(&start), made);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn restart_changes_no_role() {
+    let store = MemoryStore::default();
+    let mut revisions = Vec::new();
+    for _ in 0..2 {
+        let plane = ControlPlane::builder().rbac().store(Arc::new(store.clone()));
+        with_user(plane, async |_| tokio::time::sleep(Duration::from_secs(30)).await).await;
+        revisions.push(store.revision().await.unwrap());
+    }
+    assert_eq!(revisions[0], revisions[1]);
+}
