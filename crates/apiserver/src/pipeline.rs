@@ -556,12 +556,7 @@ impl Inner {
         if let Some(answer) = of_issuer {
             return answer.unwrap_or_else(|error| respond::error(&error, &parts.headers, style));
         }
-        let site = root::RootDocuments {
-            served,
-            aggregated: &self.aggregated,
-            extra: &self.extra,
-            address,
-        };
+        let site = root::Root { served, aggregated: &self.aggregated, extra: &self.extra, address };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
     }

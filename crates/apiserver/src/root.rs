@@ -15,7 +15,7 @@ use setpoint_object::{ApiError, GroupVersion};
 
 /// The sources of the documents.
 #[derive(Debug)]
-pub(crate) struct RootDocuments<'a> {
+pub(crate) struct Root<'a> {
     /// The catalog and the backends.
     pub(crate) served: &'a Served,
     /// The aggregated documents.
@@ -26,7 +26,7 @@ pub(crate) struct RootDocuments<'a> {
     pub(crate) address: &'a str,
 }
 
-impl RootDocuments<'_> {
+impl Root<'_> {
     /// Answers a GET.
     ///
     /// # Errors
