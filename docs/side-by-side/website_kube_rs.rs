@@ -3,7 +3,7 @@
 use kube_derive::CustomResource;
 use serde::{Deserialize, Serialize};
 
-/// What a website should be.
+/// The spec of a Website.
 #[derive(CustomResource, Debug, Clone, Serialize, Deserialize)]
 #[kube(
     group = "example.dev",
@@ -23,15 +23,15 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct WebsiteSpec {
     /// The image that serves it.
     pub(crate) image: String,
-    /// How many Pods serve it.
+    /// Number of Pods.
     pub(crate) replicas: i32,
 }
 
-/// What a website is.
+/// The status of a Website.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WebsiteStatus {
-    /// How many Pods serve it at present.
+    /// Number of ready Pods.
     #[serde(default)]
     pub(crate) ready_replicas: i32,
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use setpoint::prelude::*;
 
-/// What a website should be.
+/// The spec of a Website.
 #[derive(CustomResource, Partial, Debug, Clone, Serialize, Deserialize)]
 #[kube(
     group = "example.dev",
@@ -23,15 +23,15 @@ use setpoint::prelude::*;
 pub(crate) struct WebsiteSpec {
     /// The image that serves it.
     pub(crate) image: String,
-    /// How many Pods serve it.
+    /// Number of Pods.
     pub(crate) replicas: i32,
 }
 
-/// What a website is.
+/// The status of a Website.
 #[derive(Partial, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WebsiteStatus {
-    /// How many Pods serve it at present.
+    /// Number of ready Pods.
     #[serde(default)]
     pub(crate) ready_replicas: i32,
 }

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder of the workspace: as cargo says at the start of this program, which another checkout
-/// with the same target folder may have built.
+/// The folder of the workspace: the one that cargo sets at the start of this program, which another
+/// checkout with the same target folder may have built.
 pub(crate) fn root() -> PathBuf {
     let built = || OsString::from(env!("CARGO_MANIFEST_DIR"));
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(built);

@@ -240,7 +240,7 @@ fn run_side(
     Ok(Outcome { played, requests, forbidden })
 }
 
-/// Who has asked how often, and what was forbidden.
+/// The number of requests by user, and the forbidden ones.
 fn requests(log: &Path) -> Result<(BTreeMap<String, usize>, BTreeSet<String>)> {
     let (mut requests, mut forbidden) = (BTreeMap::new(), BTreeSet::new());
     for line in std::fs::read_to_string(log).context("the audit log")?.lines() {

@@ -157,7 +157,7 @@ fn specs(report: &Path) -> Result<Vec<Report>> {
     Ok(crate::ginkgo::read(report)?.into_iter().filter(Report::is_spec).collect())
 }
 
-/// What a spec needs besides an API server, by its file and name.
+/// The needs of a spec beyond an API server, by its file and name.
 fn need(place: &str) -> Option<&'static str> {
     let lines = include_str!("conformance/needs.txt").lines();
     let mut lines =

@@ -180,7 +180,7 @@ impl Assets {
         for name in BINARIES {
             let binary = real.join(name);
             if !binary.exists() {
-                // kubectl is started by few suites; the others fail with what Go says.
+                // Few suites start kubectl; without it they fail with Go's error.
                 ensure!(name == "kubectl", "{} is missing", binary.display());
                 continue;
             }

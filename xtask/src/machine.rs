@@ -1,4 +1,4 @@
-//! What pages with results say of the day and the machine.
+//! The date and the machine, for pages with results.
 
 use anyhow::Result;
 use std::process::Command;

@@ -270,7 +270,7 @@ fn firewall_of(folder: &Path, suite: &'static str) -> Result<PathBuf> {
         let mut cache = apt.command("apt-cache");
         cache.args(["depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts"]);
         cache.args(["--no-breaks", "--no-replaces", "--no-enhances"]).args(FIREWALL_PACKAGES);
-        let output = cache.output().context("ask for what a package needs")?;
+        let output = cache.output().context("list the dependencies of a package")?;
         let text = String::from_utf8_lossy(&output.stdout);
         // The C library and the compiler's are the system's.
         let is_left_out = |name: &str| name == "libc6" || name.contains("gcc");
@@ -312,7 +312,7 @@ fn debian_sources(folder: &Path, debian: &Debian) -> Result<()> {
         let mut cache = apt.command("apt-cache");
         cache.args(["depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts"]);
         cache.args(["--no-breaks", "--no-replaces", "--no-enhances", debian.package]);
-        let output = cache.output().context("ask for what a package needs")?;
+        let output = cache.output().context("list the dependencies of a package")?;
         let mut packages: Vec<String> = String::from_utf8_lossy(&output.stdout)
             .lines()
             .filter(|line| line.starts_with("golang-") && line.ends_with("-dev"))

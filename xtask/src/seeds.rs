@@ -94,7 +94,7 @@ const PROGRAMS: &[Program] = &[
                 "certificates::requests_are_decided_once_with_every_plan",
             ),
             (
-                "persistentvolume-binder, expander, simulated provisioner",
+                "persistentvolume-binder, simulated provisioner",
                 "volumes::volumes_have_one_claim_with_every_plan",
             ),
             (

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     cargo.env("PROPTEST_RNG_SEED", args.seed.to_string());
     if !args.unit {
         let parts = Parts::install()
-            .context("the tests with real clients need a part that is not here; `cargo xtask test --unit` runs the others")?;
+            .context("the tests with real clients need a part that is not installed; `cargo xtask test --unit` runs the others")?;
         cargo.args([
             "--features",
             "setpoint-cli/real-clients,network/netns-tests,port-rule/netns-tests",

@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 const TRIGGERS: u64 = 10;
 
 /// The count must not change for this long.
-const STILL: Duration = Duration::from_millis(300);
+const QUIET_PERIOD: Duration = Duration::from_millis(300);
 
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(2);
@@ -61,14 +61,18 @@ impl Shared {
 
     /// Waits until there are `n_min` reconciles more than `first` and the count stops changing;
     /// returns the count, and the CPU and wall time of the last change.
-    async fn still(&self, first: u64, n_min: u64) -> anyhow::Result<(u64, Duration, Instant)> {
+    async fn until_quiet(
+        &self,
+        first: u64,
+        n_min: u64,
+    ) -> anyhow::Result<(u64, Duration, Instant)> {
         let mut last = (first, Usage::cpu()?, Instant::now());
         loop {
             tokio::time::sleep(LOOK).await;
             let n = self.n_reconciles.load(Relaxed);
             if n != last.0 {
                 last = (n, Usage::cpu()?, Instant::now());
-            } else if last.2.elapsed() > STILL && n - first >= n_min {
+            } else if last.2.elapsed() > QUIET_PERIOD && n - first >= n_min {
                 return Ok((n - first, last.1, last.2));
             }
             ensure!(last.2.elapsed() < Duration::from_secs(60), "{} of {n_min}", n - first);
@@ -83,7 +87,7 @@ async fn phases(
     trigger: mpsc::Sender<()>,
 ) -> anyhow::Result<Findings> {
     let n_objects = run.facts.n_objects;
-    let (n, cpu, at) = shared.still(0, n_objects).await?;
+    let (n, cpu, at) = shared.until_quiet(0, n_objects).await?;
     ensure!(n == n_objects, "{n} reconciles of {n_objects} objects");
     run.sync_ends(n)?;
     run.findings.sync_cpu = (cpu - run.phase.1).as_secs_f64();
@@ -93,7 +97,7 @@ async fn phases(
         // Read before triggering, because workers on other threads do not wait for this one.
         let first = shared.n_reconciles.load(Relaxed);
         run.events_begin().await?;
-        let (n, cpu, at) = shared.still(first, n_objects).await?;
+        let (n, cpu, at) = shared.until_quiet(first, n_objects).await?;
         run.findings.n_events = run.facts.n_events;
         run.findings.n_calls = n;
         run.findings.events_cpu = (cpu - run.phase.1).as_secs_f64();
@@ -103,7 +107,7 @@ async fn phases(
         for _ in 0..TRIGGERS {
             let first = shared.n_reconciles.load(Relaxed);
             trigger.send(()).await?;
-            let (n, cpu, at) = shared.still(first, n_objects).await?;
+            let (n, cpu, at) = shared.until_quiet(first, n_objects).await?;
             run.findings.n_triggered += n;
             run.findings.triggered_cpu = (cpu - phase.1).as_secs_f64();
             run.findings.triggered_wall = (at - phase.0).as_secs_f64();

@@ -72,8 +72,9 @@ async fn serve(
 }
 
 async fn read(address: SocketAddr, n_connections: usize, n_bytes: usize) -> anyhow::Result<()> {
-    let config =
-        ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(Anybody));
+    let config = ClientConfig::builder()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate));
     let connector = TlsConnector::from(Arc::new(config.with_no_client_auth()));
     let mut tasks = JoinSet::new();
     for _ in 0..n_connections {
@@ -118,8 +119,8 @@ fn server_config(kubeconfig: &Kubeconfig) -> anyhow::Result<ServerConfig> {
 
 /// Accepts any server certificate.
 #[derive(Debug)]
-struct Anybody;
-impl ServerCertVerifier for Anybody {
+struct AnyCertificate;
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -21,7 +21,7 @@ pub struct Body(Kind);
 enum Kind {
     /// One piece; `None` once it is taken.
     Once(Option<Bytes>),
-    /// Pieces as they come.
+    /// Pieces as they arrive.
     Stream(Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>),
 }
 
@@ -37,7 +37,7 @@ pub enum BodyError {
     #[error("encode the answer: {0}")]
     Encode(String),
     /// It was not complete at the request's deadline.
-    #[error("the answer takes longer than its request may")]
+    #[error("the answer exceeds the deadline of its request")]
     Late,
     /// Its source failed.
     #[error("read the rest of the answer")]
@@ -56,7 +56,7 @@ impl Body {
         Self(Kind::Once((!bytes.is_empty()).then_some(bytes)))
     }
 
-    /// One piece per item of the stream, each flushed as it comes.
+    /// One piece per item of the stream, each flushed as it arrives.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self::try_stream(stream.map(Ok))
     }

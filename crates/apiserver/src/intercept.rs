@@ -1,4 +1,4 @@
-//! Interceptors: an embedder's hand on requests over HTTP, for tests.
+//! Interceptors: an embedder's code that delays, fails or changes requests over HTTP, for tests.
 
 use crate::body::Body;
 use futures::future::BoxFuture;
@@ -35,7 +35,7 @@ impl fmt::Debug for Intercepted {
 /// Sees each request over HTTP when its user is known, before flow control and authorization. It
 /// may wait, within the deadline of the request; dropping the future drops the request.
 pub trait Interceptor: fmt::Debug + Send + Sync {
-    /// Decides about one request. `parts` is the head of the request, `request` what it asks for.
+    /// Decides about one request. `parts` is the head of the request, `request` its attributes.
     fn intercept<'a>(
         &'a self,
         parts: &'a Parts,

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  request
-//!    │  pipeline  every stage, in order: readiness → Attributes → authenticate → audit → flow control → authorize
+//!    │  pipeline  every stage, in order: readiness → Attributes → authenticate → audit → impersonate → flow control → authorize
 //!    │  route     path and catalog → resource             verb      method → verb
 //!    │  negotiate Accept, Content-Type                    options   query and body options
 //!    ▼
@@ -28,10 +28,13 @@
 //!
 //! It does not depend on the informer or the runtime, which are its clients.
 //!
-//! Not implemented: discovery documents and WebSocket messages in protobuf; CBOR; RBAC (unless an
-//! [`Authorizer`](setpoint_registry::Authorizer) is set, authenticated users may do everything);
-//! impersonation; APIServices (add a [`Backend`] instead); fairness queues. [`Metrics`] is a trait:
-//! its implementation decides what it counts.
+//! Without an [`Authorizer`](setpoint_registry::Authorizer), authenticated users may do everything.
+//! `setpoint_registry::Rbac` is one. [`Metrics`] is a trait, and its implementation decides what it
+//! counts. This crate does not follow APIServices: `setpoint-control-plane` makes a [`Backend`] of
+//! each.
+//!
+//! Not implemented: discovery documents and WebSocket messages in protobuf; CBOR.
+//! `docs/compatibility.md` lists what else differs from Kubernetes.
 
 mod backend;
 mod body;

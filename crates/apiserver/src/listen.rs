@@ -196,8 +196,8 @@ impl Listener {
         self
     }
 
-    /// A front proxy whose headers name the user. It is asked before certificates and tokens, and
-    /// its headers are removed from every request. Only with TLS. Default: none.
+    /// A front proxy whose headers name the user. They are checked before certificates and tokens,
+    /// and its headers are removed from every request. Only with TLS. Default: none.
     pub fn front_proxy(mut self, front_proxy: Arc<RequestHeader>) -> Self {
         if let Peers::Tls(peers) = &mut self.peers {
             peers.front_proxy = Some(front_proxy);

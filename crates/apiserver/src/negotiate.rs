@@ -110,7 +110,8 @@ const STREAM_TYPES: &str =
 
 impl Endpoint {
     /// Whether the reference server has a route of its own, whose media types it compares before it
-    /// knows what is asked for. Types only: parameters are not looked at, and a wildcard is `*/*`.
+    /// knows the requested resource. Types only: parameters are not looked at, and a wildcard is
+    /// `*/*`.
     fn is_routed(self) -> bool {
         matches!(self, Self::Builtin { .. } | Self::Watch { custom: false } | Self::Discovery)
     }

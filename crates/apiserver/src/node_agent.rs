@@ -1,4 +1,4 @@
-//! Who serves the streams of pods: `log`, `exec`, `attach`, `portforward`.
+//! Node agents, which serve the streams of pods: `log`, `exec`, `attach`, `portforward`.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 /// streams of bytes. A future is dropped when the client goes away: then the agent ends what the
 /// future began.
 pub trait NodeAgent: Send + Sync {
-    /// Whether it runs the pods of a node. The first agent that does is asked.
+    /// Whether it runs the pods of a node. The first agent that does is called.
     fn serves(&self, node: &str) -> bool;
 
     /// The log of a container: lines, each with its newline.
@@ -126,7 +126,7 @@ pub struct ContainerRef {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogOptions {
-    /// Goes on with new lines until the container ends.
+    /// Continues with new lines until the container ends.
     pub follow: bool,
     /// The log of the run before the last restart.
     pub previous: bool,
@@ -190,7 +190,7 @@ pub trait PodConnection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> PodConnection for T {}
 
-/// The time before now from which lines are wanted.
+/// How far back lines are returned.
 pub(crate) fn since(now: Timestamp, seconds: u64) -> Timestamp {
     Timestamp(now.0.saturating_sub(Duration::from_secs(seconds)))
 }

@@ -1,4 +1,4 @@
-//! Where others find the keys of service account tokens: OpenID discovery.
+//! OpenID discovery: the issuer and the keys of service account tokens, for other servers.
 
 use crate::body::Body;
 use http::{HeaderValue, Response, header};

@@ -35,7 +35,7 @@ use crate::query::Query;
 use crate::resource::{Exchange, Refusal};
 use crate::respond::{self, Style};
 use crate::root;
-use crate::route::{self, Miss, Route};
+use crate::route::{self, Route, Unrouted};
 use crate::server::Inner;
 use crate::verb::{self, NotServed};
 use http::request::Parts;
@@ -59,7 +59,7 @@ const STARTING: &str =
 
 /// Maximum number of addresses of proxies that are recorded for audit.
 const FORWARDED_MAX: usize = 16;
-/// The audit annotation of a token that is older than its holder asked for.
+/// The audit annotation of a token that is older than its holder requested.
 const STALE_TOKEN: &str = "authentication.k8s.io/stale-token";
 
 /// A request over HTTP after routing.
@@ -117,7 +117,7 @@ enum Destination {
     /// A page about flow control.
     FlowControl(Page),
     /// No route.
-    None(Miss),
+    None(Unrouted),
 }
 
 impl Inner {
@@ -359,8 +359,8 @@ impl Inner {
                 let dump = self.fairness.as_ref().map(|f| f.dump(page, clock, with_details));
                 return respond::plain(StatusCode::OK, dump.unwrap_or_default());
             }
-            Destination::None(Miss::Page) => return respond::page_not_found(),
-            Destination::None(Miss::Status(error)) => return failed(&error),
+            Destination::None(Unrouted::Page) => return respond::page_not_found(),
+            Destination::None(Unrouted::Status(error)) => return failed(&error),
         };
         let served = attributes
             .target()
@@ -448,8 +448,8 @@ impl Inner {
                 return Err(only_over_http(&path));
             }
             let scoped = !path.namespace.is_empty();
-            let target =
-                route::find(&self.registry.catalog(), path, scoped).map_err(Miss::into_error)?;
+            let target = route::find(&self.registry.catalog(), path, scoped)
+                .map_err(Unrouted::into_error)?;
             request.requested = Requested::Resource(target);
         }
         match verb::check(&Method::GET, &request.verb, request.target()?, false) {
@@ -556,7 +556,7 @@ impl Inner {
         if let Some(answer) = of_issuer {
             return answer.unwrap_or_else(|error| respond::error(&error, &parts.headers, style));
         }
-        let site = root::Site { served, aggregated: &self.aggregated, extra: &self.extra, address };
+        let site = root::Root { served, aggregated: &self.aggregated, extra: &self.extra, address };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
     }

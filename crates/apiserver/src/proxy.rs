@@ -100,7 +100,7 @@ enum End {
     Drain(Pin<Box<WaitForCancellationFutureOwned>>),
 }
 
-/// The pieces of an answer as they come.
+/// The pieces of an answer as they arrive.
 struct Streamed {
     body: Body,
     end: End,

@@ -15,7 +15,7 @@ use setpoint_object::{ApiError, GroupVersion};
 
 /// The sources of the documents.
 #[derive(Debug)]
-pub(crate) struct Site<'a> {
+pub(crate) struct Root<'a> {
     /// The catalog and the backends.
     pub(crate) served: &'a Served,
     /// The aggregated documents.
@@ -26,7 +26,7 @@ pub(crate) struct Site<'a> {
     pub(crate) address: &'a str,
 }
 
-impl Site<'_> {
+impl Root<'_> {
     /// Answers a GET.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Site<'_> {
     }
 }
 
-/// Indented JSON, whatever the client accepts.
+/// Always indented JSON.
 fn indented(document: &Value, style: Style) -> Response<Body> {
     let accepted = Accepted { pretty: true, ..Accepted::default() };
     respond::document(StatusCode::OK, accepted, style, discovery::to_bytes(document))

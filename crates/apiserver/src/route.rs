@@ -57,14 +57,14 @@ pub(crate) struct ResourceRoute {
 
 /// The answer to a path without a route.
 #[derive(Debug)]
-pub(crate) enum Miss {
+pub(crate) enum Unrouted {
     /// `404 page not found` as plain text.
     Page,
     /// A `Status`.
     Status(Box<ApiError>),
 }
 
-impl Miss {
+impl Unrouted {
     fn no_route() -> Self {
         Self::Status(Box::new(ApiError::no_route()))
     }
@@ -83,8 +83,8 @@ impl Miss {
 /// # Errors
 ///
 /// The answer if there is none.
-pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Miss> {
-    let path = decode(path, false).ok_or(Miss::Page)?;
+pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Unrouted> {
+    let path = decode(path, false).ok_or(Unrouted::Page)?;
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(&path).split('/').collect();
     match segments.as_slice() {
         [""] => Ok(Route::Root),
@@ -97,17 +97,17 @@ pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Miss> {
         ["api", version, rest @ ..] => group_version(catalog, "", version, rest),
         ["apis"] | ["apis", ""] => Ok(Route::ApiGroups),
         ["apis", group] | ["apis", group, ""] => {
-            let group = catalog.group(group).ok_or(Miss::Page)?;
+            let group = catalog.group(group).ok_or(Unrouted::Page)?;
             Ok(Route::ApiGroup(group.name.clone()))
         }
         ["apis", group, version, rest @ ..] if !group.is_empty() => {
             group_version(catalog, group, version, rest)
         }
-        _ => Err(Miss::Page),
+        _ => Err(Unrouted::Page),
     }
 }
 
-fn health(endpoint: &str, check: &[&str]) -> Result<Route, Miss> {
+fn health(endpoint: &str, check: &[&str]) -> Result<Route, Unrouted> {
     let endpoint = match endpoint {
         "healthz" => "healthz",
         "livez" => "livez",
@@ -122,9 +122,9 @@ fn group_version(
     group: &str,
     version: &str,
     rest: &[&str],
-) -> Result<Route, Miss> {
-    let group = catalog.group(group).ok_or(Miss::Page)?;
-    let miss = || if group.custom { Miss::Page } else { Miss::no_route() };
+) -> Result<Route, Unrouted> {
+    let group = catalog.group(group).ok_or(Unrouted::Page)?;
+    let miss = || if group.custom { Unrouted::Page } else { Unrouted::no_route() };
     let version = group.versions.iter().find(|v| &***v == version).ok_or_else(miss)?;
     let rest = match rest {
         [] | [""] => {
@@ -176,13 +176,17 @@ fn group_version(
 /// # Errors
 ///
 /// The answer if there is none, or none with this scope or subresource.
-pub(crate) fn find(catalog: &Catalog, path: ResourcePath, scoped: bool) -> Result<Target, Miss> {
+pub(crate) fn find(
+    catalog: &Catalog,
+    path: ResourcePath,
+    scoped: bool,
+) -> Result<Target, Unrouted> {
     let ResourcePath { group, version, resource, namespace, name, subresource } = path;
     let Some(row) = catalog.get(&group, &version, &resource) else {
         let is_custom = catalog.group(&group).is_none_or(|group| group.custom);
-        return Err(if is_custom { Miss::Page } else { Miss::no_route() });
+        return Err(if is_custom { Unrouted::Page } else { Unrouted::no_route() });
     };
-    let miss = || if row.custom { Miss::Page } else { Miss::no_route() };
+    let miss = || if row.custom { Unrouted::Page } else { Unrouted::no_route() };
     // An object's path must match the scope of its resource. The collection of all namespaces has
     // no namespace.
     if scoped != row.scope.is_namespaced() && !(row.scope.is_namespaced() && name.is_empty()) {
@@ -190,13 +194,13 @@ pub(crate) fn find(catalog: &Catalog, path: ResourcePath, scoped: bool) -> Resul
     }
     if subresource.as_ref().is_some_and(|name| row.subresource(name).is_none()) {
         return Err(if row.custom {
-            Miss::Status(Box::new(ApiError::not_found(&row.group_resource(), &name)))
+            Unrouted::Status(Box::new(ApiError::not_found(&row.group_resource(), &name)))
         } else {
-            Miss::no_route()
+            Unrouted::no_route()
         });
     }
     if !name.is_empty() && subresource.is_none() && !has_items(row) && !row.custom {
-        return Err(Miss::no_route());
+        return Err(Unrouted::no_route());
     }
     check_name(&name)?;
     // A Namespace object is in its own namespace.
@@ -256,14 +260,14 @@ fn has_items(row: &Resource) -> bool {
 }
 
 /// A name in a URL must be a valid path segment, for every verb.
-fn check_name(name: &str) -> Result<(), Miss> {
+fn check_name(name: &str) -> Result<(), Unrouted> {
     let why = match name {
         "." => "may not be '.'",
         ".." => "may not be '..'",
         name if name.contains('%') => "may not contain '%'",
         _ => return Ok(()),
     };
-    Err(Miss::Status(Box::new(ApiError::bad_request(format!(
+    Err(Unrouted::Status(Box::new(ApiError::bad_request(format!(
         "Name parameter invalid: {name:?}: {why}"
     )))))
 }

@@ -150,7 +150,7 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Adds an interceptor of requests over HTTP, for tests. They are asked in the order in which
+    /// Adds an interceptor of requests over HTTP, for tests. They are called in the order in which
     /// they were added. Default: none.
     pub fn interceptor(mut self, interceptor: Arc<dyn Interceptor>) -> Self {
         self.interceptors.push(interceptor);

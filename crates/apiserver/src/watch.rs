@@ -1,4 +1,4 @@
-//! Watch answers: one frame per event, flushed as it comes. A frame is a JSON document and a
+//! Watch answers: one frame per event, flushed at once. A frame is a JSON document and a
 //! newline, or in protobuf a length of four bytes, big-endian, and a `WatchEvent`.
 //!
 //! A frame is encoded once and shared by every watcher of unchanged objects. Tables and

@@ -18,7 +18,7 @@ pub struct LogFileOptions {
     pub bytes_max: u64,
     /// How many old files are kept. Default: all.
     pub backups_max: usize,
-    /// How long old files are kept. Default: for ever.
+    /// How long old files are kept. Default: forever.
     pub age_max: Duration,
     /// Whether old files are compressed with gzip.
     pub compress: bool,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 ///
 /// | metric | labels | counts |
 /// |---|---|---|
-/// | `apiserver_audit_event_total` | | events that the policy asks for |
+/// | `apiserver_audit_event_total` | | events that the policy selects |
 /// | `apiserver_audit_level_total` | `level` | requests |
 /// | `apiserver_audit_error_total` | `plugin`: `buffered`, `log`, `webhook` | lost events: that found the buffer full, or that the receiver did not take |
 /// | `apiserver_audit_requests_rejected_total` | | requests that were refused because their arrival could not be stored |

@@ -45,7 +45,7 @@ pub struct Policy {
     omit_managed_fields: bool,
 }
 
-/// What a policy says about a request.
+/// The decision of a policy about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict<'p> {
     /// How much is recorded.
@@ -171,7 +171,7 @@ impl Policy {
         })
     }
 
-    /// What the policy says about a request of an authenticated user. `request`'s own user is
+    /// The decision about a request of an authenticated user. `request`'s own user is
     /// another one if it is impersonated.
     pub fn verdict(&self, user: &Identity, request: &Attributes) -> Verdict<'_> {
         let rule = self.rules.iter().find(|rule| rule.matches(user, request));

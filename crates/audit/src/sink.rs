@@ -112,7 +112,7 @@ struct Counts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct AuditStats {
-    /// Events that the policy asks for.
+    /// Events that the policy selects.
     pub events: u64,
     /// Requests by their level, in the order of [`AuditStats::LEVELS`].
     pub levels: [u64; Self::LEVELS.len()],
@@ -136,7 +136,7 @@ pub(crate) struct Entry {
     event: AuditEvent,
     level: AuditLevel,
     omits_managed_fields: bool,
-    /// Told whether it is stored.
+    /// Receives whether it was stored.
     waiting: Option<oneshot::Sender<bool>>,
 }
 
@@ -158,8 +158,8 @@ impl Entry {
 }
 
 impl Audit {
-    /// A sink that records what the policy says as lines of JSON, and the worker that writes them.
-    /// Nothing is written before the worker runs.
+    /// A sink that records the requests that the policy selects as lines of JSON, and the worker
+    /// that writes them. Nothing is written before the worker runs.
     pub fn log(
         policy: Policy,
         destination: Destination,

@@ -522,7 +522,7 @@ impl<'a> Checker<'a> {
         if self.substitutions.assignable(&before, &ty) {
             return if at_least_as_general(&before, &ty) { before } else { ty };
         }
-        // Literals of one type only are asked for when all types are known: see `constant`.
+        // Literals of one type only are checked once all types are known: see `constant`.
         Type::Dyn
     }
 

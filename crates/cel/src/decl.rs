@@ -44,7 +44,7 @@ pub struct DeclType {
 /// The kinds of declared types.
 #[derive(Clone, Debug)]
 pub enum DeclKind {
-    /// Whatever the JSON is: numbers without point and exponent are `int`, objects are maps.
+    /// Any JSON: numbers without point and exponent are `int`, objects are maps.
     Dyn,
     /// `boolean`.
     Bool,

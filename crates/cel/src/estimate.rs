@@ -269,7 +269,7 @@ impl<'a> Estimator<'a> {
             decl = match (&decl.kind, step.as_str()) {
                 (DeclKind::List { items, .. }, "@items" | "@values") => items,
                 (DeclKind::Map { values }, "@items" | "@values") => values,
-                // Keys of maps are strings, of which the schema says nothing.
+                // Keys of maps are strings without bounds in the schema.
                 (DeclKind::Map { .. }, "@keys") => return Some(Range::exactly(0)),
                 (DeclKind::Object(object), field) => &object.fields.get(field)?.decl,
                 _ => return None,

@@ -30,7 +30,7 @@ pub const EXPRESSION_COST_MAX: u64 = 1_000_000;
 /// 10,000,000, as Kubernetes' budget.
 pub const OBJECT_COST_MAX: u64 = 10_000_000;
 
-/// After so many rounds of loops it is asked whether to stop.
+/// Number of rounds of loops between two checks whether to stop.
 ///
 /// 100, as Kubernetes.
 const INTERRUPT_ROUNDS: u32 = 100;
@@ -69,7 +69,7 @@ pub enum Error {
     /// The expression costs more than it may.
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
-    /// The caller wants no more of it.
+    /// The caller has stopped it.
     #[error("operation interrupted")]
     Interrupted,
 }
@@ -149,7 +149,7 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// Asks every hundred rounds of loops whether to stop.
+    /// Checks every hundred rounds of loops whether to stop.
     #[must_use]
     pub fn interrupted_by(mut self, interrupted: &'c dyn Fn() -> bool) -> Self {
         self.interrupted = Some(interrupted);
@@ -177,7 +177,7 @@ impl<'c> Context<'c> {
         if self.cost > self.limit { Err(Error::CostLimit) } else { Ok(()) }
     }
 
-    /// Says that so many bytes are about to be made.
+    /// Charges bytes before they are allocated.
     ///
     /// # Errors
     ///
@@ -225,7 +225,8 @@ pub type Function = for<'v> fn(&mut Context<'_>, &[Value<'v>]) -> Result<Value<'
 
 /// The values of an expression's variables.
 pub trait Variables<'v> {
-    /// The value of a variable, if there is one of this name. Asked each time the variable is read.
+    /// The value of a variable, if there is one of this name. Called each time the variable is
+    /// read.
     fn get(&self, name: &str) -> Option<Result<Value<'v>, Error>>;
     /// The value of a field of a variable whose fields are computed when they are read. `None`: the
     /// field is one of the variable's value. Default: `None`.

@@ -1,4 +1,5 @@
-//! CEL as Kubernetes has it: rules of custom resources.
+//! CEL as Kubernetes has it: in rules of custom resources, admission policies, match conditions and
+//! mappings of claims.
 //!
 //! # Theory
 //!

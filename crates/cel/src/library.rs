@@ -53,16 +53,16 @@ pub type Call = Option<Function>;
 /// The cost of a call without its operands.
 ///
 /// One rule has two readings: before a rule runs from the bounds of sizes, when it runs from the
-/// sizes. A string is gone through at a tenth of a unit for a character.
+/// sizes. A string is traversed at a tenth of a unit for a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// One unit.
     One,
     // --- the language itself
     /// Equality and order (all overloads of `_==_` and `_!=_`; `<` and its like of strings and
-    /// bytes): the smaller operand is gone through.
+    /// bytes): the smaller operand is traversed.
     Compare,
-    /// `_+_` of strings and of bytes: the result is gone through. Result: the sum of the sizes.
+    /// `_+_` of strings and of bytes: the result is traversed. Result: the sum of the sizes.
     Concat,
     /// `_+_` of lists: one. Result: the sum of the sizes.
     AddList,
@@ -72,33 +72,33 @@ pub enum Cost {
     Conditional,
     /// `@in` of a list: its size.
     InList,
-    /// `startsWith`, `endsWith`: the argument is gone through.
+    /// `startsWith`, `endsWith`: the argument is traversed.
     Affix,
-    /// `contains`: receiver times argument, both gone through.
+    /// `contains`: receiver times argument, both traversed.
     Contains,
-    /// `matches`: receiver and one more gone through, times a quarter of the pattern's size.
+    /// `matches`: receiver and one more traversed, times a quarter of the pattern's size.
     Matches,
-    /// `bytes(string)`: the argument is gone through. Result: one to four times its size.
+    /// `bytes(string)`: the argument is traversed. Result: one to four times its size.
     StringToBytes,
-    /// `string(bytes)`: the argument is gone through. Result: a quarter of its size to all of it.
+    /// `string(bytes)`: the argument is traversed. Result: a quarter of its size to all of it.
     BytesToString,
     /// `_[_]` of a list: one. Result: as an element.
     IndexList,
     /// `_[_]` of a map: one. Result: as a value.
     IndexMap,
     // --- strings
-    /// `format`: the receiver is gone through. Result: unknown.
+    /// `format`: the receiver is traversed. Result: unknown.
     Format,
-    /// `strings.quote`: the argument is gone through. Result: up to twice its size and two.
+    /// `strings.quote`: the argument is traversed. Result: up to twice its size and two.
     Quote,
-    /// `lowerAscii`, `upperAscii`, `substring`, `trim`, `url`: the first operand is gone through.
+    /// `lowerAscii`, `upperAscii`, `substring`, `trim`, `url`: the first operand is traversed.
     /// Result: its size.
     Scan,
-    /// `replace`: the receiver is gone through twice.
+    /// `replace`: the receiver is traversed twice.
     Replace,
-    /// `split`: the receiver is gone through twice. Result: up to its size.
+    /// `split`: the receiver is traversed twice. Result: up to its size.
     Split,
-    /// `join`: the result is gone through (when it runs: twice).
+    /// `join`: the result is traversed (when it runs: twice).
     Join,
     /// `find`, `findAll`: as [`Cost::Matches`]. Result: up to the receiver's size.
     Find,
@@ -126,9 +126,9 @@ pub enum Cost {
     SortBy,
     // --- types of Kubernetes
     /// `quantity`, `isQuantity`, `semver`, `isSemver`, `ip(string)`, `cidr`, `isIP`, `isCIDR`: the
-    /// argument is gone through. Result: unknown.
+    /// argument is traversed. Result: unknown.
     Parse,
-    /// `ip.isCanonical`: the argument is gone through twice.
+    /// `ip.isCanonical`: the argument is traversed twice.
     ParseTwice,
     /// `containsIP`; of a text, which is parsed first, if true.
     ContainsIp(bool),
@@ -138,7 +138,7 @@ pub enum Cost {
     Validate,
     /// `check` of the authorizer: 350,000, so that two of them fit into an expression.
     Check,
-    /// `fieldSelector`, `labelSelector` of the authorizer: the text is gone through, and each of
+    /// `fieldSelector`, `labelSelector` of the authorizer: the text is traversed, and each of
     /// its requirements is made.
     Selector,
 }

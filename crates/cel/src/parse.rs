@@ -178,7 +178,7 @@ struct Builder<'a> {
     macros: &'a Macros,
     issues: Vec<Issue>,
     text: &'a str,
-    /// The last place that was asked for, in bytes and in characters.
+    /// The last requested place, in bytes and in characters.
     read: (usize, u32),
 }
 

@@ -9,16 +9,17 @@ use setpoint::remote::ImagePolicyWebhook;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The plugin that asks another server, which is made here.
+/// The plugin that calls another server.
 const IMAGE_POLICY: &str = "ImagePolicyWebhook";
 
 /// The options, named as kube-apiserver's.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AdmissionOptions {
-    /// Admission plugins to run besides those that run by default, divided by commas.
+    /// Additional admission plugins, separated by commas. Those that run by default need not be
+    /// named.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     enable_admission_plugins: Vec<String>,
-    /// Admission plugins not to run although they run by default, divided by commas.
+    /// Admission plugins to disable, separated by commas.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     disable_admission_plugins: Vec<String>,
     /// Configurations of admission plugins: a file of kind AdmissionConfiguration.

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Where requests are recorded, and which.
 #[derive(Debug, Args)]
 pub(crate) struct AuditOptions {
-    /// The policy (`audit.k8s.io/v1`) that says which requests are recorded and how much of them.
+    /// The policy (`audit.k8s.io/v1`): which requests are recorded, and at which level.
     #[arg(long, value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
     /// The file of the audit log, one line of JSON for each event; `-` is standard output. Without
@@ -29,7 +29,7 @@ pub(crate) struct AuditOptions {
     /// The number of old files that are kept; 0 keeps all.
     #[arg(long, value_name = "N", default_value_t = 0)]
     audit_log_maxbackup: usize,
-    /// For how many days old files are kept; 0 keeps them for ever.
+    /// Days after which old files are removed; 0: never.
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     audit_log_maxage: u32,
     /// Compresses old files with gzip.

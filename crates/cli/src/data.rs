@@ -108,7 +108,7 @@ pub(crate) struct Restore {
 ///
 /// | code | |
 /// |---|---|
-/// | 1 | the command failed; the message says why |
+/// | 1 | the command failed; the message has the cause |
 /// | 2 | the command line is invalid |
 /// | 3 | the data folder, or a copy of it, is damaged; the message names the objects or tables |
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
@@ -198,7 +198,7 @@ fn json(stat: &DiskStat) -> String {
         "revision": stat.revision.0,
         "oldestRevision": stat.oldest.0,
         "keys": stat.keys,
-        "expiringKeys": stat.mortal,
+        "expiringKeys": stat.expiring,
         "records": stat.records,
         "recordBytes": stat.record_bytes,
         "historyBytes": stat.superseded_bytes,

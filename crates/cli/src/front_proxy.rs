@@ -12,7 +12,7 @@ pub(crate) struct FrontProxyOptions {
     /// and names them in headers. Reloaded while the server runs. Without it no headers count.
     #[arg(long, value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names that the proxy's certificate may have, divided by commas. Default: any.
+    /// Common names that the proxy's certificate may have, separated by commas. Default: any.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     requestheader_allowed_names: Vec<String>,
     /// Headers with the user's name; the first one with a value counts. `X-Remote-User` is common.

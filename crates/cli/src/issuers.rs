@@ -12,7 +12,7 @@ use setpoint::oidc::{
 };
 use std::path::PathBuf;
 
-/// Whose tokens are accepted besides those of this server.
+/// Options of the issuers whose tokens are accepted.
 #[derive(Debug, Args)]
 pub(crate) struct IssuerOptions {
     /// A file of kind AuthenticationConfiguration with issuers of tokens, and whether requests
@@ -42,7 +42,7 @@ pub(crate) struct IssuerOptions {
     /// What is put before each of them.
     #[arg(long, value_name = "PREFIX")]
     oidc_groups_prefix: Option<String>,
-    /// The algorithms that its tokens may have, divided by commas. Default: RS256.
+    /// The accepted algorithms of its tokens, separated by commas. Default: RS256.
     #[arg(long, value_name = "ALGORITHMS", value_delimiter = ',')]
     oidc_signing_algs: Vec<String>,
     /// A claim that its tokens must have. May be given several times.
@@ -66,7 +66,7 @@ impl IssuerOptions {
             || !self.oidc_required_claim.is_empty()
     }
 
-    /// Adds the issuers. Returns what the file says of anonymous requests.
+    /// Adds the issuers. Returns the file's setting for anonymous requests.
     pub(crate) fn apply(
         &self,
         plane: ControlPlaneBuilder,

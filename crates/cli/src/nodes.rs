@@ -25,7 +25,7 @@ pub(crate) struct NodeOptions {
     #[arg(long, value_name = "FILE", requires = "nodes")]
     stages: Vec<PathBuf>,
     /// Number of nodes whose pods run as processes of this machine, with the rights of this
-    /// program: whoever may create pods may run any command. With this option a scheduler places
+    /// program: users who may create pods may run any command. With this option a scheduler places
     /// pods.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     process_nodes: Option<u32>,

@@ -33,7 +33,7 @@ pub(crate) struct ServiceAccountOptions {
     /// none.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     service_account_max_token_expiration: Option<Duration>,
-    /// Whether tokens that are injected into pods live for a year.
+    /// Whether tokens that are injected into pods are valid for a year.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     service_account_extend_token_expiration: bool,

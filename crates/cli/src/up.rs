@@ -237,9 +237,9 @@ pub(crate) fn up(options: Options) -> anyhow::Result<()> {
 pub(crate) struct Harness {
     /// The process that started the program.
     pub(crate) parent: Parent,
-    /// Temporary folders that nobody else removes once the parent has ended.
+    /// Temporary folders that are removed once the parent has ended.
     pub(crate) leftovers: Vec<PathBuf>,
-    /// Whether one line of JSON on standard output says where the server is, once it is ready.
+    /// Whether a line of JSON with the server's address is printed once it is ready.
     pub(crate) announces: bool,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct UserOptions {
     /// Who may do what, in the order of the modes. `RBAC`: what roles and bindings allow; those of
     /// a new cluster are created. `AlwaysAllow`: every authenticated user may do everything.
     /// `AlwaysDeny`: only members of `system:masters` may do anything.
-    /// `Webhook`: what another server says. `Node`: what the agents of nodes need.
+    /// `Webhook`: another server decides. `Node`: the rights of node agents.
     /// Default: `RBAC`.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE[,MODE...]")]
     authorization_mode: Vec<AuthorizationMode>,
@@ -45,7 +45,7 @@ pub(crate) struct UserOptions {
     /// How long any other decision of the webhook counts. Default: 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
-    /// A kubeconfig with a server that knows further bearer tokens
+    /// A kubeconfig with a server that authenticates further bearer tokens
     /// (`authentication.k8s.io/v1` TokenReview).
     #[arg(long, value_name = "FILE")]
     authentication_token_webhook_config_file: Option<PathBuf>,

@@ -265,7 +265,7 @@ impl Aggregation {
         }
     }
 
-    /// Tells discovery which group versions are registered.
+    /// Passes the registered group versions to discovery.
     fn register(&self, state: &State) {
         let registrations = state.known.values().filter_map(|known| match known {
             Known::Local(registration) => Some(registration.clone()),

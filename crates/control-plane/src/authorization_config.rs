@@ -133,7 +133,7 @@ impl ConfiguredAuthorizers {
 }
 
 impl Authorizer for ConfiguredAuthorizers {
-    /// Not called, because the [members](Authorizer::members) are asked.
+    /// Not called, because the [members](Authorizer::members) are called instead.
     fn authorize<'a>(
         &'a self,
         _request: &'a Attributes,

@@ -164,7 +164,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         || is_on("persistentvolume-protection-controller");
     let cleans_tokens = is_on("token-cleaner-controller")
         || bootstrap_tokens && !selection.is_disabled("token-cleaner-controller");
-    let everywhere = Everywhere {
+    let everywhere = SharedControllers {
         deletes_namespaces: is_on("namespace-controller"),
         aggregates: aggregates && is_on("clusterrole-aggregation-controller"),
         has_defaults: accounts
@@ -180,7 +180,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         stop,
         &watched,
         || everywhere.is_settled(registry),
-        // With a client of its own, which ends with it.
+        // With its own client, which ends with it.
         |stop| {
             let add = |setup: &Setup, manager: &mut Manager| everywhere.add_to(setup, manager);
             setup_of(server.client()).run(stop, add).boxed()
@@ -252,7 +252,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
 }
 
 /// The controllers whose objects every control plane has. They share a manager.
-struct Everywhere {
+struct SharedControllers {
     deletes_namespaces: bool,
     aggregates: bool,
     has_defaults: bool,
@@ -260,7 +260,7 @@ struct Everywhere {
     root_ca: Option<Arc<str>>,
 }
 
-impl Everywhere {
+impl SharedControllers {
     fn add_to(&self, setup: &Setup, manager: &mut Manager) -> Result<(), BoxError> {
         FlowSchemas::new(setup.clone()).add_to(manager)?;
         if self.deletes_namespaces {
@@ -297,7 +297,7 @@ impl Everywhere {
         watched
     }
 
-    /// Whether none of them has anything to do.
+    /// Whether none of them has work.
     fn is_settled(&self, registry: &Registry) -> bool {
         let all = |watched: Watched| watched.objects(registry);
         let root_ca = self.root_ca.as_deref();

@@ -129,8 +129,8 @@ impl ControlPlaneBuilder {
     /// Whether pods have service accounts: each namespace gets the ServiceAccount `default`, and
     /// the CA of the listener in the ConfigMap `kube-root-ca.crt`; a new pod gets an account and a
     /// volume with its token, and is refused if the account does not exist. Default: as
-    /// [`controllers`](Self::controllers). With `true` and without controllers, somebody else must
-    /// create the accounts.
+    /// [`controllers`](Self::controllers). With `true` and without controllers, another program
+    /// must create the accounts.
     pub fn service_accounts(mut self, has_accounts: bool) -> Self {
         self.service_accounts = Some(has_accounts);
         self

@@ -83,7 +83,7 @@ pub enum DelegationError {
         #[source]
         source: io::Error,
     },
-    /// The host cannot be asked.
+    /// The host cannot be called.
     #[error(transparent)]
     Remote(#[from] RemoteError),
     /// The object that registers a group version cannot be written.
@@ -188,7 +188,7 @@ impl Delegation {
         Ok(new)
     }
 
-    /// A builder of a control plane that asks the host for users and their rights. It has no
+    /// A builder of a control plane that gets users and their rights from the host. It has no
     /// controllers, lists no APIServices, and lets objects be in any namespace: these are the
     /// host's. Call it within a tokio runtime.
     ///

@@ -245,7 +245,7 @@ impl ServeOptions {
         self
     }
 
-    /// How long signed certificates are valid; requests may ask for less. Default: a year.
+    /// Lifetime of signed certificates; requests may choose a shorter one. Default: a year.
     pub fn cluster_signing_duration(mut self, duration: Duration) -> Self {
         self.cluster_signing_duration = Some(duration);
         self
@@ -342,7 +342,7 @@ pub struct Serving {
     listeners: Vec<Listener>,
     freshness: Freshness,
     authorities: AuthorityFiles,
-    /// Ends what others are told about the listeners.
+    /// Cancelled to withdraw the published addresses of the listeners.
     leaves: CancellationToken,
     url: String,
     port: u16,

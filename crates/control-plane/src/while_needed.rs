@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// How long no watched object changes before controllers sleep. Two seconds: a start costs some
-/// milliseconds, so changes that come one by one cost little.
+/// milliseconds, so separate changes cost little.
 const QUIET: Duration = Duration::from_secs(2);
 /// Maximum number of objects of a resource with which controllers sleep. A start lists all of them.
 const OBJECTS_MAX: usize = 1000;

@@ -42,7 +42,8 @@ impl ClusterRoleAggregation {
 
     /// Whether the controller has nothing to do, by all ClusterRoles as encoded objects.
     pub fn is_settled(roles: &[Bytes]) -> bool {
-        let read = roles.iter().map(|role| Some((role, serde_json::from_slice::<Read>(role).ok()?)));
+        let read =
+            roles.iter().map(|role| Some((role, serde_json::from_slice::<Read>(role).ok()?)));
         let Some(read) = read.collect::<Option<Vec<_>>>() else { return false };
         let rules = read.iter().filter_map(|(_, role)| role.aggregation_rule.as_ref());
         let selectors: Vec<Selector> = rules.filter_map(selectors_of).flatten().collect();

@@ -38,7 +38,7 @@ impl RequestError {
         matches!(self, Self::Api(error) if error.code() == 404)
     }
 
-    /// Whether the server says that the object of this name does not exist, rather than that it
+    /// Whether the response means that the object of this name does not exist, rather than that it
     /// does not serve the path.
     pub(crate) fn is_absence_of(&self, name: &str) -> bool {
         let details = match self {

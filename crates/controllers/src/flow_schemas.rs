@@ -51,7 +51,7 @@ impl FlowSchemas {
         schemas.iter().all(|schema| {
             let Ok(schema) = serde_json::from_slice::<Read>(schema) else { return false };
             let level = &schema.spec.priority_level_configuration.name;
-            Verdict::of(level, levels.contains(level)).is_held(&schema.status)
+            Verdict::of(level, levels.contains(level)).is_reported(&schema.status)
         })
     }
 
@@ -111,7 +111,7 @@ struct LevelName {
     name: String,
 }
 
-/// What the condition should say.
+/// The desired condition.
 struct Verdict {
     status: &'static str,
     reason: &'static str,
@@ -130,11 +130,13 @@ impl Verdict {
         Self { status, reason, message }
     }
 
-    /// Whether a schema's status says so.
-    fn is_held(&self, status: &Value) -> bool {
+    /// Whether a schema's status has this condition.
+    fn is_reported(&self, status: &Value) -> bool {
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
-        let held = conditions.find(|condition| condition["type"] == CONDITION);
-        held.is_some_and(|held| held["status"] == self.status && held["message"] == self.message)
+        let reported = conditions.find(|condition| condition["type"] == CONDITION);
+        reported.is_some_and(|reported| {
+            reported["status"] == self.status && reported["message"] == self.message
+        })
     }
 }
 
@@ -177,7 +179,7 @@ impl Pass {
         let levels = context.client().metadata::<PriorityLevelConfiguration>();
         let exists = levels.get(&Request::cluster(level.as_str()))?.is_some();
         let verdict = Verdict::of(&level, exists);
-        if verdict.is_held(&serde_json::to_value(&schema.status)?) {
+        if verdict.is_reported(&serde_json::to_value(&schema.status)?) {
             return Ok(());
         }
         let Verdict { status, reason, message } = verdict;

@@ -45,7 +45,7 @@ mod reference;
 use crate::api::{Api, Discovered, RequestError, Resource, discover};
 pub use feed::{ObjectEvent, ObjectFeed};
 
-use elsewhere::Elsewhere;
+use elsewhere::ExtensionGroups;
 use feed::Feed;
 use graph::{Coordinates, Graph, Observation, OwnerReference, Uid};
 use kube_client::Client;
@@ -90,7 +90,7 @@ pub(crate) struct Shared {
     queue: WorkQueue<Uid>,
     served: Mutex<Served>,
     /// Group versions whose objects are not in the feed.
-    elsewhere: Mutex<Elsewhere>,
+    elsewhere: Mutex<ExtensionGroups>,
     /// Notified when a CRD or an APIService changes, because the served resources may have changed.
     rediscover: Notify,
     seed: u64,
@@ -216,15 +216,15 @@ impl Shared {
         }
     }
 
-    /// Whether a failed read says that the object does not exist. A 404 of the path alone does not
+    /// Whether a failed read means that the object does not exist. A 404 of the path alone does not
     /// if it is an extension server's: that is being removed, or is another one now, and nothing
     /// would tell of the object again.
-    fn says_absent(&self, error: &RequestError, resource: &Resource, name: &str) -> bool {
+    fn means_absent(&self, error: &RequestError, resource: &Resource, name: &str) -> bool {
         error.is_absence_of(name)
             || error.is_not_found() && !self.elsewhere.lock().had(&resource.api_version())
     }
 
-    /// An APIService of the feed exists, or is gone: `None`.
+    /// An APIService of the feed exists, or was deleted: `None`.
     fn observe_service(&self, uid: &str, object: Option<&[u8]>) {
         let mut elsewhere = self.elsewhere.lock();
         // Also a status that changes: the server may be known by now.
@@ -346,7 +346,7 @@ impl GarbageCollector {
         let mut n_stale = 0_u32;
         loop {
             let elsewhere = watches.feed.is_some().then(|| shared.elsewhere.lock().clone());
-            if elsewhere.as_ref().is_some_and(Elsewhere::is_empty) {
+            if elsewhere.as_ref().is_some_and(ExtensionGroups::is_empty) {
                 // The feed has everything. Discovery is read when the next object is processed.
                 watches.follow(&shared, &Discovered::default(), None, &mut tasks, &stop);
                 shared.invalidate_discovery();
@@ -383,7 +383,7 @@ impl GarbageCollector {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                // Before the workers start: a feed tells of extension servers before it has synced.
+                // Before the workers start: a feed reports extension servers before it has synced.
                 // Cancel safe: a permit that was not taken remains.
                 () = shared.rediscover.notified() => {
                     n_stale = 0;
@@ -430,7 +430,7 @@ impl Watches {
         &mut self,
         shared: &Arc<Shared>,
         discovered: &Discovered,
-        elsewhere: Option<&Elsewhere>,
+        elsewhere: Option<&ExtensionGroups>,
         tasks: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) {
@@ -490,7 +490,7 @@ async fn work(shared: Arc<Shared>) {
         let uid = item.key();
         // Boxed, so that a worker that waits for work is small.
         match Box::pin(collect::process(&shared, uid)).await {
-            // Nothing tells of its end: its resource is not watched yet, or cannot be.
+            // No event will report its end: its resource is not watched yet, or cannot be.
             Ok(()) if shared.graph.lock().is_virtual(uid) => {
                 shared.queue.add_rate_limited(uid.clone());
             }

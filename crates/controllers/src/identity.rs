@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The time between two rounds: ten seconds, as kube-apiserver renews its Lease.
 const PERIOD: Duration = Duration::from_secs(10);
-/// The age of a renewal at which a server counts as gone: three rounds.
+/// The age of a renewal at which a server counts as stopped: three rounds.
 pub const ALIVE: Duration = Duration::from_secs(30);
 /// The age at which a Lease is deleted: an hour, as kube-apiserver's.
 const LEASE_SECONDS: u64 = 3600;
@@ -153,7 +153,7 @@ impl ServerIdentity {
         }
     }
 
-    /// The addresses of the servers that live. Leases of servers that are gone for long are
+    /// The addresses of the running servers. Leases of servers that are gone for long are
     /// deleted.
     async fn alive(&self) -> Result<BTreeSet<IpAddr>, RequestError> {
         let now = self.clock.now();
@@ -193,7 +193,7 @@ impl ServerIdentity {
         self.api.merge_patch(SERVICE, &json!({"spec": {"ports": ports}})).await.map(drop)
     }
 
-    /// Writes the addresses of the servers that live.
+    /// Writes the addresses of the running servers.
     async fn endpoints(&self, alive: &BTreeSet<IpAddr>) -> Result<(), RequestError> {
         let port = json!({"name": "https", "port": self.address.port(), "protocol": "TCP"});
         let subsets = match alive.is_empty() {

@@ -69,7 +69,7 @@ impl QuotaController {
         Self { setup, feed: None }
     }
 
-    /// Learns from `feed` which objects are gone. Default: usage is added up once per
+    /// Follows `feed` for deleted objects. Default: usage is added up once per
     /// [`RESYNC_PERIOD`] only.
     pub fn feed(mut self, feed: impl ObjectFeed) -> Self {
         self.feed = Some(Box::new(feed));

@@ -47,9 +47,9 @@ pub struct KnownController {
 pub enum ControllerGroup {
     /// A part of every control plane, for example namespace deletion. Embedded ones run it too.
     BuiltIn,
-    /// Creates objects that make other objects live, for example pods: runs if it is asked for.
+    /// Creates objects on behalf of others, for example pods. Runs if it is selected.
     Workload,
-    /// Nothing: it has not been written. `*` leaves it out, and asking for it by name is an error.
+    /// Nothing: it does not exist here. `*` excludes it, and selecting it by name is an error.
     Missing,
 }
 
@@ -145,9 +145,9 @@ pub enum SelectionError {
     Missing(&'static str),
 }
 
-/// Which controllers run, as kube-controller-manager's `--controllers` says it: a list of names
-/// separated by commas. `foo` enables a controller and `-foo` disables it; the first entry about a
-/// controller counts. `*` enables all others that are on by default. Names may be aliases.
+/// Which controllers run, in the syntax of kube-controller-manager's `--controllers`: a list of
+/// names separated by commas. `foo` enables a controller and `-foo` disables it; the first entry
+/// about a controller counts. `*` enables all others that are on by default. Names may be aliases.
 ///
 /// ```
 /// # use setpoint_controllers::Selection;

@@ -85,7 +85,7 @@ impl Setup {
         Ok(manager.run(stop).await?)
     }
 
-    /// A manager that caches whatever its controllers watch.
+    /// A manager that caches what its controllers watch.
     pub(crate) fn bare_manager(&self) -> ManagerBuilder {
         Manager::builder(self.client.clone()).clock(self.clock.clone()).seed(self.seed)
     }

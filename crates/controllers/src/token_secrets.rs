@@ -171,18 +171,18 @@ impl Pass {
     /// A merge patch with what a Secret lacks.
     async fn missing(&self, secret: &Value, account: &Value) -> Result<Option<Value>, BoxError> {
         let mut data = Map::new();
-        let mut want = |key: &str, value: &[u8]| {
+        let mut set = |key: &str, value: &[u8]| {
             let value = STANDARD.encode(value);
             if secret["data"][key] != *value {
                 data.insert(key.to_owned(), value.into());
             }
         };
         if let Some(root_ca) = &self.root_ca {
-            want("ca.crt", root_ca.as_bytes());
+            set("ca.crt", root_ca.as_bytes());
         }
-        want("namespace", secret.namespace().as_bytes());
+        set("namespace", secret.namespace().as_bytes());
         if secret["data"]["token"].as_str().is_none_or(str::is_empty) {
-            want("token", self.token(secret, account).await?.as_bytes());
+            set("token", self.token(secret, account).await?.as_bytes());
         }
         let has_uid = secret["metadata"]["annotations"][ACCOUNT_UID].as_str().is_some();
         if (data.is_empty() && has_uid) || secret["immutable"] == true {

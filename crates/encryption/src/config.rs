@@ -31,7 +31,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use error::{ConfigError, Fault, Why};
+pub use error::{ConfigError, Fault, Violation};
 
 use crate::provider::Chain;
 use crate::resource::GroupResource;

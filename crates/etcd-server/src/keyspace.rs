@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-/// What a version costs besides its key and value, about.
+/// Approximate overhead of a version, without its key and value.
 const VERSION_BYTES: usize = 200;
 
 /// The state of a key from a revision on; `None`: it is deleted.

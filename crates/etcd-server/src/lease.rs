@@ -88,7 +88,7 @@ impl Leases {
         }
     }
 
-    /// Begins its time anew; returns it, 0 if there is no such lease.
+    /// Restarts its time to live and returns it; 0 if there is no such lease.
     pub(crate) fn keep_alive(&mut self, id: i64, now: Instant) -> i64 {
         match self.leases.get_mut(&id) {
             Some(lease) => {

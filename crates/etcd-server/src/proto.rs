@@ -176,8 +176,8 @@ pub(crate) struct HeaderOnly {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchRequest {
-    #[prost(oneof = "WatchAsk", tags = "1, 2, 3")]
-    pub(crate) request: Option<WatchAsk>,
+    #[prost(oneof = "WatchRequestUnion", tags = "1, 2, 3")]
+    pub(crate) request: Option<WatchRequestUnion>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -388,7 +388,7 @@ pub(crate) enum Target {
 
 /// A message of a watch stream.
 #[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum WatchAsk {
+pub(crate) enum WatchRequestUnion {
     #[prost(message, tag = "1")]
     Create(WatchCreateRequest),
     #[prost(message, tag = "2")]

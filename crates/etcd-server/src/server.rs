@@ -11,10 +11,10 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The version that clients are told: they choose by it what they ask for.
+/// The reported version. Clients choose features by it.
 pub const VERSION: &str = "3.6.0";
 
-/// The member of the page `/version` by which this server is told from an etcd.
+/// The member of the page `/version` that distinguishes this server from an etcd.
 pub const MARK: &str = "setpoint";
 
 /// Options of a server. Start with `Options::default()`.
@@ -23,7 +23,7 @@ pub const MARK: &str = "setpoint";
 pub struct Options {
     /// The member's name.
     pub name: String,
-    /// The URLs that clients are told.
+    /// The advertised client URLs.
     pub advertised: Vec<String>,
     /// Maximum size of all versions of all keys. 2 GiB by default, as etcd.
     pub quota_bytes: usize,
@@ -59,7 +59,7 @@ impl EtcdServer {
 
     /// Serves a socket until `stop`. Dropping the future ends every connection.
     pub async fn run(&self, socket: TcpListener, stop: CancellationToken) {
-        // A watch may be idle for ever, and a client keeps its connection.
+        // A watch may be idle forever, and its client stays connected.
         let limits = Limits { http2_idle_max: None, ..Limits::default() };
         let shared = self.shared.clone();
         let serve = move |request: Request<Received>| {

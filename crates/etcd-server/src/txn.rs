@@ -20,10 +20,10 @@ pub(crate) fn apply(
 ) -> Result<TxnResponse, Status> {
     check(call, ops_max, 0)?;
     // Decided before anything is written, also for nested ones.
-    let taken = decide(keys, call);
-    check_taken(keys, &taken)?;
+    let branch = decide(keys, call);
+    check_branch(keys, &branch)?;
     let mut has_written = false;
-    let answer = perform(keys, &taken, &mut has_written)?;
+    let answer = perform(keys, &branch, &mut has_written)?;
     if has_written {
         keys.revision += 1;
     }
@@ -31,24 +31,24 @@ pub(crate) fn apply(
 }
 
 /// The operations that are performed: one branch of each transaction.
-struct Taken<'a> {
+struct Branch<'a> {
     succeeded: bool,
-    ops: Vec<TakenOp<'a>>,
+    ops: Vec<BranchOp<'a>>,
 }
 
-enum TakenOp<'a> {
+enum BranchOp<'a> {
     Plain(&'a Op),
-    Txn(Taken<'a>),
+    Txn(Branch<'a>),
 }
 
-fn decide<'a>(keys: &Keyspace, call: &'a TxnRequest) -> Taken<'a> {
+fn decide<'a>(keys: &Keyspace, call: &'a TxnRequest) -> Branch<'a> {
     let succeeded = call.compare.iter().all(|compare| holds(keys, compare));
     let ops = if succeeded { &call.success } else { &call.failure };
     let ops = ops.iter().filter_map(|op| match op.request.as_ref()? {
-        Op::Txn(txn) => Some(TakenOp::Txn(decide(keys, txn))),
-        op => Some(TakenOp::Plain(op)),
+        Op::Txn(txn) => Some(BranchOp::Txn(decide(keys, txn))),
+        op => Some(BranchOp::Plain(op)),
     });
-    Taken { succeeded, ops: ops.collect() }
+    Branch { succeeded, ops: ops.collect() }
 }
 
 /// Checks the form of a transaction.
@@ -121,19 +121,19 @@ pub(crate) fn check_put(put: &PutRequest) -> Result<(), Status> {
 }
 
 /// Checks what the data decides.
-fn check_taken(keys: &Keyspace, taken: &Taken<'_>) -> Result<(), Status> {
-    for op in &taken.ops {
+fn check_branch(keys: &Keyspace, branch: &Branch<'_>) -> Result<(), Status> {
+    for op in &branch.ops {
         match op {
-            TakenOp::Txn(inner) => check_taken(keys, inner)?,
-            TakenOp::Plain(Op::Put(put)) => {
+            BranchOp::Txn(inner) => check_branch(keys, inner)?,
+            BranchOp::Plain(Op::Put(put)) => {
                 keys.leases.check(put.lease)?;
                 keys.check_space(put.key.len() + put.value.len())?;
                 if (put.ignore_value || put.ignore_lease) && keys.get(&put.key).is_none() {
                     return Err(Status::invalid("etcdserver: key not found"));
                 }
             }
-            TakenOp::Plain(Op::Range(range)) => keys.check_revision(range.revision)?,
-            TakenOp::Plain(_) => {}
+            BranchOp::Plain(Op::Range(range)) => keys.check_revision(range.revision)?,
+            BranchOp::Plain(_) => {}
         }
     }
     Ok(())
@@ -141,37 +141,37 @@ fn check_taken(keys: &Keyspace, taken: &Taken<'_>) -> Result<(), Status> {
 
 fn perform(
     keys: &mut Keyspace,
-    taken: &Taken<'_>,
+    branch: &Branch<'_>,
     has_written: &mut bool,
 ) -> Result<TxnResponse, Status> {
-    let mut responses = Vec::with_capacity(taken.ops.len());
-    for op in &taken.ops {
+    let mut responses = Vec::with_capacity(branch.ops.len());
+    for op in &branch.ops {
         let response = match op {
-            TakenOp::Txn(inner) => OpResponse::Txn(perform(keys, inner, has_written)?),
-            TakenOp::Plain(Op::Range(range)) => {
+            BranchOp::Txn(inner) => OpResponse::Txn(perform(keys, inner, has_written)?),
+            BranchOp::Plain(Op::Range(range)) => {
                 let mut answer = keys.range(range)?;
                 answer.header = Some(inner_header(keys, *has_written));
                 OpResponse::Range(answer)
             }
-            TakenOp::Plain(Op::Put(put)) => {
+            BranchOp::Plain(Op::Put(put)) => {
                 let mut answer = put_one(keys, put);
                 *has_written = true;
                 answer.header = Some(inner_header(keys, true));
                 OpResponse::Put(answer)
             }
-            TakenOp::Plain(Op::Delete(delete)) => {
+            BranchOp::Plain(Op::Delete(delete)) => {
                 let mut answer = delete_range(keys, delete);
                 *has_written |= answer.deleted > 0;
                 answer.header = Some(inner_header(keys, *has_written));
                 OpResponse::Delete(answer)
             }
             // Decided before.
-            TakenOp::Plain(Op::Txn(_)) => continue,
+            BranchOp::Plain(Op::Txn(_)) => continue,
         };
         responses.push(ResponseOp { response: Some(response) });
     }
     let header = Some(inner_header(keys, *has_written));
-    Ok(TxnResponse { header, succeeded: taken.succeeded, responses })
+    Ok(TxnResponse { header, succeeded: branch.succeeded, responses })
 }
 
 /// The header of an answer within a transaction has the revision only.

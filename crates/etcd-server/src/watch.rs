@@ -3,7 +3,7 @@
 use crate::calls::Shared;
 use crate::grpc::{Messages, Status, frame};
 use crate::keyspace::{Change, KeyRange, Keyspace};
-use crate::proto::{Event, WatchAsk, WatchCreateRequest, WatchRequest, WatchResponse};
+use crate::proto::{Event, WatchCreateRequest, WatchRequest, WatchRequestUnion, WatchResponse};
 use bytes::Bytes;
 use futures::Stream;
 use http_body::Body;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 pub const WATCHES_MAX: usize = 10_000;
 /// About how many bytes of events are sent at once. One revision is not divided.
 pub const EVENTS_BYTES: usize = 1 << 20;
-/// How often a watch that asks for progress gets it, as etcd.
+/// Time between two progress notifications, as in etcd.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// The id of answers to the whole stream, and of creations that failed.
 const NO_WATCH: i64 = -1;
@@ -124,10 +124,10 @@ impl Watches {
     fn request(&mut self, request: WatchRequest) {
         let revision = self.shared.keys.lock().revision;
         match request.request {
-            Some(WatchAsk::Create(create)) => self.create(create, revision),
-            Some(WatchAsk::Cancel(cancel)) => self.cancel(cancel.watch_id, revision),
+            Some(WatchRequestUnion::Create(create)) => self.create(create, revision),
+            Some(WatchRequestUnion::Cancel(cancel)) => self.cancel(cancel.watch_id, revision),
             // Everything before has been sent: `advance` precedes.
-            Some(WatchAsk::Progress(_)) => self.progress_of_stream(),
+            Some(WatchRequestUnion::Progress(_)) => self.progress_of_stream(),
             None => {}
         }
     }
@@ -229,7 +229,7 @@ impl Watches {
         self.ready.push_back(answer);
     }
 
-    /// Progress of the watches that asked for it.
+    /// Progress of the watches that request it.
     fn progress(&mut self) {
         let notified = self.watchers.iter().filter(|(_, watcher)| watcher.with_progress);
         let answers: Vec<_> =

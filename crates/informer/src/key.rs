@@ -28,6 +28,13 @@ impl Key {
         Self::new("", name)
     }
 
+    /// The key of an object, from its metadata.
+    pub fn of<K: kube_core::Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        let text = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or_default());
+        Self { namespace: text(&meta.namespace), name: text(&meta.name) }
+    }
+
     /// The namespace as API paths use it: `None` for a cluster-scoped object.
     pub fn namespace_opt(&self) -> Option<&str> {
         Some(&*self.namespace).filter(|namespace| !namespace.is_empty())

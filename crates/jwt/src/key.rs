@@ -31,7 +31,7 @@ pub enum KeyError {
     /// The file is not PEM.
     #[error("not a PEM file: {0}")]
     Pem(String),
-    /// The file has no key of the wanted sort.
+    /// The file has no key of the requested kind.
     #[error("no {0} key in the file")]
     Missing(&'static str),
     /// The key is damaged, or neither RSA of 2048 to 4096 bits nor on one of the curves P-256,

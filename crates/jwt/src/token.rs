@@ -29,7 +29,7 @@ pub enum TokenError {
     Signature,
 }
 
-/// A token that was parsed and not verified: anybody can have made it.
+/// A token that was parsed but not verified. Its content is untrusted.
 #[derive(Debug)]
 pub struct UnverifiedToken<'a> {
     signed: &'a str,
@@ -91,7 +91,7 @@ impl<'a> UnverifiedToken<'a> {
         (self.signed.as_bytes(), &self.signature)
     }
 
-    /// The claims, which nobody has verified.
+    /// The unverified claims.
     pub(crate) fn into_claims(self) -> Map<String, Value> {
         self.claims
     }

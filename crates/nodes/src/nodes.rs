@@ -41,7 +41,7 @@ pub enum NodesError {
     /// More nodes than there are addresses for.
     #[error("{n} nodes are too many: the most is {NODES_MAX}")]
     TooMany {
-        /// The number asked for.
+        /// The requested number.
         n: u32,
     },
     /// A controller could not be built.

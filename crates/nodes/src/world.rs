@@ -221,7 +221,7 @@ impl World {
         Some(Ipv4Addr::from(ip).to_string())
     }
 
-    /// Whether a pod that has started has a host port that another pod on the node asks for.
+    /// Whether a pod that has started has a host port that another pod on the node requests.
     pub(crate) fn has_port_conflict(&self, key: &Request) -> bool {
         let inner = self.inner.lock();
         let Some(pod) = inner.pods.get(key).filter(|pod| !pod.ports.is_empty()) else {

@@ -95,7 +95,7 @@ impl OidcOptions {
         self
     }
 
-    /// Is told of each configuration that was taken or refused, for metrics. Must not block.
+    /// Called with each configuration that was accepted or refused, for metrics. Must not block.
     #[must_use]
     pub fn report(mut self, report: impl Fn(&ReloadReport) + Send + Sync + 'static) -> Self {
         self.report = Arc::new(report);

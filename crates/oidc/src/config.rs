@@ -63,7 +63,7 @@ pub enum ConfigError {
 pub struct AuthenticationConfig {
     /// The issuers.
     pub jwt: Vec<JwtAuthenticator>,
-    /// Which requests without credentials are anonymous; `None`: not said here.
+    /// Which requests without credentials are anonymous; `None`: not configured.
     pub anonymous: Option<Anonymous>,
 }
 

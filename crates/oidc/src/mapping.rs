@@ -323,7 +323,7 @@ fn username(claim: &str, claims: &Map<String, Value>) -> Result<String, String> 
             }
         }
     }
-    // Go takes null for an empty name. Nobody has that.
+    // Go reads null as an empty name, which no user has.
     if name.is_empty() {
         return Err(format!("oidc: parse username claims {}: empty", quote(claim)));
     }

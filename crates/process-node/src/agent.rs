@@ -3,7 +3,7 @@
 use crate::guard::{CONTAINER_MARK, GroupGuard, kill_marked};
 use crate::logs::Log;
 use crate::probe::code;
-use crate::shared::{Input, Shared, Surroundings};
+use crate::shared::{CommandEnvironment, Input, Shared};
 use crate::terminal::Terminal;
 use bytes::{Bytes, BytesMut};
 use futures::future::{BoxFuture, FutureExt as _};
@@ -35,7 +35,7 @@ const INPUT_BYTES: usize = 4 << 10;
 pub(crate) struct Agent(pub(crate) Arc<Shared>);
 
 impl Agent {
-    fn surroundings(&self, of: &ContainerRef) -> Result<Arc<Surroundings>, ApiError> {
+    fn surroundings(&self, of: &ContainerRef) -> Result<Arc<CommandEnvironment>, ApiError> {
         let pod = self.0.pod(&of.pod.uid);
         let found = pod.and_then(|pod| {
             pod.containers.lock().get(&of.container).and_then(|one| one.surroundings.clone())
@@ -157,7 +157,7 @@ impl NodeAgent for Agent {
     }
 }
 
-/// Copies until the end; that the other side is gone is no error.
+/// Copies until the end; a disconnect of the other side is not an error.
 async fn copy(
     from: Option<impl AsyncRead + Unpin>,
     to: Option<Box<dyn AsyncWrite + Send + Unpin>>,
@@ -173,7 +173,7 @@ async fn copy(
 }
 
 async fn with_pipes(
-    surroundings: &Surroundings,
+    surroundings: &CommandEnvironment,
     words: &[String],
     streams: ContainerStreams,
 ) -> io::Result<i32> {
@@ -214,7 +214,7 @@ async fn with_pipes(
 
 /// Runs a command in a terminal of its own.
 async fn in_terminal(
-    surroundings: &Surroundings,
+    surroundings: &CommandEnvironment,
     words: &[String],
     streams: ContainerStreams,
 ) -> io::Result<i32> {

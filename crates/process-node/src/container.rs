@@ -3,7 +3,7 @@
 use crate::guard::{CONTAINER_MARK, GroupGuard, kill_marked, signal_group};
 use crate::logs::Log;
 use crate::probe::{Target, code};
-use crate::shared::{Input, Surroundings, VisiblePod};
+use crate::shared::{CommandEnvironment, Input, VisiblePod};
 use crate::terminal::Terminal;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::{Container, Probe};
@@ -40,7 +40,7 @@ pub(crate) struct Run {
     pub(crate) words: Vec<String>,
     /// The mark of its processes.
     pub(crate) mark: String,
-    pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) surroundings: Arc<CommandEnvironment>,
     pub(crate) ip: Ipv4Addr,
     pub(crate) log: Log,
     pub(crate) message_file: PathBuf,

@@ -52,7 +52,7 @@ pub enum ProcessNodesError {
     /// More nodes than one program has.
     #[error("{n} nodes are too many: the most is {NODES_MAX}")]
     TooMany {
-        /// The number asked for.
+        /// The requested number.
         n: u32,
     },
     /// A controller could not be built.
@@ -65,7 +65,7 @@ pub enum ProcessNodesError {
 
 /// Nodes whose pods run as processes. They do nothing until a manager that they were added to runs.
 ///
-/// Whoever may create pods may run any command with the rights of this program.
+/// Users who may create pods may run any command with the rights of this program.
 #[derive(Debug)]
 #[must_use]
 pub struct ProcessNodes {

@@ -1,7 +1,7 @@
 //! Probes and hooks: a command, a request or a connection.
 
 use crate::guard::GroupGuard;
-use crate::shared::Surroundings;
+use crate::shared::CommandEnvironment;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
@@ -55,7 +55,7 @@ impl<'a> From<&'a LifecycleHandler> for Handler<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) container: &'a Container,
-    pub(crate) surroundings: &'a Surroundings,
+    pub(crate) surroundings: &'a CommandEnvironment,
     pub(crate) ip: Ipv4Addr,
 }
 
@@ -179,7 +179,7 @@ impl Target<'_> {
     }
 }
 
-impl Surroundings {
+impl CommandEnvironment {
     /// A command in these surroundings and a process group of its own, without its standard
     /// streams. `words` has a program.
     pub(crate) fn command(&self, words: &[String]) -> tokio::process::Command {

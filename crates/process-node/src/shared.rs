@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How a command runs in the surroundings of a container.
 #[derive(Debug, Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct CommandEnvironment {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) folder: PathBuf,
     pub(crate) mounts: Mounts,
@@ -38,7 +38,7 @@ pub(crate) struct Input {
 #[derive(Debug, Default)]
 pub(crate) struct Visible {
     /// While it runs.
-    pub(crate) surroundings: Option<Arc<Surroundings>>,
+    pub(crate) surroundings: Option<Arc<CommandEnvironment>>,
     /// The input of its process, if it has one.
     pub(crate) input: Option<Input>,
     /// Its terminal, if it has one.

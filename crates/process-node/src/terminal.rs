@@ -1,6 +1,6 @@
 //! Terminals: of containers with `tty`, and of commands that `exec -t` runs.
 
-use crate::shared::Surroundings;
+use crate::shared::CommandEnvironment;
 use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -92,7 +92,7 @@ impl AsyncWrite for Terminal {
     }
 }
 
-impl Surroundings {
+impl CommandEnvironment {
     /// A command in a terminal, in a session of its own. Its process is the session's leader, and
     /// that of a process group.
     ///
@@ -116,9 +116,9 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    fn surroundings() -> Surroundings {
+    fn surroundings() -> CommandEnvironment {
         let path = std::env::var("PATH").unwrap();
-        Surroundings {
+        CommandEnvironment {
             env: vec![("PATH".to_owned(), path)],
             folder: "/".into(),
             mounts: crate::paths::Mounts::default(),

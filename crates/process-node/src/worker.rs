@@ -43,7 +43,7 @@ const REPORTS_WAITING: usize = 64;
 /// The grace period of a pod that is gone from the server, and of all pods when the node stops.
 const SHORT_GRACE: Duration = Duration::from_secs(2);
 
-/// What a node says about a pod: its newest version; `None` once it is gone.
+/// The newest version of a pod; `None` once it is deleted.
 pub(crate) type Seen = Option<Arc<Pod>>;
 
 /// What a worker is made of.
@@ -67,7 +67,7 @@ struct Live {
     stop: Option<watch::Sender<Option<Stop>>>,
     /// When it starts, if it waits.
     due: Option<Instant>,
-    /// It starts again whatever the policy says: its image has changed.
+    /// It restarts with any policy, because its image has changed.
     is_replaced: bool,
 }
 

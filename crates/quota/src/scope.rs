@@ -56,7 +56,7 @@ pub struct Scopes {
     is_best_effort: bool,
     priority_class: String,
     has_cross_namespace_affinity: bool,
-    /// The class that a claim wants, has and changes to.
+    /// The requested, present and next class of a claim.
     attributes_classes: Vec<String>,
 }
 

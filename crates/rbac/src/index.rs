@@ -123,7 +123,7 @@ impl Index {
                 "ServiceAccount" => {
                     let own = text(subject, "namespace");
                     let own = if own.is_empty() { namespace } else { &own };
-                    // Without a namespace it is nobody.
+                    // Without a namespace it is not a valid subject.
                     (!own.is_empty()).then(|| Bound {
                         is_group: false,
                         name: users::service_account(own, &name).into(),

@@ -24,7 +24,7 @@ mod network;
 mod repair;
 mod service;
 
-pub(crate) use address::Birth;
+pub(crate) use address::NewObject;
 pub(crate) use claims::Claims;
 pub use network::{ServiceNetwork, ServiceNetworkError};
 pub(crate) use service::allocate;
@@ -107,7 +107,7 @@ pub(crate) enum AllocateError {
     Store(#[from] StoreError),
 }
 
-/// The numbers in use, as far as this process knows.
+/// The numbers in use that this process knows.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     network: ServiceNetwork,
@@ -127,7 +127,7 @@ impl Allocator {
         Reservation { allocator: self, store, taken: BTreeSet::new() }
     }
     /// The claims of all numbers in a new Service, without reading them.
-    pub(crate) fn claim_all(&self, service: &Value, birth: &Birth<'_>) -> Claims {
+    pub(crate) fn claim_all(&self, service: &Value, birth: &NewObject<'_>) -> Claims {
         let mut claims = Claims::default();
         let owned = ServiceNumbers::of(service);
         owned.0.iter().for_each(|number| claims.take(*number, service, birth));
@@ -299,7 +299,7 @@ impl Reservation<'_> {
         &self,
         service: &Value,
         old: Option<&Value>,
-        birth: &Birth<'_>,
+        birth: &NewObject<'_>,
     ) -> Result<Claims, StoreError> {
         let mut claims = Claims::default();
         for number in &self.taken {

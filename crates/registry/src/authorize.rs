@@ -71,8 +71,8 @@ pub trait Authorizer: Debug + Send + Sync {
         true
     }
 
-    /// The authorizers that are asked in its place, one after the other, if it is a chain of others
-    /// that may change while the server runs. Default: `None`, it is asked itself.
+    /// The authorizers that are called instead of it, one after the other, if it is a chain of
+    /// others that may change while the server runs. Default: `None`, it is called itself.
     fn members(&self) -> Option<Arc<[Arc<dyn Authorizer>]>> {
         None
     }
@@ -93,7 +93,7 @@ pub(crate) static EVERYTHING: LazyLock<Arc<[Rule]>> = LazyLock::new(|| {
 
 /// The rules of a user, of all authorizers.
 #[derive(Debug)]
-pub(crate) struct HeldRules {
+pub(crate) struct UserRules {
     /// In the order of the authorizers.
     pub(crate) rules: Vec<Arc<[Rule]>>,
     /// An authorizer decides by rules.
@@ -148,7 +148,7 @@ impl Authorizer for AlwaysDeny {
 }
 
 /// The authorizers in call order. Before them, `system:masters` is allowed everything, and
-/// everybody is allowed the health endpoints.
+/// the health endpoints are open to all users.
 #[derive(Debug)]
 pub(crate) struct Chain {
     authorizers: Vec<Arc<dyn Authorizer>>,
@@ -208,12 +208,12 @@ impl Chain {
     }
 
     /// The rules of a user in a namespace; empty for cluster scope.
-    pub(crate) fn rules(&self, identity: &Identity, namespace: &str) -> HeldRules {
+    pub(crate) fn rules(&self, identity: &Identity, namespace: &str) -> UserRules {
         if identity.is_in(MASTERS) {
             let rules = vec![EVERYTHING.clone()];
-            return HeldRules { rules, is_known: true, is_complete: true };
+            return UserRules { rules, is_known: true, is_complete: true };
         }
-        let mut held = HeldRules { rules: Vec::new(), is_known: false, is_complete: true };
+        let mut held = UserRules { rules: Vec::new(), is_known: false, is_complete: true };
         for authorizer in self.flat().iter().filter(|one| one.concerns(identity)) {
             match authorizer.rules(identity, namespace) {
                 Some(rules) => {

@@ -27,13 +27,13 @@
 //!   annotations (spec: crd §10).
 mod check;
 mod converter;
-mod made;
+mod list_bytes;
 mod review;
 mod single_flight;
 mod webhook;
 
 pub(crate) use converter::{Converter, ObjectVersion};
-pub(crate) use made::{CHUNK_BYTES_MAX, Made, MadeBytes};
+pub(crate) use list_bytes::{CHUNK_BYTES_MAX, ConvertedBytes, ListBytes};
 pub(crate) use review::WebhookConversions;
 pub(crate) use single_flight::Lookup;
 pub(crate) use webhook::Webhook;

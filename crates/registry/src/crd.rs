@@ -264,7 +264,7 @@ impl Controller {
         let settled = self.write_statuses().await;
         for name in touched {
             let Some(definition) = self.definitions.get(&name) else { continue };
-            if cleanup::is_due(&definition.object) && self.cleaning.insert(name.clone()) {
+            if cleanup::is_terminating(&definition.object) && self.cleaning.insert(name.clone()) {
                 let registry = self.registry.clone();
                 let uid = definition.object.uid().to_owned();
                 cleanups.spawn(async move {

@@ -108,10 +108,10 @@ pub enum StatusMeta {
 pub struct StatusRule {
     /// What `/status` changes besides `status`.
     pub meta: StatusMeta,
-    /// `status` of a new object, as JSON; empty: removed, whatever the client sent.
+    /// `status` of a new object, as JSON; empty: the client's status is removed.
     pub initial: &'static str,
     /// A new object keeps the status that the client sent; only what it lacks is initial.
-    pub is_kept: bool,
+    pub keeps_new: bool,
     /// Members that are not owned through `/status`.
     pub resets: &'static [&'static str],
 }
@@ -121,7 +121,7 @@ impl StatusRule {
         Self { resets: &["metadata", "spec"], ..Self::new(StatusMeta::Nothing, "") };
     /// A rule of a built-in kind.
     pub const fn new(meta: StatusMeta, initial: &'static str) -> Self {
-        Self { meta, initial, is_kept: false, resets: &["spec"] }
+        Self { meta, initial, keeps_new: false, resets: &["spec"] }
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! An agent is `system:node:<name>` in the group `system:nodes`. It reads what pods on its node
 //! refer to, and nothing else of the kind. What else every agent needs are the rules of the role
-//! `system:node`. What it may write into objects that it may write is the admission plugin
-//! `NodeRestriction`'s affair. The authorizer has no opinion about other users.
+//! `system:node`. The admission plugin `NodeRestriction` limits what it may write into
+//! these objects. The authorizer has no opinion about other users.
 //!
 //! | object | allowed |
 //! |---|---|

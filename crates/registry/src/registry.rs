@@ -2,7 +2,7 @@
 use crate::admission::{self, Admission, AdmissionPlugins};
 use crate::allocate::{Allocator, ServiceNetwork};
 use crate::authorize::{self, Authorizer};
-use crate::conversion::{ConversionProvider, MadeBytes, WebhookConversions};
+use crate::conversion::{ConversionProvider, ConvertedBytes, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
 use crate::kind::CompiledKind;
 use crate::origins::Origins;
@@ -196,7 +196,7 @@ impl RegistryBuilder {
             ready: tokio::sync::watch::Sender::new(false),
             serves: FifoWatch::default(),
             cache: cache::WatchCache::new(self.history, self.view_bytes_max),
-            made_by_lists: MadeBytes::new(self.view_bytes_max),
+            converted_by_lists: ConvertedBytes::new(self.view_bytes_max),
             replayed_revisions,
             event_ttl: self.event_ttl,
             history: self.history,

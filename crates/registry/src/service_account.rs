@@ -72,8 +72,8 @@ impl ServiceAccountTokens {
         self.max_expiration = Some(max);
         self
     }
-    /// Whether tokens that are injected into pods live for a year, so that programs which never
-    /// read a renewed token continue to work. Default: yes, as kube-apiserver.
+    /// Whether tokens that are injected into pods are valid for a year, so that programs which
+    /// never read a renewed token continue to work. Default: yes, as kube-apiserver.
     pub fn extend_expiration(mut self, extends: bool) -> Self {
         self.extends_expiration = extends;
         self

@@ -8,7 +8,7 @@ use crate::attributes::Attributes;
 use crate::authorize;
 use crate::cache::{self, StoredObject};
 use crate::catalog::{Catalog, Resource};
-use crate::conversion::{ConversionProvider, Converter, MadeBytes};
+use crate::conversion::{ConversionProvider, ConvertedBytes, Converter};
 use crate::fifo_watch::FifoWatch;
 use crate::origins::Origins;
 use crate::service_account::ServiceAccountTokens;
@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     pub(crate) serves: FifoWatch<bool>,
     pub(crate) cache: cache::WatchCache,
     /// What lists hold of objects that were converted for them.
-    pub(crate) made_by_lists: MadeBytes,
+    pub(crate) converted_by_lists: ConvertedBytes,
     /// How many revisions the cache reads at start.
     pub(crate) replayed_revisions: u64,
     /// How long Events are stored.
@@ -140,7 +140,7 @@ impl Registry {
     pub fn downgrade(&self) -> WeakRegistry {
         WeakRegistry(Arc::downgrade(&self.inner))
     }
-    /// Reads anew which addresses and node ports Services have. Of use to whoever changes the store
+    /// Reads again which addresses and node ports Services have. For callers that change the store
     /// beside the registry, such as back to a snapshot: numbers that became free there are given
     /// again as if they had never been used.
     ///
@@ -182,7 +182,7 @@ impl Registry {
     }
     /// Every existing object and every change of one, in order, for a reader in this process.
     /// Replaces one watch per resource. Costs nothing until it is created, and an idle reader
-    /// blocks nobody.
+    /// does not block.
     pub fn object_changes(&self) -> cache::ObjectChanges {
         self.inner.cache.object_changes()
     }

@@ -1,5 +1,5 @@
-//! Reviews of tokens. Who authenticates is known to an implementation of this trait: the registry
-//! knows no credentials.
+//! Reviews of tokens. The registry knows no credentials: an implementation of this trait
+//! authenticates.
 use crate::attributes::Identity;
 use futures::future::BoxFuture;
 use std::fmt::Debug;

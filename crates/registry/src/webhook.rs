@@ -1,5 +1,4 @@
-//! Calls to webhooks. How they travel is known to an implementation of these traits: the registry
-//! knows no HTTP.
+//! Calls of webhooks. The registry knows no HTTP: an implementation of these traits sends them.
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -20,8 +19,8 @@ pub trait WebhookClients: Debug + Send + Sync {
 
 /// Calls one webhook.
 pub trait WebhookClient: Debug + Send + Sync {
-    /// Posts a review, encoded as JSON, and returns the body of a successful answer as it came.
-    /// `timeout` covers everything; the webhook is told in the query: `?timeout=10s`.
+    /// Posts a review, encoded as JSON, and returns the unchanged body of a successful answer.
+    /// `timeout` covers everything; it is also in the query: `?timeout=10s`.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ use setpoint_informer::Cacheable;
 use setpoint_object::label::Selector;
 
 use crate::{
-    client::{Api, ClientError, key_of},
+    client::{Api, ClientError},
     error::chain,
     owner::{OwnerError, controller_of, controller_reference},
     request::Request,
@@ -116,7 +116,7 @@ impl<'a, O: Cacheable> Claim<'a, O> {
         let mut is_owner_checked = false;
         let mut failures = Vec::new();
         for candidate in candidates {
-            let key = key_of(&*candidate);
+            let key = Request::of(&*candidate);
             match self.verdict(&*candidate) {
                 Verdict::Ignore => {}
                 Verdict::Keep => claimed.children.push(candidate),
@@ -175,7 +175,7 @@ impl<'a, O: Cacheable> Claim<'a, O> {
 
     /// Checks that the owner on the server is the one that was read, and not being deleted.
     async fn check_owner(&self) -> Result<(), ClaimError> {
-        let key = key_of(self.owner);
+        let key = Request::of(self.owner);
         match self.owners.get_live(&key).await? {
             Some(live)
                 if live.meta().uid.as_deref() == Some(&*self.reference.uid)

@@ -25,6 +25,7 @@ use kube_core::metadata::PartialObjectMeta;
 use setpoint_informer::Cacheable;
 use setpoint_object::{ApiError, Reason, Status};
 
+pub(crate) use self::merge_from::difference;
 pub use self::{
     api::Api,
     apply::{Apply, ApplyError},
@@ -39,7 +40,6 @@ pub use self::{
     subresource::Subresource,
     warnings::{WARNING_TEXTS_MAX, WarningPolicy},
 };
-pub(crate) use self::{api::key_of, merge_from::difference};
 use self::{
     layer::{DefaultOwner, LayerError, WasDryRun},
     options::WriteOptions,

@@ -327,7 +327,7 @@ impl<O: Resource + Clone + 'static> Prune<O> {
                 });
                 Ok(own
                     .map(|object| Existing {
-                        key: crate::client::key_of(object),
+                        key: Request::of(object),
                         uid: object.meta().uid.as_deref().unwrap_or_default().into(),
                     })
                     .collect())

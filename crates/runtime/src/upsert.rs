@@ -5,7 +5,7 @@ use serde::Serialize;
 use setpoint_informer::Cacheable;
 
 use crate::{
-    client::{Api, ClientError, difference, key_of},
+    client::{Api, ClientError, difference},
     request::Request,
 };
 
@@ -136,7 +136,7 @@ pub(crate) fn make_of<K: Cacheable + Clone>(
     make: impl FnOnce(Option<K>) -> K,
 ) -> Result<K, UpsertError> {
     let made = make(existing.cloned());
-    let made_key = key_of(&made);
+    let made_key = Request::of(&made);
     if made_key == *key {
         Ok(made)
     } else {

@@ -295,7 +295,7 @@ fn has_terms(pod: &Pod) -> bool {
     crate::node::is_affine(pod)
 }
 
-/// What preemption says if no node is worth trying.
+/// The message of preemption without candidates.
 pub(crate) fn not_helpful(n_nodes: usize) -> String {
     format!(
         "preemption: 0/{n_nodes} nodes are available: {n_nodes} Preemption is not helpful for scheduling."

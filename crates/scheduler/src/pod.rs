@@ -32,7 +32,7 @@ pub(crate) struct Pod {
 /// What the scheduler needs of a pod's spec.
 #[derive(Debug, Default)]
 pub(crate) struct PodSpec {
-    /// The name of the scheduler that the pod asks for.
+    /// The name of the pod's scheduler.
     pub(crate) scheduler: String,
     pub(crate) is_gated: bool,
     pub(crate) priority: i32,

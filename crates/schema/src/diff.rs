@@ -2,7 +2,7 @@
 use serde_json::Value;
 
 /// Members at the root that never count: the type, and what every write may touch.
-const NEVER: [&str; 3] = ["apiVersion", "kind", "metadata"];
+const IGNORED: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Whether two trees differ, `apiVersion`, `kind`, `metadata` and (with `ignore_status`) `status`
 /// at the root aside: what makes `generation` step.
@@ -12,7 +12,7 @@ const NEVER: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// forgiving.
 pub fn spec_differs(a: &Value, b: &Value, ignore_status: bool) -> bool {
     let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a != b };
-    let counts = |name: &str| !(NEVER.contains(&name) || ignore_status && name == "status");
+    let counts = |name: &str| !(IGNORED.contains(&name) || ignore_status && name == "status");
     a.iter().any(|(name, value)| counts(name) && !same_member(value, b.get(name)))
         || b.iter().any(|(name, value)| counts(name) && !a.contains_key(name) && !value.is_null())
 }

@@ -73,7 +73,7 @@ pub(crate) fn validate_node(schema: &TypeSchema, value: &Value) -> Vec<field::Er
     report.finish()
 }
 
-/// Whether an error prevents the evaluation of CEL rules: then the API adds a cause that says so.
+/// Whether an error prevents the evaluation of CEL rules: then the API adds a cause about that.
 pub fn blocks_rules(error: &field::Error) -> bool {
     use field::ErrorKind;
     matches!(

@@ -14,10 +14,10 @@
 //! | `otel` | passes as OpenTelemetry spans: [`runtime::telemetry::Traces`] | `opentelemetry` |
 //! | `webhook` | [`webhook`]: admission, conversion and token review in Rust functions; `Manager::webhooks` | an HTTP server |
 //! | `server` | [`ControlPlane`], [`apiserver`], [`registry`], [`store`] with objects in memory | the API server, `endpoints` |
-//! | `disk` | [`store::DiskStore`] | redb, zstd |
-//! | `process-node` | nodes whose pods run as local processes: [`process_node::ProcessNodes`] | |
-//! | `etcd` | [`etcd`] | `h2` |
-//! | `encryption` | [`encryption`] at rest | ciphers |
+//! | `disk` | [`store::DiskStore`] | `server`, redb, zstd |
+//! | `process-node` | nodes whose pods run as local processes: [`process_node::ProcessNodes`] | `server` |
+//! | `etcd` | [`etcd`] | `server`, `h2` |
+//! | `encryption` | [`encryption`] at rest | `server`, ciphers |
 //! | `log` | [`log`]: logs of a program on standard error | `tracing-subscriber` |
 //! | `testenv` | [`testenv`](mod@testenv): a control plane for tests, in virtual time, with faults | `server` |
 //! | `full` | all of the above |  |

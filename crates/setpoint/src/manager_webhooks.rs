@@ -4,7 +4,7 @@ mod certificates;
 
 pub use certificates::{WebhookCertificates, WebhookCertificatesError};
 
-use certificates::Keeper;
+use certificates::CertificateKeeper;
 use setpoint_runtime::{
     BuildError, Manager, Runnable,
     endpoint::{Check, HealthError},
@@ -164,7 +164,7 @@ impl ManagerWebhooks for Manager {
         server: impl FnOnce(WebhookServerBuilder) -> WebhookServerBuilder + Send,
     ) -> Result<ServedWebhooks, ManagerWebhooksError> {
         let (client, clock) = (self.client().kube().clone(), self.clock().clone());
-        let keeper = Keeper::start(client, clock, certificates).await?;
+        let keeper = CertificateKeeper::start(client, clock, certificates).await?;
         let current = keeper.current();
         let controller = keeper.controller()?;
         let served =

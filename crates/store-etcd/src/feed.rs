@@ -42,7 +42,7 @@ use crate::{
     cluster::{BACKOFF_MAX, BACKOFF_MIN, Stream, describe},
     connection::{Connection, NotSent},
     keys::Namespace,
-    proto::{WatchAnswer, WatchAsk, WatchCall, WatchCreate, WatchProgress, path},
+    proto::{WatchAnswer, WatchCall, WatchCreate, WatchProgress, WatchRequestUnion, path},
     shared::{Shared, at_exactly},
     store::Owner,
 };
@@ -242,7 +242,7 @@ impl Follower {
                     (asked_at, asked_for) = (now, goal.asked);
                     unanswered = unanswered.or(Some(now));
                     let question =
-                        WatchCall { request: Some(WatchAsk::Progress(WatchProgress {})) };
+                        WatchCall { request: Some(WatchRequestUnion::Progress(WatchProgress {})) };
                     if let Err(error) = stream.send(&question) {
                         return End::Lost(error.to_string());
                     }
@@ -275,7 +275,7 @@ impl Follower {
             prev_kv: true,
             fragment: true,
         };
-        let question = WatchCall { request: Some(WatchAsk::Create(create)) };
+        let question = WatchCall { request: Some(WatchRequestUnion::Create(create)) };
         let opened = cluster.stream_on(&connection, path::WATCH).await;
         let mut stream = opened.map_err(|error| End::Lost(describe(&error)))?;
         stream.send(&question).map_err(|error| End::Lost(error.to_string()))?;

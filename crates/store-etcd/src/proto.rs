@@ -171,12 +171,12 @@ pub(crate) struct CompactionAnswer {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchCall {
-    #[prost(oneof = "WatchAsk", tags = "1, 3")]
-    pub(crate) request: Option<WatchAsk>,
+    #[prost(oneof = "WatchRequestUnion", tags = "1, 3")]
+    pub(crate) request: Option<WatchRequestUnion>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum WatchAsk {
+pub(crate) enum WatchRequestUnion {
     #[prost(message, tag = "1")]
     Create(WatchCreate),
     #[prost(message, tag = "3")]

@@ -7,7 +7,8 @@ use crate::{
     keys::{self, Namespace},
     lease::Leases,
     proto::{
-        RangeAnswer, RangeCall, ResponseHeader, WatchAnswer, WatchAsk, WatchCall, WatchCreate, path,
+        RangeAnswer, RangeCall, ResponseHeader, WatchAnswer, WatchCall, WatchCreate,
+        WatchRequestUnion, path,
     },
 };
 use bytes::Bytes;
@@ -130,7 +131,7 @@ impl Shared {
             prev_kv: false,
             fragment: false,
         };
-        let question = WatchCall { request: Some(WatchAsk::Create(create)) };
+        let question = WatchCall { request: Some(WatchRequestUnion::Create(create)) };
         let mut stream = self.cluster.stream(path::WATCH).await.ok()?;
         stream.send(&question).ok()?;
         loop {

@@ -43,7 +43,7 @@ pub const CLIENTS_MAX: usize = 256;
 const IDLE_CONNECTIONS_MAX: usize = 25;
 /// How long an idle connection is held: 90 s, as Go's default.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// How often a server may ask for a request again: ten times, as client-go.
+/// Maximum repetitions of a request that a server asks for: ten, as in client-go.
 const RETRIES_MAX: usize = 10;
 /// How webhooks know their caller.
 const AGENT: &str = "kube-apiserver-admission";

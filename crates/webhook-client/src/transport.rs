@@ -40,7 +40,7 @@ pub enum Trust {
     Bundle(Bytes),
     /// Those of the system's authorities.
     System,
-    /// All: nobody knows who answers.
+    /// All certificates are accepted: the server is not authenticated.
     Anyone,
 }
 

@@ -5,7 +5,7 @@
 //! | `loads.metrics.example.dev` | are computed when they are read: [`loads`] |
 //! | `notes.store.example.dev` | are in a store of this server: [`notes`] |
 //!
-//! Its users, and what they may do, are those of the server that it extends ([`Delegation`]).
+//! Users and rights are those of the server that it extends ([`Delegation`]).
 
 pub mod loads;
 pub mod notes;
@@ -26,7 +26,7 @@ pub const NAMESPACE: &str = "aggregated";
 /// The name of the Service.
 pub const SERVICE: &str = "api";
 
-/// Where it runs.
+/// The place where the server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// In a pod behind the Service of `manifests/aggregated.yaml`.
@@ -35,16 +35,16 @@ pub enum Place {
     Here,
 }
 
-/// What it needs.
+/// The options of the server.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The server that it extends.
     pub host: Config,
     /// The folder of its store, certificates and the host's authorities.
     pub folder: PathBuf,
-    /// Where it listens; port 0 picks a free one.
+    /// The address of its listener; port 0 picks a free one.
     pub address: SocketAddr,
-    /// Where it runs.
+    /// The place where it runs.
     pub place: Place,
 }
 

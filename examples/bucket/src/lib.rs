@@ -1,14 +1,14 @@
 //! A controller over a service outside of the cluster: each `Bucket` gets a bucket there.
 //!
-//! | what changes                   | how the controller hears of it                         |
+//! | what changes                   | what triggers the reconcile                            |
 //! |--------------------------------|--------------------------------------------------------|
 //! | a `Bucket`                     | its watch                                              |
 //! | the Secret that a Bucket names | an index of Buckets by Secret, and `watches_by_index`  |
 //! | the bucket, at the service     | a channel                                              |
-//! | nothing was heard              | every bucket is looked at again after ten minutes      |
+//! | nothing                        | a check of every bucket after ten minutes              |
 //!
-//! The finalizer is on the Bucket before the service is asked for anything, and comes off after the
-//! service has deleted its bucket: none is left behind.
+//! The finalizer is added before the first call of the service, and removed after the service has
+//! deleted its bucket. So no bucket is left behind.
 
 pub mod service;
 
@@ -20,7 +20,7 @@ use service::Service;
 use setpoint::prelude::*;
 use std::time::Duration;
 
-/// What a bucket should be.
+/// The spec of a Bucket.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone)]
 #[kube(
     group = "example.dev",
@@ -32,11 +32,11 @@ use std::time::Duration;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BucketSpec {
-    /// The Secret of this namespace whose member `accessKey` the service asks for.
+    /// The Secret of this namespace whose member `accessKey` the service needs.
     pub secret: String,
 }
 
-/// What a bucket is.
+/// The status of a Bucket.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 pub struct BucketStatus {
     /// `Ready`: the service has the bucket.
@@ -48,10 +48,10 @@ pub struct BucketStatus {
 const FINALIZER: &str = "example.dev/bucket";
 /// The index of Buckets by the Secret that they name.
 const BY_SECRET: &str = "spec.secret";
-/// When a bucket is looked at although nothing was heard of it.
+/// Time between two checks of a bucket without an event.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 
-/// What the program runs, and what its tests run.
+/// Builds the manager of the program. Tests use it too.
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ pub async fn manager(builder: ManagerBuilder, service: Service) -> Result<Manage
     Ok(manager)
 }
 
-/// The reconciler: it holds what a pass needs beside the cluster.
+/// The reconciler, with its client of the service.
 struct Buckets {
     service: Service,
 }
@@ -111,7 +111,7 @@ impl Buckets {
                 self.service.ensure(&request.to_string(), &access_key.0);
                 (true, "Available", "the service has it".to_owned())
             }
-            // The Secret's next change leads here by the index.
+            // The next change of the Secret triggers another pass, by the index.
             None => (false, "SecretMissing", format!("the Secret {key} has no accessKey")),
         };
         let mut status = bucket.status.clone().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! The service that keeps buckets, outside of the cluster. This one is memory; a real one is an
-//! HTTP client with the same calls.
+//! The service of buckets, outside of the cluster. This one is in memory; a real one is an HTTP
+//! client with the same calls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// How many notices wait for their receiver; more are dropped, as a message queue may.
+/// Maximum number of queued notices; further ones are dropped, as a message queue may do.
 const NOTICES_MAX: usize = 1024;
 
 /// A handle on the service. Cheap to clone.
@@ -20,29 +20,29 @@ struct State {
 }
 
 impl Service {
-    /// Creates the bucket, or changes its access key. May be called again: nothing happens then.
+    /// Creates the bucket, or changes its access key. Idempotent.
     pub fn ensure(&self, name: &str, access_key: &[u8]) {
         self.state().buckets.insert(name.to_owned(), access_key.to_owned());
     }
 
-    /// Deletes the bucket. That it is gone already is fine.
+    /// Deletes the bucket. Succeeds if it does not exist.
     pub fn remove(&self, name: &str) {
         self.state().buckets.remove(name);
     }
 
-    /// The names of buckets that somebody else changed, from now on, for one receiver at a time.
+    /// The names of buckets that others change, from now on, for one receiver at a time.
     pub fn notices(&self) -> mpsc::Receiver<String> {
         let (sender, receiver) = mpsc::channel(NOTICES_MAX);
         self.state().notices = Some(sender);
         receiver
     }
 
-    /// What somebody does in the service's own console.
+    /// Deletes a bucket as a user of the service's own console does.
     pub fn delete_by_hand(&self, name: &str) {
         let mut state = self.state();
         state.buckets.remove(name);
         if let Some(notices) = &state.notices {
-            // A notice that is lost is no loss of the change: the next pass finds it.
+            // A dropped notice loses nothing: the next check finds the change.
             let _ = notices.try_send(name.to_owned());
         }
     }

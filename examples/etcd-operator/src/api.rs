@@ -1,4 +1,4 @@
-//! The types: what a person declares, and what the operator says back.
+//! The types `EtcdCluster` and `EtcdBackup`: spec and status.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use setpoint::prelude::*;
 use std::collections::BTreeMap;
 
-/// The label of everything that the operator makes: only that is cached.
+/// The label of all objects that the operator creates. Only these are cached.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Its value.
 pub const MANAGED_BY: &str = "etcd-operator";
@@ -17,16 +17,16 @@ pub const CLUSTER_LABEL: &str = "etcd.example.dev/cluster";
 pub const MEMBER_LABEL: &str = "etcd.example.dev/member";
 /// The label of pods whose members vote; clients are sent to these.
 pub const VOTER_LABEL: &str = "etcd.example.dev/voter";
-/// The annotation of an object with the hash of what it was made from.
+/// The annotation with the hash of the spec that an object was created from.
 pub const TEMPLATE_ANNOTATION: &str = "etcd.example.dev/template";
 
-/// The condition of a cluster that a majority of its members answers.
+/// The condition of a cluster with a majority of answering members.
 pub const AVAILABLE: &str = "Available";
-/// The condition of a cluster that is on its way to what its spec says.
+/// The condition of a cluster that is being changed to match its spec.
 pub const PROGRESSING: &str = "Progressing";
 /// The condition of a cluster that has a fault, whether or not it is available.
 pub const DEGRADED: &str = "Degraded";
-/// The condition of a backup whose file is whole and on its disk.
+/// The condition of a backup whose file is complete and synced.
 pub const COMPLETE: &str = "Complete";
 
 /// An etcd cluster.
@@ -61,8 +61,8 @@ pub const COMPLETE: &str = "Complete";
     },
 ]))]
 pub struct EtcdClusterSpec {
-    /// How many members vote: 1 to 9. An odd number: an even one survives no more failures than one
-    /// less.
+    /// Number of voting members: 1 to 9. Use an odd number: an even one tolerates no more failures
+    /// than the next smaller odd one.
     #[schemars(range(min = 1, max = 9))]
     pub size: u32,
     /// The version, as `3.5.21`. A change replaces the pods one at a time. Only to the same or the
@@ -92,8 +92,8 @@ pub struct EtcdClusterSpec {
     /// How members and clients reach a member.
     #[serde(default)]
     pub addresses: Addresses,
-    /// How long a member may be silent before it is replaced, in seconds. A member whose data is
-    /// known to be lost is replaced at once.
+    /// Time after which a member that does not answer is replaced, in seconds. A member whose data
+    /// is known to be lost is replaced at once.
     #[serde(default = "default_replace_after")]
     #[schemars(range(min = 1, max = 86400))]
     pub replace_after_seconds: u32,
@@ -180,20 +180,20 @@ pub struct Location {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterStatus {
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// One word: `Creating`, `Running`, `Scaling`, `Healing`, `Upgrading`, `Blocked`, `NoQuorum`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub phase: String,
-    /// etcd's id of the cluster, in hexadecimal digits. Once it is here, the cluster has begun: no
-    /// member's data is thrown away but that of removed members.
+    /// etcd's id of the cluster, in hexadecimal digits. Once it is set, only the data of removed
+    /// members is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
-    /// How many members there are, with learners.
+    /// Number of members, with learners.
     #[serde(default)]
     pub size: u32,
-    /// How many of them answer.
+    /// Number of members that answer.
     #[serde(default)]
     pub ready_members: u32,
     /// The lowest version that a member runs.
@@ -218,9 +218,9 @@ pub struct MemberStatus {
     pub name: String,
     /// etcd's id of it, in hexadecimal digits.
     pub id: String,
-    /// It does not vote yet.
+    /// Whether it is a learner, which does not vote yet.
     pub is_learner: bool,
-    /// It answers, and a majority agrees with it.
+    /// Whether it answers and a majority agrees with it.
     pub is_ready: bool,
     /// Its version, while it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -251,7 +251,7 @@ pub struct EtcdBackupSpec {
     pub cluster: String,
     /// Where the snapshot is written.
     pub destination: Location,
-    /// How long a snapshot is tried to be written, in seconds from the first attempt on. Then the
+    /// Time for all attempts to write the snapshot, in seconds from the first one. After that the
     /// backup has failed.
     #[serde(default = "default_deadline")]
     #[schemars(range(min = 1, max = 86400))]

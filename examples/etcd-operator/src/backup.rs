@@ -42,10 +42,10 @@ const FOLDER: &str = "/var/lib/backup";
 /// Where the pod leaves its report.
 const REPORT: &str = "/dev/termination-log";
 
-/// The program that saves snapshots: this one.
+/// This program, which the pods of backups run to save snapshots.
 #[derive(Debug, Clone)]
 pub struct Agent {
-    /// The image that it is in.
+    /// The image that contains it.
     pub image: String,
     /// Its path in that image, or on a process node on the machine.
     pub command: String,
@@ -55,7 +55,7 @@ pub struct Agent {
 ///
 /// # Errors
 ///
-/// Never, as it is built here; the builder's own rules say when.
+/// None: these options are valid.
 pub fn controller(agent: Agent) -> Result<Controller, BuildError> {
     Controller::builder(NAME)
         .for_(Watch::<EtcdBackup>::new())
@@ -127,7 +127,7 @@ impl Attempts<'_> {
         Ok(())
     }
 
-    /// What is left of the deadline, if the first attempt has begun.
+    /// The remaining time until the deadline, if the first attempt has begun.
     fn time_left(&self, status: &EtcdBackupStatus) -> Duration {
         let all = Duration::from_secs(self.backup.spec.deadline_seconds.into());
         match status.start_time.as_ref().and_then(timestamp) {

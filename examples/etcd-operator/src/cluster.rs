@@ -1,8 +1,8 @@
 //! The controller of clusters.
 //!
-//! A pass looks, decides and takes at most one step. A step is decided on the cache, and decided
-//! again on what the server and etcd say at that moment: only a step that both agree on is taken.
-//! The status says what was found and what comes next.
+//! A pass observes the cluster, decides, and takes at most one step. The decision is made from the
+//! cache and again from live reads of the server and etcd; the step is taken only if both decisions
+//! are equal. The status has the observed state and the next step.
 
 use crate::api::{
     AVAILABLE, DEGRADED, EtcdBackup, EtcdCluster, EtcdClusterStatus, MemberStatus, PROGRESSING,
@@ -11,7 +11,7 @@ use crate::api::{
 use crate::etcd::{CLIENT_PORT, Etcd, EtcdError};
 use crate::objects::{Objects, Source, backup_volume, entry_patch, hash_of};
 use crate::observe::{From, Observed, hex, is_owned, observe};
-use crate::plan::{Entry, Step, Wait, Why, decide};
+use crate::plan::{Entry, Reason, Step, Wait, decide};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::json;
@@ -23,13 +23,13 @@ use std::time::Duration;
 
 /// The controller's name.
 pub const NAME: &str = "etcd-cluster";
-/// How many clusters are worked on at a time.
+/// Number of concurrent passes.
 pub const WORKERS: usize = 4;
-/// The pause after a step that no watch shows.
+/// The pause after a step that causes no event of a watch.
 const SOON: Duration = Duration::from_millis(200);
-/// The pause while something is waited for: members say nothing by themselves.
+/// The pause between two looks at members while waiting: they send no events.
 const POLL: Duration = Duration::from_secs(2);
-/// The pause while all is well.
+/// The pause while the cluster is as declared.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// The reconciler of clusters.
@@ -42,7 +42,7 @@ pub struct Clusters<E> {
 ///
 /// # Errors
 ///
-/// Never, as it is built here; the builder's own rules say when.
+/// None: these options are valid.
 pub fn controller<E: Etcd>(etcd: Arc<E>) -> Result<Controller, BuildError> {
     Controller::builder(NAME)
         .for_(Watch::<EtcdCluster>::new())
@@ -258,33 +258,33 @@ impl<E: Etcd> Pass<'_, E> {
                 let url = url_of(*ordinal)?;
                 self.etcd.add_learner(&everyone, &url).await?;
                 let name = objects.member(*ordinal);
-                self.say(observed, "MemberAdded", &format!("{name} is a learner at {url}"));
+                self.publish(observed, "MemberAdded", &format!("{name} is a learner at {url}"));
             }
             Step::Promote(id) => {
                 if !self.etcd.promote(&everyone, *id).await? {
                     return Ok(POLL);
                 }
                 let message = format!("{} votes", self.name_of(observed, *id));
-                self.say(observed, "MemberPromoted", &message);
+                self.publish(observed, "MemberPromoted", &message);
             }
             Step::RemoveMember(id, why) => {
                 self.etcd.remove(&observed.endpoints_without(*id), *id).await?;
                 let why = match why {
-                    Why::ScaleDown => "the cluster becomes smaller",
-                    Why::Lost => "it has lost its data, or is silent",
-                    Why::Leftover | Why::Outdated | Why::Restore => "it has no pod",
+                    Reason::ScaleDown => "the cluster becomes smaller",
+                    Reason::Lost => "it has lost its data, or is silent",
+                    Reason::Leftover | Reason::Outdated | Reason::Restore => "it has no pod",
                 };
                 let message = format!("{} is removed: {why}", self.name_of(observed, *id));
-                self.say(observed, "MemberRemoved", &message);
+                self.publish(observed, "MemberRemoved", &message);
             }
             Step::DeletePod(ordinal, why) => {
                 if let Some(pod) = observed.pods.get(ordinal) {
                     let key = objects.member_key(*ordinal);
                     client.api::<Pod>().delete(&key, &exactly(&pod.metadata)).await?;
                 }
-                if *why == Why::Outdated {
+                if *why == Reason::Outdated {
                     let message = format!("{} is replaced", objects.member(*ordinal));
-                    self.say(observed, "PodReplaced", &message);
+                    self.publish(observed, "PodReplaced", &message);
                 }
             }
             Step::DeleteClaim(ordinal) => {
@@ -322,13 +322,13 @@ impl<E: Etcd> Pass<'_, E> {
         }
     }
 
-    fn say(&self, observed: &Observed, reason: &str, message: &str) {
+    fn publish(&self, observed: &Observed, reason: &str, message: &str) {
         tracing::info!(cluster = %self.key, "{reason}: {message}");
         let reference = ObjectReference::of(&observed.cluster);
         self.context.recorder().normal(&reference, reason, message);
     }
 
-    /// Writes the status, if it says anything new.
+    /// Writes the status if it has changed.
     async fn report(&self, observed: &Observed, step: &Step) -> Result<(), BoxError> {
         let status = self.status(observed, step);
         if observed.cluster.status.as_ref() != Some(&status) {
@@ -369,7 +369,7 @@ impl<E: Etcd> Pass<'_, E> {
             status.members.iter_mut().for_each(|member| member.is_ready = false);
         }
         status.ready_members = status.members.iter().filter(|one| one.is_ready).count() as u32;
-        let Said { phase, available, progressing, degraded } = said(observed, step);
+        let Summary { phase, available, progressing, degraded } = summarize(observed, step);
         phase.clone_into(&mut status.phase);
         let (generation, now) = (cluster.meta().generation, self.context.clock().now());
         for (kind, (holds, reason, message)) in
@@ -382,18 +382,18 @@ impl<E: Etcd> Pass<'_, E> {
     }
 }
 
-/// A condition: whether it holds, why in a word, and why in a sentence.
-type Holds = (bool, &'static str, String);
+/// A condition: its status, reason and message.
+type Condition = (bool, &'static str, String);
 
-/// What the status says in words.
-struct Said {
+/// The phase and the conditions of a status.
+struct Summary {
     phase: &'static str,
-    available: Holds,
-    progressing: Holds,
-    degraded: Holds,
+    available: Condition,
+    progressing: Condition,
+    degraded: Condition,
 }
 
-fn said(observed: &Observed, step: &Step) -> Said {
+fn summarize(observed: &Observed, step: &Step) -> Summary {
     let state = &observed.state;
     let members = state.members.as_deref().unwrap_or_default();
     let voters = members.iter().filter(|member| !member.is_learner);
@@ -405,7 +405,7 @@ fn said(observed: &Observed, step: &Step) -> Said {
         Step::Wait(Wait::Refused(_) | Wait::Foreign(_) | Wait::LostBeyondQuorum(_)) => "Blocked",
         _ if !state.has_begun => "Creating",
         _ if !has_answered => "NoQuorum",
-        Step::DeletePod(_, Why::Outdated) => "Upgrading",
+        Step::DeletePod(_, Reason::Outdated) => "Upgrading",
         _ if n_healthy < n => match state.slots.iter().any(is_outdated) {
             true => "Upgrading",
             false => "Healing",
@@ -446,21 +446,21 @@ fn said(observed: &Observed, step: &Step) -> Said {
             (true, "RestoreFailed", "the backup cannot be restored; see the pod".to_owned())
         }
         _ => match silent {
-            // Such as that of a new member that never becomes healthy.
+            // For example a new member that never becomes healthy.
             Some(ordinal) => {
                 (true, "PodSilent", format!("the pod of member {ordinal} does not become ready"))
             }
             None => (false, "Healthy", "no fault is known".to_owned()),
         },
     };
-    Said { phase, available, progressing, degraded }
+    Summary { phase, available, progressing, degraded }
 }
 
 fn is_outdated(slot: &crate::plan::Slot) -> bool {
     slot.pod.as_ref().is_some_and(|pod| !pod.is_current)
 }
 
-/// A step in words.
+/// Describes a step in one sentence.
 fn describe(step: &Step) -> String {
     match step {
         Step::Done => "nothing is to be done".to_owned(),
@@ -470,7 +470,7 @@ fn describe(step: &Step) -> String {
         Step::AddLearner(n) => format!("member {n} joins"),
         Step::Promote(id) => format!("member {} gets its vote", hex(*id)),
         Step::RemoveMember(id, _) => format!("member {} is removed", hex(*id)),
-        Step::DeletePod(n, Why::Outdated) => format!("the pod of member {n} is replaced"),
+        Step::DeletePod(n, Reason::Outdated) => format!("the pod of member {n} is replaced"),
         Step::DeletePod(n, _) | Step::DeleteClaim(n) | Step::DeleteEntry(n) => {
             format!("what is left of member {n} is deleted")
         }
@@ -498,7 +498,7 @@ fn is_for_now(error: &BoxError) -> bool {
     error.downcast_ref::<EtcdError>().is_some_and(EtcdError::is_for_now)
 }
 
-/// Deletes this object, and no later one of its name.
+/// Deletes this object only, not a later one of the same name.
 fn exactly(meta: &ObjectMeta) -> DeleteParams {
     DeleteParams {
         preconditions: Some(Preconditions { uid: meta.uid.clone(), resource_version: None }),

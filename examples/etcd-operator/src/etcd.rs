@@ -34,10 +34,10 @@ pub const PEER_PORT: u16 = 2380;
 const FAILED_PRECONDITION: i64 = 9;
 /// gRPC's code for a call that may succeed later.
 const UNAVAILABLE: i64 = 14;
-/// gRPC's code for something that is not there.
+/// gRPC's code for something that does not exist.
 const NOT_FOUND: i64 = 5;
 
-/// Why etcd could not be asked, or refused.
+/// Why a call of etcd failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
@@ -49,16 +49,16 @@ pub enum EtcdError {
     Connect {
         /// The member's address.
         endpoint: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The exchange broke.
+    /// The connection broke.
     #[error("call {endpoint}")]
     Call {
         /// The member's address.
         endpoint: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -77,10 +77,10 @@ pub enum EtcdError {
         endpoint: String,
         /// gRPC's code.
         code: i64,
-        /// etcd's words.
+        /// etcd's message.
         message: String,
     },
-    /// The answer is not what etcd answers.
+    /// The answer is not one of etcd.
     #[error("{endpoint} answers with something else: {what}")]
     Malformed {
         /// The member's address.
@@ -94,7 +94,7 @@ pub enum EtcdError {
 }
 
 impl EtcdError {
-    /// Whether etcd refuses only for now: it changes members once all of them have been connected
+    /// Whether a retry may succeed: etcd changes members only after all of them have been connected
     /// for some seconds.
     pub fn is_for_now(&self) -> bool {
         matches!(self, Self::Refused { code: UNAVAILABLE, .. })
@@ -123,7 +123,7 @@ pub struct Listed {
     pub is_learner: bool,
 }
 
-/// What one member says of itself.
+/// The status of one member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Look {
     /// Its id.
@@ -138,12 +138,13 @@ pub struct Look {
     pub is_healthy: bool,
 }
 
-/// What the operator asks etcd. `endpoints` are members' addresses; the first that can answers.
+/// The calls of etcd that the operator needs. `endpoints` are addresses of members; they are tried
+/// in order.
 pub trait Etcd: Send + Sync + 'static {
     /// The members, as a majority knows them at the time of the call.
     fn members<'a>(&'a self, endpoints: &'a [String]) -> BoxFuture<'a, Result<Members, EtcdError>>;
 
-    /// What a member says of itself.
+    /// Returns the status of a member.
     fn look<'a>(&'a self, endpoint: &'a str) -> BoxFuture<'a, Result<Look, EtcdError>>;
 
     /// Adds a member that does not vote. Succeeds if there is one with the address.
@@ -161,7 +162,7 @@ pub trait Etcd: Send + Sync + 'static {
         id: u64,
     ) -> BoxFuture<'a, Result<bool, EtcdError>>;
 
-    /// Removes a member. Succeeds if it is not there.
+    /// Removes a member. Succeeds if it does not exist.
     fn remove<'a>(
         &'a self,
         endpoints: &'a [String],

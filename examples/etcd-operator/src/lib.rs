@@ -3,17 +3,17 @@
 //! | part | does |
 //! |---|---|
 //! | [`api`] | the types `EtcdCluster` and `EtcdBackup` |
-//! | [`plan`] | the decision, a pure function: what is there → one next step |
-//! | [`observe`] | what is there: objects, and what the members say |
+//! | [`plan`] | the decision, a pure function: the observed state → one next step |
+//! | [`observe`] | reads the state: objects, and the answers of members |
 //! | [`objects`] | the pods, claims and Services of a cluster |
-//! | [`cluster`] | the controller of clusters: looks, decides, takes one step, says how it is |
+//! | [`cluster`] | the controller of clusters: observes, decides, takes one step, writes the status |
 //! | [`backup`], [`save`] | the controller of backups, and the command that its pods run |
 //! | [`etcd`] | etcd's API over HTTP |
 //!
-//! The operator makes pods and claims itself, without a StatefulSet. A StatefulSet removes the
-//! member with the highest number first, makes a pod again before etcd has agreed to a new member,
-//! and replaces pods whether or not the others are healthy in etcd's sense. Here each of these
-//! follows from etcd's list of members, and the lost member may be any.
+//! The operator creates pods and claims itself, without a StatefulSet. A StatefulSet removes the
+//! member with the highest number first, recreates a pod before etcd has accepted a new member, and
+//! replaces pods even if other members are unhealthy. Here each of these decisions is based on
+//! etcd's list of members, and any member may be the lost one.
 
 pub mod api;
 pub mod backup;
@@ -33,11 +33,11 @@ use setpoint::prelude::*;
 use setpoint::runtime::cache::ByType;
 use std::sync::Arc;
 
-/// What is cached: of the built-in types only what the operator makes.
+/// The cache: of built-in types only the objects that the operator creates.
 ///
 /// # Errors
 ///
-/// Never, as it is built here; the options' own rules say when.
+/// None: these options are valid.
 fn cache() -> Result<CacheOptions, BoxError> {
     let mut own = ByType::default();
     own.config.labels = Some(format!("{MANAGED_BY_LABEL}={MANAGED_BY}"));
@@ -47,7 +47,7 @@ fn cache() -> Result<CacheOptions, BoxError> {
     Ok(options.of::<PodDisruptionBudget>(&(), own)?)
 }
 
-/// What the program runs, and what its tests run.
+/// Builds the manager of the program. Tests use it too.
 ///
 /// # Errors
 ///

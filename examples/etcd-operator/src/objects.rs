@@ -1,4 +1,4 @@
-//! The objects of a cluster: what they are called, and what is in them.
+//! The objects of a cluster: their names and contents.
 
 use crate::api::{
     Addresses, CLUSTER_LABEL, EtcdCluster, Location, MANAGED_BY, MANAGED_BY_LABEL, MEMBER_LABEL,
@@ -19,14 +19,14 @@ pub const ETCD: &str = "etcd";
 /// The init container that restores a backup.
 pub const RESTORE: &str = "restore";
 
-/// Where the claim of a member is.
+/// The mount path of a member's claim.
 const DATA: &str = "/var/lib/etcd";
 /// The data of a member, in its claim. A folder below it, because a claim may have a `lost+found`.
 const DATA_DIR: &str = "/var/lib/etcd/data";
-/// Where the backup is.
+/// The mount path of the backup.
 const BACKUP: &str = "/var/lib/backup";
 
-/// A snapshot to restore: where it is, and its file.
+/// A snapshot to restore: its volume and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The volume of the pod.

@@ -1,5 +1,4 @@
-//! What is there: the objects of a cluster and what its members say, as the [`State`] of a
-//! decision.
+//! Observes a cluster: its objects and the answers of its members, as the [`State`] of a decision.
 
 use crate::api::{CLUSTER_LABEL, EtcdCluster, TEMPLATE_ANNOTATION};
 use crate::etcd::{CLIENT_PORT, Etcd, EtcdError, Look, Members};
@@ -19,26 +18,26 @@ use setpoint::runtime::Client;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What etcd says when it has an entry that is sealed and no data.
+/// etcd's error for a sealed entry without data.
 const DATA_LOST: &str = "could not retrieve cluster information";
-/// The most members of a cluster that are looked at, with those that are being removed.
+/// Maximum number of members that are observed, with those that are being removed.
 pub const SLOTS_MAX: usize = 32;
 
-/// Where objects are read.
+/// The source of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// In the cache, which may be behind.
+    /// The cache, which may be stale.
     Cache,
-    /// On the server.
+    /// The server.
     Server,
 }
 
-/// What is there.
+/// The observed state of a cluster.
 #[derive(Debug)]
 pub struct Observed {
     /// The cluster.
     pub cluster: EtcdCluster,
-    /// What the decision is made of.
+    /// The input of the decision.
     pub state: State,
     /// The pods, by number.
     pub pods: BTreeMap<u32, Pod>,
@@ -46,9 +45,9 @@ pub struct Observed {
     pub claims: BTreeMap<u32, PersistentVolumeClaim>,
     /// The members, as etcd lists them.
     pub members: Option<Members>,
-    /// Why they are not known.
+    /// Why the members are unknown.
     pub failed: Option<EtcdError>,
-    /// What the members say of themselves, by id.
+    /// The status of each member, by id.
     pub looks: BTreeMap<u64, Look>,
     /// The addresses of the members for clients, the healthy voting ones first.
     pub endpoints: Vec<(u64, String)>,
@@ -64,11 +63,11 @@ impl Observed {
     }
 }
 
-/// Looks at a cluster; `None` if it is gone, or not the one that was expected.
+/// Observes a cluster; `None` if it does not exist or has another uid.
 ///
 /// # Errors
 ///
-/// The server, or the cache, does not answer. That etcd does not answer is no error.
+/// The server or the cache fails. An etcd that does not answer is not an error.
 pub async fn observe<E: Etcd>(
     etcd: &E,
     client: &Client,
@@ -135,12 +134,12 @@ pub async fn observe<E: Etcd>(
         looks: BTreeMap::new(),
         endpoints: Vec::new(),
     };
-    ask(etcd, &mut observed, key).await;
+    query_members(etcd, &mut observed, key).await;
     Ok(Some(observed))
 }
 
-/// Asks etcd. The slots have been read before, as the decision needs it.
-async fn ask<E: Etcd>(etcd: &E, observed: &mut Observed, key: &Request) {
+/// Queries etcd. The slots must have been read before: the decision relies on this order.
+async fn query_members<E: Etcd>(etcd: &E, observed: &mut Observed, key: &Request) {
     let ips = observed.pods.values().filter_map(ip_of);
     let reachable = ips.map(|ip| format!("http://{}:{CLIENT_PORT}", bracketed(ip)));
     let reachable: Vec<String> = reachable.collect();
@@ -154,8 +153,8 @@ async fn ask<E: Etcd>(etcd: &E, observed: &mut Observed, key: &Request) {
     }
     endpoints.sort();
     observed.endpoints = endpoints.into_iter().map(|(_, id, endpoint)| (id, endpoint)).collect();
-    let asked: Vec<String> = observed.endpoints.iter().map(|(_, one)| one.clone()).collect();
-    let members = match etcd.members(&asked).await {
+    let endpoints: Vec<String> = observed.endpoints.iter().map(|(_, one)| one.clone()).collect();
+    let members = match etcd.members(&endpoints).await {
         Ok(members) => members,
         Err(error) => {
             observed.failed = Some(error);

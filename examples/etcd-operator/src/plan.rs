@@ -1,17 +1,18 @@
-//! The decision: what a cluster needs next.
+//! The decision: the next step of a cluster.
 //!
 //! # Theory
 //!
-//! [`decide`] is a function of what is there to one next step. It has no memory: the operator may
-//! stop anywhere, and the next pass goes on from what it finds. Each member has a number, and a
-//! *slot* of that number has at most a claim, a pod and an entry. The entry says how etcd starts:
+//! [`decide`] maps the observed state to one next step. It has no memory: the operator may stop
+//! anywhere, and the next pass continues from the state that it observes. Each member has a number,
+//! and a *slot* of that number has at most a claim, a pod and an entry. The entry determines how
+//! etcd starts:
 //!
 //! | entry | etcd starts as | written |
 //! |---|---|---|
 //! | none | not at all: the pod waits for it | |
 //! | `New` | the first member of a new cluster | once the address of the pod is known |
 //! | `Joining` | a new member of this cluster | after etcd has added it to its members |
-//! | `Sealed` | what its data says, and never without data | once etcd has listed it by its name |
+//! | `Sealed` | a member with existing data; fails without data | once etcd has listed it by its name |
 //!
 //! So the life of a member is
 //!
@@ -20,16 +21,16 @@
 //!       … removed from etcd → pod deleted → claim deleted → entry deleted
 //! ```
 //!
-//! and a pod without a member is a member to be if it has no entry, and one that was removed if it
-//! has one. A member that lost its data cannot come back under its old id, because a sealed one
-//! does not start without data; it is removed, and its number is used again.
+//! A pod without a member and without an entry belongs to a future member; a pod without a member
+//! and with an entry to a removed one. A member that lost its data cannot return under its old id,
+//! because a sealed one does not start without data. It is removed, and its number is used again.
 //!
 //! | rule | |
 //! |---|---|
 //! | one at a time | a step is one change; there is at most one learner; nothing voluntary happens while a voting member is not healthy |
 //! | quorum | a voting member is removed only if the healthy others are a majority before and after; pods are replaced only if all are healthy |
-//! | no quorum | no change of members: only pods whose claims are there are made again |
-//! | before the cluster has begun | the first member's data may be thrown away: nobody was told of it |
+//! | no quorum | members do not change; only pods whose claims exist are recreated |
+//! | before the cluster has begun | the first member's data may be deleted: no client knows the cluster yet |
 //!
 //! The slots must be read before the members: then an entry without a member means removal.
 
@@ -51,10 +52,10 @@ pub struct Slot {
 /// A claim.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Claim {
-    /// There is none.
+    /// It does not exist.
     #[default]
     Absent,
-    /// There is one.
+    /// It exists.
     Present,
     /// It is being deleted.
     Deleting,
@@ -67,7 +68,7 @@ pub struct Pod {
     pub is_deleting: bool,
     /// It was made from the present spec.
     pub is_current: bool,
-    /// etcd has said that its data is not there.
+    /// etcd has reported that its data is missing.
     pub has_lost_data: bool,
     /// The backup could not be restored in it.
     pub has_failed_restore: bool,
@@ -103,7 +104,7 @@ pub struct Member {
     pub is_leader: bool,
 }
 
-/// What is there, and what should be.
+/// The observed state and the desired one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     /// How many members should vote.
@@ -132,9 +133,9 @@ pub enum Step {
     /// Let a learner vote.
     Promote(u64),
     /// Remove a member from etcd.
-    RemoveMember(u64, Why),
+    RemoveMember(u64, Reason),
     /// Delete the pod of a slot.
-    DeletePod(u32, Why),
+    DeletePod(u32, Reason),
     /// Delete the claim of a slot.
     DeleteClaim(u32),
     /// Delete the entry of a slot.
@@ -147,7 +148,7 @@ pub enum Step {
 
 /// The purpose of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum Reason {
     /// The cluster should be smaller.
     ScaleDown,
     /// The member has lost its data, or is silent.
@@ -160,7 +161,7 @@ pub enum Why {
     Restore,
 }
 
-/// What is waited for.
+/// The event that a step waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
     /// The first member starts.
@@ -262,9 +263,9 @@ fn begin(state: &State) -> Step {
     match (slot.claim, slot.entry) {
         _ if pod.is_deleting => Step::Wait(Wait::Deletion(0)),
         (Claim::Present, _) if pod.has_failed_restore => Step::DeleteClaim(0),
-        (Claim::Absent | Claim::Deleting, _) => Step::DeletePod(0, Why::Restore),
+        (Claim::Absent | Claim::Deleting, _) => Step::DeletePod(0, Reason::Restore),
         // It has not begun, so a changed spec costs nothing.
-        (Claim::Present, _) if !pod.is_current => Step::DeletePod(0, Why::Outdated),
+        (Claim::Present, _) if !pod.is_current => Step::DeletePod(0, Reason::Outdated),
         (Claim::Present, None) if slot.url.is_none() => Step::Wait(Wait::Address(0)),
         (Claim::Present, None) => Step::SetEntry(0, Entry::New),
         (Claim::Present, Some(_)) => Step::Wait(Wait::FirstMember),
@@ -291,7 +292,7 @@ fn recover(state: &State) -> Step {
 fn foreign(_: &State, members: &[Member]) -> Option<Step> {
     let member = members.iter().find(|member| member.ordinal.is_none())?;
     Some(match member.is_learner && member.name.is_empty() {
-        true => Step::RemoveMember(member.id, Why::Leftover),
+        true => Step::RemoveMember(member.id, Reason::Leftover),
         false => Step::Wait(Wait::Foreign(member.id)),
     })
 }
@@ -311,7 +312,7 @@ fn delete(slot: &Slot) -> Step {
     let ordinal = slot.ordinal;
     match (&slot.pod, slot.claim, slot.entry) {
         (Some(pod), ..) if pod.is_deleting => Step::Wait(Wait::Deletion(ordinal)),
-        (Some(_), ..) => Step::DeletePod(ordinal, Why::Leftover),
+        (Some(_), ..) => Step::DeletePod(ordinal, Reason::Leftover),
         (None, Claim::Present, _) => Step::DeleteClaim(ordinal),
         (None, Claim::Deleting, _) => Step::Wait(Wait::Deletion(ordinal)),
         (None, Claim::Absent, _) => Step::DeleteEntry(ordinal),
@@ -341,9 +342,9 @@ fn learner(state: &State, members: &[Member]) -> Option<Step> {
     let slot = state.slot(learner.ordinal?);
     let n_voters = members.iter().filter(|member| !member.is_learner).count();
     Some(if n_voters >= state.size as usize {
-        Step::RemoveMember(learner.id, Why::ScaleDown)
+        Step::RemoveMember(learner.id, Reason::ScaleDown)
     } else if state.is_lost(learner) {
-        Step::RemoveMember(learner.id, Why::Lost)
+        Step::RemoveMember(learner.id, Reason::Lost)
     } else if slot.entry.is_none() {
         Step::SetEntry(slot.ordinal, Entry::Joining)
     } else if learner.is_healthy && !learner.name.is_empty() {
@@ -368,7 +369,7 @@ fn lost(state: &State, members: &[Member]) -> Option<Step> {
     lost.sort_by_key(|member| member.is_healthy);
     let first = lost.first()?;
     Some(match lost.iter().find(|member| is_removable(members, member)) {
-        Some(member) => Step::RemoveMember(member.id, Why::Lost),
+        Some(member) => Step::RemoveMember(member.id, Reason::Lost),
         None => Step::Wait(Wait::LostBeyondQuorum(first.id)),
     })
 }
@@ -382,7 +383,7 @@ fn scale_down(state: &State, members: &[Member]) -> Option<Step> {
     voters.sort_by_key(|voter| (voter.is_healthy, std::cmp::Reverse(voter.ordinal)));
     let found = voters.iter().find(|voter| is_removable(members, voter));
     Some(match found {
-        Some(voter) => Step::RemoveMember(voter.id, Why::ScaleDown),
+        Some(voter) => Step::RemoveMember(voter.id, Reason::ScaleDown),
         None => Step::Wait(Wait::Quorum),
     })
 }
@@ -407,13 +408,15 @@ fn scale_up(state: &State, members: &[Member]) -> Option<Step> {
     let slot = state.slot(ordinal);
     Some(match (&slot.pod, slot.claim) {
         (Some(pod), _) if pod.is_deleting => Step::Wait(Wait::Deletion(ordinal)),
-        (Some(pod), Claim::Present) if !pod.is_current => Step::DeletePod(ordinal, Why::Outdated),
+        (Some(pod), Claim::Present) if !pod.is_current => {
+            Step::DeletePod(ordinal, Reason::Outdated)
+        }
         (Some(_), Claim::Present) if slot.url.is_none() => Step::Wait(Wait::Address(ordinal)),
         // A learner has the whole time to become ready: else it would be removed as soon as it is
         // added, after an outage again and again.
-        (Some(pod), Claim::Present) if pod.is_silent => Step::DeletePod(ordinal, Why::Leftover),
+        (Some(pod), Claim::Present) if pod.is_silent => Step::DeletePod(ordinal, Reason::Leftover),
         (Some(_), Claim::Present) => Step::AddLearner(ordinal),
-        (Some(_), _) => Step::DeletePod(ordinal, Why::Leftover),
+        (Some(_), _) => Step::DeletePod(ordinal, Reason::Leftover),
         (None, Claim::Present) => state.create_pod(ordinal),
         (None, Claim::Deleting) => Step::Wait(Wait::Deletion(ordinal)),
         (None, Claim::Absent) => Step::CreateClaim(ordinal),
@@ -437,6 +440,6 @@ fn upgrade(state: &State, members: &[Member]) -> Option<Step> {
     let ordinal = member.ordinal?;
     match state.slot(ordinal).pod {
         Some(pod) if pod.is_deleting => Some(Step::Wait(Wait::Deletion(ordinal))),
-        _ => Some(Step::DeletePod(ordinal, Why::Outdated)),
+        _ => Some(Step::DeletePod(ordinal, Reason::Outdated)),
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tokio::fs;
 use tokio::io::AsyncWriteExt as _;
 
-/// What a backup is.
+/// A saved backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -18,8 +18,8 @@ pub struct Report {
     pub version: String,
 }
 
-/// Writes a snapshot of the first endpoint that can give one. The file is there once it is whole,
-/// and on the disk; before, its name ends in `.part`.
+/// Writes a snapshot of the first endpoint that returns one. The file gets its name once it is
+/// complete and synced; until then the name ends in `.part`.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ async fn save_from(endpoint: &str, file: &Path) -> Result<Report, EtcdError> {
         written.flush().await?;
         written.get_ref().sync_all().await?;
         fs::rename(&part, file).await?;
-        // So that the name is on the disk too.
+        // Syncs the name of the file too.
         if let Some(folder) = file.parent() {
             fs::File::open(folder).await?.sync_all().await?;
         }

@@ -1,4 +1,4 @@
-//! The `Network` type: what a person declares, and what the controller says back.
+//! The `Network` type: its spec and its status.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};

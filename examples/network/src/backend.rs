@@ -1,12 +1,11 @@
-//! Where networks are made: a trait, and the two back ends that implement it.
+//! Where networks are created: a trait, and the two back ends that implement it.
 //!
 //! # Theory
 //!
-//! A back end maps the uid of an object to at most one network. [`Backend::ensure`] makes the
-//! network what is desired, whatever it was before; [`Backend::release`] makes it not exist;
-//! [`Backend::held`] looks. All may be called again at any time with the same arguments, after a
-//! crash at any point, and then change nothing more: a reconciler needs nothing else. Two uids
-//! never hold overlapping ranges.
+//! A back end maps the uid of an object to at most one network. [`Backend::ensure`] creates or
+//! changes the network, [`Backend::release`] deletes it, [`Backend::get`] reads it. All are
+//! idempotent, also after a crash at any point: a reconciler needs nothing else. The ranges of two
+//! uids never overlap.
 
 mod linux;
 mod local;
@@ -18,7 +17,7 @@ use crate::subnet::Subnet;
 use futures::future::BoxFuture;
 use std::net::Ipv4Addr;
 
-/// What a network should be, checked.
+/// The validated spec of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Desired {
     /// The range.
@@ -27,84 +26,85 @@ pub struct Desired {
     pub gateway: Ipv4Addr,
 }
 
-/// Who asks: a network belongs to one object.
+/// The object that a network belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
-    /// The object's uid: what the network is kept under.
+    /// The object's uid, the key of the network.
     pub uid: String,
-    /// `namespace/name`, for people.
+    /// `namespace/name`, for messages.
     pub name: String,
 }
 
-/// What a back end has given.
+/// The result of [`Backend::ensure`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
-    /// What it is called where it is: a registry entry, a bridge.
+    /// Its name in the back end: a registry entry or a bridge.
     pub device: String,
     /// Whether this call changed anything.
     pub changed: bool,
 }
 
-/// What a network is at present.
+/// A network that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct Existing {
     /// Its range and gateway.
     pub desired: Desired,
-    /// What it is called where it is, as in [`Allocation`].
+    /// Its name in the back end, as in [`Allocation`].
     pub device: String,
 }
 
-/// Why a back end could not do as asked.
+/// Why a call of a back end failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// Another network holds part of the range. Trying again helps once that one is gone.
+    /// Another network uses a part of the range. A retry succeeds once that one is deleted.
     #[error("{wanted} overlaps {held}, which {holder} holds")]
     Overlap {
-        /// The range asked for.
+        /// The requested range.
         wanted: Subnet,
-        /// The range in the way.
+        /// The range of the other network.
         held: Subnet,
-        /// Whose it is.
+        /// The owner of the other network.
         holder: String,
     },
     /// The address registry cannot be read or written.
     #[error("{what} the address registry {path}")]
     Registry {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// The file.
         path: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The kernel refused.
+    /// The kernel returned an error.
     #[error("{what} the bridge {device}")]
     Kernel {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// The bridge.
         device: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// Makes and frees networks. Every call is idempotent.
+/// Creates and deletes networks. Every call is idempotent.
 pub trait Backend: Send + Sync + 'static {
-    /// Makes the owner's network what is desired. Dropping the future may leave it half made;
-    /// calling again completes it.
+    /// Makes the owner's network match `desired`. Dropping the future may leave it incomplete;
+    /// another call completes it.
     fn ensure<'a>(
         &'a self,
         owner: &'a Owner,
         desired: Desired,
     ) -> BoxFuture<'a, Result<Allocation, BackendError>>;
 
-    /// What the owner's network is, if there is one that is whole.
-    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>>;
+    /// The owner's network; `None` if there is none, or an incomplete one.
+    fn get<'a>(&'a self, owner: &'a Owner)
+    -> BoxFuture<'a, Result<Option<Existing>, BackendError>>;
 
-    /// Frees the owner's network, if there is one. Says whether there was.
+    /// Deletes the owner's network; returns whether there was one.
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<bool, BackendError>>;
 }

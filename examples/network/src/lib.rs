@@ -1,9 +1,9 @@
 //! A controller that gives Network objects real networks.
 //!
-//! A [`Network`](api::Network) declares an address range and a gateway. While the object exists so
-//! does the network: an entry in an address registry ([`LocalBackend`](backend::LocalBackend)) or a
-//! bridge in the kernel ([`LinuxBackend`](backend::LinuxBackend)). The [`controller`] makes one fit
-//! the other.
+//! A [`Network`](api::Network) declares an address range and a gateway. The [`controller`] keeps a
+//! network for each object: an entry in an address registry
+//! ([`LocalBackend`](backend::LocalBackend)) or a bridge in the kernel
+//! ([`LinuxBackend`](backend::LinuxBackend)).
 
 pub mod api;
 pub mod backend;

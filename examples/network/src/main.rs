@@ -20,8 +20,7 @@ struct Cli {
     #[arg(long, default_value = "networks.json")]
     registry: PathBuf,
     /// Works only while it holds the Lease `network-controller` of this namespace, so that several
-    /// may run. Not with the local back end: it reads its registry once, and would not see what the
-    /// leader before wrote.
+    /// may run. Not with the local back end, which reads its registry only at start.
     #[arg(long, value_name = "NAMESPACE")]
     leader_elect: Option<String>,
 }

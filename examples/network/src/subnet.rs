@@ -1,4 +1,4 @@
-//! Addresses: what a Network asks for, checked and explained.
+//! Parses and validates the addresses of a Network, with errors that name a fix.
 
 use std::fmt;
 use std::net::Ipv4Addr;

@@ -1,10 +1,10 @@
-//! The same job with nothing but HTTP: a list, a watch, a bearer token.
+//! The same job with plain HTTP: a list, a watch, a bearer token.
 //!
-//! Count what stands here that an informer does for its user: the list's `resourceVersion` carried
-//! into the watch, lines put together from chunks, an ERROR event that asks for a new list, a
-//! stream that ends for no reason, a pause that grows between attempts, and a copy of everything,
-//! to tell what vanished while nobody watched. What does not stand here, and an informer has too:
-//! pages, bookmarks, several consumers, retries of failed work.
+//! This code does what an informer does for its user: it starts the watch at the list's
+//! `resourceVersion`, assembles lines from chunks, lists again after an ERROR event, reconnects
+//! when a stream ends, waits longer after each failure, and remembers all pods, to detect deletions
+//! between two watches. An informer also has pages, bookmarks, several consumers and retries of
+//! failed work.
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -16,12 +16,12 @@ use setpoint::prelude::CancellationToken;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The longest line a watch may send: the largest object the API takes is half of it.
+/// Maximum length of a line of a watch: twice the largest object that the API accepts.
 pub const LINE_BYTES_MAX: usize = 3 << 20;
 /// The longest pause between attempts.
 pub const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Where to ask, and as whom.
+/// The server and the credentials.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     /// Such as `http://localhost:8080`: what `setpoint up --insecure-port 8080` or `kubectl proxy
@@ -50,13 +50,13 @@ struct Event {
     object: serde_json::Value,
 }
 
-/// Says `line`s about pods, as they change, until `stop`.
-pub async fn run(endpoint: &Endpoint, mut say: impl FnMut(String), stop: CancellationToken) {
+/// Prints a line about each changed pod until `stop`.
+pub async fn run(endpoint: &Endpoint, mut print: impl FnMut(String), stop: CancellationToken) {
     let http = Client::builder(hyper_util::rt::TokioExecutor::new()).build_http();
     let mut known = BTreeMap::new();
     let mut pause = Duration::from_millis(800);
     loop {
-        let round = list_and_watch(&http, endpoint, &mut known, &mut say);
+        let round = list_and_watch(&http, endpoint, &mut known, &mut print);
         tokio::select! {
             () = stop.cancelled() => return,
             ended = round => match ended {
@@ -94,7 +94,7 @@ async fn list_and_watch(
     http: &Http,
     endpoint: &Endpoint,
     known: &mut BTreeMap<String, String>,
-    say: &mut impl FnMut(String),
+    print: &mut impl FnMut(String),
 ) -> anyhow::Result<()> {
     let body =
         get(http, endpoint, "").await.context("list")?.collect().await.context("list")?.to_bytes();
@@ -102,10 +102,10 @@ async fn list_and_watch(
     let mut vanished = std::mem::take(known);
     for pod in &list.items {
         let before = vanished.remove(&key(pod));
-        tell(pod, before, known, say);
+        print_change(pod, before, known, print);
     }
     for key in vanished.into_keys() {
-        say(format!("{key} is gone"));
+        print(format!("{key} is gone"));
     }
     let mut version = list.metadata.resource_version;
     loop {
@@ -126,10 +126,10 @@ async fn list_and_watch(
                         version = pod.metadata.resource_version.clone().unwrap_or_default();
                         if kind == "DELETED" {
                             known.remove(&key(&pod));
-                            say(format!("{} is gone", key(&pod)));
+                            print(format!("{} is gone", key(&pod)));
                         } else {
                             let before = known.remove(&key(&pod));
-                            tell(&pod, before, known, say);
+                            print_change(&pod, before, known, print);
                         }
                     }
                 }
@@ -149,16 +149,16 @@ fn key(pod: &Pod) -> String {
     )
 }
 
-/// Says a pod's line unless it was known at the same version, and remembers it.
-fn tell(
+/// Prints a pod's line unless this version is known, and remembers the version.
+fn print_change(
     pod: &Pod,
     before: Option<String>,
     known: &mut BTreeMap<String, String>,
-    say: &mut impl FnMut(String),
+    print: &mut impl FnMut(String),
 ) {
     let version = pod.metadata.resource_version.clone().unwrap_or_default();
     if before.as_ref() != Some(&version) {
-        say(crate::line(pod));
+        print(crate::line(pod));
     }
     known.insert(key(pod), version);
 }

@@ -1,11 +1,13 @@
-//! The same controller, wired by hand: informer → handler → queue → workers. What
-//! [`controller`](crate::controller) leaves to the runtime stands here.
+//! The same controller, wired by hand: informer → handler → queue → workers. In
+//! [`controller`](crate::controller) the runtime does this.
 //!
-//! What to look for: the handler takes the key and nothing else; workers start after the handler
-//! has seen the first list, or every pod would look deleted; a worker reads the cache, where "not
-//! there" means "deleted"; success forgets a key's failures, failure adds it again after a growing
-//! pause, and after [`ATTEMPTS_MAX`] the controller gives up and says so. The queue's item says
-//! `done` when it is dropped, whatever happens.
+//! - The handler adds only the key to the queue.
+//! - Workers start after the handler has seen the first list. Before that, every pod would look
+//!   deleted.
+//! - A worker reads the cache. A pod that is absent there is deleted.
+//! - After a success the failures of the key are forgotten. After a failure the key is added again,
+//!   with a growing delay. After [`ATTEMPTS_MAX`] attempts the controller gives up and logs it.
+//! - The key is done when the queue's item is dropped, also after a panic.
 
 use crate::controller::{ATTEMPTS_MAX, Job};
 use k8s_openapi::api::core::v1::Pod;
@@ -13,12 +15,12 @@ use setpoint::prelude::*;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Runs the controller until `stop`: pods from `source`, `n_workers` at work. Dropping it stops
-/// everything at once.
+/// Runs the controller until `stop`, with pods from `source` and `n_workers` workers. Dropping the
+/// future stops everything at once.
 ///
 /// # Errors
 ///
-/// When the informer ends before it has synced.
+/// The informer ends before it has synced.
 pub async fn run(
     source: impl ListWatch,
     n_workers: usize,
@@ -44,7 +46,7 @@ pub async fn run(
         tasks.spawn(work(queue.clone(), informer.lister(), job.clone()));
     }
     stop.cancelled().await;
-    // No new keys; workers finish what they hold and what is queued, then end by themselves.
+    // The queue accepts no new keys. Workers finish the queued ones and end.
     queue.shut_down();
     while let Some(ended) = tasks.join_next().await {
         ended?;

@@ -1,21 +1,20 @@
-//! The controller, as the runtime has it: what is watched, and what is done for a key.
+//! The controller on the runtime: a watch and a reconciler.
 //!
-//! What to look for: a pass is told a key and nothing else, and looks at the copy of the pods that
-//! the manager keeps, where "not there" means "deleted". An error comes back after a growing pause;
-//! after [`ATTEMPTS_MAX`] the controller gives up, with an event: the next change of the pod starts
-//! anew.
+//! - A pass gets only a key, and reads the pod from the manager's cache. A pod that is absent there
+//!   is deleted.
+//! - After an error the key is tried again with a growing delay. After [`ATTEMPTS_MAX`] attempts
+//!   the controller gives up and records an event. The next change of the pod starts again at one.
 
 use k8s_openapi::api::core::v1::Pod;
 use setpoint::prelude::*;
 use std::sync::Arc;
 
-/// How often one change of a pod is tried before the controller gives it up: five times, as
-/// client-go's example.
+/// Maximum attempts for one change of a pod: five, as in client-go's example.
 pub const ATTEMPTS_MAX: u32 = 5;
 
-/// The job: what is done with a pod that changed, or that is gone.
+/// The work for a pod that has changed or was deleted.
 pub trait Job: Send + Sync + 'static {
-    /// Does it. An error is tried again.
+    /// Handles the pod; `None` if it was deleted. An error leads to another attempt.
     fn run(&self, key: &Key, pod: Option<Arc<Pod>>) -> anyhow::Result<()>;
 }
 
@@ -25,7 +24,7 @@ impl<F: Fn(&Key, Option<Arc<Pod>>) -> anyhow::Result<()> + Send + Sync + 'static
     }
 }
 
-/// Prints a line for each pod that changed or went.
+/// Prints a line for each pod that has changed or was deleted.
 pub fn print(key: &Key, pod: Option<Arc<Pod>>) -> anyhow::Result<()> {
     match pod {
         Some(pod) => println!("{}", crate::line(&pod)),
@@ -34,7 +33,7 @@ pub fn print(key: &Key, pod: Option<Arc<Pod>>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A reconciler over one job.
+/// The reconciler of a job.
 struct Printer<J>(J);
 
 impl<J: Job> Reconciler for Printer<J> {
@@ -47,11 +46,11 @@ impl<J: Job> Reconciler for Printer<J> {
     }
 }
 
-/// The controller, `n_workers` at work.
+/// The controller with `n_workers` workers.
 ///
 /// # Errors
 ///
-/// Never as it is written here.
+/// None: these options are valid.
 pub fn controller(n_workers: usize, job: impl Job) -> Result<Controller, BuildError> {
     Controller::builder("pod-printer")
         .for_(Watch::<Pod>::new())

@@ -1,10 +1,12 @@
 //! Prints pods: the smallest controller there is.
 //!
-//! It is written three times, each with less to stand on. [`controller`] says what is watched and
-//! what is done for a key. [`by_hand`] wires it itself: an informer keeps a copy of the pods, its
-//! handler puts the key of each change into a work queue, and workers take keys and look at the
-//! copy. [`bare`] does the same job with nothing but HTTP, so that a reader sees what the informer
-//! saves.
+//! It is written three times, each time on a lower layer:
+//!
+//! | module | built on |
+//! |---|---|
+//! | [`controller`] | the runtime: a watch and a reconciler |
+//! | [`by_hand`] | an informer whose handler adds keys to a work queue, and workers that read the cache |
+//! | [`bare`] | plain HTTP, which shows what an informer does |
 
 pub mod bare;
 pub mod by_hand;

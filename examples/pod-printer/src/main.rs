@@ -11,13 +11,13 @@ use setpoint::prelude::*;
 /// Prints a line whenever a pod changes.
 #[derive(Debug, Parser)]
 struct Cli {
-    /// How many pods are looked at at a time.
+    /// Number of workers.
     #[arg(long, default_value_t = 2)]
     workers: usize,
-    /// With an informer and a queue that are wired by hand.
+    /// Use an informer and a queue that are wired by hand.
     #[arg(long, conflicts_with = "bare")]
     by_hand: bool,
-    /// Without an informer: plain HTTP against this address, such as http://localhost:8080.
+    /// Use plain HTTP without an informer, with this address, such as http://localhost:8080.
     #[arg(long, value_name = "URL")]
     bare: Option<String>,
     /// The bearer token for --bare; better given as the environment variable POD_PRINTER_TOKEN.
@@ -51,7 +51,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(manager.run_until_signal().await?)
 }
 
-/// What a manager does by itself: stops what runs at SIGINT or SIGTERM, and waits for its end.
+/// Stops the run at SIGINT or SIGTERM and waits for its end, as a manager does by itself.
 async fn until_signal(
     run: impl AsyncFnOnce(CancellationToken) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {

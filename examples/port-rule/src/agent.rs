@@ -1,23 +1,23 @@
-//! The agent of a node: makes its firewall what the rules say, and keeps it so.
+//! The agent of a node: applies the rules to the node's firewall, and repairs it.
 //!
 //! # Theory
 //!
-//! There is one key, the node. A pass computes the whole ruleset from the caches, looks at the
-//! firewall, replaces its part if that differs, and reports. It runs when a rule that selects the
-//! node changes, when the node's labels do, when the firewall may have changed, and from time to
-//! time. What was changed by hand is undone.
+//! There is one key, the node. A pass computes the whole ruleset from the caches, compares it with
+//! the firewall, replaces its part if they differ, and writes the report. A pass runs when a rule
+//! that selects the node changes, when the labels of the node change, when the firewall may have
+//! changed, and every [`CHECK_PERIOD`]. Manual changes are undone.
 //!
 //! | a rule | the firewall | the report |
 //! |---|---|---|
 //! | is valid and held by the controller's finalizer | has it | `Applied` |
-//! | is invalid, or the firewall cannot do it | has it not | `Refused` |
-//! | is being deleted, or selects other nodes | has it not | none |
-//! | any, and the firewall failed | as before | `Failed`, and older entries stay |
+//! | is invalid, or not supported by the firewall | does not have it | `Refused` |
+//! | is being deleted, or selects other nodes | does not have it | none |
+//! | any, and the firewall failed | unchanged | `Failed`, and older entries stay |
 //!
 //! The report names a rule before the firewall has it (`Pending`), and until the firewall no longer
-//! has it. The controller holds a deleted rule until no report names it. So a rule that is gone is
-//! in no firewall, wherever an agent stops. While no rule applies, nothing of ours is in the
-//! firewall.
+//! has it. The controller keeps a deleted rule until no report names it. So a deleted rule is in no
+//! firewall, wherever an agent stops. While no rule applies, the agent's part of the firewall does
+//! not exist.
 
 use crate::api::{FINALIZER, NodeFirewall, NodeFirewallSpec, PortRule, RuleReport, RuleState};
 use crate::backend::{Backend, BackendError};
@@ -37,8 +37,8 @@ use tokio::sync::mpsc;
 /// The agent's name: in events, in `managedFields`, in logs.
 pub const NAME: &str = "port-rule-agent";
 
-/// How often the firewall is looked at although nothing was heard of it. The same as firewalls'
-/// operators use: thirty seconds.
+/// Time between two checks of the firewall without an event: thirty seconds, which is common for
+/// such agents.
 pub const CHECK_PERIOD: Duration = Duration::from_secs(30);
 
 /// An agent, for a manager with the [`cache`] of its node.
@@ -49,7 +49,7 @@ pub struct Agent<B> {
     check_period: Duration,
 }
 
-/// Why an agent was not built.
+/// Why an agent could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
@@ -74,11 +74,11 @@ enum PassError {
     NotHeld,
 }
 
-/// What the manager of a node's agent caches: of nodes and reports only its own.
+/// The cache of the manager of a node's agent: all rules, and only its own node and report.
 ///
 /// # Errors
 ///
-/// Never, as it is written here.
+/// None: these options are valid.
 pub fn cache(node: &str) -> Result<CacheOptions, CacheOptionsError> {
     let mut own = ByType::default();
     own.config.fields = Some(format!("metadata.name={node}"));
@@ -91,21 +91,20 @@ impl<B: Backend> Agent<B> {
         Self { node: Request::cluster(node), backend, check_period: CHECK_PERIOD }
     }
 
-    /// How often the firewall is looked at although nothing was heard of it. Default:
-    /// [`CHECK_PERIOD`].
+    /// Time between two checks of the firewall without an event. Default: [`CHECK_PERIOD`].
     #[must_use]
     pub fn check_period(mut self, period: Duration) -> Self {
         self.check_period = period;
         self
     }
 
-    /// Adds the agent to a manager, with a task that listens to the firewall.
+    /// Adds the agent to a manager, with a task that watches the firewall.
     ///
     /// # Errors
     ///
     /// The manager refuses it.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), AgentError> {
-        // One waiting notice is enough: a pass looks at everything.
+        // One queued notice is enough: a pass reads everything.
         let (notices, changed) = mpsc::channel(1);
         let (node, backend, period) = (self.node.clone(), self.backend.clone(), self.check_period);
         let of_node = node.clone();
@@ -177,7 +176,7 @@ impl<B: Backend> Agent<B> {
 
     async fn replace(&self, ruleset: &Ruleset) -> Result<(), PassError> {
         self.backend.replace(ruleset).await?;
-        // Otherwise every pass would replace it again, and nobody would know.
+        // Otherwise every pass would replace it again without a trace.
         match self.backend.holds(ruleset).await? {
             true => Ok(()),
             false => Err(PassError::NotHeld),
@@ -196,7 +195,7 @@ impl<B: Backend> Reconciler for Agent<B> {
     }
 }
 
-/// Whether an event is of a rule that selects the node, or did.
+/// Whether an event is about a rule that selects the node, or selected it before.
 fn concerns(event: &Event<PortRule>, labels: &BTreeMap<String, String>) -> bool {
     let is_ours = |object: &setpoint::informer::Object<PortRule>| {
         // An object that does not decode is an error of the pass.
@@ -213,7 +212,7 @@ pub fn selects(rule: &PortRule, labels: &BTreeMap<String, String>) -> bool {
     rule.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// What a node should have and say.
+/// The desired ruleset and report of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Plan {
     ruleset: Ruleset,
@@ -222,14 +221,14 @@ struct Plan {
 }
 
 impl Plan {
-    /// Decides about the rules that select the node, in any order.
+    /// Makes the ruleset and the report from the rules that select the node, in any order.
     fn of<'a>(rules: impl Iterator<Item = &'a PortRule>, backend: &impl Backend) -> Self {
         let (mut applied, mut reports) = (Vec::new(), Vec::new());
-        // A rule without the finalizer could be gone without a trace in the report.
-        let is_held = |rule: &&PortRule| {
+        // A rule without the finalizer could be deleted while firewalls still have it.
+        let applies = |rule: &&PortRule| {
             rule.meta().deletion_timestamp.is_none() && has_finalizer(*rule, FINALIZER)
         };
-        for rule in rules.filter(is_held) {
+        for rule in rules.filter(applies) {
             let name = rule.name_any();
             let checked = Rule::of(&name, &rule.spec).map_err(|error| error.to_string());
             let checked = checked.and_then(|rule| {
@@ -277,7 +276,7 @@ impl Plan {
                         ..(*planned).clone()
                     };
                 }
-                // Perhaps in the firewall still.
+                // May still be in the firewall.
                 _ => {}
             }
         }
@@ -296,7 +295,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Writes what the node says.
+/// Writes the report of the node.
 struct Report<'a, B> {
     agent: &'a Agent<B>,
     node: &'a Node,
@@ -304,7 +303,7 @@ struct Report<'a, B> {
 }
 
 impl<B: Backend> Report<'_, B> {
-    /// Writes the report if it says anything new. `reported` is the one before the pass.
+    /// Writes the report if it has changed. `reported` is the one before the pass.
     async fn write(
         &self,
         reported: &NodeFirewallSpec,

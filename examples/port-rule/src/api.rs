@@ -1,11 +1,11 @@
-//! The types: what a person declares, and what nodes report.
+//! The types [`PortRule`], which users write, and [`NodeFirewall`], which nodes report.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
 use setpoint::prelude::*;
 use std::collections::BTreeMap;
 
-/// The definitions of [`PortRule`] and [`NodeFirewall`], as a person would apply them.
+/// The manifest with the definitions of [`PortRule`] and [`NodeFirewall`].
 pub const CRDS_YAML: &str = include_str!("../manifests/crds.yaml");
 
 /// The finalizer that keeps a deleted rule until no node has it.
@@ -16,7 +16,7 @@ pub const READY: &str = "Ready";
 
 /// Ports of nodes, and what happens to connections to them.
 ///
-/// Cluster-scoped, as nodes are: whoever may write rules controls the firewalls of nodes.
+/// Cluster-scoped, as nodes are: users who may write rules control the firewalls of nodes.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "firewalld.fedoraproject.org",
@@ -36,15 +36,15 @@ pub const READY: &str = "Ready";
 pub struct PortRuleSpec {
     /// What happens to a connection. `Allow` wins over the others.
     pub action: Verdict,
-    /// Whether the node is asked or asks. Default: it is asked.
+    /// Whether the node accepts the connection or opens it. Default: it accepts it.
     #[serde(default)]
     pub direction: Direction,
     /// The transport protocol. Default: TCP.
     #[serde(default)]
     pub protocol: Protocol,
-    /// The ports, of the side that is asked.
+    /// The ports of the side that accepts the connection.
     pub ports: Vec<Ports>,
-    /// Address ranges in CIDR notation: who asks, or, for `Out`, who is asked. None: everybody.
+    /// Address ranges of the other side, in CIDR notation. None: all addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<String>,
     /// Labels of the nodes that get the rule. None: all nodes.
@@ -65,11 +65,11 @@ pub enum Verdict {
     Allow,
     /// Its packets disappear.
     Drop,
-    /// The other side is told: a reset for TCP, else an ICMP message.
+    /// The other side gets a reset for TCP, otherwise an ICMP message.
     Reject,
 }
 
-/// Whether the node is asked or asks.
+/// Whether the node accepts the connection or opens it.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -118,26 +118,26 @@ pub struct Ports {
     pub end_port: Option<u16>,
 }
 
-/// What became of a rule.
+/// The status of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortRuleStatus {
     /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many nodes the rule selects.
+    /// Number of nodes that the rule selects.
     #[serde(default)]
     pub nodes: i32,
-    /// How many of them have this generation of the rule in their firewall.
+    /// Number of these nodes with this generation of the rule in their firewall.
     #[serde(default)]
     pub applied: i32,
-    /// `Ready`: all of them have it.
+    /// `Ready`: all selected nodes have it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
-/// What the firewall of one node has. The node's agent writes it; its name is the node's, which
-/// owns it, so it goes with the node.
+/// The rules in the firewall of one node. The node's agent writes it. It has the name of the node,
+/// which owns it, so it is deleted with the node.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "firewalld.fedoraproject.org",
@@ -161,7 +161,7 @@ pub struct NodeFirewallSpec {
     pub rules: Vec<RuleReport>,
 }
 
-/// What a node says of one rule.
+/// The report of a node about one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleReport {
@@ -173,7 +173,7 @@ pub struct RuleReport {
     pub generation: i64,
     /// Whether the firewall has it.
     pub state: RuleState,
-    /// Why it has not.
+    /// Why the firewall does not have it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -181,12 +181,12 @@ pub struct RuleReport {
 /// Whether a firewall has a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RuleState {
-    /// Perhaps: it is about to be applied.
+    /// May have it: it is being applied.
     Pending,
-    /// It has this generation.
+    /// Has this generation.
     Applied,
-    /// It has not: the rule is invalid, or this firewall cannot do what it asks.
+    /// Does not have it: the rule is invalid, or not supported by this firewall.
     Refused,
-    /// Perhaps, or an older generation: the firewall failed. The agent tries again.
+    /// May have it, or an older generation: the firewall failed. The agent tries again.
     Failed,
 }

@@ -1,11 +1,11 @@
-//! Firewalls: a trait, and what implements it.
+//! Firewalls: a trait and its implementations.
 //!
 //! # Theory
 //!
-//! A back end has a part of the firewall to itself: a table, two chains, or the rules of one
-//! priority. [`Backend::replace`] makes that part what a ruleset says, whatever it was before, and
-//! does not touch the rest; an empty ruleset removes the part. [`Backend::holds`] looks. Both may
-//! be called again at any time, after a crash at any point.
+//! A back end owns a part of the firewall: a table, two chains, or the rules of one priority.
+//! [`Backend::replace`] replaces that part by a ruleset and does not touch the rest; an empty
+//! ruleset removes the part. [`Backend::holds`] compares. Both are idempotent, also after a crash
+//! at any point.
 //!
 //! | back end | its part | a change |
 //! |---|---|---|
@@ -27,37 +27,37 @@ use crate::ruleset::{Rule, Ruleset};
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
-/// Why a firewall did not do as asked. Trying again may help.
+/// Why a call of a firewall failed. A retry may succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
     /// A program failed.
     #[error("{what}")]
     Program {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         #[source]
         source: ProgramError,
     },
-    /// A program printed something else than it documents.
+    /// The output of a program is not in its documented format.
     #[error("{what}: the output is not understood")]
     Output {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// Why it is not understood, if it is not JSON.
+        /// The parser's error, if the output is not JSON.
         #[source]
         source: Option<serde_json::Error>,
     },
 }
 
-/// What a firewall cannot do. Trying again does not help.
+/// A rule that a firewall does not support. A retry does not help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{backend} has no {what}")]
 pub struct Unsupported {
     /// The back end's name.
     pub backend: &'static str,
-    /// What the rule asks for.
+    /// The unsupported part of the rule.
     pub what: &'static str,
 }
 
@@ -66,21 +66,21 @@ pub trait Backend: Send + Sync + 'static {
     /// Its name in reports and on the command line.
     fn name(&self) -> &'static str;
 
-    /// Whether it can do what a rule asks.
+    /// Checks that it supports a rule.
     ///
     /// # Errors
     ///
-    /// What it cannot do.
+    /// It does not support a part of the rule.
     fn check(&self, rule: &Rule) -> Result<(), Unsupported>;
 
-    /// Whether its part is exactly what `ruleset` says.
+    /// Whether its part equals `ruleset`.
     fn holds<'a>(&'a self, ruleset: &'a Ruleset) -> BoxFuture<'a, Result<bool, BackendError>>;
 
-    /// Makes its part what `ruleset` says. Dropping the future may leave it undone or done.
+    /// Replaces its part by `ruleset`. Dropping the future may leave the change undone or done.
     fn replace<'a>(&'a self, ruleset: &'a Ruleset) -> BoxFuture<'a, Result<(), BackendError>>;
 
-    /// Sends a notice when the firewall may have changed, until that is no longer possible. A
-    /// back end that hears of no changes returns at once: the agent looks from time to time anyway.
+    /// Sends a notice when the firewall may have changed, until that is no longer possible. A back
+    /// end without such events returns at once: the agent also checks periodically.
     fn notices<'a>(
         &'a self,
         _changed: mpsc::Sender<()>,

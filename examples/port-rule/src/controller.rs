@@ -1,8 +1,8 @@
-//! The controller: adds up what nodes report, in the status of each rule.
+//! The controller: sums the reports of nodes in the status of each rule.
 //!
 //! # Theory
 //!
-//! One pass looks at one rule, at the nodes that it selects and at the reports that name it:
+//! A pass reads one rule, the nodes that it selects and the reports that name it:
 //!
 //! | the rule | condition `Ready` | comes back |
 //! |---|---|---|
@@ -10,13 +10,13 @@
 //! | every selected node has it | `True Applied` | the same |
 //! | a node has refused it | `False Refused`, with the node and its reason | the same |
 //! | a node's firewall failed | `False Failed`, with the node and its reason | the same |
-//! | a node has said nothing of this generation | `False Waiting`, with nodes' names | the same |
+//! | a node has not reported this generation | `False Waiting`, with nodes' names | the same |
 //! | is being deleted, a report names it | `False Deleting`, with nodes' names | the same |
 //! | is being deleted, no report names it | – (the finalizer goes) | – |
 //!
-//! The finalizer is on the rule before an agent applies it. A report belongs to its Node, so the
-//! reports of nodes that are gone hold nothing. A node that is down holds a deleted rule: its
-//! firewall may have it.
+//! The finalizer is added before an agent applies the rule. A report is owned by its Node, so a
+//! deleted node does not delay the deletion of a rule. A node that is down does: its firewall may
+//! still have the rule.
 
 use crate::agent::selects;
 use crate::api::{FINALIZER, NodeFirewall, PortRule, PortRuleStatus, READY, RuleReport, RuleState};
@@ -34,14 +34,14 @@ pub const NAME: &str = "port-rule-controller";
 /// The index of reports by the rules that they name.
 const BY_RULE: &str = "rules";
 
-/// How many nodes a message names.
+/// Maximum number of nodes that a message names.
 const NAMED_MAX: usize = 3;
 
 /// The controller, to be added to a manager.
 ///
 /// # Errors
 ///
-/// Never, as it is built here; the builder's own rules say when.
+/// None: these options are valid.
 pub fn controller() -> Result<Controller, BuildError> {
     let reports = Watch::<NodeFirewall>::new().index(BY_RULE, |report: &NodeFirewall| {
         report.spec.rules.iter().map(|rule| rule.name.clone()).collect()
@@ -70,7 +70,7 @@ pub fn controller() -> Result<Controller, BuildError> {
         .build(reconcile)
 }
 
-/// Whether a rule selects a node, or did, or no longer does.
+/// Whether a rule selects a node before or after a change.
 fn concerns(event: &Event<Node>, rule: &PortRule) -> bool {
     let is_selected = |node: &setpoint::informer::Object<Node>| {
         node.get().map_or(true, |node| selects(rule, node.labels()))
@@ -89,14 +89,14 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
     let mut mine = Reports::of(&rule, reports.iter().map(|report| &**report));
     let is_deleting = rule.meta().deletion_timestamp.is_some();
     if is_deleting && mine.0.is_empty() {
-        // The cache may be behind. What the server has counts.
+        // The cache may be stale, so the live state decides.
         let live = context.client().api::<NodeFirewall>();
         let live = live.list_live(None, &ListParams::default()).await?;
         mine = Reports::of(&rule, &live);
     }
     if is_deleting && !mine.0.is_empty() {
         let summary = Summary::deleting(&mine);
-        say(&rule, summary, &context).await?;
+        write_status(&rule, summary, &context).await?;
         return Ok(Action::await_change());
     }
     let pass = async |finalize| match finalize {
@@ -105,7 +105,7 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
             let selected = nodes.iter().filter(|node| selects(&rule, node.labels()));
             let selected: Vec<String> = selected.map(|node| node.name_any()).collect();
             let summary = Summary::of(&selected, rule.meta().generation, &mine);
-            say(&rule, summary, &context).await?;
+            write_status(&rule, summary, &context).await?;
             Ok::<_, BoxError>(Action::await_change())
         }
         // No report names it.
@@ -114,7 +114,7 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
     Ok(finalizer(&rules, FINALIZER, rule, pass).await?)
 }
 
-/// What nodes say of one rule, by node.
+/// The reports about one rule, by node.
 #[derive(Debug, Default)]
 struct Reports(BTreeMap<String, RuleReport>);
 
@@ -129,7 +129,7 @@ impl Reports {
     }
 }
 
-/// What a status says.
+/// The content of a status.
 #[derive(Debug, PartialEq, Eq)]
 struct Summary {
     /// Nodes that are selected; `None` while the rule is being deleted.
@@ -141,7 +141,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// Adds up what selected nodes say. `selected` is in any order.
+    /// Sums the reports of the selected nodes. `selected` is in any order.
     fn of(selected: &[String], generation: Option<i64>, reports: &Reports) -> Self {
         let (mut applied, mut waiting) = (0, Vec::new());
         let (mut refused, mut failed) = (Vec::new(), Vec::new());
@@ -180,7 +180,7 @@ impl Summary {
         summary(true, if n_nodes == 0 { "NoNodes" } else { "Applied" }, String::new())
     }
 
-    /// What a rule says that is being deleted.
+    /// The summary of a rule that is being deleted.
     fn deleting(reports: &Reports) -> Self {
         let nodes = named(reports.0.keys().cloned().collect());
         let message = format!("waiting until it is removed from {nodes}");
@@ -210,9 +210,13 @@ fn named(mut texts: Vec<String>) -> String {
     if n_more == 0 { first } else { format!("{first} and {n_more} more") }
 }
 
-/// Writes the status if it says anything new. Records an event when all nodes have the rule, or one
+/// Writes the status if it has changed. Records an event when all nodes have the rule, or one
 /// cannot have it.
-async fn say(rule: &PortRule, summary: Summary, context: &Context) -> Result<(), BoxError> {
+async fn write_status(
+    rule: &PortRule,
+    summary: Summary,
+    context: &Context,
+) -> Result<(), BoxError> {
     let before = rule.status.clone().unwrap_or_default();
     let mut status = before.clone();
     summary.write(&mut status, rule.meta().generation, context.clock().now());
@@ -266,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_is_named_before_a_failure_and_both_before_what_is_not_heard() {
+    fn refusal_is_named_before_a_failure_and_both_before_missing_reports() {
         let failed = report(RuleState::Failed, 2, "broken");
         let message = "applied on 0 of 4 nodes; failed on b: broken";
         check(&[("b", failed.clone())], (false, "Failed", message));

@@ -8,10 +8,10 @@
 //!
 //! | part | what it does |
 //! |---|---|
-//! | [`agent`] | runs on every node; makes the node's firewall what the rules that select the node say, repairs it, and reports in one [`NodeFirewall`](api::NodeFirewall) object |
-//! | [`controller`] | runs once; adds up the reports in each rule's status, and holds a deleted rule until no node has it |
-//! | [`backend`] | a trait, and what implements it: nftables, iptables-nft, firewalld |
-//! | [`ruleset`] | what a firewall should have, as a pure function of the rules |
+//! | [`agent`] | runs on every node; applies the rules that select the node to its firewall, repairs it, and reports in one [`NodeFirewall`](api::NodeFirewall) object |
+//! | [`controller`] | runs once; sums the reports in each rule's status, and keeps a deleted rule until no node has it |
+//! | [`backend`] | a trait and its implementations: nftables, iptables-nft, firewalld |
+//! | [`ruleset`] | the desired content of a firewall, as a pure function of the rules |
 
 pub mod agent;
 pub mod api;

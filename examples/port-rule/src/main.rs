@@ -35,12 +35,12 @@ enum Command {
         node: String,
         #[command(flatten)]
         firewall: Firewall,
-        /// Looks at the firewall this often although nothing was heard of it.
+        /// Time between two checks of the firewall without an event.
         #[arg(long, default_value_t = agent::CHECK_PERIOD.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
         check_seconds: u64,
     },
-    /// Removes everything of ours from this machine's firewall. Needs no cluster. An agent that
-    /// still runs would put it back.
+    /// Removes all rules of this program from the machine's firewall. Needs no cluster. Stop the
+    /// agent first: it would restore them.
     Remove {
         #[command(flatten)]
         firewall: Firewall,
@@ -59,7 +59,7 @@ struct Firewall {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
-    /// What this machine has.
+    /// Uses the first firewall that is found on this machine.
     Auto,
     /// firewalld, by D-Bus and `busctl`.
     Firewalld,
@@ -82,7 +82,7 @@ impl Firewall {
             Kind::Nftables => Arc::new(Nftables::new(self.program("nft"))),
             Kind::Iptables => Arc::new(Iptables::new(|name| self.program(name))),
         };
-        // A look needs the same rights and programs as a change.
+        // A query needs the same rights and programs as a change.
         backend.holds(&Ruleset::default()).await?;
         Ok(backend)
     }

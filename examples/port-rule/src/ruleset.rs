@@ -1,4 +1,4 @@
-//! What a firewall should have, as a pure function of the rules.
+//! The desired content of a firewall, as a pure function of the rules.
 //!
 //! # Theory
 //!
@@ -9,14 +9,14 @@
 //! | [`Ruleset::lines`] | a ruleset | the lines of the firewall: at most one per rule and address family |
 //!
 //! A line is in normal form: ports and addresses are sorted ranges that neither overlap nor touch.
-//! So two rulesets that mean the same have the same lines, and what a firewall lists can be
-//! compared with what it should list, in whatever way it writes a range.
+//! So equivalent rulesets have equal lines, and the listing of a firewall can be compared with the
+//! desired lines, however the firewall writes a range.
 
 use crate::api::{Direction, PortRuleSpec, Protocol, Verdict};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why a spec is no rule.
+/// Why a spec is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
@@ -108,13 +108,13 @@ pub struct Rule {
     pub name: String,
     /// What happens to a connection.
     pub verdict: Verdict,
-    /// Whether the node is asked or asks.
+    /// Whether the node accepts the connection or opens it.
     pub direction: Direction,
     /// The protocol.
     pub protocol: Protocol,
     /// The ports, in normal form.
     pub ports: Vec<Span<u16>>,
-    /// The peers, sorted. None: everybody.
+    /// The peers, sorted. None: all addresses.
     pub peers: Vec<Cidr>,
     /// firewalld's zone.
     pub zone: Option<String>,
@@ -125,7 +125,7 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// The spec is no rule, although the server let it pass.
+    /// The spec is invalid, although the server has accepted it.
     pub fn of(name: &str, spec: &PortRuleSpec) -> Result<Self, SpecError> {
         let ports = spec.ports.iter().map(|ports| {
             let (first, last) = (ports.port, ports.end_port.unwrap_or(ports.port));
@@ -194,7 +194,7 @@ impl Ruleset {
         &self.rules
     }
 
-    /// Whether the firewall should have nothing of ours.
+    /// Whether there are no rules, so that our part of the firewall should not exist.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
@@ -213,20 +213,20 @@ pub struct Line {
     pub rule: String,
     /// What happens to a connection.
     pub verdict: Verdict,
-    /// Whether the node is asked or asks.
+    /// Whether the node accepts the connection or opens it.
     pub direction: Direction,
     /// The protocol.
     pub protocol: Protocol,
     /// The ports, in normal form.
     pub ports: Vec<Span<u16>>,
-    /// Who it is about.
+    /// The addresses of the other side.
     pub peers: Peers,
 }
 
-/// Who a line is about. Address ranges are in normal form.
+/// The addresses of the other side. Ranges are in normal form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peers {
-    /// Everybody.
+    /// All addresses.
     All,
     /// These IPv4 addresses.
     V4(Vec<Span<Ipv4Addr>>),

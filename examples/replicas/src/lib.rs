@@ -5,9 +5,9 @@
 //! | `stamp` | all: each reconciles its share of the keys | writes the replica's name on each ConfigMap of the app |
 //! | `summary` | the leader | counts the stamps, in the ConfigMap `summary` |
 //!
-//! A replica that joins or leaves moves only the keys that it wins or owned. A leader that stops
-//! hands over in less than a second; a leader that dies, when its Lease has expired. A replica that
-//! was the leader, or owned a key, sends no writes for it after that.
+//! When a replica joins or leaves, only the keys that it gets or owned move. A leader that stops is
+//! replaced in less than a second, a leader that dies once its Lease has expired. A replica that is
+//! no longer the leader, or no longer owns a key, sends no more writes for it.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint::object::label::Selector;

@@ -1,5 +1,4 @@
-//! A sidecar injector: pods of labelled namespaces get containers and volumes that they do not ask
-//! for.
+//! A sidecar injector: adds containers and volumes to the pods of labelled namespaces.
 //!
 //! | what | where |
 //! |---|---|
@@ -10,8 +9,8 @@
 //!
 //! The part is merged as a strategic merge patch merges: containers and volumes by name, their
 //! environment by name, their mounts by path. So a second call, after another webhook has changed
-//! the pod, adds nothing twice. The ConfigMap is read from a cache: a change counts from the next
-//! pod on.
+//! the pod, adds nothing twice. The ConfigMap is read from a cache: a change affects the pods that
+//! are created after it.
 
 use k8s_openapi::DeepMerge as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -32,20 +31,20 @@ pub const NAMESPACE: &str = "sidecar-injector";
 pub const CONFIG: &str = "sidecars";
 /// Key of the part of a pod's `spec` in the ConfigMap.
 pub const KEY: &str = "inject.yaml";
-/// Annotation by which a pod refuses (`"false"`).
+/// Annotation of a pod that disables the injection (`"false"`).
 pub const INJECT: &str = "sidecar-injector.example.dev/inject";
-/// Annotation that says what was added.
+/// Annotation with what was added.
 pub const STATUS: &str = "sidecar-injector.example.dev/status";
 /// Name of the MutatingWebhookConfiguration and of the Service.
 pub const NAME: &str = "sidecar-injector";
-/// Where the webhook is.
+/// Path of the webhook.
 pub const PATH: &str = "/mutate--v1-pod";
 
-/// Adds what the ConfigMap says to a pod.
+/// Adds the part in the ConfigMap to a pod.
 ///
 /// # Errors
 ///
-/// There is no ConfigMap, or its text is no part of a pod. The pod is then refused.
+/// The ConfigMap does not exist, or its text is not a part of a pod. The pod is then refused.
 pub fn inject(mut pod: Pod, config: Option<&ConfigMap>) -> Result<Pod, Refusal> {
     let annotations = pod.metadata.annotations.get_or_insert_default();
     if annotations.get(INJECT).is_some_and(|wanted| wanted == "false") {
@@ -88,7 +87,7 @@ impl TryFrom<Value> for Part {
     }
 }
 
-/// Where the webhook is, for the server that calls it.
+/// The address of the webhook, for the server that calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'a> {
     /// Behind the Service [`NAME`] of the namespace [`NAMESPACE`].

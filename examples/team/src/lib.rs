@@ -22,7 +22,7 @@ use setpoint::webhook::server::WebhookServerBuilder;
 use setpoint::webhook::{Call, Change, KindConversion, Refusal, Webhooks, path};
 use setpoint::{ServedWebhooks, webhook::webhooks::WebhooksBuilder};
 
-/// What a team should be.
+/// The spec of a Team.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone)]
 #[kube(
     group = "example.dev",
@@ -32,14 +32,14 @@ use setpoint::{ServedWebhooks, webhook::webhooks::WebhooksBuilder};
     crates(kube_core = "setpoint::kube_core")
 )]
 pub struct TeamSpec {
-    /// Who is in it.
+    /// The names of the members.
     pub members: Vec<String>,
-    /// Who leads it: one of the members; the first, unless said otherwise.
+    /// The lead, one of the members. Default: the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<String>,
 }
 
-/// Changes a Team before it is judged.
+/// The mutating webhook: sorts the members and sets the lead.
 async fn set_defaults(mut team: Team, _call: Call) -> Result<Team, Refusal> {
     let TeamSpec { members, lead } = &mut team.spec;
     if lead.is_none() {
@@ -50,7 +50,7 @@ async fn set_defaults(mut team: Team, _call: Call) -> Result<Team, Refusal> {
     Ok(team)
 }
 
-/// Judges a Team before it is stored. A deletion has no state after it.
+/// The validating webhook. A deletion has no new object.
 async fn validate(change: Change<Team>, call: Call) -> Result<(), Refusal> {
     let Some(TeamSpec { members, lead }) = change.after().map(|team| &team.spec) else {
         return Ok(());
@@ -68,17 +68,17 @@ async fn validate(change: Change<Team>, call: Call) -> Result<(), Refusal> {
 ///
 /// # Errors
 ///
-/// Never as it is written here.
+/// None: these options are valid.
 pub fn webhooks() -> Result<WebhooksBuilder, BoxError> {
     let conversion = KindConversion::hub::<Team>().spoke::<v1::Team>().build()?;
     Ok(Webhooks::builder().mutate(set_defaults).validate(validate).convert(conversion))
 }
 
-/// The definition with both versions. The server converts by asking the Service `team`.
+/// The definition with both versions. The server calls the Service `team` to convert.
 ///
 /// # Errors
 ///
-/// Never as it is written here.
+/// None: these options are valid.
 pub fn definition() -> Result<CustomResourceDefinition, BoxError> {
     let mut definition = merge_crds(vec![Team::crd(), v1::Team::crd()], "v2")?;
     let service = json!({"namespace": "default", "name": "team", "path": path::CONVERT});
@@ -88,8 +88,8 @@ pub fn definition() -> Result<CustomResourceDefinition, BoxError> {
     Ok(definition)
 }
 
-/// What the program runs, and what its tests run. `server` says where webhooks are served, and with
-/// which certificate.
+/// Builds the manager of the program; tests use it too. `server` has the address and the
+/// certificate of the webhooks.
 ///
 /// # Errors
 ///

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use setpoint::prelude::*;
 use setpoint::webhook::{Refusal, Spoke};
 
-/// What a team should be.
+/// The spec of a Team.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone)]
 #[kube(
     group = "example.dev",
@@ -16,12 +16,12 @@ use setpoint::webhook::{Refusal, Spoke};
     crates(kube_core = "setpoint::kube_core")
 )]
 pub struct TeamSpec {
-    /// Who is in it: names with commas between them.
+    /// The names of the members, separated by commas.
     pub members: String,
 }
 
-/// Where an object of this version keeps the lead, for which it has no field: without it a client
-/// that reads v1 and writes it back would delete the lead.
+/// The annotation with the lead, for which this version has no field. Without it, a client that
+/// reads v1 and writes it back would delete the lead.
 const LEAD: &str = "example.dev/lead";
 
 impl Spoke<crate::Team> for Team {

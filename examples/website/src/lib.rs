@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use setpoint::prelude::*;
 
-/// What a website should be.
+/// The spec of a Website.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone)]
 #[kube(
     group = "example.dev",
@@ -20,23 +20,23 @@ use setpoint::prelude::*;
 pub struct WebsiteSpec {
     /// The image that serves it.
     pub image: String,
-    /// How many Pods serve it.
+    /// Number of Pods.
     pub replicas: i32,
 }
 
-/// What a website is.
+/// The status of a Website.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct WebsiteStatus {
-    /// How many Pods serve it at present.
+    /// Number of ready Pods.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// `Ready`: as many Pods serve it as should.
+    /// `Ready`: all Pods are ready.
     #[serde(default)]
     pub conditions: Vec<Condition>,
 }
 
-/// What the program runs, and what its tests run.
+/// Builds the manager of the program. Tests use it too.
 ///
 /// # Errors
 ///
@@ -52,7 +52,7 @@ pub async fn manager(builder: ManagerBuilder) -> Result<Manager, BoxError> {
     Ok(manager)
 }
 
-/// One pass: reads what should be from the cache, and makes it so. A pass that fails comes back.
+/// One pass: reads the Website from the cache and applies its Deployment. A failed pass is retried.
 async fn reconcile(request: Request, context: Context) -> Result<Action, BoxError> {
     let sites = context.client().api::<Website>();
     // Gone: the garbage collector deletes what it owned.
@@ -88,7 +88,7 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
         site.meta().generation,
         context.clock().now(),
     );
-    // A status that says nothing new is not written: it would wake this controller again.
+    // An unchanged status is not written: the write would trigger this controller again.
     if site.status.as_ref() != Some(&status) {
         let status = Apply::<Website>::new(&request).status(&status).force();
         sites.status().apply(&status).await?;

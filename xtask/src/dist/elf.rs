@@ -1,4 +1,4 @@
-//! What a built program asks of the machine: its processor and its version of glibc.
+//! The requirements of a built program: the processor and the version of glibc.
 
 use ::elf::ElfBytes;
 use ::elf::abi::{DT_NEEDED, EM_AARCH64, EM_X86_64};

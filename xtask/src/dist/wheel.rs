@@ -73,7 +73,7 @@ fn zipped(entries: &[Entry], level: u8) -> Result<Vec<u8>> {
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Deflated)
             .compression_level(Some(level.into()))
-            // The first time that the format knows.
+            // The earliest time of the format.
             .last_modified_time(DateTime::default())
             .unix_permissions(entry.mode);
         zip.start_file(&*entry.path, options)?;

@@ -1,4 +1,4 @@
-//! What pages state is what was measured, and what is served.
+//! Pages state measured figures, and name what is served.
 
 use super::root;
 use crate::pages::{PAGES, Row, filled, rows, sources};

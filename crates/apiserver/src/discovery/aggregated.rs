@@ -19,7 +19,7 @@ use std::sync::Arc;
 const PARAMS: &str = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The encoding in which the client accepts the aggregated form. Any clause that names it has
-/// precedence over plain ones. `None`: the client wants the legacy form.
+/// precedence over plain ones. `None`: the client requests the legacy form.
 pub(crate) fn wants_aggregated(accept: &str) -> Option<Encoding> {
     clauses(accept).iter().find_map(|clause| {
         let named = clause.param("g") == Some("apidiscovery.k8s.io")

@@ -1,4 +1,4 @@
-//! `Audit-Id`: returns the request's id whatever its form, or makes one.
+//! `Audit-Id`: returns the request's id unchanged, or makes one.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;

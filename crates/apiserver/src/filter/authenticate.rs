@@ -34,7 +34,7 @@ pub enum Authentication {
     /// The request comes from this user. No further authenticator is called. The user is added to
     /// `system:authenticated`.
     User(Identity),
-    /// The same by a token that is for these audiences, of those that [`TokenAudiences`] asks for.
+    /// The same, by a token for these audiences, which are among the requested [`TokenAudiences`].
     Token(Identity, Vec<String>),
     /// The request has no credentials of this kind. The next authenticator is called.
     NoOpinion,
@@ -45,11 +45,11 @@ pub enum Authentication {
     Refused,
 }
 
-/// The audiences that a TokenReview asks for: an extension of the request that an
+/// The audiences of a TokenReview: an extension of the request that an
 /// [`Authenticator`] gets. Without it, a token must be for the server's own audiences
 /// ([`ServiceAccountTokens::audiences`](setpoint_registry::ServiceAccountTokens::audiences)).
 ///
-/// An authenticator that knows no audiences ignores it. Its users count for the server's own ones.
+/// An authenticator without audiences ignores it. Its users are valid for the server's own ones.
 #[derive(Debug, Clone)]
 pub struct TokenAudiences(pub Arc<[String]>);
 
@@ -191,7 +191,7 @@ impl Authenticators {
         (may_be_anonymous && !shows_credentials).then(Identity::anonymous)
     }
 
-    /// What the audit log says of a service account's request whose token is stale.
+    /// The audit annotation of a service account's request with a stale token.
     pub(crate) fn staleness(&self, request: &Parts, identity: &Identity) -> Option<String> {
         users::service_account_of(&identity.user)?;
         let (token, registry) = (bearer_token(&request.headers)?, self.registry.upgrade()?);
@@ -267,7 +267,7 @@ impl Authenticators {
     }
 }
 
-/// What a review says of any invalid token, before the details.
+/// The error of a review of an invalid token, before the details.
 const INVALID_TOKEN: &str = "invalid bearer token";
 
 impl TokenReviewer for Authenticators {

@@ -90,13 +90,13 @@ struct Waiter {
     schema: Arc<Schema>,
     arrived: Instant,
     /// What it is, for dumps.
-    about: About,
+    about: RequestDescription,
     ready: oneshot::Sender<Seat>,
 }
 
 /// What a waiting request is about, as text.
 #[derive(Debug)]
-struct About {
+struct RequestDescription {
     user: Arc<str>,
     distinguisher: String,
     verb: Verb,
@@ -108,7 +108,7 @@ struct About {
     subresource: String,
 }
 
-impl About {
+impl RequestDescription {
     fn of(request: &Attributes, schema: &Schema) -> Self {
         let path = match &request.requested {
             Requested::Path(path) => path.clone(),
@@ -295,7 +295,7 @@ impl Fairness {
                 Arrival::NoSeat => return refused(Reason::ConcurrencyLimit),
                 Arrival::Waits(waiting) => {
                     let (sender, ready) = oneshot::channel();
-                    let about = About::of(request, &schema);
+                    let about = RequestDescription::of(request, &schema);
                     let waiter = Waiter { schema: schema.clone(), arrived, about, ready: sender };
                     state.waiting.insert(waiting.ticket, waiter);
                     (waiting, ready, dispatched)
@@ -413,7 +413,7 @@ impl Fairness {
             known.map_or_else(Arc::<Stats>::default, |known| known.stats.clone())
         };
         let config = Arc::new(Config::compile(at, schemas, levels, self.0.seats, position, stats));
-        // Levels that are gone lend what they had, and serve their queues with what is left.
+        // Deleted levels lend all their seats, and serve their queues with the remaining ones.
         let gone = Limits { nominal: 0, min: 0, max: self.0.seats, response: Response::Reject };
         let mut limits = vec![gone; names.len()];
         for level in &config.levels {

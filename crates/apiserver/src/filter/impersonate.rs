@@ -1,4 +1,4 @@
-//! Impersonation: a user who may, acts as another one for a request (spec: auth §1.5).
+//! Impersonation: a user with the right acts as another user for one request (spec: auth §1.5).
 //!
 //! The headers name the other user: `Impersonate-User`, `Impersonate-Group` (repeated),
 //! `Impersonate-Uid` and `Impersonate-Extra-<key>`. Authorizers decide, one question for each
@@ -34,9 +34,9 @@ const EXTRA: &str = "impersonate-extra-";
 
 /// The extra key of a service account's token with the name of the node it is bound to.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// From how many values on one question asks for all of them.
+/// Number of values from which on a single question covers all of them.
 const MANY: usize = 4;
-/// The API group of the questions; the plain verb asks for users and groups in the core group.
+/// The API group of the questions; the plain verb has users and groups in the core group.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// A user as the headers name it.
@@ -339,7 +339,7 @@ impl Questions<'_> {
         self.request.with(verb.clone(), Requested::Unrouted(path))
     }
 
-    /// Asks. An authorizer that cannot decide refuses.
+    /// Asks the authorizers. An error of an authorizer refuses the request.
     async fn allowed(&self, question: Attributes) -> Result<(), ApiError> {
         match self.registry.authorize(&question).await {
             Err(error) if error.code() != 403 => Err(forbidden(&question, &error.0.message)),

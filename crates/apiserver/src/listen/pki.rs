@@ -193,7 +193,7 @@ fn params(
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // Python's clients want it from 3.13 on: they verify as strictly as RFC 5280.
+    // Python's clients require it from 3.13 on: they verify as strictly as RFC 5280.
     params.use_authority_key_identifier_extension = true;
     Ok(params)
 }

@@ -412,7 +412,7 @@ fn backend_of<'a>(served: &'a Served, key: &str) -> Option<&'a Backend> {
     }
 }
 
-/// The document of a backend, whatever hash was requested.
+/// The document of a backend, for any requested hash.
 fn of_backend(backend: &Backend, headers: &HeaderMap, style: Style) -> Response<Body> {
     if !backend.is_available() {
         return respond::service_unavailable();

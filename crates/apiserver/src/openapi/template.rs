@@ -19,7 +19,7 @@ const LIST: &str = "NameOfTheList";
 #[derive(Debug, Default)]
 pub(super) struct Templates<'a>(HashMap<Shape<'a>, Template>);
 
-/// What a path depends on besides the names.
+/// The parameters of a path except the names.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Shape<'a> {
     group: &'a str,

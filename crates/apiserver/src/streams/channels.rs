@@ -4,7 +4,7 @@
 //! outcome as a `Status`, 4 sizes of the terminal. In the fifth version `255 0` ends the input.
 //! Over SPDY each of them is a stream.
 
-use super::options::Wanted;
+use super::options::StreamOptions;
 use super::spdy::{Stream, Streams};
 use crate::node_agent::{ContainerRef, ContainerStreams, ExecOptions, NodeAgent, TerminalSize};
 use bytes::Bytes;
@@ -42,11 +42,11 @@ const OUTCOME: u8 = 3;
 const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
 
-/// What a client asked for.
+/// A request for `exec` or `attach`.
 pub(super) struct Call {
     pub(super) agent: Arc<dyn NodeAgent>,
     pub(super) container: ContainerRef,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: StreamOptions,
     pub(super) is_attach: bool,
 }
 
@@ -114,7 +114,7 @@ pub(super) async fn websocket(io: TokioIo<Upgraded>, call: Call) -> io::Result<(
             pump(has_stdout, STDOUT, from_stdout),
             pump(has_stderr, STDERR, from_stderr),
         );
-        // Fails only if the client is gone.
+        // Fails only if the client has disconnected.
         _ = to_client.send(message(OUTCOME, &outcome)).await;
     };
     let write = async {
@@ -247,7 +247,7 @@ pub(super) async fn spdy(mut incoming: Streams, call: Call) {
         }
         std::future::pending().await
     };
-    // The client may open more streams, which nobody serves.
+    // Further streams of the client are ignored.
     let refuse = async {
         while incoming.recv().await.is_some() {}
         std::future::pending::<()>().await;

@@ -129,7 +129,7 @@ async fn connect(target: &Target, mut data: Stream, mut errors: Stream) {
     };
     if let Some(why) = failed {
         let text = format!("error forwarding port {port} to pod {}: {why}", pod.name);
-        // The client may be gone.
+        // The client may have disconnected.
         _ = errors.io.write_all(text.as_bytes()).await;
     }
 }

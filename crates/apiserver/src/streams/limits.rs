@@ -6,7 +6,7 @@ use setpoint_object::ApiError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// When a refused client may ask again.
+/// When a refused client may retry.
 const RETRY_SECONDS: u32 = 1;
 
 /// The open streams of a server.

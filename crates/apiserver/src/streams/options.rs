@@ -5,9 +5,9 @@ use crate::query::Query;
 use setpoint_object::ApiError;
 use setpoint_object::time::Timestamp;
 
-/// Which streams a client of `exec` or `attach` wants.
+/// The streams of a request for `exec` or `attach`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct StreamOptions {
     pub(super) command: Vec<String>,
     pub(super) stdin: bool,
     pub(super) stdout: bool,
@@ -20,10 +20,10 @@ pub(super) struct Wanted {
 /// # Errors
 ///
 /// 400 if no stream is wanted or a command is missing.
-pub(super) fn run(query: &Query, is_attach: bool) -> Result<Wanted, ApiError> {
+pub(super) fn run(query: &Query, is_attach: bool) -> Result<StreamOptions, ApiError> {
     let flag = |name: &str| query.flag(name).unwrap_or(false);
     let tty = flag("tty");
-    let wanted = Wanted {
+    let wanted = StreamOptions {
         command: query.all("command").map(str::to_owned).collect(),
         stdin: flag("stdin"),
         stdout: flag("stdout"),

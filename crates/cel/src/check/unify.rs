@@ -20,12 +20,12 @@ impl Substitutions {
         Type::Param(Param::Free(u32::try_from(self.bound.len() - 1).unwrap_or(u32::MAX)))
     }
 
-    /// Whether a value of `from` may stand where `to` is wanted. Binds parameters if so.
+    /// Whether a value of `from` may be used as `to`. Binds parameters if so.
     pub(super) fn assignable(&mut self, from: &Type, to: &Type) -> bool {
         self.all_assignable(std::slice::from_ref(from), std::slice::from_ref(to))
     }
 
-    /// Whether each of `from` may stand where its counterpart is wanted. Binds parameters if so.
+    /// Whether each of `from` may be used as its counterpart. Binds parameters if so.
     pub(super) fn all_assignable(&mut self, from: &[Type], to: &[Type]) -> bool {
         self.trail.clear();
         let fit =
@@ -165,7 +165,7 @@ fn nullable(ty: &Type) -> bool {
     )
 }
 
-/// Whether the first type is the second one or has `dyn` where the second one says more.
+/// Whether the first type is the second one or has `dyn` where the second one is more specific.
 pub(super) fn at_least_as_general(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::Dyn | Type::Param(_), _) => true,

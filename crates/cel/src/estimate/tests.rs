@@ -209,7 +209,7 @@ fn functions_of_libraries_have_costs_of_their_own() {
     costs(DeclType::int_or_string, &[("isQuantity(self)", 314_574, 20, 9)]);
 }
 
-/// What the results of these functions are sized, nobody knows.
+/// The sizes of the results of these functions are unknown.
 #[test]
 fn results_of_unknown_size_cost_without_bounds_when_they_are_used() {
     let number = DeclType::object("self".to_owned(), [property("n", DeclType::int(), false)]);

@@ -23,7 +23,7 @@ impl Program {
         self.fault.as_ref()
     }
 
-    /// The program, unless [`Self::fault`] says that Kubernetes refuses it.
+    /// The program, unless Kubernetes refuses it ([`Self::fault`]).
     ///
     /// # Errors
     ///

@@ -404,7 +404,7 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
         }
     }
 
-    /// The accumulator, taken out of its place so that nobody else has it.
+    /// The accumulator, moved out of its place so that it is not shared.
     fn take(&mut self, slot: usize) -> Result<Value<'v>, Error> {
         match self.scope.get_mut(slot) {
             Some(place) => match std::mem::replace(place, Slot::Ready(Ok(Value::Null))) {

@@ -16,14 +16,14 @@ type Result<'v> = std::result::Result<Value<'v>, Error>;
 
 /// Answers the checks of an expression. Called while it runs, so it must not block.
 pub trait Authorizer: fmt::Debug + Send + Sync + 'static {
-    /// Whether somebody may do something.
+    /// The decision about a check.
     fn authorize(&self, attributes: &Attributes) -> Decision;
 }
 
-/// A check that an expression asks for: may a user do this?
+/// A check of an expression: whether a user may do this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// Namespace and name of a service account that is asked for instead of the user of the
+    /// Namespace and name of a service account that is checked instead of the user of the
     /// request.
     pub service_account: Option<(String, String)>,
     /// The path, if it is not about a resource.

@@ -155,7 +155,7 @@ fn max<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     extreme(args, "max", false)
 }
 
-/// The sum; the type of the elements says what an empty list adds up to.
+/// The sum; the type of the elements determines the sum of an empty list.
 fn sum<'v>(args: &[Value<'v>], zero: Value<'v>) -> Result<'v> {
     let mut sum = zero;
     let mut begun = false;

@@ -77,7 +77,7 @@ impl<'v> List<'v> {
         }
     }
 
-    /// Appends in place if nobody else has the list.
+    /// Appends in place if the list is not shared.
     pub(crate) fn push(&mut self, value: Value<'v>) -> Result<(), Error> {
         match &mut self.items {
             Items::Values(items) => Arc::make_mut(items).push(value),
@@ -104,7 +104,7 @@ impl<'v> List<'v> {
         Ok(false)
     }
 
-    /// The sum of two lists: the left one's kind says how.
+    /// The sum of two lists, by the rules of the left one's kind.
     ///
     /// # Errors
     ///

@@ -166,7 +166,7 @@ impl<'v> Map<'v> {
         }
     }
 
-    /// Inserts in place if nobody else has the map. `false` if the key is there already.
+    /// Inserts in place if the map is not shared. `false` if the key exists.
     pub(crate) fn insert(&mut self, key: Key, value: Value<'v>) -> Result<bool, Error> {
         if let Entries::Json { map, decl } = &self.0 {
             let entries = map

@@ -373,7 +373,7 @@ impl Timestamp {
 #[error("timestamp overflow")]
 pub struct OutOfRange;
 
-/// A time zone nobody knows.
+/// An unknown time zone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown time zone {0}")]
 pub struct UnknownZone(String);

@@ -1,6 +1,6 @@
 //! The program under the name `etcd`: one member, objects in memory.
 
-use super::flags::{Given, Style, Takes, help, parse};
+use super::flags::{ParsedFlags, Style, Takes, help, parse};
 use super::kube_apiserver::print;
 use super::parent::{Parent, remove_leftovers};
 use anyhow::{Context as _, bail};
@@ -165,7 +165,7 @@ fn addresses(urls: &str) -> anyhow::Result<Vec<&str>> {
     Ok(addresses.map(|address| address.trim_end_matches('/')).collect())
 }
 
-fn start(given: &Given) -> anyhow::Result<()> {
+fn start(given: &ParsedFlags) -> anyhow::Result<()> {
     let last: BTreeMap<&str, &str> =
         given.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     if let Some(name) = REFUSED.iter().find(|name| last.contains_key(**name)) {

@@ -19,7 +19,7 @@ use std::time::Duration;
 const FAULTS_MAX: usize = 1_000;
 /// The longest delay: less than the minute that a request may take.
 const DELAY_MAX: Duration = Duration::from_secs(50);
-/// The header that fails one request: `status=409`, `delay=250ms` or `drop=3`, divided by commas.
+/// The header that fails one request: `status=409`, `delay=250ms` or `drop=3`, separated by commas.
 const HEADER: &str = "setpoint-fault";
 
 /// The faults, in the order in which they were added.
@@ -111,7 +111,7 @@ impl Effect {
         Ok(Self { delay, status, drop_after })
     }
 
-    /// The effect that a header asks for.
+    /// The effect that a header requests.
     fn of_header(text: &str) -> Result<Self, String> {
         let (mut status, mut delay, mut drop_after) = (None, 0, None);
         for part in text.split(',').map(str::trim) {

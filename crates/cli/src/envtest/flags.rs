@@ -50,7 +50,7 @@ pub(crate) enum FlagError {
 }
 
 /// The flags of a command line, in their order, with their values.
-pub(crate) type Given = Vec<(String, String)>;
+pub(crate) type ParsedFlags = Vec<(String, String)>;
 
 /// Reads a command line. `takes` has the program's flags.
 ///
@@ -62,8 +62,8 @@ pub(crate) fn parse(
     style: Style,
     arguments: impl IntoIterator<Item = OsString>,
     takes: impl Fn(&str) -> Option<Takes>,
-) -> Result<Given, FlagError> {
-    let mut given = Given::new();
+) -> Result<ParsedFlags, FlagError> {
+    let mut given = ParsedFlags::new();
     let mut arguments = arguments.into_iter();
     let text = |argument: OsString| argument.into_string().map_err(FlagError::NotText);
     while let Some(argument) = arguments.next() {

@@ -4,7 +4,7 @@ mod table;
 
 use self::table::Use::{Always, Ignored, List, Own, Same, Switch};
 use self::table::{FLAGS, flag};
-use super::flags::{FlagError, Given, Style, help, parse, parse_bool};
+use super::flags::{FlagError, ParsedFlags, Style, help, parse, parse_bool};
 use super::parent::Parent;
 use super::which_etcd::{Etcd, which};
 use crate::up;
@@ -27,8 +27,8 @@ pub(crate) const CONTROLLERS: &str = "SETPOINT_CONTROLLERS";
 /// Environment variable: the number of nodes without containers.
 pub(crate) const NODES: &str = "SETPOINT_NODES";
 
-/// The controllers that run unless [`CONTROLLERS`] says otherwise: deleted namespaces vanish, and
-/// so do objects whose owner is gone.
+/// The default controllers, which [`CONTROLLERS`] replaces: they delete the content of namespaces,
+/// and objects without an owner.
 const CONTROLLERS_BY_DEFAULT: &[&str] = &["namespace-controller", "garbage-collector-controller"];
 
 /// The file names of a serving certificate in `--cert-dir`.
@@ -50,7 +50,7 @@ struct Translated {
     logs_json: bool,
 }
 
-/// What the environment asks for.
+/// The settings of the environment.
 #[derive(Debug, Default)]
 struct Environment {
     controllers: Option<String>,
@@ -58,7 +58,7 @@ struct Environment {
 }
 
 /// Translates a command line.
-fn translate(given: &Given, environment: &Environment) -> anyhow::Result<Translated> {
+fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<Translated> {
     let mut translated = Translated::default();
     // The last one of each, and the lists.
     let mut last: BTreeMap<&str, &str> = BTreeMap::new();
@@ -153,7 +153,7 @@ fn translate(given: &Given, environment: &Environment) -> anyhow::Result<Transla
 }
 
 /// The modes that `setpoint up` has; `None`: none was given.
-fn authorization_modes(given: &Given, ignored: &mut Vec<(String, String)>) -> Option<String> {
+fn authorization_modes(given: &ParsedFlags, ignored: &mut Vec<(String, String)>) -> Option<String> {
     let mut modes = Vec::new();
     let mut is_given = false;
     for (_, value) in given.iter().filter(|(name, _)| name == "authorization-mode") {
@@ -390,6 +390,34 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// The page lists all flags that are options of `setpoint up`, and none without effect.
+    #[test]
+    fn compatibility_names_every_flag_of_up() {
+        let page = include_str!("../../../../docs/compatibility.md");
+        let (_, section) = page.split_once("## Flags of kube-apiserver").unwrap();
+        let (section, _) = section.split_once("\n## ").unwrap();
+        let named: Vec<&str> = section
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter_map(|text| text.strip_prefix("--"))
+            .collect();
+        let is_named = |flag: &str| {
+            named.iter().any(|name| match name.strip_suffix('*') {
+                Some(prefix) => flag.starts_with(prefix),
+                None => *name == flag,
+            })
+        };
+        let served = FLAGS.iter().filter(|(.., used)| matches!(used, Same | List | Switch));
+        let missing: Vec<&str> =
+            served.map(|(name, ..)| *name).filter(|name| !is_named(name)).collect();
+        assert!(missing.is_empty(), "docs/compatibility.md does not name {missing:?}");
+        let ignored = FLAGS.iter().filter(|(.., used)| matches!(used, Ignored(_)));
+        let wrong: Vec<&str> =
+            ignored.map(|(name, ..)| *name).filter(|name| named.contains(name)).collect();
+        assert!(wrong.is_empty(), "docs/compatibility.md names {wrong:?}, which have no effect");
     }
 
     #[test]

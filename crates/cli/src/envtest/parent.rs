@@ -20,7 +20,7 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    /// The present parent, unless the environment says that it does not matter, or it is the first
+    /// The present parent, unless the environment disables the check, or it is the first
     /// process of the system or of a container.
     pub(crate) fn from_environment() -> Self {
         let is_free = std::env::var(OUTLIVE_PARENT).is_ok_and(|value| value == "true");

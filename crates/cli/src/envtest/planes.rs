@@ -132,7 +132,7 @@ impl Planes {
         self.0.send(Order::Create(reply)).await.map_err(|_| stopping())?;
         let created = answer.await.map_err(|_| stopping())??;
         let Created { document, mut ready, stop } = created;
-        // Ends the plane if the client has gone before it has the answer.
+        // Ends the plane if the client disconnects before it has the answer.
         let guard = stop.clone().drop_guard();
         ready.wait_for(|ready| *ready).await.map_err(|_| stopping())?;
         if !follow {
@@ -175,7 +175,7 @@ impl PlanesWorker {
                 // Cancel safe: a dropped `recv` has taken no order.
                 order = self.orders.recv() => order,
             };
-            // A requester that has gone needs no answer.
+            // A client that has disconnected needs no answer.
             match order {
                 Some(Order::Create(reply)) => {
                     let created = self.create(&mut running, &stop).await;

@@ -21,7 +21,7 @@ struct Recording {
 }
 
 impl Requests {
-    /// POST begins anew, GET lists, DELETE ends.
+    /// POST starts a new recording, GET lists it, DELETE ends it.
     pub(super) fn answer(&self, method: &Method, query: &str) -> Answer {
         let mut recording = self.0.lock();
         match *method {

@@ -243,7 +243,7 @@ fn errors_in_a_manifest_are_named() {
     );
     let said = kubectl.fails("apply -f typo.yaml");
     assert!(said.contains(r#"strict decoding error: unknown field "datta""#), "{said}");
-    let said = kubectl.says("apply -f typo.yaml --validate=warn");
+    let said = kubectl.both_outputs("apply -f typo.yaml --validate=warn");
     assert!(
         said.contains(r#"unknown field "datta""#) && said.contains("configmap/cm created"),
         "{said}"

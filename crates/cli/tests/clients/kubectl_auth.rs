@@ -22,7 +22,7 @@ fn a_user_may_do_what_roles_allow() {
     let kubectl = server.kubectl();
     let who = kubectl.ok("--user=jane auth whoami");
     assert!(who.contains("jane") && who.contains("system:authenticated"), "{who}");
-    assert!(kubectl.says("auth can-i '*' '*'").contains("yes"));
+    assert!(kubectl.both_outputs("auth can-i '*' '*'").contains("yes"));
     assert!(kubectl.fails("--user=jane auth can-i list pods").is_empty());
     let refused = kubectl.fails("--user=jane get pods");
     assert!(

@@ -40,7 +40,7 @@ impl Kind {
         kubectl.ok(&format!("get {} x -o jsonpath={{{}}}", self.plural, self.jsonpath))
     }
 
-    fn says(&self, done: &str) -> String {
+    fn reply(&self, done: &str) -> String {
         format!("{}/x {done}\n", self.name)
     }
 }
@@ -48,14 +48,14 @@ impl Kind {
 /// The whole life of one object of a kind.
 fn live(server: &Server, kind: &Kind) {
     let kubectl = &server.kubectl();
-    let (plural, says) = (kind.plural, |done| kind.says(done));
+    let (plural, reply) = (kind.plural, |done| kind.reply(done));
     let write = |value: &str| server.file("x.yaml", &kind.manifest(value));
 
     // Create, once.
     write(kind.old);
-    assert_eq!(kubectl.ok("create -f x.yaml --dry-run=server"), says("created (server dry run)"));
+    assert_eq!(kubectl.ok("create -f x.yaml --dry-run=server"), reply("created (server dry run)"));
     assert!(kubectl.fails(&format!("get {plural} x")).contains("NotFound"));
-    assert_eq!(kubectl.ok("create -f x.yaml"), says("created"));
+    assert_eq!(kubectl.ok("create -f x.yaml"), reply("created"));
     let twice = kubectl.fails("create -f x.yaml");
     assert!(twice.contains(&format!("Error from server (AlreadyExists): error when creating \"x.yaml\": {plural} \"x\" already exists")), "{twice}");
     assert_eq!(kind.value(kubectl), kind.old);
@@ -68,9 +68,9 @@ fn live(server: &Server, kind: &Kind) {
     // Wait and delete.
     assert_eq!(
         kubectl.ok(&format!("wait {plural}/x --for=jsonpath={{.metadata.name}}=x")),
-        says("condition met")
+        reply("condition met")
     );
-    assert_eq!(kubectl.ok(&format!("wait {plural}/x --for=create")), says("condition met"));
+    assert_eq!(kubectl.ok(&format!("wait {plural}/x --for=create")), reply("condition met"));
     let scope = if kind.namespaced { " from default namespace" } else { "" };
     assert_eq!(
         kubectl.ok("delete -f x.yaml --timeout=30s"),
@@ -145,7 +145,7 @@ fn explain_and_describe(kubectl: &Kubectl<'_>, kind: &Kind) {
 
 /// Changes by each verb, observed by a watch.
 fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
-    let says = |done: &str| kind.says(done);
+    let reply = |done: &str| kind.reply(done);
     let (plural, name) = (kind.plural, kind.name);
     let watch = Lines::of(kubectl.command(&format!("get {plural} --watch-only --field-selector metadata.name=x -o jsonpath={{.metadata.labels.n}}{{\"\\n\"}}")));
     // It is unknown which of these changes the watch shows until it has started. Afterwards it
@@ -156,9 +156,9 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
         n += 1;
         kubectl.ok(&format!("label {plural} x n={n} --overwrite"));
     }
-    assert_eq!(kubectl.ok(&format!("label {plural} x n=last --overwrite")), says("labeled"));
+    assert_eq!(kubectl.ok(&format!("label {plural} x n=last --overwrite")), reply("labeled"));
     while watch.next() != "last" {}
-    assert_eq!(kubectl.ok(&format!("label {plural} x n-")), says("unlabeled"));
+    assert_eq!(kubectl.ok(&format!("label {plural} x n-")), reply("unlabeled"));
     assert_eq!(watch.next(), "");
     drop(watch);
 
@@ -167,16 +167,19 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
             .fails(&format!("label {plural} x color=blue"))
             .contains("already has a value (red), and --overwrite is false")
     );
-    assert_eq!(kubectl.ok(&format!("annotate {plural} x note=1")), says("annotated"));
-    assert_eq!(kubectl.ok(&format!("annotate {plural} x note-")), says("annotated"));
+    assert_eq!(kubectl.ok(&format!("annotate {plural} x note=1")), reply("annotated"));
+    assert_eq!(kubectl.ok(&format!("annotate {plural} x note-")), reply("annotated"));
 
     // Patches of three types.
     let merge = kind.patch.replace("NEW", kind.new);
-    assert_eq!(kubectl.ok(&format!("patch {plural} x --type merge -p '{merge}'")), says("patched"));
+    assert_eq!(
+        kubectl.ok(&format!("patch {plural} x --type merge -p '{merge}'")),
+        reply("patched")
+    );
     assert_eq!(kind.value(kubectl), kind.new);
     assert_eq!(
         kubectl.ok(&format!("patch {plural} x --type merge -p '{merge}'")),
-        says("patched (no change)")
+        reply("patched (no change)")
     );
     let json = |value: &str| {
         format!(
@@ -185,7 +188,7 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
             kind.quoted(value)
         )
     };
-    assert_eq!(kubectl.ok(&json(kind.old)), says("patched"));
+    assert_eq!(kubectl.ok(&json(kind.old)), reply("patched"));
     assert_eq!(kind.value(kubectl), kind.old);
     let failed = kubectl.fails(&format!(
         r#"patch {plural} x --type json -p '[{{"op":"remove","path":"/metadata/labels/none"}}]'"#
@@ -196,7 +199,7 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
     );
     let strategic = format!("patch {plural} x --type strategic -p '{merge}'");
     if kind.strategic {
-        assert_eq!(kubectl.ok(&strategic), says("patched"));
+        assert_eq!(kubectl.ok(&strategic), reply("patched"));
     } else {
         let refused = kubectl.fails(&strategic);
         assert!(refused.contains("application/merge-patch+json"), "{refused}");
@@ -206,7 +209,7 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
 
     // Replace: the manifest's value returns. With an outdated version it is refused.
     server.file("x.yaml", &kind.manifest(kind.old));
-    assert_eq!(kubectl.ok("replace -f x.yaml"), says("replaced"));
+    assert_eq!(kubectl.ok("replace -f x.yaml"), reply("replaced"));
     assert_eq!(kind.value(kubectl), kind.old);
     server.file(
         "stale.yaml",
@@ -230,7 +233,7 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
         String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr)
     };
-    assert_eq!(edit(&editor), says("edited"));
+    assert_eq!(edit(&editor), reply("edited"));
     assert_eq!(kind.value(kubectl), kind.new);
     assert!(
         edit(std::path::Path::new("true")).contains("Edit cancelled, no changes made."),
@@ -240,7 +243,7 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
 
 /// Client-side and server-side apply.
 fn applies(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
-    let says = |done: &str| kind.says(done);
+    let reply = |done: &str| kind.reply(done);
     let plural = kind.plural;
     server.file("x.yaml", &kind.manifest(kind.old));
     let diff = |arguments: &str| {
@@ -258,9 +261,9 @@ fn applies(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
         if kind.name == "secret" { ("*** (after)", "*** (before)") } else { (kind.old, kind.new) };
     assert!(shown.lines().any(|line| line.starts_with('-') && line.contains(new)), "{shown}");
     assert!(shown.lines().any(|line| line.starts_with('+') && line.contains(old)), "{shown}");
-    assert_eq!(kubectl.ok("apply -f x.yaml"), says("configured"));
+    assert_eq!(kubectl.ok("apply -f x.yaml"), reply("configured"));
     assert_eq!(kind.value(kubectl), kind.old);
-    assert_eq!(kubectl.ok("apply -f x.yaml"), says("unchanged"));
+    assert_eq!(kubectl.ok("apply -f x.yaml"), reply("unchanged"));
     assert_eq!(diff("").0, Some(0), "{}", diff("").1);
     assert!(kubectl.ok(&format!("apply view-last-applied {plural}/x")).contains(kind.old));
 
@@ -268,14 +271,14 @@ fn applies(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
     kubectl.ok("delete -f x.yaml --timeout=30s");
     assert_eq!(
         kubectl.ok("apply --server-side --field-manager=one -f x.yaml"),
-        says("serverside-applied")
+        reply("serverside-applied")
     );
     let version =
         || kubectl.ok(&format!("get {plural} x -o jsonpath={{.metadata.resourceVersion}}"));
     let before = version();
     assert_eq!(
         kubectl.ok("apply --server-side --field-manager=one -f x.yaml"),
-        says("serverside-applied")
+        reply("serverside-applied")
     );
     assert_eq!(version(), before, "the same again writes nothing");
     let merge = kind.patch.replace("NEW", kind.new);
@@ -289,7 +292,7 @@ fn applies(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
     assert_eq!(kind.value(kubectl), kind.new);
     assert_eq!(
         kubectl.ok("apply --server-side --field-manager=one --force-conflicts -f x.yaml"),
-        says("serverside-applied")
+        reply("serverside-applied")
     );
     assert_eq!(kind.value(kubectl), kind.old);
     assert_eq!(diff("--server-side --field-manager=one").0, Some(0));

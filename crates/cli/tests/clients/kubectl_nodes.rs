@@ -62,7 +62,7 @@ fn nodes_are_cordoned_tainted_and_drained() {
     kubectl.ok("wait pod/a --for=condition=Ready --timeout=30s");
     assert!(kubectl.ok("get pod a -o wide").contains("node-1"));
     // Drained: the pod is evicted, and a new one has nowhere to go.
-    let drained = kubectl.says("drain node-1 --force --timeout=30s");
+    let drained = kubectl.both_outputs("drain node-1 --force --timeout=30s");
     assert!(
         drained.contains("pod/a evicted") && drained.contains("node/node-1 drained"),
         "{drained}"

@@ -35,4 +35,6 @@ mod managers;
 mod node;
 mod python;
 mod raw;
+#[path = "../shared/ready_line.rs"]
+mod ready_line;
 mod server;

@@ -1,5 +1,6 @@
 //! A running `setpoint up` and the clients pointed at it.
 
+use crate::ready_line;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -61,10 +62,9 @@ impl Server {
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let log = || std::fs::read_to_string(folder.path().join("log")).unwrap();
-        let urls = line.strip_prefix("ready ").and_then(|rest| rest.split_once(" insecure="));
-        let (url, rest) = urls.unwrap_or_else(|| panic!("the ready line is {line:?}:\n{}", log()));
-        let (plain, _) = rest.split_once(' ').unwrap();
-        let (url, plain) = (url.to_owned(), plain.to_owned());
+        let Some((url, Some(plain))) = ready_line::urls(&line) else {
+            panic!("the ready line is {line:?}:\n{}", log());
+        };
         Self { process, folder, url, plain }
     }
 
@@ -164,7 +164,7 @@ impl Kubectl<'_> {
 
     /// Runs a command line that must succeed; returns its output on both streams.
     #[track_caller]
-    pub(crate) fn says(&self, line: &str) -> String {
+    pub(crate) fn both_outputs(&self, line: &str) -> String {
         let output = self.output(line);
         let both = text(&output.stdout) + &text(&output.stderr);
         assert!(output.status.success(), "kubectl {line}\n{both}\nserver log:\n{}", self.log());

@@ -12,6 +12,8 @@ mod protobuf;
 #[path = "../clients/raw.rs"]
 #[allow(dead_code, reason = "it is that of the other tests with real clients")]
 mod raw;
+#[path = "../shared/ready_line.rs"]
+mod ready_line;
 #[path = "../clients/server.rs"]
 #[allow(dead_code, reason = "it is that of the other tests with real clients")]
 mod server;

@@ -27,12 +27,12 @@ struct Wire {
 
 impl Wire {
     async fn way(&self) {
-        let way = lot(&mut self.rng.lock().unwrap(), self.way_max);
+        let way = random_delay(&mut self.rng.lock().unwrap(), self.way_max);
         tokio::time::sleep(way).await;
     }
 }
 
-fn lot(rng: &mut SmallRng, max: Duration) -> Duration {
+fn random_delay(rng: &mut SmallRng, max: Duration) -> Duration {
     let max = u64::try_from(max.as_micros()).unwrap();
     // Most latencies are short, so that later calls overtake long ones.
     let max = if rng.random_bool(0.7) { max / 8 } else { max };
@@ -132,7 +132,7 @@ impl ChangeFeed for DistantFeed {
         async move {
             if self.under_way.is_none() {
                 let batch = self.feed.next().await?;
-                let arrival = Instant::now() + lot(&mut self.rng, self.lag_max);
+                let arrival = Instant::now() + random_delay(&mut self.rng, self.lag_max);
                 self.under_way = Some((arrival, batch));
             }
             // Cancel safe: a batch in flight stays in flight.

@@ -10,7 +10,7 @@ use crate::client::{NAMESPACES, Place};
 use crate::engines;
 use crate::log::Log;
 use crate::record::{Record, Tally};
-use crate::replay::asked;
+use crate::replay::number;
 use crate::servers::Server;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -192,7 +192,7 @@ async fn histories_on_etcd_are_linearizable() {
         return;
     }
     let started = Instant::now();
-    let n_histories = asked("SEEDS").unwrap_or(HISTORIES);
+    let n_histories = number("SEEDS").unwrap_or(HISTORIES);
     let mut options = ClusterOptions::default();
     (options.members, options.unsynced) = (3, true);
     let cluster = Cluster::start_with(options).await;

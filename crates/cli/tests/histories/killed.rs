@@ -9,7 +9,7 @@ use crate::client::{NAMESPACES, Place};
 use crate::engines;
 use crate::program::Program;
 use crate::record::{Record, Tally};
-use crate::replay::asked;
+use crate::replay::number;
 use crate::servers::Server;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -79,7 +79,7 @@ async fn history(slot: usize, n: u64, server: Arc<Server>) -> (Arc<Place>, Arc<R
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_over_a_program_that_is_killed_are_linearizable() {
     let started = Instant::now();
-    let n_histories = asked("SEEDS").unwrap_or(HISTORIES);
+    let n_histories = number("SEEDS").unwrap_or(HISTORIES);
     let folder = tempfile::tempdir().unwrap();
     let program = Program::start(folder.path()).await;
     let server = Arc::new(Server::default());

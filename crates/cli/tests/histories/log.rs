@@ -63,7 +63,7 @@ pub(crate) struct Watched {
     pub events: Vec<Event>,
     /// How far it came: the last event's or bookmark's revision.
     pub reached: u64,
-    /// It was told that what comes next is compacted, and began anew.
+    /// Whether its position was compacted, so that it started again.
     pub is_expired: bool,
 }
 
@@ -186,7 +186,7 @@ impl Log {
     }
 
     /// Checks that a watch received each change once, in order and without gaps, up to the last.
-    pub(crate) fn is_told_by(&self, watched: &Watched) -> Result<(), String> {
+    pub(crate) fn explains_watch(&self, watched: &Watched) -> Result<(), String> {
         let keys = &watched.keys;
         if !watched.is_expired && watched.reached < self.end(keys) {
             let (from, reached, end) = (watched.from, watched.reached, self.end(keys));
@@ -197,13 +197,13 @@ impl Log {
             let (from, initial) = (watched.from, &watched.initial);
             return Err(format!("a watch began at {from} with {initial:?}; there was {state:?}"));
         }
-        let due = self.changes.iter().filter(|change| {
+        let expected_changes = self.changes.iter().filter(|change| {
             keys.contains(&change.key)
                 && watched.from < change.revision
                 && change.revision <= watched.reached
         });
-        let mut told = watched.events.iter().filter(|event| event.revision() <= self.until);
-        for change in due {
+        let mut received = watched.events.iter().filter(|event| event.revision() <= self.until);
+        for change in expected_changes {
             let (key, revision) = (change.key, change.revision);
             let expected = match (state.remove(&key), change.value) {
                 (None, Some(value)) => Event::Added(key, Found { value, revision }),
@@ -215,7 +215,7 @@ impl Log {
             if let Event::Added(_, found) | Event::Modified(_, found) = expected {
                 state.insert(key, found);
             }
-            let event = told.next();
+            let event = received.next();
             if event != Some(&expected) {
                 return Err(format!(
                     "a watch from {} brought {event:?} for {expected:?}",
@@ -223,8 +223,11 @@ impl Log {
                 ));
             }
         }
-        match told.next() {
-            Some(event) => Err(format!("a watch from {} brought {event:?} besides", watched.from)),
+        match received.next() {
+            Some(event) => Err(format!(
+                "a watch from {} brought {event:?}, which did not happen",
+                watched.from
+            )),
             None => Ok(()),
         }
     }

@@ -43,6 +43,9 @@ mod mutations;
 mod play;
 #[cfg(feature = "real-clients")]
 mod program;
+#[cfg(feature = "real-clients")]
+#[path = "../shared/ready_line.rs"]
+mod ready_line;
 mod record;
 mod replay;
 mod servers;

@@ -1,5 +1,6 @@
 //! The program with a data folder, as a separate process.
 
+use crate::ready_line;
 use http::Request;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
@@ -36,9 +37,9 @@ impl Program {
         let mut lines = BufReader::new(process.stdout.take().unwrap());
         lines.read_line(&mut line).await.unwrap();
         let log = || std::fs::read_to_string(folder.join("log")).unwrap();
-        let plain = line.split(' ').find_map(|word| word.strip_prefix("insecure="));
-        let plain = plain.unwrap_or_else(|| panic!("the ready line is {line:?}:\n{}", log()));
-        let plain = plain.to_owned();
+        let Some((_, Some(plain))) = ready_line::urls(&line) else {
+            panic!("the ready line is {line:?}:\n{}", log());
+        };
         Self { process, folder: folder.to_owned(), plain }
     }
 

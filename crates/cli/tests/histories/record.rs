@@ -99,7 +99,7 @@ impl Record {
             linearize(calls)?;
             log.agrees_with(calls)?;
             weak.iter().try_for_each(|read| log.explains(read))?;
-            watches.iter().try_for_each(|watched| log.is_told_by(watched))?;
+            watches.iter().try_for_each(|watched| log.explains_watch(watched))?;
             Ok(Played { calls: calls.clone(), tally: tally.clone() })
         })
     }

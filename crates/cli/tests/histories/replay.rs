@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const THREADS: usize = 2;
 
 /// A number from an environment variable.
-pub(crate) fn asked(name: &str) -> Option<u64> {
+pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|number| number.parse().unwrap())
 }
 
 /// The seeds to play: `SEED` alone, or the first `SEEDS`, or the first `n`.
 pub(crate) fn seeds(n: u64) -> Range<u64> {
-    match asked("SEED") {
+    match number("SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..asked("SEEDS").unwrap_or(n),
+        None => 0..number("SEEDS").unwrap_or(n),
     }
 }
 

@@ -9,6 +9,8 @@ mod networks;
 #[path = "../../../setpoint/tests/it/plane.rs"]
 #[allow(dead_code, reason = "it is that of the library's tests")]
 mod plane;
+#[path = "../shared/ready_line.rs"]
+mod ready_line;
 #[path = "../../../setpoint/tests/it/replay.rs"]
 #[allow(dead_code, reason = "it is that of the library's tests")]
 mod replay;

@@ -4,7 +4,7 @@
 use crate::plane::{Person, network, networks, with_person};
 use futures::future::{BoxFuture, FutureExt, pending};
 use kube_client::Client;
-use network::backend::{Allocation, Backend, BackendError, Desired, Held, Owner};
+use network::backend::{Allocation, Backend, BackendError, Desired, Existing, Owner};
 use serde_json::{Value, json};
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::runtime::{ControllerHandle, Manager};
@@ -101,10 +101,14 @@ impl Backend for Scripted {
         .boxed()
     }
 
-    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>> {
+    fn get<'a>(
+        &'a self,
+        owner: &'a Owner,
+    ) -> BoxFuture<'a, Result<Option<Existing>, BackendError>> {
         let script = self.0.lock().unwrap();
         let held = script.held.get(&owner.uid);
-        let held = held.map(|(_, desired)| Held { desired: *desired, device: "scripted".into() });
+        let held =
+            held.map(|(_, desired)| Existing { desired: *desired, device: "scripted".into() });
         async move { Ok(held) }.boxed()
     }
 

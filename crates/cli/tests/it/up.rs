@@ -1,5 +1,6 @@
 //! `setpoint up` as a program.
 
+use crate::ready_line;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -35,14 +36,9 @@ impl Program {
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
-        let url = line
-            .strip_prefix("ready ")
-            .and_then(|rest| rest.strip_suffix(&format!(" kubeconfig={}\n", kubeconfig.display())))
-            .unwrap_or_else(|| panic!("not a ready line: {line:?}"));
-        let (url, insecure_url) = match url.split_once(" insecure=") {
-            Some((url, insecure)) => (url.to_owned(), Some(insecure.to_owned())),
-            None => (url.to_owned(), None),
-        };
+        assert!(line.ends_with(&format!(" kubeconfig={}\n", kubeconfig.display())), "{line:?}");
+        let (url, insecure_url) =
+            ready_line::urls(&line).unwrap_or_else(|| panic!("not a ready line: {line:?}"));
         Self { child, out, url, insecure_url, kubeconfig, dir }
     }
 

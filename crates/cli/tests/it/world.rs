@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use http::{Method, StatusCode};
 use kube_client::Client;
 use kube_client::client::Body;
-use network::backend::{Allocation, Backend, BackendError, Desired, Held, LocalBackend, Owner};
+use network::backend::{Allocation, Backend, BackendError, Desired, Existing, LocalBackend, Owner};
 use setpoint::ControlPlane;
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::runtime::{ControllerHandle, ControllerState, Manager};
@@ -45,8 +45,11 @@ impl Backend for AtOnce {
         Box::pin(async move { at_once(self.0.ensure(owner, desired)) })
     }
 
-    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>> {
-        Box::pin(async move { at_once(self.0.held(owner)) })
+    fn get<'a>(
+        &'a self,
+        owner: &'a Owner,
+    ) -> BoxFuture<'a, Result<Option<Existing>, BackendError>> {
+        Box::pin(async move { at_once(self.0.get(owner)) })
     }
 
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<bool, BackendError>> {

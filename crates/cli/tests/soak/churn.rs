@@ -27,12 +27,12 @@ const EVENT_PERIOD: Duration = Duration::from_millis(100);
 pub(crate) const VALUE_BYTES: usize = 4096;
 
 /// The remaining objects of a writer, with the count of each.
-pub(crate) type Left = BTreeMap<String, u64>;
+pub(crate) type Remaining = BTreeMap<String, u64>;
 
 /// The result of a writer.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    pub left: Left,
+    pub left: Remaining,
     pub n_writes: u64,
     pub slowest: Duration,
 }
@@ -89,7 +89,7 @@ pub(crate) async fn write(
 }
 
 /// Creates Events until `stop`; returns their number.
-pub(crate) async fn tell(asker: Asker, stop: CancellationToken) -> u64 {
+pub(crate) async fn create_events(asker: Asker, stop: CancellationToken) -> u64 {
     let mut pace = pace(EVENT_PERIOD);
     let mut n = 0;
     while !stop.is_cancelled() {

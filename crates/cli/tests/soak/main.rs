@@ -10,5 +10,7 @@
 
 mod churn;
 mod program;
+#[path = "../shared/ready_line.rs"]
+mod ready_line;
 mod soak;
 mod watching;

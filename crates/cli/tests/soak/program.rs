@@ -1,5 +1,6 @@
 //! The program, its resource usage, and a client.
 
+use crate::ready_line;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -66,8 +67,9 @@ impl Program {
             .unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let plain = line.split(' ').find_map(|word| word.strip_prefix("insecure="));
-        let plain = plain.unwrap_or_else(|| panic!("the ready line is {line:?}")).to_owned();
+        let Some((_, Some(plain))) = ready_line::urls(&line) else {
+            panic!("the ready line is {line:?}");
+        };
         Self { process, data, log, plain }
     }
 

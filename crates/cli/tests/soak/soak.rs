@@ -1,6 +1,6 @@
 //! The soak test.
 
-use crate::churn::{self, EVENTS, Left, MAPS, SHARDS, VALUE_BYTES};
+use crate::churn::{self, EVENTS, MAPS, Remaining, SHARDS, VALUE_BYTES};
 use crate::program::{Program, Weight};
 use crate::watching::{Lines, watch_events, watch_maps};
 use http::StatusCode;
@@ -53,7 +53,7 @@ const FILES_MAX: usize = 40;
 /// How long the last changes may take to reach all watchers.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Number of measurements that are printed.
-const TOLD: usize = 40;
+const PRINTED_MAX: usize = 40;
 
 /// A measurement of the program.
 #[derive(Debug, Clone, Copy)]
@@ -80,8 +80,8 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
     let folder = tempfile::tempdir().unwrap();
     let options = ["--event-ttl", EVENT_TTL, "--history", &history.as_secs().to_string()];
     let program = Program::start(folder.path(), &options);
-    let (end, ended) = watch::channel(None::<Left>);
-    let (told, n_told) = watch::channel(None::<u64>);
+    let (end, ended) = watch::channel(None::<Remaining>);
+    let (created, n_created) = watch::channel(None::<u64>);
     let stop = CancellationToken::new();
 
     let (mut watching, mut watching_events) = (JoinSet::new(), JoinSet::new());
@@ -90,14 +90,14 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
         watching.spawn(watch_maps(MAPS.into(), shard, program.client(), ended.clone()));
     }
     for _ in 0..EVENT_WATCHERS {
-        watching_events.spawn(watch_events(EVENTS.into(), program.client(), n_told.clone()));
+        watching_events.spawn(watch_events(EVENTS.into(), program.client(), n_created.clone()));
     }
-    let (mut writing, mut telling) = (JoinSet::new(), JoinSet::new());
+    let (mut writing, mut creating_events) = (JoinSet::new(), JoinSet::new());
     let n_so_far = Arc::new(AtomicU64::new(0));
     for shard in 0..SHARDS {
         writing.spawn(churn::write(shard, program.client(), n_so_far.clone(), stop.clone()));
     }
-    telling.spawn(churn::tell(program.client(), stop.clone()));
+    creating_events.spawn(churn::create_events(program.client(), stop.clone()));
 
     let started = Instant::now();
     let mut sights: Vec<Sight> = Vec::new();
@@ -112,7 +112,7 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
             Some(ended) = watching.join_next() => panic!("a watcher: {ended:?}"),
             Some(ended) = watching_events.join_next() => panic!("a watcher of events: {ended:?}"),
             Some(ended) = writing.join_next() => panic!("a writer: {ended:?}"),
-            Some(ended) = telling.join_next() => panic!("the teller: {ended:?}"),
+            Some(ended) = creating_events.join_next() => panic!("the writer of Events: {ended:?}"),
             () = sleep(WEIGH_PERIOD) => {
                 let n_writes = n_so_far.load(Ordering::Relaxed);
                 let at = started.elapsed();
@@ -137,16 +137,16 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
     assert_eq!(answer["object"]["code"], 410, "{answer}");
 
     stop.cancel();
-    let (mut left, mut n_writes, mut slowest) = (Left::new(), 0, Duration::ZERO);
+    let (mut left, mut n_writes, mut slowest) = (Remaining::new(), 0, Duration::ZERO);
     while let Some(written) = writing.join_next().await {
         let mut written = written.unwrap();
         left.append(&mut written.left);
         n_writes += written.n_writes;
         slowest = slowest.max(written.slowest);
     }
-    let n_events = telling.join_next().await.unwrap().unwrap();
+    let n_events = creating_events.join_next().await.unwrap().unwrap();
     end.send_replace(Some(left));
-    told.send_replace(Some(n_events));
+    created.send_replace(Some(n_events));
     let mut n_seen = 0;
     timeout(PATIENCE, async {
         while let Some(watched) = watching.join_next().await {
@@ -159,7 +159,7 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
     .await
     .expect("every watcher sees the end in time");
 
-    for sight in sights.iter().step_by(sights.len().div_ceil(TOLD)) {
+    for sight in sights.iter().step_by(sights.len().div_ceil(PRINTED_MAX)) {
         let Sight { at, n_writes, weight } = sight;
         println!("{:>5} s {n_writes:>7} writes {weight:?}", at.as_secs());
     }
@@ -180,9 +180,9 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
         let (until, then) = (until.unwrap(), then.unwrap());
         assert!(then <= until + max.max(until / part), "{what} grows: {sights:?}");
     }
-    let lately = (3 * history).as_secs_f64().min(soak.as_secs_f64()) / soak.as_secs_f64();
+    let recent_share = (3 * history).as_secs_f64().min(soak.as_secs_f64()) / soak.as_secs_f64();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-    let written = (n_writes as f64 * lately) as u64 * VALUE_BYTES as u64;
+    let written = (n_writes as f64 * recent_share) as u64 * VALUE_BYTES as u64;
     let n_clients = SHARD_WATCHERS + ALL_WATCHERS + EVENT_WATCHERS + 2 * (SHARDS + 1);
     for Sight { at, weight, .. } in &sights {
         let is_bounded = weight.file_bytes <= FILE_BYTES_MAX + 2 * written

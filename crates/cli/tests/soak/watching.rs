@@ -1,6 +1,6 @@
 //! Watchers: each checks the writers' counts.
 
-use crate::churn::Left;
+use crate::churn::Remaining;
 use crate::program::Asker;
 use http::StatusCode;
 use http_body_util::BodyExt;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 const WATCH: &str = "watch=1&timeoutSeconds=86400";
 
 /// The writers' remaining objects, once they have ended.
-pub(crate) type End = watch::Receiver<Option<Left>>;
+pub(crate) type End = watch::Receiver<Option<Remaining>>;
 
 /// Follows objects starting with a list, and compares each event with the previous count. Returns
 /// the number of events once it has seen the writers' end.
@@ -87,20 +87,20 @@ pub(crate) async fn watch_maps(
 pub(crate) async fn watch_events(
     path: String,
     asker: Asker,
-    mut n_told: watch::Receiver<Option<u64>>,
+    mut n_created: watch::Receiver<Option<u64>>,
 ) -> u64 {
     let mut lines = Lines::open(&asker, &format!("{path}?{WATCH}&resourceVersion=0")).await;
     // By number, whether it still exists.
     let mut seen: BTreeMap<u64, bool> = BTreeMap::new();
     loop {
         let n_gone = seen.values().filter(|is_there| !**is_there).count() as u64;
-        if n_told.borrow().is_some_and(|n_told| n_told == n_gone) {
+        if n_created.borrow().is_some_and(|n_created| n_created == n_gone) {
             return n_gone;
         }
         let event = tokio::select! {
             biased;
             event = lines.next() => event,
-            _ = n_told.changed() => continue,
+            _ = n_created.changed() => continue,
         };
         let Some(n) = name(&event["object"]).strip_prefix('e').and_then(|n| n.parse().ok()) else {
             continue;

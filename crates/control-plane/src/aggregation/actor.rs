@@ -40,7 +40,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Runs until the object is gone. Dropping it stops at once.
+    /// Runs until the object is deleted. Dropping it stops at once.
     pub(super) async fn run(mut self) {
         let (mut triggers, mut documents, mut fetched) = (None, Documents::default(), None);
         let mut failures = 0_u32;

@@ -22,7 +22,7 @@ use setpoint_registry::Objects;
 use setpoint_webhook_client::{Lane, Service};
 use std::time::Duration;
 
-/// How often the server is asked at the same time.
+/// Number of concurrent checks of the server.
 const ATTEMPTS: usize = 5;
 /// How long it has to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);

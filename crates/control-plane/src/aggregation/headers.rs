@@ -65,8 +65,8 @@ pub(super) fn clean_answer(headers: &mut HeaderMap) {
     }
 }
 
-/// Replaces what the client says about its user with who it is. Returns false if a name cannot be
-/// written in a header: such a request must not be forwarded.
+/// Replaces the client's headers about its user by the authenticated user. Returns false if a name
+/// cannot be written in a header: such a request must not be forwarded.
 #[must_use]
 pub(super) fn set_user(headers: &mut HeaderMap, identity: &Identity) -> bool {
     let claimed: Vec<HeaderName> = headers

@@ -49,7 +49,7 @@ impl AggregatorMetrics {
         }
     }
 
-    /// An object is gone. What was counted stays.
+    /// An object was deleted. Its counters stay.
     pub(super) fn forget(&self, name: &str) {
         self.0.lock().is_available.remove(name);
     }

@@ -170,7 +170,7 @@ fn is_redirect(answer: &Response<Incoming>) -> bool {
     answer.status().is_redirection() && location.is_some_and(|location| !location.is_empty())
 }
 
-/// The answer as it comes. If it breaks off, so does the client's.
+/// The answer as it arrives. If it breaks off, so does the client's.
 fn pass_on(answer: Response<Incoming>) -> Response<Body> {
     let (mut head, body) = answer.into_parts();
     headers::clean_answer(&mut head.headers);

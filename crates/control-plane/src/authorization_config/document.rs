@@ -49,7 +49,7 @@ pub enum AuthorizationConfigError {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct AuthorizationConfig {
-    /// In the order in which they are asked.
+    /// In the order of their calls.
     pub authorizers: Vec<AuthorizerConfig>,
 }
 
@@ -90,7 +90,7 @@ pub struct WebhookConfig {
     pub failure_policy: String,
     /// Where the webhook is.
     pub connection_info: ConnectionInfo,
-    /// All must be true for a request to be asked about.
+    /// All must be true for a call about the request.
     pub match_conditions: Vec<MatchCondition>,
 }
 

@@ -16,9 +16,9 @@ use std::time::Duration;
 /// How long decisions count, and what happens without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessWebhookOptions {
-    /// How long an allowed request stays allowed. Default: 5 min; zero: it is asked each time.
+    /// How long the decision to allow is cached. Default: 5 min; zero: not cached.
     pub authorized_ttl: Duration,
-    /// How long any other decision counts. Default: 30 s; zero: it is asked each time.
+    /// How long any other decision is cached. Default: 30 s; zero: not cached.
     pub unauthorized_ttl: Duration,
     /// Whether requests are refused while the webhook does not answer. Default: false, the next
     /// authorizer decides.
@@ -64,11 +64,12 @@ impl ReviewVersion {
 /// | its status | decision |
 /// |---|---|
 /// | `allowed: true` | allow |
-/// | `denied: true` | deny: no further authorizer is asked |
+/// | `denied: true` | deny: no further authorizer is called |
 /// | neither | no opinion |
 /// | no answer after three attempts | no opinion, or deny with `fails_closed` |
 ///
-/// A request that does not meet the [match conditions](Self::match_conditions) is not asked about.
+/// A request that does not meet the [match conditions](Self::match_conditions) is not sent to the
+/// server.
 #[derive(Debug)]
 pub struct AccessWebhook {
     remote: Remote,
@@ -80,8 +81,8 @@ pub struct AccessWebhook {
 }
 
 impl AccessWebhook {
-    /// An authorizer that asks the server of a kubeconfig's current context. Call it within a tokio
-    /// runtime. Connects later.
+    /// An authorizer that calls the server of a kubeconfig's current context. Call it within a
+    /// tokio runtime. Connects later.
     ///
     /// # Errors
     ///
@@ -93,7 +94,7 @@ impl AccessWebhook {
         Ok(Self::new(Remote::open(kubeconfig.as_ref()).await?, options))
     }
 
-    /// An authorizer that asks the API server of the cluster in which this process is a pod. Call
+    /// An authorizer that calls the API server of the cluster in which this process is a pod. Call
     /// it within a tokio runtime. Connects later.
     ///
     /// # Errors
@@ -106,7 +107,7 @@ impl AccessWebhook {
         Ok(Self::new(Remote::in_cluster(&version.path())?, options).version(version))
     }
 
-    /// An authorizer that asks an API server. Call it within a tokio runtime. Connects later.
+    /// An authorizer that calls an API server. Call it within a tokio runtime. Connects later.
     ///
     /// # Errors
     ///
@@ -130,7 +131,7 @@ impl AccessWebhook {
         }
     }
 
-    /// Only requests that meet these conditions are asked about. Default: all.
+    /// Only requests that meet these conditions are sent to the server. Default: all.
     #[must_use]
     pub fn match_conditions(mut self, conditions: MatchConditions) -> Self {
         self.conditions = conditions;
@@ -195,7 +196,7 @@ impl AccessWebhook {
         Ok(decision)
     }
 
-    /// The decision if the webhook cannot be asked.
+    /// The decision if the webhook cannot be called.
     fn without_answer(&self, error: String) -> Result<Decision, ApiError> {
         match self.options.fails_closed {
             true => Ok(Decision::Deny(error)),

@@ -56,7 +56,7 @@ mod tests {
             (Some(1), Some(2), None)
         );
         assert_eq!(answers.get(&[b'x'; QUESTION_BYTES_MAX + 1]), None);
-        // Asked again in between: the new end counts.
+        // The question was asked again in between: the new end applies.
         answers.keep(b"a", 5, 2 * second);
         tokio::time::advance(second).await;
         assert_eq!(answers.get(b"a"), Some(5));

@@ -45,8 +45,8 @@ pub enum ImagePolicyError {
     Remote(#[from] RemoteError),
 }
 
-/// The plugin. It is asked about the images of new and changed pods, and believes an answer for a
-/// while.
+/// The plugin. It calls the server about the images of new and changed pods, and caches an answer
+/// for a while.
 ///
 /// ```yaml
 /// imagePolicy:

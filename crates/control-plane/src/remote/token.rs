@@ -26,8 +26,8 @@ pub struct TokenWebhook {
 }
 
 impl TokenWebhook {
-    /// An authenticator that asks the server of a kubeconfig's current context, and believes its
-    /// answers for `ttl` ([`TOKEN_TTL`]; zero: it is asked each time). Call it within a tokio
+    /// An authenticator that calls the server of a kubeconfig's current context, and caches its
+    /// answers for `ttl` ([`TOKEN_TTL`]; zero: not cached). Call it within a tokio
     /// runtime. Connects later.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ pub(super) async fn process(shared: &Shared, uid: &Uid) -> Result<(), CollectErr
     let live = match shared.api.get(&path).await {
         Ok(live) if live.uid() == &**uid => live,
         Ok(_) => return forget(shared, uid),
-        Err(error) if shared.says_absent(&error, resource, &name) => return forget(shared, uid),
+        Err(error) if shared.means_absent(&error, resource, &name) => return forget(shared, uid),
         Err(error) => return Err(error.into()),
     };
     let object = Item { shared, uid, resource, path, live };

@@ -12,14 +12,14 @@ const FORMER_MAX: usize = 1024;
 
 /// Their `<group>/<version>`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Elsewhere {
+pub(super) struct ExtensionGroups {
     /// By the uid of the APIService.
     present: BTreeMap<Uid, String>,
     /// Those that were among them once: the server may still answer for them, or no longer.
     former: BTreeSet<String>,
 }
 
-impl Elsewhere {
+impl ExtensionGroups {
     /// Follows an APIService; `None`: it is deleted. Returns whether it is or was one of them.
     pub(super) fn put(&mut self, uid: &str, object: Option<&[u8]>) -> bool {
         let former = self.present.remove(uid);
@@ -122,7 +122,7 @@ mod tests {
             json!({"spec": spec}).to_string().into_bytes()
         };
         let service = json!({"namespace": "n", "name": "s"});
-        let mut known = Elsewhere::default();
+        let mut known = ExtensionGroups::default();
         assert!(known.put("1", Some(&object("ext.io", service.clone()))));
         assert!(!known.put("2", Some(&object("local.io", Value::Null))));
         assert!(!known.put("3", Some(&object("", service.clone()))));
@@ -130,7 +130,7 @@ mod tests {
         assert!(known.has("ext.io/v1") && known.has("more.io/v1") && !known.has("local.io/v1"));
         known.retain(&HashSet::from(["4".into()]));
         assert!(!known.has("ext.io/v1") && known.had("ext.io/v1") && !known.is_empty());
-        // Its documents come later than the object that registers it.
+        // Its documents arrive later than the object that registers it.
         let mut discovered = Discovered::default();
         assert!(!known.are_all_current(&discovered));
         let resource = Resource { group: "more.io".into(), version: "v1".into(), ..thing() };

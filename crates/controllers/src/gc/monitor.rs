@@ -76,7 +76,8 @@ pub(super) fn start(
     tasks.spawn({
         let shared = shared.clone();
         async move {
-            // What an earlier monitor of the resource has observed may be gone since.
+            // Objects that an earlier monitor of the resource has observed may have been deleted
+            // since.
             if informer.synced().await.is_ok() {
                 let lister = informer.lister();
                 shared.forget_absent(&api_version, &kind, |uid, of| {

@@ -47,7 +47,7 @@ pub(super) async fn owner_state(
             Ok(OwnerState::Waiting)
         }
         Ok(_) => Ok(OwnerState::Solid),
-        Err(error) if shared.says_absent(&error, resource, name) => {
+        Err(error) if shared.means_absent(&error, resource, name) => {
             warn_of_other_namespace(shared, dependent, reference).await;
             Ok(OwnerState::Dangling)
         }

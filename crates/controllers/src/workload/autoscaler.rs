@@ -73,7 +73,7 @@ const LIMITED: &str = "ScalingLimited";
 view! {
     /// A HorizontalPodAutoscaler.
     Autoscaler of api::HorizontalPodAutoscaler {
-        /// What is wanted.
+        /// The spec.
         spec: api::HorizontalPodAutoscalerSpec,
         /// What is.
         status: api::HorizontalPodAutoscalerStatus,
@@ -248,8 +248,8 @@ struct Run<'a> {
     now: Timestamp,
 }
 
-/// The size that a pass wants, and why.
-struct Wanted {
+/// The size that a pass proposes, with the reason.
+struct Desired {
     replicas: i32,
     reason: String,
     metrics: Option<Vec<api::MetricStatus>>,
@@ -272,8 +272,8 @@ impl Run<'_> {
         self.set(ABLE, true, "SucceededGetScale", message);
         let current = replicas(&scale);
         self.with_history(|history, now| history.start(current, now));
-        let wanted = self.want(&scale, current).await?;
-        let Wanted { replicas: desired, reason, metrics } = wanted;
+        let proposal = self.propose(&scale, current).await?;
+        let Desired { replicas: desired, reason, metrics } = proposal;
         let is_rescaled = desired != current;
         if is_rescaled {
             if let Err(error) = self.write_scale(&resource, &mut scale, desired).await {
@@ -360,12 +360,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The size that is wanted.
-    async fn want(&mut self, scale: &Scale, current: i32) -> Result<Wanted, String> {
+    /// Proposes a size.
+    async fn propose(&mut self, scale: &Scale, current: i32) -> Result<Desired, String> {
         let spec = &self.autoscaler.spec;
         let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
         let at_once = |replicas: i32, reason: &str| {
-            Ok(Wanted { replicas, reason: reason.to_owned(), metrics: None })
+            Ok(Desired { replicas, reason: reason.to_owned(), metrics: None })
         };
         if current == 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
@@ -385,7 +385,7 @@ impl Run<'_> {
                 return Err(error);
             }
         };
-        // Fewer than none are never wanted.
+        // A proposal is never negative.
         let recommended = recommended.max(0);
         let reason = match recommended.cmp(&current) {
             std::cmp::Ordering::Greater => format!("{name} above target"),
@@ -393,7 +393,7 @@ impl Run<'_> {
             std::cmp::Ordering::Equal => String::new(),
         };
         let replicas = self.normalize(Bounds { current, min, max }, recommended);
-        Ok(Wanted { replicas, reason, metrics: Some(metrics) })
+        Ok(Desired { replicas, reason, metrics: Some(metrics) })
     }
 
     /// The greatest recommendation, its metric, and the status of all metrics. An error has the

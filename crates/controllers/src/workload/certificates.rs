@@ -68,7 +68,7 @@ impl Signers {
         Self { authorities, lifetime: LIFETIME }
     }
 
-    /// The lifetime of certificates; requests may ask for less. Default: a year.
+    /// The lifetime of certificates; requests may choose a shorter one. Default: a year.
     pub fn lifetime(mut self, lifetime: Duration) -> Self {
         self.lifetime = lifetime;
         self

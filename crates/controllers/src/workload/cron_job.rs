@@ -57,7 +57,7 @@ const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 view! {
     /// A CronJob.
     CronJob of batch::CronJob {
-        /// What is wanted.
+        /// The spec.
         spec: CronJobSpec,
         /// What is.
         status: CronJobStatus,
@@ -271,7 +271,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Brings the list of active Jobs up to date, and runs what is due.
+    /// Updates the list of active Jobs, and starts due runs.
     async fn run(&mut self, jobs: &[Arc<Job>], from: Timestamp) -> Result<Action, BoxError> {
         self.observe(jobs);
         self.drop_missing(jobs).await?;
@@ -397,7 +397,7 @@ impl Pass<'_> {
     }
 
     /// Creates the Job of a run; it may exist from an earlier pass. Returns its reference; `None`
-    /// if the name belongs to a Job of somebody else.
+    /// if the name belongs to a Job of another owner.
     async fn create(&self, name: &str, at: &str) -> Result<Option<Reference>, BoxError> {
         let template = &self.cron_job.spec.job_template;
         let owner = controller_reference(self.cron_job, &())?;

@@ -53,7 +53,7 @@ const GENERATION: &str = "deprecated.daemonset.template.generation";
 view! {
     /// A DaemonSet.
     DaemonSet of apps::DaemonSet {
-        /// What is wanted.
+        /// The spec.
         spec: DaemonSetSpec,
         /// What is.
         status: DaemonSetStatus,

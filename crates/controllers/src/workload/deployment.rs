@@ -59,7 +59,7 @@ const WORKERS: usize = 5;
 view! {
     /// A Deployment.
     Deployment of apps::Deployment {
-        /// What is wanted.
+        /// The spec.
         spec: DeploymentSpec,
         /// What is.
         status: DeploymentStatus,
@@ -81,7 +81,7 @@ pub(crate) struct DeploymentSpec {
 }
 
 impl DeploymentSpec {
-    /// The number of pods that are wanted; the server's default is 1.
+    /// The desired number of pods; the server's default is 1.
     fn replicas(&self) -> i32 {
         self.replicas.unwrap_or(1)
     }
@@ -100,7 +100,7 @@ impl Deployment {
         self.metadata.generation.unwrap_or_default()
     }
 
-    /// How long the rollout may make no progress; `None` if for ever.
+    /// How long the rollout may make no progress; `None`: forever.
     fn deadline(&self) -> Option<Duration> {
         let seconds = self.spec.progress_deadline_seconds.filter(|seconds| *seconds != i32::MAX)?;
         Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))

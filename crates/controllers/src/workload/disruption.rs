@@ -64,7 +64,7 @@ const POD: &str = "pod/";
 view! {
     /// A PodDisruptionBudget.
     Budget of policy::PodDisruptionBudget {
-        /// What is wanted.
+        /// The spec.
         spec: BudgetSpec,
         /// What is.
         status: BudgetStatus,
@@ -98,7 +98,7 @@ pub(crate) struct BudgetStatus {
 view! {
     /// A Deployment.
     Deployment of apps::Deployment {
-        /// What is wanted.
+        /// The spec.
         spec: Scaled,
     }
 }
@@ -106,7 +106,7 @@ view! {
 view! {
     /// A StatefulSet.
     StatefulSet of apps::StatefulSet {
-        /// What is wanted.
+        /// The spec.
         spec: Scaled,
     }
 }
@@ -421,7 +421,7 @@ impl Budgets {
 struct Counted {
     expected: i32,
     desired: i32,
-    /// Pods without a controller, whose number nobody knows.
+    /// Pods without a controller, whose desired number is unknown.
     has_unmanaged: bool,
 }
 

@@ -26,6 +26,7 @@ pub use legacy::EndpointsController;
 pub use mirror::EndpointSliceMirroring;
 pub use slice::EndpointSliceController;
 
+use super::pod::is_ready;
 use super::view::view;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ServicePort};
@@ -54,7 +55,7 @@ const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 view! {
     /// A Service.
     Service of core::Service {
-        /// What is wanted.
+        /// The spec.
         spec: ServiceSpec,
     }
 }
@@ -225,11 +226,6 @@ fn is_endpoint(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return false };
     let is_finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     !is_finished && !addresses(status).is_empty()
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// The host name of a pod, if the Service is its subdomain.

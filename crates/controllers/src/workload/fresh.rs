@@ -31,7 +31,7 @@ const PAGE_OBJECTS: u32 = 500;
 /// The cache did not show the server's state in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the cache of {kind} in namespace {namespace} is behind the server")]
-pub(crate) struct Behind {
+pub(crate) struct StaleCache {
     kind: String,
     namespace: String,
 }
@@ -104,7 +104,8 @@ async fn catch_up<K: Cacheable<DynamicType = ()>>(
     match tokio::time::timeout(WAIT_MAX, shown).await {
         Ok(shown) => shown,
         Err(_) => {
-            Err(Behind { kind: K::kind(&()).into_owned(), namespace: namespace.to_owned() }.into())
+            Err(StaleCache { kind: K::kind(&()).into_owned(), namespace: namespace.to_owned() }
+                .into())
         }
     }
 }

@@ -27,7 +27,7 @@ mod state;
 mod track;
 
 use super::difference::difference;
-use super::pod::{self, BY_CONTROLLER, orphan_key};
+use super::pod::{self, BY_CONTROLLER, is_ready, orphan_key};
 use super::pod_control::slow_start;
 use super::{COMPONENT, fresh};
 use crate::setup::Setup;
@@ -48,7 +48,7 @@ use setpoint_runtime::{
     Reconciler, Request, Watch,
 };
 pub(super) use state::time;
-use state::{Plan, State, condition, count, is_ready, is_tracked, set_condition};
+use state::{Plan, State, condition, count, is_tracked, set_condition};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -351,7 +351,7 @@ async fn manage(
     }
 }
 
-/// Writes the condition `Suspended`, with its events. A resumed Job starts anew.
+/// Writes the condition `Suspended`, with its events. A resumed Job starts again.
 fn suspend_or_resume(writer: &JobPods<'_>, status: &mut JobStatus, now: Timestamp) {
     let is_suspended = writer.job.is_suspended();
     let (reason, message) = match is_suspended {

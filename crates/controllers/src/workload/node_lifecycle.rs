@@ -208,7 +208,7 @@ impl Pass {
         })
     }
 
-    /// Nobody speaks for the node: its conditions are unknown.
+    /// The node does not report: its conditions are unknown.
     async fn declare_unknown(
         &self,
         node: &NodeView,

@@ -10,7 +10,7 @@ pub(super) const BY_NODE: &str = "node";
 view! {
     /// A pod on a node.
     NodePod of core::Pod {
-        /// What is wanted.
+        /// The spec.
         spec: NodePodSpec,
         /// What is.
         status: NodePodStatus,
@@ -56,7 +56,7 @@ pub(crate) struct Toleration {
     operator: String,
     value: String,
     effect: String,
-    /// How long the taint is stood; `None`: for ever. Below zero is zero.
+    /// How long the taint is tolerated; `None`: forever. Below zero is zero.
     pub(super) toleration_seconds: Option<i64>,
 }
 
@@ -79,7 +79,7 @@ impl Toleration {
 view! {
     /// A node.
     NodeView of core::Node {
-        /// What is wanted.
+        /// The spec.
         spec: NodeSpec,
         /// What is.
         status: NodeStatus,

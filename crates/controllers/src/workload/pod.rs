@@ -16,7 +16,7 @@ pub(crate) const BY_CONTROLLER: &str = "controller";
 view! {
     /// A pod.
     Pod of core::Pod {
-        /// What is wanted.
+        /// The spec.
         spec: PodSpec,
         /// What is.
         status: PodStatus,
@@ -65,6 +65,12 @@ pub(crate) struct PodCondition {
 pub(crate) struct ContainerStatus {
     /// How often it was restarted.
     pub(crate) restart_count: i64,
+}
+
+/// Whether the condition `Ready` of a whole pod is true.
+pub(crate) fn is_ready(pod: &core::Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 impl Pod {

@@ -30,7 +30,7 @@ impl<'a> PodControl<'a> {
         Self { client, recorder: context.recorder(), owner }
     }
 
-    /// Creates a pod. A pod of a namespace that is being deleted is no error: it is not wanted.
+    /// Creates a pod. A pod of a namespace that is being deleted is not an error.
     pub(crate) async fn create(&self, pod: &DynamicObject) -> Result<(), ClientError> {
         let created = self.client.api_with::<DynamicObject>(pods()).create(pod).await;
         match created {
@@ -49,7 +49,7 @@ impl<'a> PodControl<'a> {
         }
     }
 
-    /// Deletes a pod, unless another one has its name now. A pod that is gone is no error.
+    /// Deletes a pod, unless another one has its name now. A missing pod is not an error.
     pub(crate) async fn delete(&self, pod: &Pod) -> Result<(), ClientError> {
         let key = Request::new(pod.metadata.namespace.as_deref().unwrap_or_default(), pod.name());
         match self.client.api::<Pod>().delete(&key, &precondition(pod.uid())).await {

@@ -40,7 +40,7 @@ const QUARANTINE: Duration = Duration::from_secs(40);
 const FINISHED_MAX: usize = 12_500;
 /// The taint of a node that is out of service.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// The index of pods by what this controller asks for.
+/// The index of pods by the queries of this controller.
 const INDEX: &str = "pod-gc";
 /// The value of the index for finished pods.
 const FINISHED: &str = "finished";
@@ -52,7 +52,7 @@ const NODE: &str = "node/";
 view! {
     /// A Node.
     Node of core::Node {
-        /// What is wanted.
+        /// The spec.
         spec: NodeSpec,
         /// What is.
         status: NodeStatus,
@@ -97,7 +97,7 @@ impl PodGarbageCollector {
     ///
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
-        // The first pass. Each one asks for the next.
+        // The first pass. Each pass requeues itself.
         let (first, keys) = mpsc::channel(1);
         first.try_send(Request::cluster("all"))?;
         let controller = Controller::builder(NAME)
@@ -168,7 +168,7 @@ impl Collector {
                 delete(&client, pod, None, context).await?;
             }
         }
-        for node in self.gone(&client, context.clock().now()).await? {
+        for node in self.deleted_nodes(&client, context.clock().now()).await? {
             for pod in of_kind(&format!("{NODE}{node}"))? {
                 let condition = ("DeletionByPodGC", "PodGC: node no longer exists");
                 delete(&client, &pod, Some(condition), context).await?;
@@ -181,7 +181,11 @@ impl Collector {
     }
 
     /// The nodes of pods that have been missing long enough, and do not exist on the server.
-    async fn gone(&self, client: &Client, now: Timestamp) -> Result<Vec<String>, BoxError> {
+    async fn deleted_nodes(
+        &self,
+        client: &Client,
+        now: Timestamp,
+    ) -> Result<Vec<String>, BoxError> {
         let nodes = client.api::<Node>();
         let mut missing = BTreeSet::new();
         for lister in client.api::<Pod>().lister()?.listers() {
@@ -200,13 +204,13 @@ impl Collector {
             };
             missing.into_iter().filter(|node| overdue(node, &mut since)).collect()
         };
-        let mut gone = Vec::new();
+        let mut deleted = Vec::new();
         for node in overdue {
             if nodes.get_live(&Request::cluster(node.as_str())).await?.is_none() {
-                gone.push(node);
+                deleted.push(node);
             }
         }
-        Ok(gone)
+        Ok(deleted)
     }
 }
 
@@ -219,16 +223,12 @@ fn is_out_of_service(node: &Node) -> bool {
 
 /// Whether a pod was evicted by its node.
 fn is_evicted(client: &Client, pod: &Pod) -> bool {
-    let whole = client.api::<core::Pod>().get(&key_of(pod));
+    let whole = client.api::<core::Pod>().get(&Request::of(pod));
     let whole: Option<Arc<core::Pod>> = whole.ok().flatten();
     let status = whole.as_ref().and_then(|pod| pod.status.as_ref());
     status.is_some_and(|status| {
         status.phase.as_deref() == Some("Failed") && status.reason.as_deref() == Some("Evicted")
     })
-}
-
-fn key_of(pod: &Pod) -> Request {
-    Request::new(pod.metadata.namespace.as_deref().unwrap_or_default(), pod.name())
 }
 
 /// Deletes a pod at once, after marking it as failed if it has not finished.
@@ -239,7 +239,7 @@ async fn delete(
     context: &Context,
 ) -> Result<(), BoxError> {
     let api = client.api::<Pod>();
-    let key = key_of(pod);
+    let key = Request::of(pod);
     if !pod.is_finished() {
         let mut status = json!({"phase": "Failed"});
         if let Some((reason, message)) = condition {

@@ -47,7 +47,7 @@ const WORKERS: usize = 5;
 view! {
     /// A ReplicaSet.
     ReplicaSet of apps::ReplicaSet {
-        /// What is wanted.
+        /// The spec.
         spec: ReplicaSpec,
         /// What is.
         status: ReplicaStatus,
@@ -57,7 +57,7 @@ view! {
 view! {
     /// A ReplicationController.
     ReplicationController of core::ReplicationController {
-        /// What is wanted.
+        /// The spec.
         spec: ReplicaSpec,
         /// What is.
         status: ReplicaStatus,
@@ -197,7 +197,7 @@ fn add<O: Replicated>(manager: &mut Manager) -> Result<(), BoxError> {
 /// The owners that may adopt a pod without a controller. After a change only if its labels or its
 /// controller have changed.
 fn owners_of_orphan<O: Replicated>(event: &Event<Pod>, client: &Client) -> Vec<Request> {
-    // A deleted pod is adopted by nobody.
+    // A pod that is being deleted is not adopted.
     let (old, new) = match event {
         Event::Updated { old, new } => (Some(old), new),
         Event::Deleted { .. } => return Vec::new(),

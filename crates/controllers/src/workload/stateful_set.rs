@@ -55,7 +55,7 @@ const STALE_CLAIM_PAUSE: Duration = Duration::from_secs(1);
 view! {
     /// A StatefulSet.
     StatefulSet of apps::StatefulSet {
-        /// What is wanted.
+        /// The spec.
         spec: StatefulSetSpec,
         /// What is.
         status: StatefulSetStatus,

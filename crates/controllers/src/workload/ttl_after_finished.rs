@@ -57,7 +57,7 @@ impl Reconciler for Pass {
 async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> {
     let jobs = context.client().field_manager(COMPONENT).api::<Job>();
     let now = context.clock().now();
-    let Some(left) = jobs.get(request)?.and_then(|job| left(&job, now)) else {
+    let Some(left) = jobs.get(request)?.and_then(|job| remaining(&job, now)) else {
         return Ok(Action::await_change());
     };
     if !left.is_zero() {
@@ -65,7 +65,7 @@ async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> 
     }
     // The time may have been changed since.
     let Some(job) = jobs.get_live(request).await? else { return Ok(Action::await_change()) };
-    if self::left(&job, now).is_some_and(|left| left.is_zero()) {
+    if self::remaining(&job, now).is_some_and(|left| left.is_zero()) {
         let mut params = precondition(job.uid());
         params.propagation_policy = Some(PropagationPolicy::Foreground);
         jobs.delete(request, &params).await?;
@@ -75,7 +75,7 @@ async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> 
 
 /// How long a Job still stays; `None` if it has not finished, has no such time, or is being
 /// deleted.
-fn left(job: &Job, now: Timestamp) -> Option<Duration> {
+fn remaining(job: &Job, now: Timestamp) -> Option<Duration> {
     let ttl = job.spec.ttl_seconds_after_finished.filter(|_| !job.is_being_deleted())?;
     let ttl = Duration::from_secs(u64::try_from(ttl).unwrap_or_default());
     Some((job.finished_at()? + ttl).since(now))

@@ -154,7 +154,7 @@ impl Pass<'_> {
         self.context.recorder().warning(&ObjectReference::of(claim), reason, note);
     }
 
-    fn say(&self, claim: &Claim, reason: &str, note: impl Into<String>) {
+    fn record(&self, claim: &Claim, reason: &str, note: impl Into<String>) {
         self.context.recorder().normal(&ObjectReference::of(claim), reason, note);
     }
 
@@ -182,12 +182,12 @@ impl Pass<'_> {
         }
         if waits && annotation(&claim.metadata, SELECTED_NODE).is_none() {
             let note = "waiting for first consumer to be created before binding";
-            self.say(claim, "WaitForFirstConsumer", note);
+            self.record(claim, "WaitForFirstConsumer", note);
         } else if !claim.class().is_empty() {
             return self.provision(claim, class.as_deref()).await;
         } else {
             let note = "no persistent volumes available for this claim and no storage class is set";
-            self.say(claim, "FailedBinding", note);
+            self.record(claim, "FailedBinding", note);
         }
         self.set_claim(claim, "Pending", None).await.map(drop)
     }
@@ -392,7 +392,7 @@ impl Pass<'_> {
             let note = format!(
                 "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
             );
-            self.say(&claim, "ExternalProvisioning", note);
+            self.record(&claim, "ExternalProvisioning", note);
             return Ok(());
         }
         if claim.metadata.deletion_timestamp.is_some() {
@@ -405,7 +405,7 @@ impl Pass<'_> {
             created => {
                 created?;
                 let note = format!("Successfully provisioned volume {name} using {PROVISIONER}");
-                self.say(&claim, "ProvisioningSucceeded", note);
+                self.record(&claim, "ProvisioningSucceeded", note);
             }
         }
         Ok(())
@@ -471,7 +471,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What becomes of a volume whose claim is gone.
+    /// Handles a volume whose claim was deleted.
     async fn reclaim(&self, volume: &Volume) -> Result<(), BoxError> {
         let volume = match volume.phase() {
             "Released" | "Failed" => volume.clone(),

@@ -1,6 +1,6 @@
 //! The file as a tree, traversed by hand.
 
-use super::error::{ConfigError, Fault, Why};
+use super::error::{ConfigError, Fault, Violation};
 use super::{FILE_BYTES_MAX, rules};
 use crate::cipher::Kind;
 use crate::provider::{Key, Provider};
@@ -61,7 +61,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn fault(&mut self, place: &Place, why: Why) {
+    fn fault(&mut self, place: &Place, why: Violation) {
         if self.faults.len() < ConfigError::FAULTS_MAX {
             self.faults.push(Fault { path: place.0.clone(), why });
         }
@@ -75,11 +75,11 @@ impl Reader {
         names: &[&str],
     ) -> Option<&'v Map<String, Value>> {
         let Some(members) = value.as_object() else {
-            self.fault(place, Why::Type { wanted: "an object" });
+            self.fault(place, Violation::Type { wanted: "an object" });
             return None;
         };
         for name in members.keys().filter(|name| !names.contains(&name.as_str())) {
-            self.fault(&place.member(shown(name)), Why::Unknown);
+            self.fault(&place.member(shown(name)), Violation::Unknown);
         }
         Some(members)
     }
@@ -90,7 +90,7 @@ impl Reader {
             None | Some(Value::Null) => &[],
             Some(Value::Array(elements)) => elements,
             Some(_) => {
-                self.fault(place, Why::Type { wanted: "a list" });
+                self.fault(place, Violation::Type { wanted: "a list" });
                 &[]
             }
         }
@@ -102,7 +102,7 @@ impl Reader {
             None | Some(Value::Null) => Some(""),
             Some(Value::String(text)) => Some(text),
             Some(_) => {
-                self.fault(place, Why::Type { wanted: "a string" });
+                self.fault(place, Violation::Type { wanted: "a string" });
                 None
             }
         }
@@ -116,14 +116,14 @@ impl Reader {
             .map(|name| self.text(&root.member(name), members.get(name)).unwrap_or_default());
         if !KINDS.contains(&(version, kind)) {
             let found = format!("{} {}", shown(version), shown(kind));
-            self.fault(&root.member("kind"), Why::Kind { found });
+            self.fault(&root.member("kind"), Violation::Kind { found });
             return Vec::new();
         }
         let place = root.member("resources");
         let before = self.faults.len();
         let elements = self.elements(&place, members.get("resources"));
         if elements.is_empty() && self.faults.len() == before {
-            self.fault(&place, Why::NoElement("resources"));
+            self.fault(&place, Violation::NoElement("resources"));
         }
         let elements = elements.iter().enumerate();
         let entries: Vec<Entry> = elements
@@ -154,7 +154,7 @@ impl Reader {
         let names_place = place.member("resources");
         let elements = self.elements(&names_place, members.get("resources"));
         if elements.is_empty() {
-            self.fault(&names_place, Why::NoElement("resources"));
+            self.fault(&names_place, Violation::NoElement("resources"));
         }
         let mut names = Vec::new();
         for (idx, element) in elements.iter().enumerate() {
@@ -171,7 +171,7 @@ impl Reader {
         let place = place.member("providers");
         let elements = self.elements(&place, members.get("providers"));
         if elements.is_empty() {
-            self.fault(&place, Why::NoElement("providers"));
+            self.fault(&place, Violation::NoElement("providers"));
         }
         let elements = elements.iter().enumerate();
         let providers = elements
@@ -191,12 +191,12 @@ impl Reader {
         let (Some(name), other) = (given.next(), given.next()) else {
             // An unknown provider has already been reported.
             if self.faults.len() == n_faults {
-                self.fault(place, Why::NoProvider);
+                self.fault(place, Violation::NoProvider);
             }
             return None;
         };
         if other.is_some() {
-            self.fault(place, Why::TwoProviders);
+            self.fault(place, Violation::TwoProviders);
             return None;
         }
         let (place, value) = (place.member(name), &members[name]);
@@ -209,7 +209,7 @@ impl Reader {
                 return Some(Provider::Identity);
             }
             _ => {
-                self.fault(&place, Why::Kms);
+                self.fault(&place, Violation::Kms);
                 return None;
             }
         };
@@ -217,7 +217,7 @@ impl Reader {
         let place = place.member("keys");
         let elements = self.elements(&place, members.get("keys"));
         if elements.is_empty() {
-            self.fault(&place, Why::NoElement("keys"));
+            self.fault(&place, Violation::NoElement("keys"));
         }
         let elements = elements.iter().enumerate();
         let keys = elements
@@ -230,25 +230,25 @@ impl Reader {
         let members = self.members(place, value, &["name", "secret"])?;
         let name = self.text(&place.member("name"), members.get("name"));
         if name == Some("") {
-            self.fault(&place.member("name"), Why::NoMember("name"));
+            self.fault(&place.member("name"), Violation::NoMember("name"));
         }
         let place = place.member("secret");
         let secret = self.text(&place, members.get("secret"))?;
         if secret.is_empty() {
-            self.fault(&place, Why::NoMember("secret"));
+            self.fault(&place, Violation::NoMember("secret"));
             return None;
         }
         // Like Go's decoder: line ends are ignored.
         let secret: Zeroizing<String> =
             Zeroizing::new(secret.chars().filter(|c| !matches!(c, '\r' | '\n')).collect());
         let Ok(secret) = STANDARD.decode(&*secret).map(Zeroizing::new) else {
-            self.fault(&place, Why::Base64);
+            self.fault(&place, Violation::Base64);
             return None;
         };
         let key = Key::new(kind, name?, &secret);
         if key.is_none() {
             let (got, wanted) = (secret.len(), kind.key_bytes());
-            self.fault(&place, Why::KeyBytes { got, wanted });
+            self.fault(&place, Violation::KeyBytes { got, wanted });
         }
         key
     }

@@ -49,14 +49,14 @@ pub struct Fault {
     /// The path, such as `resources[0].providers[1].aesgcm.keys[0].secret`.
     pub path: String,
     /// The problem.
-    pub why: Why,
+    pub why: Violation,
 }
 
 /// The problem at one place. The texts are those of Kubernetes' API server, where it refuses the
 /// same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Why {
+pub enum Violation {
     /// Another API version or kind.
     #[error(
         "got unexpected config type: {found}, expected apiserver.config.k8s.io/v1 EncryptionConfiguration"

@@ -1,35 +1,35 @@
 //! Rules for names of resources.
 
-use super::error::Why;
+use super::error::Violation;
 use crate::resource::GroupResource;
 use std::collections::BTreeSet;
 
 /// The problem with a name by itself.
-pub(super) fn name_fault(name: &str) -> Option<Why> {
+pub(super) fn name_fault(name: &str) -> Option<Violation> {
     let text = || name.to_owned();
     let GroupResource { group, resource } = GroupResource::parse(name);
     if name.to_lowercase() != name {
-        Some(Why::Capital(text()))
+        Some(Violation::Capital(text()))
     } else if name == "*" {
-        Some(Why::Star)
+        Some(Violation::Star)
     } else if matches!(
         name,
         "apiserveripinfo" | "serviceipallocations" | "servicenodeportallocations"
     ) {
-        Some(Why::NoApi(text()))
+        Some(Violation::NoApi(text()))
     } else if group == "events.k8s.io" {
-        Some(Why::Events(text()))
+        Some(Violation::Events(text()))
     } else if group == "extensions" {
-        Some(Why::Extensions(text()))
+        Some(Violation::Extensions(text()))
     } else if group == "*" && resource != "*" {
-        Some(Why::AcrossGroups(text()))
+        Some(Violation::AcrossGroups(text()))
     } else {
         None
     }
 }
 
 /// The problems of the names of one list: at most one of each kind, as in Kubernetes.
-pub(super) fn list_faults(names: &[&str]) -> impl Iterator<Item = Why> {
+pub(super) fn list_faults(names: &[&str]) -> impl Iterator<Item = Violation> {
     let names: Vec<_> = names.iter().map(|name| GroupResource::parse(name)).collect();
     let distinct: BTreeSet<_> = names.iter().collect();
     let is_all = |name: &GroupResource| name.group == "*" && name.resource == "*";
@@ -37,8 +37,8 @@ pub(super) fn list_faults(names: &[&str]) -> impl Iterator<Item = Why> {
         one != other && (is_all(one) || one.group == other.group && one.resource == "*")
     };
     let overlaps = distinct.iter().any(|one| distinct.iter().any(|other| covers(one, other)));
-    let duplicates = (distinct.len() < names.len()).then_some(Why::Duplicate);
-    duplicates.into_iter().chain(overlaps.then_some(Why::Overlap))
+    let duplicates = (distinct.len() < names.len()).then_some(Violation::Duplicate);
+    duplicates.into_iter().chain(overlaps.then_some(Violation::Overlap))
 }
 
 /// What earlier entries cover.
@@ -49,12 +49,15 @@ pub(super) struct Masks {
 
 impl Masks {
     /// Adds a name, in the order of the file. Returns the problem if it is covered.
-    pub(super) fn take(&mut self, name: &GroupResource) -> Option<Why> {
+    pub(super) fn take(&mut self, name: &GroupResource) -> Option<Violation> {
         let all_of =
             |group: &str| GroupResource { group: group.to_owned(), resource: "*".to_owned() };
         for rule in [all_of(&name.group), all_of("*")] {
             if self.wildcards.contains(&rule) {
-                return Some(Why::Masked { resource: name.to_string(), rule: rule.to_string() });
+                return Some(Violation::Masked {
+                    resource: name.to_string(),
+                    rule: rule.to_string(),
+                });
             }
         }
         if name.resource == "*" {

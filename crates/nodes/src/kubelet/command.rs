@@ -111,7 +111,7 @@ fn seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number * factor).ok()
 }
 
-/// The outcome of a shell script. Anything but plain commands runs for ever.
+/// The outcome of a shell script. Anything but plain commands runs forever.
 fn of_script(script: &str, mut ends_on_error: bool) -> Outcome {
     if script.len() > SCRIPT_BYTES_MAX {
         return Outcome::Runs;

@@ -6,7 +6,7 @@ use crate::env::{Lookup, expand, variables};
 use crate::guard::{CONTAINER_MARK, NODE_MARK};
 use crate::logs::Log;
 use crate::paths::below;
-use crate::shared::{Surroundings, log_path};
+use crate::shared::{CommandEnvironment, log_path};
 use crate::status::{List, State};
 use crate::volumes::{Volumes, mounts};
 use k8s_openapi::api::core::v1::Container;
@@ -154,7 +154,7 @@ impl Worker {
         container: &Container,
         mark: &str,
         n: i32,
-    ) -> Result<(Surroundings, Vec<String>), BoxError> {
+    ) -> Result<(CommandEnvironment, Vec<String>), BoxError> {
         let (client, namespace) = (&self.parts.client, &*self.parts.key.namespace);
         let lookup = Lookup { client, namespace };
         let pod = &*self.parts.pod;
@@ -209,7 +209,7 @@ impl Worker {
             given.filter(|_| is_root).and_then(|id| u32::try_from(id).ok())
         };
         let (user, group) = (id(|pair| pair.0), id(|pair| pair.1));
-        Ok((Surroundings { env, folder, mounts, user, group }, words))
+        Ok((CommandEnvironment { env, folder, mounts, user, group }, words))
     }
 }
 

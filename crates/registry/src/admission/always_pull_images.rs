@@ -1,4 +1,5 @@
-//! AlwaysPullImages: images are pulled for each pod, so that only who may pull an image may run it.
+//! AlwaysPullImages: images are pulled for each pod, so that only users with pull rights can run
+//! them.
 use super::{Admission, Operation, Review};
 use crate::kind::{list, text};
 use futures::FutureExt;

@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::{ApiError, GroupVersionResource, Skim};
 
-/// A claim with an empty class wants none.
+/// An empty class means no class.
 #[derive(Debug)]
 pub(super) struct DefaultStorageClass;
 

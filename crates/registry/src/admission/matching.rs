@@ -1,4 +1,4 @@
-//! Which requests a webhook, a policy or a binding wants: rules, equivalent versions, selectors.
+//! Which requests match a webhook, a policy or a binding: rules, equivalent versions, selectors.
 use super::{Operation, Review};
 use crate::catalog::Resource;
 use crate::subresource::Subresource;
@@ -8,7 +8,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupResource, GroupVersion, GroupVersionResource, Skim};
 use std::sync::Arc;
 
-/// The requests that a webhook, a policy or a binding wants.
+/// The requests that match a webhook, a policy or a binding.
 #[derive(Debug)]
 pub(super) struct Criteria {
     /// `None`: all resources.
@@ -34,11 +34,11 @@ struct Rule {
 }
 
 impl Criteria {
-    /// Of a webhook. Without rules it wants nothing.
+    /// Of a webhook. Without rules no request matches.
     pub(super) fn of_webhook(hook: &Value) -> Self {
         Self { rules: Some(rules(&hook["rules"])), ..Self::of_policy(hook) }
     }
-    /// Of `matchConstraints` or `matchResources`. Without rules it wants everything.
+    /// Of `matchConstraints` or `matchResources`. Without rules every request matches.
     pub(super) fn of_policy(resources: &Value) -> Self {
         let selector = |name: &str| match Selector::from_object(&resources[name]) {
             Ok(selector) => Ok(selector.unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! PersistentVolumeClaimResize: whose storage class permits it, may grow.
+//! PersistentVolumeClaimResize: a claim may grow only if its storage class permits it.
 use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;

@@ -13,7 +13,7 @@ enum Stage {
     /// After webhooks.
     Last,
     /// Before the plugins of the embedder. Made by the embedder ([`AdmissionOptions::provide`]).
-    Given,
+    Provided,
     /// Not available here.
     Missing,
 }
@@ -68,7 +68,7 @@ const PLUGINS: &[Row] = &[
     plain!("NodeRestriction", false, First, node_restriction::NodeRestriction),
     plain!("TaintNodesByCondition", true, First, taint_nodes_by_condition::TaintNodesByCondition),
     plain!("AlwaysPullImages", false, First, always_pull_images::AlwaysPullImages),
-    row("ImagePolicyWebhook", false, Stage::Given),
+    row("ImagePolicyWebhook", false, Stage::Provided),
     configured!("PodSecurity", true, First, pod_security::PodSecurity),
     configured!("PodNodeSelector", false, First, pod_node_selector::PodNodeSelector),
     plain!("Priority", true, First, priority::Priority),
@@ -227,10 +227,10 @@ impl AdmissionOptions {
                 Stage::First => plugins.first.push(make()?),
                 Stage::Others => plugins.others.push(row.name),
                 Stage::Last => plugins.last.push(make()?),
-                Stage::Given => {
-                    let given = self.provided.iter().find(|plugin| plugin.name() == row.name);
+                Stage::Provided => {
+                    let provided = self.provided.iter().find(|plugin| plugin.name() == row.name);
                     let missing = || AdmissionOptionsError::Missing(row.name.to_owned());
-                    plugins.first.push(Box::new(Given(given.ok_or_else(missing)?.clone())));
+                    plugins.first.push(Box::new(Provided(provided.ok_or_else(missing)?.clone())));
                 }
                 Stage::Missing if is_enabled => {
                     return Err(AdmissionOptionsError::Missing(row.name.to_owned()));
@@ -244,9 +244,9 @@ impl AdmissionOptions {
 
 /// A plugin that was provided, in its row's place.
 #[derive(Debug)]
-struct Given(Arc<dyn Admission>);
+struct Provided(Arc<dyn Admission>);
 
-impl Admission for Given {
+impl Admission for Provided {
     fn name(&self) -> &str {
         self.0.name()
     }

@@ -1,4 +1,4 @@
-//! What expressions ask the authorizer.
+//! Questions of expressions for the authorizer.
 use super::Review;
 use crate::attributes::{Attributes, Identity, Requested, ResourcePath};
 use crate::authorize::Decision;
@@ -9,13 +9,13 @@ use serde_json::Value;
 use setpoint_cel::library::authorizer::{self, Authorizer};
 use setpoint_object::users;
 
-/// How many times expressions may ask the authorizer something new, depending on earlier answers.
+/// Maximum rounds of new questions for the authorizer that depend on earlier answers.
 ///
 /// 32: each round evaluates the expressions again. Real expressions ask once or twice.
 pub(super) const ROUNDS_MAX: usize = 32;
 
-/// What expressions ask the authorizer. They cannot wait: a question without an answer yet is
-/// recorded, asked after the evaluation, and the evaluation repeated.
+/// Questions of expressions for the authorizer. Expressions cannot wait: a question without an
+/// answer is recorded, asked after the evaluation, and the evaluation repeated.
 #[derive(Debug)]
 pub(super) struct Questions {
     /// `authorizer.requestResource`.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// What a new object gets besides its content.
 #[derive(Debug, Clone)]
-pub(crate) struct Birth<'a> {
+pub(crate) struct NewObject<'a> {
     /// The source of uids.
     pub(crate) rng: &'a Mutex<SmallRng>,
     /// The present time.
@@ -39,11 +39,11 @@ pub(super) fn address(key: &[u8]) -> Option<Ipv4Addr> {
     std::str::from_utf8(key).ok()?.strip_prefix(IP_ADDRESSES)?.parse().ok()
 }
 /// The encoded object of a Service's address.
-pub(super) fn object(address: Ipv4Addr, service: &Value, birth: &Birth<'_>) -> Bytes {
+pub(super) fn object(address: Ipv4Addr, service: &Value, birth: &NewObject<'_>) -> Bytes {
     let uid = crate::uid::uid(birth.rng);
     to_bytes(&ip_address::of_service(address, service, &uid, &birth.now.rfc3339()))
 }
-/// Whether a stored object is the allocator's for this Service. An unreadable one is nobody's.
+/// Whether the allocator made a stored object for this Service. Not for an unreadable one.
 pub(super) fn is_of(found: &KeyValue, service: &Value) -> bool {
     tree(&found.value).is_ok_and(|object| ip_address::is_of_service(&object, service))
 }
@@ -60,7 +60,7 @@ pub(super) fn is_leaked(found: &KeyValue, now: Timestamp) -> bool {
             && created.is_none_or(|created| now.since(created) >= ORPHAN_PERIOD)
     })
 }
-/// Whether somebody else must agree to the removal of a stored object.
+/// Whether another controller must agree to the removal of a stored object (finalizers).
 pub(super) fn is_held(value: &[u8]) -> bool {
     tree(value).is_ok_and(|object| !object.finalizers().is_empty())
 }

@@ -9,7 +9,7 @@
 //! which are not touched. With a bitmap, writes of Services would conflict with each other.
 //! Requests cannot reach claims. An address's object ([`super::address`]) is written with its
 //! claim.
-use super::address::{self, Birth};
+use super::address::{self, NewObject};
 use super::{Number, ServiceNumbers};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub(crate) struct Claims {
 }
 impl Claims {
     /// Adds the claim of a number that has none, and an address's object.
-    pub(super) fn take(&mut self, number: Number, service: &Value, birth: &Birth<'_>) {
+    pub(super) fn take(&mut self, number: Number, service: &Value, birth: &NewObject<'_>) {
         self.create(key(number), value(service));
         if let Number::Address(address) = number {
             self.create(address::key(address), address::object(address, service, birth));

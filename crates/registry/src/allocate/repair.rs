@@ -5,7 +5,7 @@
 //! one gets the claim. The owner of an address also gets its object, and the allocator's other
 //! objects are removed. Each transaction compares the Services, claims and objects that it was
 //! computed from, so it is safe while other servers serve, or repair too.
-use super::address::{self, Birth};
+use super::address::{self, NewObject};
 use super::{Number, ServiceNumbers, claims};
 use crate::stored::{store_error, tree};
 use bytes::Bytes;
@@ -49,7 +49,7 @@ impl super::Allocator {
     pub(crate) async fn repair(
         &self,
         store: &dyn Store,
-        birth: &Birth<'_>,
+        birth: &NewObject<'_>,
     ) -> Result<(), ApiError> {
         for _ in 0..ROUNDS_MAX {
             if round(store, birth).await.map_err(store_error)? {
@@ -62,7 +62,7 @@ impl super::Allocator {
 }
 
 /// One round over all Services, claims and objects. Returns whether no repair is left.
-async fn round(store: &dyn Store, birth: &Birth<'_>) -> Result<bool, StoreError> {
+async fn round(store: &dyn Store, birth: &NewObject<'_>) -> Result<bool, StoreError> {
     let range =
         store.range(RangeRequest::prefix(Bytes::from_static(keys::SERVICES.as_bytes()))).await?;
     let mut entries = range.value.entries;
@@ -112,7 +112,7 @@ fn owners(services: &[Service]) -> BTreeMap<Number, &Service> {
                     ?number,
                     first = %String::from_utf8_lossy(&owner.key),
                     second = %String::from_utf8_lossy(&service.key),
-                    "two Services have one number: it is the first one's"
+                    "two Services have the same number: the older one keeps it"
                 );
             }
         }
@@ -150,7 +150,7 @@ fn claims_to_fix<'a>(
 fn objects_to_fix<'a>(
     owners: &BTreeMap<Number, &'a Service>,
     present: &[KeyValue],
-    birth: &Birth<'_>,
+    birth: &NewObject<'_>,
 ) -> Vec<Fix<'a>> {
     let mut present: BTreeMap<Ipv4Addr, &KeyValue> =
         present.iter().filter_map(|found| Some((address::address(&found.key)?, found))).collect();

@@ -91,7 +91,7 @@ async fn allocate_ports(
     wants_ports: bool,
     errors: &mut field::Errors,
 ) -> Result<(), ApiError> {
-    // Ports with the same number share a node port, whatever their protocols.
+    // Ports with the same number share a node port, also with different protocols.
     let mut given: HashMap<i64, i64> = HashMap::new();
     let path = field::Path::new("spec.ports");
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);

@@ -30,8 +30,7 @@ const OBJECTS: &str = include_str!("objects.txt");
 const ACCOUNTS: &str = include_str!("accounts.txt");
 /// The period of [`maintain`]: a minute, as in kube-apiserver.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Objects that are created at start only, by the beginning of their keys. Whoever deletes one
-/// later wants that.
+/// Prefixes of the keys of objects that are created at start only. A later deletion is deliberate.
 const ONLY_AT_START: [&str; 2] =
     ["/registry/apiregistration.k8s.io/", "/registry/priorityclasses/"];
 /// Flow control objects, by the beginning of their keys, and their resources.

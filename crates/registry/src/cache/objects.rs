@@ -98,7 +98,7 @@ pub(super) struct Mailboxes {
 #[derive(Debug)]
 struct Mailbox {
     state: Mutex<Mail>,
-    has_news: Notify,
+    changed: Notify,
 }
 #[derive(Debug)]
 struct Mail {
@@ -111,7 +111,7 @@ struct Mail {
 impl Mailboxes {
     fn open(&self) -> Arc<Mailbox> {
         let mail = Mail { changes: VecDeque::new(), n_bytes: 0, needs_resync: true };
-        let mailbox = Arc::new(Mailbox { state: Mutex::new(mail), has_news: Notify::new() });
+        let mailbox = Arc::new(Mailbox { state: Mutex::new(mail), changed: Notify::new() });
         self.all.lock().push(Arc::downgrade(&mailbox));
         mailbox
     }
@@ -132,14 +132,14 @@ impl Mailboxes {
                 mail.push(change);
             }
             drop(mail);
-            mailbox.has_news.notify_one();
+            mailbox.changed.notify_one();
         }
     }
     /// Makes every reader resync, or check whether the cache is stopped.
     pub(super) fn require_resync(&self) {
         for mailbox in self.readers() {
             mailbox.state.lock().require_resync();
-            mailbox.has_news.notify_one();
+            mailbox.changed.notify_one();
         }
     }
 }
@@ -199,11 +199,11 @@ impl ObjectChanges {
             }
             match change {
                 Some(change) => {
-                    if let Some(change) = self.told_of(change) {
+                    if let Some(change) = self.undelivered(change) {
                         return Some(change);
                     }
                 }
-                None => self.mailbox.has_news.notified().await,
+                None => self.mailbox.changed.notified().await,
             }
         }
     }
@@ -228,7 +228,8 @@ impl ObjectChanges {
         }
         self.initial = Some(Initial { resources: indexes, after: None, revision });
     }
-    fn told_of(&self, change: Change) -> Option<ObjectChange> {
+    /// Converts a change for the reader; `None` if it was in a snapshot.
+    fn undelivered(&self, change: Change) -> Option<ObjectChange> {
         let revision = change.revision.0;
         let prefix = keys::prefix_of(&change.key).unwrap_or_default();
         if self.delivered.get(prefix).is_some_and(|delivered| revision <= *delivered) {

@@ -90,7 +90,7 @@ pub(crate) struct View {
     readers: Mutex<Readers>,
     /// A reader waits for it.
     wanted: Notify,
-    /// The lowest revision that a reader wants to watch from; `u64::MAX`: none.
+    /// The lowest revision that a reader watches from; `u64::MAX`: none.
     after: AtomicU64,
 }
 #[derive(Debug, Clone, Copy, Default)]

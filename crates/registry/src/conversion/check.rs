@@ -18,14 +18,14 @@ const SLICE_OBJECTS: usize = 32;
 pub(super) async fn answer(
     target: &Target<'_>,
     sent: &[Bytes],
-    came: Vec<Bytes>,
+    converted: Vec<Bytes>,
 ) -> Result<Vec<Value>, String> {
-    if came.len() != sent.len() {
-        return Err(format!("returned {} objects, expected {}", came.len(), sent.len()));
+    if converted.len() != sent.len() {
+        return Err(format!("returned {} objects, expected {}", converted.len(), sent.len()));
     }
-    let mut objects = Vec::with_capacity(came.len());
-    for (idx, (sent, came)) in sent.iter().zip(came).enumerate() {
-        objects.push(object(target, sent, &came).map_err(|fault| fault.at(idx))?);
+    let mut objects = Vec::with_capacity(converted.len());
+    for (idx, (sent, converted)) in sent.iter().zip(converted).enumerate() {
+        objects.push(object(target, sent, &converted).map_err(|fault| fault.at(idx))?);
         if idx % SLICE_OBJECTS == SLICE_OBJECTS - 1 {
             tokio::task::yield_now().await;
         }
@@ -52,12 +52,12 @@ impl Fault {
     }
 }
 
-fn object(target: &Target<'_>, sent: &[u8], came: &[u8]) -> Result<Value, Fault> {
+fn object(target: &Target<'_>, sent: &[u8], converted: &[u8]) -> Result<Value, Fault> {
     let undecodable = |error: serde_json::Error| Fault::Type(error.to_string());
-    let mut came: Value = serde_json::from_slice(came).map_err(undecodable)?;
+    let mut converted: Value = serde_json::from_slice(converted).map_err(undecodable)?;
     let mut sent: Value = serde_json::from_slice(sent).map_err(undecodable)?;
     let text = |object: &Value, name: &str| object[name].as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (text(&came, "apiVersion"), text(&came, "kind"));
+    let (version, kind) = (text(&converted, "apiVersion"), text(&converted, "kind"));
     if version != target.api_version {
         let expected = &target.api_version;
         return Err(Fault::Type(format!(
@@ -69,12 +69,12 @@ fn object(target: &Target<'_>, sent: &[u8], came: &[u8]) -> Result<Value, Fault>
         return Err(Fault::Type(format!("invalid kind (expected {expected}, received {kind})")));
     }
     for (what, member) in [("name", "name"), ("namespace", "namespace"), ("UID", "uid")] {
-        let (was, is) = (sent.meta_str(member), came.meta_str(member));
+        let (was, is) = (sent.meta_str(member), converted.meta_str(member));
         if was != is {
             return Err(Fault::Object(format!("must have the same {what}: {was} != {is}")));
         }
     }
-    let metadata = match came.get_mut("metadata").map(Value::take) {
+    let metadata = match converted.get_mut("metadata").map(Value::take) {
         None => return Err(Fault::Metadata("missing metadata in converted object".to_owned())),
         Some(Value::Object(metadata)) => metadata,
         Some(_) => {
@@ -85,19 +85,19 @@ fn object(target: &Target<'_>, sent: &[u8], came: &[u8]) -> Result<Value, Fault>
         Some(Value::Object(original)) => original,
         _ => Map::new(),
     };
-    came["metadata"] = Value::Object(merge_metadata(original, metadata)?);
-    setpoint_schema::prune::prune(target.schema, &mut came);
-    Ok(came)
+    converted["metadata"] = Value::Object(merge_metadata(original, metadata)?);
+    setpoint_schema::prune::prune(target.schema, &mut converted);
+    Ok(converted)
 }
 
 /// The original metadata with the labels and annotations of the answer.
 fn merge_metadata(
     mut merged: Map<String, Value>,
-    mut came: Map<String, Value>,
+    mut converted: Map<String, Value>,
 ) -> Result<Map<String, Value>, Fault> {
     let mut errors = field::Errors::new();
     for member in ["labels", "annotations"] {
-        let Some(now) = came.remove(member).filter(|now| !now.is_null()) else {
+        let Some(now) = converted.remove(member).filter(|now| !now.is_null()) else {
             merged.remove(member);
             continue;
         };

@@ -224,14 +224,15 @@ impl Converter {
         // Code of the embedder: a panic counts as an error. No state of ours is left half done.
         let conversion = async { self.conversion.convert(request).await };
         let answer = AssertUnwindSafe(conversion).catch_unwind();
-        let came = match tokio::time::timeout(CALL_TIMEOUT, answer).await {
+        let converted = match tokio::time::timeout(CALL_TIMEOUT, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(ConversionError::Refused("the converter panicked".to_owned())),
             Err(_) => Err(ConversionError::Timeout(CALL_TIMEOUT)),
         };
         drop(permit);
-        let came = came.map_err(|error| failed(sent.first(), format!("failed: {error}")))?;
-        check::answer(target, &sent, came).await.map_err(|text| failed(sent.first(), text))
+        let converted =
+            converted.map_err(|error| failed(sent.first(), format!("failed: {error}")))?;
+        check::answer(target, &sent, converted).await.map_err(|text| failed(sent.first(), text))
     }
 }
 

@@ -24,12 +24,12 @@ use std::time::Duration;
 const POLL_PERIOD: Duration = Duration::from_secs(5);
 /// How long to wait until other servers have seen a deletion: a second; a change takes milliseconds
 /// to reach them.
-const NEWS_PERIOD: Duration = Duration::from_secs(1);
+const PROPAGATION_DELAY: Duration = Duration::from_secs(1);
 /// Objects per read.
 const PAGE_OBJECTS_MAX: usize = 500;
 
 /// Whether a definition is terminating and its objects must be deleted.
-pub(super) fn is_due(definition: &Value) -> bool {
+pub(super) fn is_terminating(definition: &Value) -> bool {
     !definition.deletion_timestamp().is_empty()
         && definition.finalizers().contains(&CLEANUP_FINALIZER)
 }
@@ -58,7 +58,7 @@ fn condition(status: &str, reason: &str, message: &str) -> Value {
 
 /// One attempt; `true` if nothing is left to do.
 async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, ApiError> {
-    let Some((definition, at)) = due(registry, name, uid).await? else { return Ok(true) };
+    let Some((definition, at)) = terminating(registry, name, uid).await? else { return Ok(true) };
     if !condition_is_true(&definition.object, "Established") {
         let never = condition("False", "NeverEstablished", "resource was never established");
         change(registry, name, uid, Some(never), true).await?;
@@ -79,8 +79,8 @@ async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, Api
     let mut seen = delete_all(registry, row, at).await?;
     if seen.is_none() && registry.inner.is_shared {
         // Another server that has not seen the deletion may have created an object in the meantime.
-        tokio::time::sleep(NEWS_PERIOD).await;
-        seen = left(registry, row).await?;
+        tokio::time::sleep(PROPAGATION_DELAY).await;
+        seen = remaining(registry, row).await?;
     }
     if let Some(revision) = seen {
         wait(registry, row, revision).await?;
@@ -133,15 +133,15 @@ async fn delete_all(
             break;
         }
     }
-    left(registry, row).await
+    remaining(registry, row).await
 }
 
 /// The revision at which an object exists, if one exists now.
-async fn left(registry: &Registry, row: &Resource) -> Result<Option<Revision>, ApiError> {
+async fn remaining(registry: &Registry, row: &Resource) -> Result<Option<Revision>, ApiError> {
     let prefix = Bytes::from(row.storage_prefix.as_bytes().to_vec());
     let request = RangeRequest { limit: 1, ..RangeRequest::prefix(prefix) };
-    let left = registry.inner.store.range(request).await.map_err(store_error)?;
-    Ok((!left.value.entries.is_empty()).then_some(left.revision))
+    let found = registry.inner.store.range(request).await.map_err(store_error)?;
+    Ok((!found.value.entries.is_empty()).then_some(found.revision))
 }
 
 /// Waits for the next change of an object, or for [`POLL_PERIOD`].
@@ -155,7 +155,7 @@ async fn wait(registry: &Registry, row: &Resource, after: Revision) -> Result<()
 }
 
 /// The definition if it is still the terminating one, and a revision at which it was.
-async fn due(
+async fn terminating(
     registry: &Registry,
     name: &str,
     uid: &str,
@@ -164,8 +164,8 @@ async fn due(
     let found = registry.inner.store.get(key.as_bytes(), At::Latest).await.map_err(store_error)?;
     let Some(kv) = found.value else { return Ok(None) };
     let definition = Definition::read(kv.value, kv.modified, kv.created)?;
-    let is_it = is_due(&definition.object) && definition.object.uid() == uid;
-    Ok(is_it.then_some((definition, found.revision)))
+    let is_same = is_terminating(&definition.object) && definition.object.uid() == uid;
+    Ok(is_same.then_some((definition, found.revision)))
 }
 
 /// Sets a condition and, with `release`, removes the finalizer. Retries after a conflict.
@@ -180,7 +180,7 @@ async fn change(
         let key = format!("{}{name}", super::PREFIX);
         let Some(found) = registry.inner.live(key.as_bytes()).await? else { return Ok(()) };
         let mut object = crate::stored::tree(&found.value)?;
-        if !is_due(&object) || object.uid() != uid {
+        if !is_terminating(&object) || object.uid() != uid {
             return Ok(());
         }
         if let Some(condition) = &condition {
@@ -190,13 +190,13 @@ async fn change(
         let written = match update(registry, object, "status").await {
             Ok(written) if release => {
                 let mut object = written;
-                let left: Vec<String> = object
+                let others: Vec<String> = object
                     .finalizers()
                     .into_iter()
                     .filter(|finalizer| *finalizer != CLEANUP_FINALIZER)
                     .map(str::to_owned)
                     .collect();
-                object.set_meta("finalizers", left.into());
+                object.set_meta("finalizers", others.into());
                 update(registry, object, "").await
             }
             written => written,

@@ -45,7 +45,8 @@ pub(super) struct Changes {
     pub(super) fences: Vec<Fence>,
 }
 
-/// Whether a definition is served. Once established it is, whatever happens to its names.
+/// Whether a definition is served. Once established, it stays served even if its names conflict
+/// later.
 fn is_served(definition: &Value) -> bool {
     condition_is_true(definition, "Established")
 }

@@ -47,7 +47,7 @@ pub(super) fn selection(spec: &At<'_, '_>, noun: &str, needs_selector: bool) {
 fn selects(selector: &Selector, labels: &At<'_, '_>) -> bool {
     selector.matches(|key| labels.value.get(key).and_then(Value::as_str))
 }
-/// The template does not have the labels that the selector wants.
+/// The labels of the template do not match the selector.
 pub(super) fn mismatch(labels: &At<'_, '_>) {
     labels.invalid("`selector` does not match template `labels`");
 }
@@ -83,7 +83,7 @@ pub(super) fn replicated(spec: &At<'_, '_>) {
 }
 
 /// Reports a changed selector.
-pub(super) fn selector_kept(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+pub(super) fn selector_immutable(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let Some(old) = old else { return };
     check(object, None, errors, |at| {
         at.get("spec.selector").immutable(&old["spec"]["selector"]);

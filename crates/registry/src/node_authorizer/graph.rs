@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The namespace, empty for cluster scope, and the name of an object.
 pub(super) type Name = (Box<str>, Box<str>);
 
-/// What kind of object a node wants to read.
+/// The kind of an object that a node reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Pod,

@@ -4,7 +4,7 @@ use super::token::Token;
 use super::{Listed, Scope};
 use crate::attributes::Target;
 use crate::cache::{Index, Item, serve};
-use crate::conversion::{CALL_TIMEOUT, CHUNK_BYTES_MAX, Made};
+use crate::conversion::{CALL_TIMEOUT, CHUNK_BYTES_MAX, ListBytes};
 use crate::request::ListOptions;
 use crate::shared::Inner;
 use crate::stored::read_error;
@@ -43,8 +43,8 @@ pub(super) struct List<'a> {
 #[derive(Debug)]
 struct Page<'a> {
     objects: Vec<Listed>,
-    /// What was converted for them alone.
-    made: Made<'a>,
+    /// Bytes of objects that were converted for this page.
+    converted: ListBytes<'a>,
     /// The key of the last item if more follow.
     last: Option<Bytes>,
     /// How many follow, if known.
@@ -129,8 +129,8 @@ impl<'a> List<'a> {
     }
 
     fn page(&self) -> Page<'a> {
-        let made = Made::of(&self.inner.made_by_lists);
-        Page { objects: Vec::new(), made, last: None, remaining: None }
+        let converted = ListBytes::of(&self.inner.converted_by_lists);
+        Page { objects: Vec::new(), converted, last: None, remaining: None }
     }
     fn answer(&self, revision: u64, page: Page<'_>) -> super::List {
         let token = page.last.map(|last| {
@@ -253,10 +253,10 @@ impl<'a> List<'a> {
             }
             if self.scope.selects(item)? {
                 let listed = Listed::new(&self.scope.resource, item)?;
-                let n_made = listed.bytes_made();
-                cost += n_made * CONVERSION_COST;
+                let n_converted = listed.own_bytes();
+                cost += n_converted * CONVERSION_COST;
                 let n_own = if is_own && item.is_converted() { item.value.len() } else { 0 };
-                page.made.add(n_made + n_own, &self.scope.resource.gvk)?;
+                page.converted.add(n_converted + n_own, &self.scope.resource.gvk)?;
                 page.objects.push(listed);
                 if page.objects.len() == self.limit {
                     return Ok(Some(item.key.clone()));

@@ -50,7 +50,7 @@ impl Listed {
         }
     }
     /// Bytes allocated for this object alone.
-    pub(crate) fn bytes_made(&self) -> usize {
+    pub(crate) fn own_bytes(&self) -> usize {
         match &self.0 {
             Shown::Stored(_) => 0,
             Shown::Converted(bytes, _) => bytes.len(),

@@ -41,7 +41,7 @@ enum Step {
     },
     /// Every watch of the resource is ended.
     Close,
-    /// The feed breaks; the cache is filled anew.
+    /// The feed breaks; the cache is filled again.
     Break,
     /// Time passes for bookmarks.
     Minute,

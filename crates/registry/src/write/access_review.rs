@@ -175,7 +175,7 @@ fn texts(value: &Value) -> impl Iterator<Item = &str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The user that a SubjectAccessReview asks about.
+/// The user of a SubjectAccessReview.
 fn reviewed_identity(spec: &Value) -> Identity {
     let extra = spec["extra"]
         .as_object()

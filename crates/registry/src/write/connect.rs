@@ -8,7 +8,7 @@ use serde_json::Value;
 use setpoint_object::ApiError;
 
 impl Write<'_> {
-    /// Whether the target is a stream to another server, whatever the method.
+    /// Whether the target is a stream to another server, for any method.
     pub(super) fn is_connect(&self) -> bool {
         is_connected(self.resource, self.target)
     }

@@ -285,7 +285,7 @@ fn set_initial_status(object: &mut Value, rule: StatusRule) {
     let Some(members) = object.as_object_mut() else { return };
     match serde_json::from_str(rule.initial) {
         Ok(initial) => {
-            let sent = members.remove("status").filter(|sent| rule.is_kept && sent.is_object());
+            let sent = members.remove("status").filter(|sent| rule.keeps_new && sent.is_object());
             let mut status = sent.unwrap_or_default();
             complete(&mut status, initial);
             members.insert("status".into(), status);

@@ -1,5 +1,5 @@
 //! Uids and generated names, from the registry's seeded random number generator.
-use crate::allocate::Birth;
+use crate::allocate::NewObject;
 use crate::shared::Inner;
 use crate::uid::uid;
 use rand::Rng;
@@ -14,8 +14,8 @@ const SUFFIX_CHARACTERS: usize = 5;
 
 impl Inner {
     /// What an object that is born now gets.
-    pub(crate) fn birth(&self) -> Birth<'_> {
-        Birth { rng: &self.rng, now: self.clock.now() }
+    pub(crate) fn birth(&self) -> NewObject<'_> {
+        NewObject { rng: &self.rng, now: self.clock.now() }
     }
     /// A random (version 4) UUID.
     pub(crate) fn uid(&self) -> String {

@@ -7,8 +7,8 @@
 //! | one with an `aggregationRule`, now or before | all rights, or `escalate` of the role     |
 //! | a binding, new or changed                  | every right of the role that it refers to, or `bind` of it |
 //!
-//! A label is a change too: by it an aggregated role takes a role's rules in. What the garbage
-//! collector changes is none: owners and finalizers.
+//! A changed label counts, because aggregated roles select roles by labels. Changes of owners and
+//! finalizers, which the garbage collector makes, do not count.
 use super::Write;
 use crate::attributes::{Requested, Target};
 use crate::authorize::{Decision, EVERYTHING, forbidden};
@@ -44,10 +44,10 @@ impl Write<'_> {
         match &*self.resource.resource {
             "roles" | "clusterroles" => {
                 let target = Target { name: new.name().to_owned(), ..self.target.clone() };
-                let Some(held) = self.held_unless(Verb::Escalate, target).await? else {
+                let Some(held) = self.rules_unless_allowed(Verb::Escalate, target).await? else {
                     return Ok(());
                 };
-                self.check_held(new, &rules_of(new), &held)?;
+                self.confirm_no_escalation(new, &rules_of(new), &held)?;
                 let gathers = |role: &Value| !role["aggregationRule"].is_null();
                 if (gathers(new) || old.is_some_and(gathers)) && !holds_everything(&held) {
                     return Err(self.refuse(
@@ -66,13 +66,13 @@ impl Write<'_> {
                 let Some(row) = row else { return Ok(()) };
                 let namespace = self.target.namespace.clone();
                 let role = Target::new(row.clone(), namespace, text("name"));
-                let Some(held) = self.held_unless(Verb::Bind, role).await? else {
+                let Some(held) = self.rules_unless_allowed(Verb::Bind, role).await? else {
                     return Ok(());
                 };
                 let is_cluster = row.scope == Scope::Cluster;
                 let chain = &self.inner.authorization;
                 match chain.role(&self.target.namespace, is_cluster, text("name")) {
-                    Some(rules) => self.check_held(new, &rules, &held),
+                    Some(rules) => self.confirm_no_escalation(new, &rules, &held),
                     None => Err(ApiError::not_found(&self.resource.group_resource(), text("name"))),
                 }
             }
@@ -80,7 +80,7 @@ impl Write<'_> {
         }
     }
     /// Refuses to give rights that the user does not hold.
-    fn check_held(
+    fn confirm_no_escalation(
         &self,
         object: &Value,
         rules: &[Rule],
@@ -111,7 +111,7 @@ impl Write<'_> {
     /// # Errors
     ///
     /// 403: an authorizer denies the verb, or none decides by rules.
-    async fn held_unless(
+    async fn rules_unless_allowed(
         &self,
         verb: Verb,
         target: Target,

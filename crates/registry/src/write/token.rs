@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The audit annotation that names an issued token by its id.
 const ISSUED: &str = "authentication.kubernetes.io/issued-credential-id";
 
-/// The objects that a token is bound to, by their claims, and the one that was asked for.
+/// The objects that a token is bound to, by their claims, and the requested one.
 #[derive(Debug, Default)]
 struct Binding {
     claims: Map<String, Value>,

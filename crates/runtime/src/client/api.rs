@@ -247,12 +247,3 @@ pub(super) fn encode<T: Serialize + ?Sized>(
 pub(super) fn decode<T: DeserializeOwned>(call: Call, body: &[u8]) -> Result<T, ClientError> {
     serde_json::from_slice(body).map_err(|source| ClientError::Decode { call, source })
 }
-
-/// An object's key, from its metadata.
-pub(crate) fn key_of<K: Resource>(object: &K) -> Request {
-    let meta = object.meta();
-    Request::new(
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default(),
-    )
-}

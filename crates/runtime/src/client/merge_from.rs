@@ -5,7 +5,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use setpoint_informer::Cacheable;
 
-use super::{Api, ClientError, Subresource, api::key_of};
+use super::{Api, ClientError, Subresource};
+use crate::request::Request;
 
 /// The state of an object before a change; [`Api::merge`] sends the difference (CLI-5).
 ///
@@ -100,7 +101,7 @@ impl<K: Cacheable + Serialize> Api<K> {
         base: &MergeFrom<'_, K>,
         object: &K,
     ) -> Result<Option<K>, ClientError> {
-        let key = key_of(object);
+        let key = Request::of(object);
         match base.patch_to(object, &self.call("patch", key.to_string()))? {
             Some(patch) => self.patch(&key, &Patch::Merge(patch)).await.map(Some),
             None => Ok(None),
@@ -119,7 +120,7 @@ impl<K: Cacheable + Serialize> Subresource<K, K> {
         base: &MergeFrom<'_, K>,
         object: &K,
     ) -> Result<Option<K>, ClientError> {
-        let key = key_of(object);
+        let key = Request::of(object);
         let Some(mut patch) = base.patch_to(object, &self.call("patch", &key)?)? else {
             return Ok(None);
         };

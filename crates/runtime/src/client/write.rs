@@ -12,7 +12,7 @@ use setpoint_informer::Cacheable;
 
 use super::{
     Api, Call, ClientError,
-    api::{decode, encode, key_of},
+    api::{decode, encode},
     live::accept_one,
 };
 use crate::request::Request;
@@ -47,7 +47,7 @@ impl<K: Cacheable + Serialize> Api<K> {
     /// The server refuses, such as with a conflict, or cannot be reached. Metadata-only objects
     /// cannot be replaced.
     pub async fn replace(&self, object: &K) -> Result<K, ClientError> {
-        let key = key_of(object);
+        let key = Request::of(object);
         let call = whole::<K>(self.call("update", key.to_string()))?;
         let path = self.path_of(&call, &key)?;
         let body = encode(&call, object)?;
@@ -62,7 +62,7 @@ impl<K: Cacheable + Serialize> Api<K> {
     ///
     /// As [`replace`](Self::replace).
     pub async fn replace_status(&self, object: &K) -> Result<K, ClientError> {
-        self.status().replace(&key_of(object), object).await
+        self.status().replace(&Request::of(object), object).await
     }
 }
 

@@ -104,7 +104,7 @@ pub(super) fn filter(cycle: &Cycle, node: &Node, _: &NodeInfo) -> Result<(), Ref
     }
     let is_wanted = |term: &PodTerm| at(&counts.wanted, node, &term.topology_key) > 0;
     if !spec.affinity.iter().all(is_wanted) {
-        // The first pod of a group that wants itself may go anywhere.
+        // The first pod of a group with affinity to itself may be placed on any node.
         let labels_of = |namespace: &str| cycle.view.labels_of(namespace);
         let is_first = counts.wanted.values().all(BTreeMap::is_empty)
             && spec.affinity.iter().all(|term| term.matches(&cycle.pod, labels_of));

@@ -57,7 +57,7 @@ fn compare<'a>(ty: Type<'a>, old: Option<&'a Value>, new: Option<&'a Value>) -> 
     if old.is_none() || old_form == new_form {
         return delta;
     }
-    // The value took another form: the old one's fields go, the new one's come.
+    // The value has another form: the old fields are removed, the new ones added.
     let other = compare_as(ty, old_form, old, new);
     Delta {
         added: delta.added || other.added,

@@ -161,7 +161,8 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// Keeps what `keep` says; `other` is the node of the same element in another set.
+    /// Keeps the elements that `keep` selects; `other` is the node of the same element in another
+    /// set.
     fn filter_by<'b>(
         &mut self,
         other: &FieldSet<'b>,

@@ -40,7 +40,7 @@ pub(super) struct Entry<'a> {
     pub(super) time: Option<Cow<'a, str>>,
     pub(super) set: FieldSet<'a>,
     /// The entry as it was read, while nothing in it has changed: written back without being
-    /// spelled anew.
+    /// written again.
     pub(super) raw: Option<&'a Value>,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }
 
-/// Whether this is how a client asks for tracking to begin anew: an empty list, or one empty entry.
+/// Whether a client resets the tracking: by an empty list, or one empty entry.
 pub(super) fn is_reset(managed: &Value) -> bool {
     match managed.as_array().map(Vec::as_slice) {
         Some([]) => true,

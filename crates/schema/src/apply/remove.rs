@@ -71,7 +71,7 @@ pub(super) fn with_named_fields<'s>(ty: Type<'_>, set: &FieldSet<'s>) -> FieldSe
     FieldSet::from_nodes(nodes.collect())
 }
 
-/// Removes from `merged` what the applier owned (`last`) and nobody owns any more: `managed` is
+/// Removes from `merged` what the applier owned (`last`) and no manager owns any more: `managed` is
 /// what all managers own now, the applier's new set included. Unowned fields stay, unless they
 /// lie in something that is removed.
 pub(super) fn prune(ty: Type<'_>, merged: &mut Value, last: &FieldSet<'_>, managed: &FieldSet<'_>) {

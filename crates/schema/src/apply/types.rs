@@ -65,7 +65,7 @@ impl<'a> Type<'a> {
                 _ => Self::Deduced,
             };
         }
-        // A named type begins anew.
+        // A named type starts again.
         let preserve = node.preserve_unknown || (preserve_around && node.type_name.is_none());
         Self::Declared { view, custom, preserve }
     }

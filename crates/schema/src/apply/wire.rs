@@ -21,7 +21,7 @@ pub enum WireError {
 }
 
 impl<'a> FieldSet<'a> {
-    /// Reads FieldsV1. Steps of a kind nobody knows yet are left out.
+    /// Reads FieldsV1. Steps of unknown kinds are skipped.
     ///
     /// # Errors
     /// Something that is no object, or a malformed key.

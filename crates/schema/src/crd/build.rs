@@ -223,7 +223,7 @@ impl Builder {
     }
 }
 
-/// Everything that a node of a custom resource says.
+/// The content of a node of a custom resource.
 fn facts(node: &Node) -> impl Hash + PartialEq + use<'_> {
     let ids = (node.additional, node.items);
     let flags = (node.nullable, node.preserve_unknown, node.embedded_resource);

@@ -49,7 +49,7 @@ pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
     errors
 }
 
-/// Texts of `Warning` headers that writing the definition gives: formats nobody enforces.
+/// Texts of `Warning` headers that writing the definition gives: formats that are not enforced.
 pub fn definition_warnings(crd: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     for version in crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
@@ -76,7 +76,7 @@ fn definition(crd: &Value) -> Errors {
     errors
 }
 
-/// All that an error says.
+/// The content of an error.
 fn identity(error: &Error) -> (&str, String, Option<&str>, &str) {
     (error.reason(), error.path.text(), error.shown.as_deref(), &error.detail)
 }

@@ -308,7 +308,7 @@ impl<'p> Conformer<'p> {
             self.member(property, member)?;
             self.path.truncate(path);
             self.fields.truncate(fields);
-            // An empty list of managers asks for ownership to begin anew; `apply::update` takes it
+            // An empty list of managers resets the ownership; `apply::update` takes it
             // out.
             let asks = name == "managedFields" && self.path == "metadata";
             if property.omit_empty && !asks && is_zero(property.node(), member) {
@@ -322,7 +322,7 @@ impl<'p> Conformer<'p> {
         let added = add_always_present(schema, members);
         if added > 0 {
             self.added += added + if was_empty { EMPTY_MAP_BYTES } else { 0 };
-            self.hold_added()?;
+            self.check_added()?;
         }
         if let Some(owner) = owner {
             self.owner = owner;
@@ -333,10 +333,10 @@ impl<'p> Conformer<'p> {
     /// Counts a zero value that was added.
     fn add(&mut self, value: &Value) -> Result<(), DecodeError> {
         self.added += memory(value);
-        self.hold_added()
+        self.check_added()
     }
 
-    fn hold_added(&self) -> Result<(), DecodeError> {
+    fn check_added(&self) -> Result<(), DecodeError> {
         if self.added <= ZEROS_BYTES_MAX {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use super::notation::{go_number, go_type, go_value};
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 
-/// Member that says what to do with the map it stands in.
+/// Member with the operation on the map that contains it.
 pub(super) const PATCH: &str = "$patch";
 /// Member that names what is to stay.
 pub(super) const RETAIN_KEYS: &str = "$retainKeys";
@@ -31,7 +31,7 @@ pub(super) fn bad_retain_keys() -> ApiError {
     ApiError::bad_request("invalid patch format of retainKeys")
 }
 
-/// 500 of a `$patch` directive nobody knows.
+/// 500 for an unknown `$patch` directive.
 pub(super) fn unknown_patch_type(directive: &Value, map: &Map<String, Value>) -> ApiError {
     let shown = match directive {
         Value::String(text) => text.clone(),

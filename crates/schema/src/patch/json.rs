@@ -187,7 +187,7 @@ impl Cost {
     }
 
     /// Holds a value that is put below `way` containers to the depth of a body.
-    fn hold_depth(&mut self, way: usize, value: &Value) -> Option<()> {
+    fn check_depth(&mut self, way: usize, value: &Value) -> Option<()> {
         let depth = depth(value, &mut self.steps);
         (way + depth < JSON_DEPTH_MAX && self.steps <= STEPS_MAX).then_some(())
     }
@@ -350,7 +350,7 @@ impl Place<'_> {
     }
 
     fn add(self, value: Value, cost: &mut Cost) -> Option<()> {
-        cost.hold_depth(self.containers, &value)?;
+        cost.check_depth(self.containers, &value)?;
         match self.container {
             Value::Object(members) => {
                 members.insert(self.token, value);
@@ -367,7 +367,7 @@ impl Place<'_> {
     }
 
     fn set(self, value: Value, cost: &mut Cost) -> Option<()> {
-        cost.hold_depth(self.containers, &value)?;
+        cost.check_depth(self.containers, &value)?;
         match self.container {
             Value::Object(members) => {
                 members.insert(self.token, value);

@@ -157,7 +157,7 @@ fn a_program_that_is_too_large_says_so() {
 }
 
 proptest! {
-    /// Whatever Go's syntax admits can be compiled, unless it is too large.
+    /// Every pattern that Go's syntax accepts can be compiled, unless it is too large.
     #[test]
     fn what_is_accepted_compiles(pattern in r"[a-c(){}\[\]^$.|?*+\\,:0-9iPpLdws<>=QEé-]{0,16}") {
         if translate(&pattern).is_ok() {

@@ -160,7 +160,7 @@ impl Evaluator<'_> {
             }
             let before = at.correlation.current.and_then(|pair| pair.old.get(name));
             let pair = before.map(|before| Pair::new(value, before));
-            // Both objects come in one version: their `apiVersion` and `kind` say nothing.
+            // Both objects have the same version, so `apiVersion` and `kind` are not compared.
             let correlation = match is_root && (name == "apiVersion" || name == "kind") {
                 true => Correlation { current: None, parent: None },
                 false => at.correlation.below(pair.as_ref()),

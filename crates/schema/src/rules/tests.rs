@@ -4,8 +4,8 @@ use crate::validate::validate;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-/// What a resource with this `spec` schema is told, errors first, then warnings.
-fn told(spec: &Value, old: Option<&Value>, new: &Value) -> String {
+/// The errors and then the warnings of a resource with this `spec` schema.
+fn errors(spec: &Value, old: Option<&Value>, new: &Value) -> String {
     let schema = json!({"type": "object", "properties": {"spec": spec}});
     let schema = type_schema(&schema);
     let whole = |spec: &Value| json!({"kind": "Foo", "metadata": {"name": "a"}, "spec": spec});
@@ -22,12 +22,12 @@ fn told(spec: &Value, old: Option<&Value>, new: &Value) -> String {
 
 #[track_caller]
 fn created(spec: Value, new: Value, expected: Expect) {
-    expected.assert_eq(&told(&spec, None, &new));
+    expected.assert_eq(&errors(&spec, None, &new));
 }
 
 #[track_caller]
 fn updated(spec: Value, old: Value, new: Value, expected: Expect) {
-    expected.assert_eq(&told(&spec, Some(&old), &new));
+    expected.assert_eq(&errors(&spec, Some(&old), &new));
 }
 
 fn object(properties: Value, rules: Value) -> Value {
@@ -63,7 +63,7 @@ fn a_rule_that_does_not_hold_is_an_error_of_its_node() {
 }
 
 #[test]
-fn reasons_and_computed_messages_are_told() {
+fn reasons_and_computed_messages_are_reported() {
     let rules = json!([
         {"rule": "self > 5", "reason": "FieldValueForbidden", "message": "m"},
         {"rule": "self > 5", "reason": "FieldValueRequired", "message": "m"},

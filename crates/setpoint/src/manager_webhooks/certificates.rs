@@ -177,7 +177,7 @@ struct Stored {
 }
 
 /// Keeps the Secret, the configurations and the certificate of this replica.
-pub(super) struct Keeper {
+pub(super) struct CertificateKeeper {
     client: Client,
     clock: Clock,
     options: WebhookCertificates,
@@ -186,7 +186,7 @@ pub(super) struct Keeper {
     served: Mutex<Stored>,
 }
 
-impl Keeper {
+impl CertificateKeeper {
     /// Reads or makes the Secret, and writes the bundle into the configurations that exist.
     pub(super) async fn start(
         client: Client,

@@ -216,7 +216,7 @@ async fn response_of_a_backend_has_the_requests_deadline_and_a_watch_ends_with_t
         let started = tokio::time::Instant::now();
         let answer = begin(&server, &format!("{WIDGETS}?timeout=7s")).await;
         let broken = answer.into_body().collect().await.unwrap_err();
-        assert_eq!(broken.to_string(), "the answer takes longer than its request may");
+        assert_eq!(broken.to_string(), "the answer exceeds the deadline of its request");
         assert_eq!(started.elapsed().as_secs(), 7);
         let watch = begin(&server, &format!("{WIDGETS}?watch=true&timeout=7s")).await;
         let mut watch = watch.into_body();

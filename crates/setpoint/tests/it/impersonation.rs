@@ -15,10 +15,10 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 /// A list of pods, as bob with the given headers.
 async fn pods(server: &ApiServer, headers: &[(&str, &str)]) -> (u16, String) {
     let answer = send_with(server, bob(), headers, Method::GET, PODS, Value::Null).await;
-    said(answer)
+    code_and_message(answer)
 }
 
-fn said((status, answer): (StatusCode, Value)) -> (u16, String) {
+fn code_and_message((status, answer): (StatusCode, Value)) -> (u16, String) {
     (status.as_u16(), answer["message"].as_str().unwrap_or_default().to_owned())
 }
 
@@ -97,7 +97,7 @@ async fn nobody_becomes_a_master_by_a_wildcard_of_a_mode() {
         let services = "/api/v1/namespaces/default/services";
         let answer = send_with(&server, bob(), &viewers, Method::GET, services, Value::Null).await;
         let refused = r#"services is forbidden: User "bob" cannot impersonate-on:user-info:list resource "services" in API group "" in the namespace "default""#;
-        assert_eq!(said(answer), (403, refused.to_owned()));
+        assert_eq!(code_and_message(answer), (403, refused.to_owned()));
         // A service account is not a user of this mode.
         let account = [("Impersonate-User", "system:serviceaccount:shop:bot")];
         let (code, message) = pods(&server, &account).await;
@@ -128,7 +128,7 @@ async fn an_agent_acts_as_its_own_node_only() {
         );
         let other = [("Impersonate-User", "system:node:n2")];
         let answer = send_with(&server, agent(), &other, Method::GET, PODS, Value::Null).await;
-        let (code, message) = said(answer);
+        let (code, message) = code_and_message(answer);
         assert_eq!(code, 403);
         assert!(message.contains("impersonate-on:arbitrary-node:list"), "{message}");
     })

@@ -24,7 +24,7 @@ async fn ask(person: &Person, method: &str, path: &str, body: &Value) -> (u16, V
     let body: Value = serde_json::from_slice(&body).unwrap();
     let causes = body["details"]["causes"].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut told: Vec<String> = causes
+    let mut messages: Vec<String> = causes
         .iter()
         .map(|cause| {
             let reason = text(&cause["reason"]);
@@ -32,9 +32,9 @@ async fn ask(person: &Person, method: &str, path: &str, body: &Value) -> (u16, V
         })
         .collect();
     for warning in headers.get_all("warning") {
-        told.push(format!("warning {}", warning.to_str().unwrap()));
+        messages.push(format!("warning {}", warning.to_str().unwrap()));
     }
-    (code, told)
+    (code, messages)
 }
 
 fn definition(spec: Value) -> Value {
@@ -103,23 +103,24 @@ async fn objects_are_held_to_rules_however_they_are_written() {
         assert_eq!(ask(&person, "POST", JOBS, &right).await, (201, vec![]));
 
         let a = format!("{JOBS}/a");
-        let (code, told) = ask(&person, "PATCH", &a, &json!({"spec": {"min": 3}})).await;
-        assert_eq!((code, told), (422, above.map(str::to_owned).to_vec()));
-        let (code, told) = ask(&person, "PATCH", &a, &json!({"spec": {"queue": "other"}})).await;
+        let (code, messages) = ask(&person, "PATCH", &a, &json!({"spec": {"min": 3}})).await;
+        assert_eq!((code, messages), (422, above.map(str::to_owned).to_vec()));
+        let (code, messages) =
+            ask(&person, "PATCH", &a, &json!({"spec": {"queue": "other"}})).await;
         let immutable =
             r#"FieldValueInvalid spec.queue: Invalid value: "other": queue is immutable"#;
-        assert_eq!((code, told), (422, vec![immutable.to_owned()]));
+        assert_eq!((code, messages), (422, vec![immutable.to_owned()]));
         let applied = format!("{a}?fieldManager=m&force=true");
-        let (code, told) = ask(&person, "PATCH", &applied, &job("a", json!({"max": 0}))).await;
+        let (code, messages) = ask(&person, "PATCH", &applied, &job("a", json!({"max": 0}))).await;
         let above = "FieldValueInvalid spec.min: Invalid value: min 1 is above max";
-        assert_eq!((code, told), (422, vec![above.to_owned()]));
+        assert_eq!((code, messages), (422, vec![above.to_owned()]));
 
         let status = format!("{a}/status");
         let done = |n: i64| json!({"status": {"done": n}});
         assert_eq!(ask(&person, "PATCH", &status, &done(2)).await, (200, vec![]));
-        let (code, told) = ask(&person, "PATCH", &status, &done(1)).await;
+        let (code, messages) = ask(&person, "PATCH", &status, &done(1)).await;
         let undone = "FieldValueInvalid status.done: Invalid value: 1: what is done is done";
-        assert_eq!((code, told), (422, vec![undone.to_owned()]));
+        assert_eq!((code, messages), (422, vec![undone.to_owned()]));
     })
     .await;
 }
@@ -140,9 +141,9 @@ async fn rule_that_an_unchanged_object_breaks_is_a_warning() {
         let labelled = json!({"metadata": {"labels": {"a": "b"}}});
         let warning = r#"warning 299 - "spec.min: Invalid value: min 3 is above max""#;
         assert_eq!(ask(&person, "PATCH", &old, &labelled).await, (200, vec![warning.to_owned()]));
-        let (code, told) = ask(&person, "PATCH", &old, &json!({"spec": {"note": "b"}})).await;
+        let (code, messages) = ask(&person, "PATCH", &old, &json!({"spec": {"note": "b"}})).await;
         let above = "FieldValueInvalid spec.min: Invalid value: min 3 is above max";
-        assert_eq!((code, told), (422, vec![above.to_owned()]));
+        assert_eq!((code, messages), (422, vec![above.to_owned()]));
     })
     .await;
 }
@@ -155,18 +156,18 @@ async fn definition_whose_rule_does_not_compile_or_costs_too_much_is_refused() {
             spec["x-kubernetes-validations"] = json!([{"rule": rule}]);
             definition(spec)
         };
-        let (code, told) = ask(&person, "POST", DEFINITIONS, &rule("self.zz == 1")).await;
+        let (code, messages) = ask(&person, "POST", DEFINITIONS, &rule("self.zz == 1")).await;
         let place = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule";
         let unknown = format!(
             r#"FieldValueInvalid {place}: Invalid value: {{"Rule":"self.zz == 1","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}}: compilation failed: ERROR: <input>:1:5: undefined field 'zz'
  | self.zz == 1
  | ....^"#
         );
-        assert_eq!((code, told), (422, vec![unknown]));
-        let (code, told) = ask(&person, "POST", DEFINITIONS, &rule("self.note.contains(self.queue)")).await;
+        assert_eq!((code, messages), (422, vec![unknown]));
+        let (code, messages) = ask(&person, "POST", DEFINITIONS, &rule("self.note.contains(self.queue)")).await;
         assert_eq!(code, 422);
         let costly = format!("FieldValueForbidden {place}: Forbidden: estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)");
-        assert_eq!(told[0], costly);
+        assert_eq!(messages[0], costly);
     })
     .await;
 }

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 struct Log(Arc<Mutex<String>>);
 
 impl Log {
-    fn say(&self, line: impl std::fmt::Display) {
+    fn push(&self, line: impl std::fmt::Display) {
         writeln!(self.0.lock().unwrap(), "{line}").unwrap();
     }
 
@@ -41,13 +41,13 @@ impl Reconciler for Recorded {
     async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
         let networks = context.client().api::<Network>();
         let Some(network) = networks.get(&request)? else {
-            self.0.say(format_args!("{request} is gone"));
+            self.0.push(format_args!("{request} is gone"));
             return Ok(Action::await_change());
         };
         let pass = async |asked| match asked {
             Finalize::Apply(network) => self.apply(&request, &network, &context).await,
             Finalize::Cleanup(_) => {
-                self.0.say(format_args!("{request} is cleaned up"));
+                self.0.push(format_args!("{request} is cleaned up"));
                 Ok::<_, BoxError>(Action::await_change())
             }
         };
@@ -98,7 +98,7 @@ impl Recorded {
             );
         }
         if changed || upserted != Upserted::Unchanged {
-            self.0.say(format_args!(
+            self.0.push(format_args!(
                 "{request} generation {generation:?}: {upserted:?}, changed {changed}"
             ));
         }
@@ -106,7 +106,7 @@ impl Recorded {
     }
 }
 
-async fn tell(seed: u64) -> (String, usize) {
+async fn play(seed: u64) -> (String, usize) {
     let story = Log::default();
     let plane = ControlPlane::builder().simulated(seed).build();
     let client = plane.client();
@@ -131,10 +131,10 @@ async fn tell(seed: u64) -> (String, usize) {
 
     let acting = async {
         wait(10_000).await;
-        story.say(informer.status().degraded.unwrap());
+        story.push(informer.status().degraded.unwrap());
         let crd: CustomResourceDefinition = serde_json::from_value(yaml(CRD_YAML)).unwrap();
         Api::all(client.clone()).create(&PostParams::default(), &crd).await.unwrap();
-        story.say(format_args!("ready {}", ready.ready().await));
+        story.push(format_args!("ready {}", ready.ready().await));
 
         let networks = Api::<Network>::namespaced(client.clone(), "default");
         let mut object = Network::new(
@@ -148,27 +148,27 @@ async fn tell(seed: u64) -> (String, usize) {
         networks.create(&PostParams::default(), &object).await.unwrap();
         wait(1_000).await;
         let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
-        story.say(maps.get("a").await.unwrap().data.unwrap()["cidr"].clone());
+        story.push(maps.get("a").await.unwrap().data.unwrap()["cidr"].clone());
 
         let edit = serde_json::json!({"spec": {"cidr": "192.168.0.0/24"}});
         networks.patch("a", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
         wait(1_000).await;
-        story.say(maps.get("a").await.unwrap().data.unwrap()["cidr"].clone());
+        story.push(maps.get("a").await.unwrap().data.unwrap()["cidr"].clone());
 
         // Another client's change of an owned object is undone.
         let edit = serde_json::json!({"data": {"cidr": "mine"}});
         maps.patch("a", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
         wait(1_000).await;
-        story.say(maps.get("a").await.unwrap().data.unwrap()["cidr"].clone());
+        story.push(maps.get("a").await.unwrap().data.unwrap()["cidr"].clone());
 
         let status = networks.get("a").await.unwrap().status.unwrap();
-        story.say(format_args!(
+        story.push(format_args!(
             "{} {:?}",
             status.conditions[0].message, status.conditions[0].observed_generation
         ));
         networks.delete("a", &DeleteParams::default()).await.unwrap();
         wait(1_000).await;
-        story.say(format_args!(
+        story.push(format_args!(
             "left {}",
             networks.list(&ListParams::default()).await.unwrap().items.len()
         ));
@@ -177,7 +177,7 @@ async fn tell(seed: u64) -> (String, usize) {
             .await
             .unwrap();
         for event in &events {
-            story.say(format_args!("{} {:?} {:?}", event.name_any(), event.message, event.count));
+            story.push(format_args!("{} {:?} {:?}", event.name_any(), event.message, event.count));
         }
         manager_stop.cancel();
         wait(1_000).await;
@@ -195,7 +195,7 @@ fn yaml(text: &str) -> serde_json::Value {
 
 #[tokio::test(start_paused = true)]
 async fn controller_that_starts_before_its_type_handles_an_objects_life() {
-    let (story, n_errors) = tell(1).await;
+    let (story, n_errors) = play(1).await;
     expect_test::expect![[r#"
         failed to list networks.samplecrd.k8s.io: the server could not find the requested resource
         ready true
@@ -215,5 +215,5 @@ async fn controller_that_starts_before_its_type_handles_an_objects_life() {
     "#]]
     .assert_eq(&story);
     assert_eq!(n_errors, 0);
-    assert_eq!(tell(1).await.0, story, "the same seed tells the same story");
+    assert_eq!(play(1).await.0, story, "the same seed plays the same story");
 }

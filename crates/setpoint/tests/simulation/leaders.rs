@@ -109,11 +109,11 @@ fn assert_fenced(world: &World) {
     let reign = Reign::of(world);
     for write in world.journal().writes().iter().filter(|write| write.origin.is_some()) {
         if let Some(fault) = reign.fault(write) {
-            panic!("{}\na write left {fault}: {write:?}", world.journal().told());
+            panic!("{}\na write left {fault}: {write:?}", world.journal().render());
         }
     }
     let overlaps = world.journal().overlaps_awake();
-    assert!(overlaps.is_empty(), "{}\n{overlaps:#?}", world.journal().told());
+    assert!(overlaps.is_empty(), "{}\n{overlaps:#?}", world.journal().render());
 }
 
 /// A storm over three candidates.

@@ -140,7 +140,7 @@ fn partition_loses_packets_in_flight_and_ends() {
 
 #[test]
 fn same_seed_gives_the_same_run() {
-    let told = |seed| {
+    let run = |seed| {
         let mut world = World::new(Setting::of(seed));
         world.set_faults(Faults::stormy(0.2));
         for name in ["a", "b", "c"] {
@@ -161,12 +161,12 @@ fn same_seed_gives_the_same_run() {
             world.ask(|person| async move { person.list(&maps("default", "")).await }).len(),
             3
         );
-        (world.journal().told(), world.tally())
+        (world.journal().render(), world.tally())
     };
     for seed in seeds(5) {
         let _replay = Replay::of(seed, "same_seed");
-        let first = told(seed);
-        assert_eq!(first, told(seed));
-        assert_ne!(first, told(seed + 1));
+        let first = run(seed);
+        assert_eq!(first, run(seed));
+        assert_ne!(first, run(seed + 1));
     }
 }

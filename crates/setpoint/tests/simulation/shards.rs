@@ -191,17 +191,17 @@ impl Group {
     }
 
     /// The last writer of each key, and whether it has seen the current version.
-    fn told(&mut self) -> BTreeMap<String, (String, bool)> {
+    fn last_writers(&mut self) -> BTreeMap<String, (String, bool)> {
         let objects =
             self.world.ask(|person| async move { person.list(&maps("default", "")).await });
-        let told = objects.into_iter().map(|object| {
+        let writers = objects.into_iter().map(|object| {
             let meta = &object["metadata"];
             let text =
                 |field: &str| meta["annotations"][field].as_str().unwrap_or_default().to_owned();
             let is_new = text("seen") == object["data"]["version"].as_str().unwrap();
             (meta["name"].as_str().unwrap().to_owned(), (text("by"), is_new))
         });
-        told.collect()
+        writers.collect()
     }
 
     /// The owner that each key should have.
@@ -227,11 +227,11 @@ impl Group {
         let expected = self.expected();
         let end = self.world.now() + QUIET;
         loop {
-            let told = self.told();
-            if told == expected {
+            let writers = self.last_writers();
+            if writers == expected {
                 break;
             }
-            assert!(self.world.now() < end, "{told:#?} but {expected:#?}");
+            assert!(self.world.now() < end, "{writers:#?} but {expected:#?}");
             self.world.run_for(SECOND * 5);
         }
         self.world.run_for(SECOND * 30);
@@ -243,7 +243,7 @@ impl Group {
             }
         });
         self.world.run_for(SECOND * 60);
-        assert_eq!(self.told(), expected);
+        assert_eq!(self.last_writers(), expected);
         for pass in &self.world.journal().passes()[n_before..] {
             let name = pass.key.strip_prefix("default/").unwrap();
             assert_eq!(*pass.who, *expected[name].0, "{name}");

@@ -388,7 +388,7 @@ async fn feed_continues_from_its_position_after_any_failure() {
     assert_eq!(batches, [6, 8], "no revision in halves");
     let starts = fake.seen(path::WATCH).into_iter().map(|asked| {
         match WatchCall::decode(asked).unwrap().request {
-            Some(WatchAsk::Create(create)) => create.start_revision,
+            Some(WatchRequestUnion::Create(create)) => create.start_revision,
             other => panic!("{other:?}"),
         }
     });

@@ -29,7 +29,7 @@ pub struct DiskStat {
     /// Number of records, including the newest versions and deletions.
     pub records: u64,
     /// Number of values with a time to live.
-    pub mortal: u64,
+    pub expiring: u64,
     /// Bytes of all records, as compressed in the file.
     pub record_bytes: u64,
     /// Bytes of replaced records, which compaction can free.
@@ -109,7 +109,7 @@ impl std::fmt::Display for DiskStat {
         writeln!(f, "revision          {}", self.revision)?;
         writeln!(f, "oldest revision   {}", self.oldest)?;
         writeln!(f, "keys              {}", self.keys)?;
-        writeln!(f, "keys that expire  {}", self.mortal)?;
+        writeln!(f, "keys that expire  {}", self.expiring)?;
         writeln!(f, "versions          {}", self.records)?;
         writeln!(f, "bytes of versions {}", self.record_bytes)?;
         writeln!(f, "bytes of history  {}", self.superseded_bytes)?;
@@ -137,7 +137,7 @@ impl View {
             oldest: Revision(oldest),
             keys,
             records: log.len()?,
-            mortal: self.snapshot.open_table(EXPIRING)?.len()?,
+            expiring: self.snapshot.open_table(EXPIRING)?.len()?,
             record_bytes,
             superseded_bytes: superseded,
             file_bytes: length(path),

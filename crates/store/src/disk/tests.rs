@@ -343,7 +343,7 @@ async fn a_backup_taken_while_serving_restores_to_the_same_history() {
     let copy = Copy::default();
     let revision = store.backup(copy.clone()).await.unwrap().unwrap();
     let here = store.stat().await.unwrap();
-    assert_eq!((here.revision, here.oldest, here.mortal), (revision, Revision(150), 1));
+    assert_eq!((here.revision, here.oldest, here.expiring), (revision, Revision(150), 1));
     // Later commits are not in the copy.
     commit(&store, vec![put("/later", "1")]).await.unwrap();
 

@@ -2,7 +2,7 @@
 //! and in the end the cluster is as declared.
 
 use etcd_operator::plan::{
-    Claim, Entry, Member, Pod, Slot, State, Step, Wait, Why, decide, quorum,
+    Claim, Entry, Member, Pod, Reason, Slot, State, Step, Wait, decide, quorum,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -198,10 +198,13 @@ impl Model {
             }
             Step::DeletePod(ordinal, why) => {
                 // A replaced pod is missed for a while: nobody else may be.
-                if *why == Why::Outdated && is_member(*ordinal) && self.has_begun {
+                if *why == Reason::Outdated && is_member(*ordinal) && self.has_begun {
                     assert!(self.voters().all(|voter| self.stays(voter)), "{at}");
                 }
-                assert!(*why == Why::Outdated || !self.has_begun || !is_member(*ordinal), "{at}");
+                assert!(
+                    *why == Reason::Outdated || !self.has_begun || !is_member(*ordinal),
+                    "{at}"
+                );
                 self.places.get_mut(ordinal).unwrap().pod.as_mut().unwrap().is_deleting = true;
             }
             Step::DeleteClaim(ordinal) => {
@@ -212,7 +215,7 @@ impl Model {
             Step::Wait(_) => {}
             Step::Done => return true,
         }
-        let is_restart = matches!(step, Step::DeletePod(_, Why::Outdated));
+        let is_restart = matches!(step, Step::DeletePod(_, Reason::Outdated));
         // One or two members have no majority while one restarts.
         assert!(!kept_quorum || self.keeps_quorum() || is_restart && n <= 2, "{at}");
         assert!(self.n_beginnings <= 1 || !self.has_begun, "{at}");
@@ -406,7 +409,7 @@ fn silent_member_is_replaced_and_a_short_silence_is_borne() {
     let mut state = three([true, false, true]);
     assert_eq!(decide(&state), Step::Wait(Wait::Member(2)));
     state.slots[1].pod.as_mut().unwrap().is_silent = true;
-    assert_eq!(decide(&state), Step::RemoveMember(2, Why::Lost));
+    assert_eq!(decide(&state), Step::RemoveMember(2, Reason::Lost));
     // Two of three: nothing may be removed, whatever is lost.
     state.members.as_mut().unwrap()[2].is_healthy = false;
     assert_eq!(decide(&state), Step::Wait(Wait::LostBeyondQuorum(2)));
@@ -419,7 +422,7 @@ fn member_whose_pod_was_silent_before_it_joins_gets_a_new_pod() {
     state.slots[2].entry = None;
     assert_eq!(decide(&state), Step::AddLearner(2));
     state.slots[2].pod.as_mut().unwrap().is_silent = true;
-    assert_eq!(decide(&state), Step::DeletePod(2, Why::Leftover));
+    assert_eq!(decide(&state), Step::DeletePod(2, Reason::Leftover));
     // Its node does not answer.
     state.slots[2].url = None;
     assert_eq!(decide(&state), Step::Wait(Wait::Address(2)));
@@ -430,16 +433,16 @@ fn leader_is_replaced_last_and_nobody_while_one_is_down() {
     let mut state = three([true; 3]);
     state.slots.iter_mut().for_each(|slot| slot.pod.as_mut().unwrap().is_current = false);
     state.members.as_mut().unwrap()[0].is_leader = true;
-    assert_eq!(decide(&state), Step::DeletePod(1, Why::Outdated));
+    assert_eq!(decide(&state), Step::DeletePod(1, Reason::Outdated));
     state.slots[1].pod = None;
     assert_eq!(decide(&state), Step::CreatePod(1));
     state.slots[1].pod = Some(Pod { is_current: true, ..Pod::default() });
     state.members.as_mut().unwrap()[1].is_healthy = false;
     assert_eq!(decide(&state), Step::Wait(Wait::Member(2)));
     state.members.as_mut().unwrap()[1].is_healthy = true;
-    assert_eq!(decide(&state), Step::DeletePod(2, Why::Outdated));
+    assert_eq!(decide(&state), Step::DeletePod(2, Reason::Outdated));
     state.slots[2].pod.as_mut().unwrap().is_current = true;
-    assert_eq!(decide(&state), Step::DeletePod(0, Why::Outdated));
+    assert_eq!(decide(&state), Step::DeletePod(0, Reason::Outdated));
     state.refused = Some("too old".to_owned());
     assert_eq!(decide(&state), Step::Wait(Wait::Refused("too old".to_owned())));
 }
@@ -448,9 +451,9 @@ fn leader_is_replaced_last_and_nobody_while_one_is_down() {
 fn removed_member_loses_pod_claim_and_entry_in_this_order() {
     let mut state = three([true; 3]);
     state.size = 2;
-    assert_eq!(decide(&state), Step::RemoveMember(3, Why::ScaleDown));
+    assert_eq!(decide(&state), Step::RemoveMember(3, Reason::ScaleDown));
     state.members.as_mut().unwrap().pop();
-    assert_eq!(decide(&state), Step::DeletePod(2, Why::Leftover));
+    assert_eq!(decide(&state), Step::DeletePod(2, Reason::Leftover));
     state.slots[2].pod.as_mut().unwrap().is_deleting = true;
     assert_eq!(decide(&state), Step::Wait(Wait::Deletion(2)));
     state.slots[2].pod = None;
@@ -469,7 +472,7 @@ fn failed_restore_starts_over_with_a_new_claim() {
     state.slots[0].pod.as_mut().unwrap().has_failed_restore = true;
     assert_eq!(decide(&state), Step::DeleteClaim(0));
     state.slots[0].claim = Claim::Deleting;
-    assert_eq!(decide(&state), Step::DeletePod(0, Why::Restore));
+    assert_eq!(decide(&state), Step::DeletePod(0, Reason::Restore));
     state.slots[0].pod = None;
     assert_eq!(decide(&state), Step::Wait(Wait::Deletion(0)));
     state.slots[0].claim = Claim::Absent;

@@ -1,7 +1,7 @@
 //! The rights in `manifests/operator.yaml` are those that the operator uses.
 
 use crate::plans::{agent, backup, cluster, settled};
-use crate::world::{World, ask, kubelet};
+use crate::world::{World, kubelet, request};
 use etcd_operator::api::{EtcdBackup, EtcdCluster};
 use etcd_operator::manager;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ async fn install(env: &TestEnv) {
             "Deployment" => continue,
             kind => panic!("{group} {kind}"),
         };
-        ask(env, "POST", resource, &object).await.unwrap();
+        request(env, "POST", resource, &object).await.unwrap();
     }
 }
 

@@ -196,7 +196,12 @@ impl Etcd for World {
 }
 
 /// Sends a request; returns the answer, or `None` for a 404, 409 or 422.
-pub(crate) async fn ask(env: &TestEnv, method: &str, path: &str, body: &Value) -> Option<Value> {
+pub(crate) async fn request(
+    env: &TestEnv,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> Option<Value> {
     let kind = match method {
         "PATCH" => "application/merge-patch+json",
         _ => "application/json",
@@ -218,9 +223,9 @@ pub(crate) async fn kubelet(env: &TestEnv, world: &World) {
         tokio::time::sleep(STEP).await;
         let [pods, claims, maps] = ["pods", "persistentvolumeclaims", "configmaps"]
             .map(|resource| format!("{CORE}/{resource}"));
-        let pods = ask(env, "GET", &pods, &Value::Null).await.unwrap();
-        let claims = ask(env, "GET", &claims, &Value::Null).await.unwrap();
-        let maps = ask(env, "GET", &maps, &Value::Null).await.unwrap();
+        let pods = request(env, "GET", &pods, &Value::Null).await.unwrap();
+        let claims = request(env, "GET", &claims, &Value::Null).await.unwrap();
+        let maps = request(env, "GET", &maps, &Value::Null).await.unwrap();
         for cluster in world.0.lock().unwrap().clusters.values_mut() {
             cluster.running.clear();
         }
@@ -242,7 +247,7 @@ pub(crate) async fn kubelet(env: &TestEnv, world: &World) {
             }
             status["conditions"][0]["lastTransitionTime"] = env.clock().now().rfc3339().into();
             let patch = json!({"metadata": {"uid": pod["metadata"]["uid"]}, "status": status});
-            ask(env, "PATCH", &format!("{CORE}/pods/{name}/status"), &patch).await;
+            request(env, "PATCH", &format!("{CORE}/pods/{name}/status"), &patch).await;
         }
     }
 }

@@ -1,13 +1,13 @@
-//! A back end that makes a bridge for each network, in the current network namespace.
+//! A back end that creates a bridge for each network, in the current network namespace.
 //!
 //! # Theory
 //!
-//! The kernel is the registry: a bridge's name is made of its owner's uid, so nothing else needs to
-//! be kept. `ensure` lists the addresses first, refuses a range that another of our bridges holds,
-//! then makes the bridge, gives it the gateway's address, takes other addresses from it and brings
-//! it up; each step looks before it acts. It needs `CAP_NET_ADMIN`.
+//! The kernel is the registry: the name of a bridge is derived from its owner's uid, so nothing
+//! else is stored. `ensure` lists the addresses and refuses a range that another of these bridges
+//! has. Then it creates the bridge, adds the gateway's address, removes other addresses and brings
+//! the bridge up. Each step first checks whether it is needed. It needs `CAP_NET_ADMIN`.
 
-use super::{Allocation, Backend, BackendError, Desired, Held, Owner};
+use super::{Allocation, Backend, BackendError, Desired, Existing, Owner};
 use crate::subnet::Subnet;
 use futures::TryStreamExt;
 use futures::future::{BoxFuture, FutureExt};
@@ -26,7 +26,7 @@ pub(super) const DEVICE_PREFIX: &str = "spn";
 #[derive(Debug)]
 pub struct LinuxBackend {
     handle: Handle,
-    /// Held over one change, so that two owners cannot both find a range free.
+    /// Held during a change, so that two owners cannot both find a range free.
     change: Mutex<()>,
 }
 
@@ -36,7 +36,7 @@ impl LinuxBackend {
     ///
     /// # Errors
     ///
-    /// When the kernel gives no socket.
+    /// The kernel returns no socket.
     pub fn open() -> std::io::Result<(Self, impl Future<Output = ()> + Send)> {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         Ok((Self { handle, change: Mutex::new(()) }, connection))
@@ -71,7 +71,7 @@ impl LinuxBackend {
             .map_err(|error| refused("list the addresses for", device, error))
     }
 
-    /// Refuses a range that another bridge of ours holds part of.
+    /// Refuses a range that overlaps that of another of these bridges.
     async fn check_free(
         &self,
         device: &str,
@@ -119,7 +119,7 @@ fn address_of(message: &AddressMessage) -> Option<Ipv4Addr> {
     })
 }
 
-/// The range an address message stands for, if it is one a Network can have.
+/// The range of an address message, if a Network can have it.
 fn subnet_of(message: &AddressMessage) -> Option<Subnet> {
     let address = address_of(message)?;
     let bits = message.header.prefix_len;
@@ -196,12 +196,15 @@ impl Backend for LinuxBackend {
         .boxed()
     }
 
-    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>> {
+    fn get<'a>(
+        &'a self,
+        owner: &'a Owner,
+    ) -> BoxFuture<'a, Result<Option<Existing>, BackendError>> {
         async move {
             let device = Self::device(owner);
             let Some(index) = self.index_of(&device).await? else { return Ok(None) };
             let addresses = self.addresses(&device).await?;
-            // A bridge without an address is one that is not whole yet.
+            // A bridge without an address is incomplete.
             let desired = addresses
                 .iter()
                 .filter(|message| message.header.index == index)
@@ -209,7 +212,7 @@ impl Backend for LinuxBackend {
                     let (subnet, gateway) = (subnet_of(message)?, address_of(message)?);
                     Some(Desired { subnet, gateway })
                 });
-            Ok(desired.map(|desired| Held { desired, device }))
+            Ok(desired.map(|desired| Existing { desired, device }))
         }
         .boxed()
     }

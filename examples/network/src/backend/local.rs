@@ -1,13 +1,13 @@
-//! A back end that allocates addresses out of a registry on disk.
+//! A back end that allocates addresses from a registry on disk.
 //!
 //! # Theory
 //!
 //! The registry is one JSON file: uid → range, gateway, name. It is read when the back end is
-//! opened and written whole on every change, to a file beside it that is synced and then renamed
-//! over it, so that a crash leaves the old registry or the new one. An answer is given after the
-//! rename: what was acknowledged survives. Memory changes only after the disk has.
+//! opened. Every change writes a new file beside it, syncs that, and renames it over the old one,
+//! so a crash leaves the old registry or the new one. A call returns after the rename: acknowledged
+//! changes survive. Memory changes only after the disk has.
 
-use super::{Allocation, Backend, BackendError, Desired, Held, Owner};
+use super::{Allocation, Backend, BackendError, Desired, Existing, Owner};
 use crate::subnet::Subnet;
 use futures::future::{BoxFuture, FutureExt};
 use serde::{Deserialize, Serialize};
@@ -22,8 +22,8 @@ use tokio::sync::Mutex;
 #[derive(Debug)]
 pub struct LocalBackend {
     path: PathBuf,
-    /// Held across the write, so that changes reach the disk one after the other (an async lock:
-    /// see `await` below).
+    /// Held during the write, so that changes reach the disk one after the other. Asynchronous,
+    /// because it is held across an `await`.
     entries: Mutex<BTreeMap<String, Entry>>,
 }
 
@@ -39,7 +39,7 @@ impl LocalBackend {
     ///
     /// # Errors
     ///
-    /// When the file is there and cannot be read, or does not hold a registry.
+    /// The file exists and cannot be read, or is not a registry.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, BackendError> {
         let path = path.into();
         let entries = match tokio::fs::read(&path).await {
@@ -50,7 +50,7 @@ impl LocalBackend {
         Ok(Self { path, entries: Mutex::new(entries) })
     }
 
-    /// The networks that are held, as `(owner's name, range)`, in the order of their uids.
+    /// All networks as `(owner's name, range)`, in the order of their uids.
     pub async fn all(&self) -> Vec<(String, String)> {
         self.entries
             .lock()
@@ -133,13 +133,16 @@ impl Backend for LocalBackend {
         .boxed()
     }
 
-    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>> {
+    fn get<'a>(
+        &'a self,
+        owner: &'a Owner,
+    ) -> BoxFuture<'a, Result<Option<Existing>, BackendError>> {
         async move {
             let entries = self.entries.lock().await;
             // Every entry's range parses: it was checked when it was read, or made of one.
             let held = entries.get(&owner.uid).and_then(|entry| {
                 let desired = Desired { subnet: entry.cidr.parse().ok()?, gateway: entry.gateway };
-                Some(Held { desired, device: device(owner) })
+                Some(Existing { desired, device: device(owner) })
             });
             Ok(held)
         }
@@ -202,7 +205,7 @@ mod tests {
             backend.ensure(&owner("a"), desired("192.168.1.0/24", "192.168.1.1")).await.unwrap();
         assert_eq!((first.changed, again.changed, smaller.changed), (true, false, true));
         assert_eq!(backend.all().await, [("default/a".to_owned(), "192.168.1.0/24".to_owned())]);
-        let held = backend.held(&owner("a")).await.unwrap().unwrap();
+        let held = backend.get(&owner("a")).await.unwrap().unwrap();
         assert_eq!(
             (held.desired.subnet.to_string(), held.device),
             ("192.168.1.0/24".to_owned(), "registry/a".to_owned())

@@ -59,7 +59,7 @@ fn bridge_has_the_gateway_address_follows_edits_and_goes_away() {
         let first = backend.ensure(&owner, desired("192.168.0.0/16", "192.168.0.1")).await.unwrap();
         assert_eq!((first.device.as_str(), first.changed), (device.as_str(), true));
         assert_eq!(bridges(), format!("{device} 192.168.0.1/16"));
-        let held = backend.held(&owner).await.unwrap().unwrap();
+        let held = backend.get(&owner).await.unwrap().unwrap();
         assert_eq!(
             (held.desired, held.device),
             (desired("192.168.0.0/16", "192.168.0.1"), device.clone())

@@ -3,7 +3,7 @@
 
 use futures::future::BoxFuture;
 use network::api::{CRD_YAML, Network, NetworkSpec};
-use network::backend::{Allocation, Backend, BackendError, Desired, Held, Owner};
+use network::backend::{Allocation, Backend, BackendError, Desired, Existing, Owner};
 use serde_json::{Value, json};
 use setpoint::k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use setpoint::kube_client::Api;
@@ -31,11 +31,14 @@ impl Backend for Ranges {
         Box::pin(async move { Ok(Allocation { device, changed }) })
     }
 
-    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>> {
+    fn get<'a>(
+        &'a self,
+        owner: &'a Owner,
+    ) -> BoxFuture<'a, Result<Option<Existing>, BackendError>> {
         let ranges = self.0.lock().unwrap();
         let held = ranges
             .get(&owner.uid)
-            .map(|(name, desired)| Held { desired: *desired, device: format!("of {name}") });
+            .map(|(name, desired)| Existing { desired: *desired, device: format!("of {name}") });
         Box::pin(async move { Ok(held) })
     }
 

@@ -2,14 +2,14 @@
 //!
 //! # Theory
 //!
-//! Our part is the rich rules of one priority, in the runtime configuration of all zones. Nobody
-//! else is expected to use that priority: it is how our rules are told from others. Rules that are
-//! missing are added before others are removed, so a change leaves no gap; it is not one
-//! transaction. firewalld forgets the runtime configuration when it reloads or restarts, and the
-//! agent puts it back. Nothing is written to the permanent configuration.
+//! Our part is the rich rules of one priority, in the runtime configuration of all zones. The
+//! priority identifies our rules, so no other program may use it. Missing rules are added before
+//! others are removed: a change leaves no gap, but is not one transaction. firewalld loses the
+//! runtime configuration when it reloads or restarts, and the agent restores it. Nothing is written
+//! to the permanent configuration.
 //!
-//! firewalld accepts what belongs to open connections and what comes from the loopback interface
-//! before it looks at rules. Rich rules are about connections to the node.
+//! firewalld accepts packets of open connections and of the loopback interface before it evaluates
+//! rules. Rich rules apply to connections to the node.
 
 use super::{Backend, BackendError, Program, Unsupported};
 use crate::api::{Direction, Verdict};
@@ -55,7 +55,7 @@ impl Firewalld {
         method: &str,
         arguments: &[&str],
     ) -> Result<Value, BackendError> {
-        // Nothing is started for a question: no firewalld is no firewalld.
+        // A query does not start firewalld through D-Bus.
         let mut all = vec!["--system", "--auto-start=no", "--json=short", "call", "--"];
         all.extend([SERVICE, PATH, interface, method]);
         all.extend(arguments);
@@ -145,7 +145,7 @@ impl Backend for Firewalld {
     }
 }
 
-/// The rules of `all` that `present` has not.
+/// The rules of `all` that are not in `present`.
 fn missing<'a>(
     all: &'a Zones,
     present: &'a Zones,
@@ -162,7 +162,7 @@ fn is_ours(rule: &str) -> bool {
         .any(|priority| rule.starts_with(&format!("rule priority=\"{priority}\" ")))
 }
 
-/// A ruleset as firewalld writes it.
+/// A ruleset in firewalld's syntax.
 fn rich_rules(ruleset: &Ruleset, default: &str) -> Zones {
     let mut zones = Zones::new();
     for rule in ruleset.rules() {

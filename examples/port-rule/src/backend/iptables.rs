@@ -5,10 +5,10 @@
 //! Our part is two chains of the table `filter`, each called by one rule of `INPUT` and `OUTPUT`,
 //! for IPv4 and again for IPv6. `iptables-restore --noflush` empties and fills the chains in one
 //! transaction per family; between the two, one family has the new rules and the other the old
-//! ones. `iptables-save` says what is there, in the form in which [`script`] writes it.
+//! ones. `iptables-save` lists the chains in the form in which [`script`] writes them.
 //!
-//! Lines match as those of [`Nftables`](super::Nftables). `Allow` is a return to the calling chain,
-//! so that it does not overrule what others put there.
+//! Lines match as those of [`Nftables`](super::Nftables). `Allow` returns to the calling chain, so
+//! that it does not override rules of others there.
 
 use super::{Backend, BackendError, Program, Unsupported};
 use crate::api::{Direction, Protocol, Verdict};
@@ -34,7 +34,7 @@ const CHAINS: [Chain; 2] = [
     },
 ];
 
-/// How many ports one match takes; a range counts twice.
+/// Maximum number of ports of one match; a range counts as two.
 const PORTS_MAX: usize = 15;
 
 struct Chain {
@@ -104,7 +104,7 @@ impl Backend for Iptables {
     fn holds<'a>(&'a self, ruleset: &'a Ruleset) -> BoxFuture<'a, Result<bool, BackendError>> {
         async move {
             for (family, save, _) in &self.families {
-                if !is_held(&saved(save).await?, ruleset, *family) {
+                if !matches(&saved(save).await?, ruleset, *family) {
                     return Ok(false);
                 }
             }
@@ -128,7 +128,7 @@ impl Backend for Iptables {
 }
 
 /// Whether a saved table has exactly the chains of a ruleset, each called once.
-pub(crate) fn is_held(saved: &str, ruleset: &Ruleset, family: Family) -> bool {
+pub(crate) fn matches(saved: &str, ruleset: &Ruleset, family: Family) -> bool {
     // Whether a comment is in quotes depends on its text and the version.
     let saved = saved.replace('"', "");
     let lines: Vec<&str> = saved.lines().map(str::trim_end).collect();
@@ -147,7 +147,7 @@ pub(crate) fn is_held(saved: &str, ruleset: &Ruleset, family: Family) -> bool {
     })
 }
 
-/// The transaction that makes a saved table what a ruleset says.
+/// The transaction that replaces our chains in a saved table by a ruleset.
 pub(crate) fn script(ruleset: &Ruleset, family: Family, saved: &str) -> String {
     let mut script = String::from("*filter\n");
     // A declaration makes the chain, or empties it.

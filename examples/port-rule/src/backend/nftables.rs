@@ -60,7 +60,7 @@ impl Nftables {
             .map_err(|source| BackendError::Output { what, source: Some(source) })
     }
 
-    /// What `nft` lists of our table, if there is one.
+    /// The listing of our table by `nft`, if the table exists.
     async fn table(&self) -> Result<Option<Value>, BackendError> {
         let tables = self.list(&["-j", "list", "tables"]).await?;
         let is_ours =
@@ -134,7 +134,7 @@ impl Backend for Nftables {
     }
 }
 
-/// The transaction that makes the table what a ruleset says.
+/// The transaction that replaces the table by a ruleset.
 pub(crate) fn script(ruleset: &Ruleset) -> Value {
     let table = json!({"family": FAMILY, "name": TABLE});
     // A table that is not there cannot be deleted, so it is made first.

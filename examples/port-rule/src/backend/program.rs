@@ -1,4 +1,4 @@
-//! Programs that a firewall is asked by.
+//! Runs the programs of a firewall.
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-/// How long a program may run. Ten seconds: listing a table of ten thousand lines takes less than
-/// one.
+/// Maximum run time of a program: ten seconds. Listing a table of ten thousand lines takes less
+/// than one.
 const RUN_MAX: Duration = Duration::from_secs(10);
-/// How much a program may print. A table of ten thousand lines is 4 MiB of JSON.
+/// Maximum size of a program's output. A table of ten thousand lines is 4 MiB of JSON.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
-/// How much of its complaints is kept.
+/// Maximum size of its standard error in an error message.
 const COMPLAINT_BYTES_MAX: u64 = 4096;
 
 /// A program on this machine.

@@ -103,7 +103,7 @@ impl ClientAuthorities {
             digest.update(certificate);
         }
         let digest: [u8; 32] = digest.finalize().into();
-        // A clock that was set back asks again.
+        // After the clock was set back, it is verified again.
         if current.remembered.lock().get(&digest, now).is_some_and(|at| *at <= now) {
             return true;
         }

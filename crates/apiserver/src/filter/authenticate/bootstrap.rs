@@ -71,7 +71,7 @@ struct Metadata {
     deletion_timestamp: Option<String>,
 }
 
-/// The user of a token. Reads only what is in memory: anybody may try any id.
+/// The user of a token. Reads memory only, because unauthenticated clients may try any id.
 fn user(registry: &Registry, id: &str, secret: &str) -> Option<Identity> {
     let secrets = GroupVersionResource::new("", "v1", "secrets");
     let name = format!("bootstrap-token-{id}");

@@ -29,7 +29,7 @@ use verified::Verified;
 /// How much the clocks of servers may differ, and how long an object that was deleted is still
 /// accepted.
 const LEEWAY: Duration = Duration::from_secs(60);
-/// Why a token whose object is gone is refused.
+/// Why a token of a deleted object is refused.
 const INVALIDATED: &str = "service account token has been invalidated";
 /// The date of the last use of a Secret's token.
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
@@ -102,7 +102,7 @@ impl ServiceAccounts {
         Ok(Some((identity, common)))
     }
 
-    /// What the audit log says of a token, just accepted, that is older than its holder asked for:
+    /// The audit annotation of an accepted token that is older than its holder requested:
     /// its lifetime was extended, and the holder should have read a new one.
     pub(super) fn staleness(&self, token: &str, now: Timestamp) -> Option<String> {
         let token = self.verified.get(&Verified::digest(token), now)?;
@@ -235,7 +235,7 @@ async fn note_use(registry: &Registry, claims: &Legacy, today: &str) {
     };
     if let Err(error) = noted.boxed().await {
         let (namespace, secret) = (&claims.namespace, &claims.secret);
-        tracing::warn!(%error, %namespace, %secret, "note the use of a token");
+        tracing::warn!(%error, %namespace, %secret, "record the use of a token");
     }
 }
 
@@ -268,7 +268,7 @@ impl Lookup<'_> {
         Ok(found.map_err(|error| error.to_string())?.map(|object| object.bytes))
     }
 
-    /// Whether an object with this deletion time counts as gone.
+    /// Whether an object with this deletion time counts as deleted.
     fn is_deleted(&self, deleted: &str) -> bool {
         Timestamp::parse(deleted).is_some_and(|deleted| deleted + LEEWAY < self.now)
     }

@@ -402,7 +402,7 @@ fn divide(seats: u32, shares: &[u64]) -> Vec<u32> {
             u32::try_from(product / sum).unwrap_or(u32::MAX)
         })
         .collect();
-    // What is left goes to the largest remainders.
+    // The rest is added to the largest remainders.
     let mut order: Vec<usize> = (0..shares.len()).filter(|n| shares[*n] > 0).collect();
     order.sort_by_key(|n| {
         let (product, sum) = exact(shares[*n]);

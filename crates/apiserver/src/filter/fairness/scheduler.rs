@@ -426,7 +426,8 @@ impl Level {
         self.in_use + width <= self.limits.nominal
     }
 
-    /// The seats of a request: not more than the level is entitled to, or it could wait for ever.
+    /// The seats of a request: not more than the level is entitled to, otherwise it could wait
+    /// forever.
     fn effective(&self, width: u32) -> u32 {
         width.min(self.limits.nominal).max(1)
     }

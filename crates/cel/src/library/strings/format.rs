@@ -9,7 +9,7 @@ use crate::library::go;
 use crate::value::{Key, Value};
 use setpoint_object::field::quote;
 
-/// Digits behind the point if nothing else is said.
+/// Default number of digits after the point.
 const DIGITS: usize = 6;
 /// The most digits behind the point: Go's own limit is a million.
 const DIGITS_MAX: usize = 1_000;

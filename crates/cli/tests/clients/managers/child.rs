@@ -68,7 +68,7 @@ impl Role {
 struct Journal(Arc<File>);
 
 impl Journal {
-    fn say(&self, what: &str, key: &str) {
+    fn record(&self, what: &str, key: &str) {
         let at = super::wall();
         (&*self.0).write_all(format!("{at} {what} {key}\n").as_bytes()).unwrap();
     }
@@ -100,7 +100,7 @@ async fn pass(
         Ok(_) => Ok(Action::requeue_after(PASS)),
         Err(error) => {
             if Fenced::find(&error).is_some() {
-                journal.say("fenced", &request.to_string());
+                journal.record("fenced", &request.to_string());
             }
             Err(error.into())
         }
@@ -134,9 +134,9 @@ async fn live(role: serde_json::Value) -> i32 {
                 if !request.name.starts_with('m') {
                     return Ok(Action::await_change());
                 }
-                journal.say("begin", &key);
+                journal.record("begin", &key);
                 let ended = pass(&name, &journal, &request, &context).await;
-                journal.say("end", &key);
+                journal.record("end", &key);
                 ended
             }
         }
@@ -154,7 +154,7 @@ async fn live(role: serde_json::Value) -> i32 {
         let is_warm =
             |state: &_| matches!(state, ControllerState::Standby | ControllerState::Running);
         if state.wait_for(is_warm).await.is_ok() {
-            journal.say("warm", "");
+            journal.record("warm", "");
         }
         std::future::pending::<std::convert::Infallible>().await
     };

@@ -162,7 +162,7 @@ fn by_force(history: &[Timed<Call>]) -> bool {
 }
 
 /// A random history of three clients of a register, with some forged and some lost responses.
-fn drawn_by_lot(rng: &mut SmallRng) -> Vec<Timed<Call>> {
+fn random_history(rng: &mut SmallRng) -> Vec<Timed<Call>> {
     let mut history: Vec<Timed<Call>> = Vec::new();
     let (mut state, mut now) = (0, 0);
     let mut under_way: [Option<usize>; 3] = [None; 3];
@@ -202,7 +202,7 @@ fn search_agrees_with_trying_every_order() {
     let mut rng = SmallRng::seed_from_u64(1);
     let mut n_linearizable = 0;
     for _ in 0..4000 {
-        let history = drawn_by_lot(&mut rng);
+        let history = random_history(&mut rng);
         let verdict = check(&Register, &history);
         let expected = by_force(&history);
         assert_eq!(matches!(verdict, Verdict::Linearizable(_)), expected, "{history:?}");

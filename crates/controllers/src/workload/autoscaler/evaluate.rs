@@ -1,6 +1,6 @@
 //! From the metrics of a spec to the recommendations, their statuses and their texts.
 
-use super::metrics::{MetricObject, MetricsSource, PodMetrics};
+use super::metrics::{MetricObject, MetricsSource, PodMetrics, milli};
 use super::pod::{Pod, request};
 use super::replicas::{PodState, Proposal, Target, Tolerance, of_average, of_value, per_pod};
 use k8s_openapi::api::autoscaling::v2 as api;
@@ -104,7 +104,7 @@ impl Scaled<'_> {
         target: &api::MetricTarget,
     ) -> Result<Found, String> {
         let (what, target) = match (&target.average_value, target.average_utilization) {
-            (Some(value), _) => ("usage", Err(milli(value)?)),
+            (Some(value), _) => ("usage", Err(milli(&value.0)?)),
             (None, Some(percent)) => ("utilization", Ok(percent)),
             (None, None) => {
                 return Err("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set".to_owned());
@@ -168,7 +168,7 @@ impl Scaled<'_> {
     async fn of_pods(&self, spec: &api::PodsMetricSource) -> Result<Found, String> {
         let name = spec.metric.name.as_str();
         let selector = metric_selector(spec.metric.selector.as_ref())?;
-        let target = spec.target.average_value.as_ref().map(milli).transpose()?;
+        let target = spec.target.average_value.as_ref().map(|value| milli(&value.0)).transpose()?;
         let target = target.ok_or("invalid pods metric source: no average value target was set")?;
         let metrics = self.source.pods(self.namespace, self.selector, name, &selector).await;
         let metrics = metrics.map_err(|error| format!("unable to get metric {name}: {error}"))?;
@@ -194,8 +194,8 @@ impl Scaled<'_> {
             &target.value,
             &target.average_value,
         ) {
-            ("Value", Some(value), _) => (milli(value).map_err(twice)?, false),
-            ("AverageValue", _, Some(value)) => (milli(value).map_err(twice)?, true),
+            ("Value", Some(value), _) => (milli(&value.0).map_err(twice)?, false),
+            ("AverageValue", _, Some(value)) => (milli(&value.0).map_err(twice)?, true),
             _ => {
                 return Err(twice("invalid object metric source: neither a value target nor an average value target was set".to_owned()));
             }
@@ -259,8 +259,8 @@ impl Scaled<'_> {
     ) -> Result<Found, (String, String)> {
         let name = spec.metric.name.as_str();
         let (target, is_average) = match (&spec.target.average_value, &spec.target.value) {
-            (Some(value), _) => (milli(value), true),
-            (None, Some(value)) => (milli(value), false),
+            (Some(value), _) => (milli(&value.0), true),
+            (None, Some(value)) => (milli(&value.0), false),
             (None, None) => (
                 Err("invalid external metric source: neither a value target nor an average value target was set".to_owned()),
                 false,
@@ -328,11 +328,6 @@ impl Scaled<'_> {
             |pod: &Arc<Pod>| Ok((pod.name().to_owned(), request(pod, resource, container)?));
         self.pods.iter().map(of_pod).collect()
     }
-}
-
-fn milli(quantity: &Text) -> Result<i64, String> {
-    let parsed = Quantity::parse(&quantity.0).map_err(|error| error.to_string())?;
-    Ok(parsed.milli_value())
 }
 
 /// Thousandths as a quantity. Bytes have binary suffixes.

@@ -116,7 +116,7 @@ impl ApiMetrics {
             |error: String| MetricsError(format!("unable to fetch metrics from {kind}: {error}"));
         match self.api.get(path).await {
             Ok(answer) => Ok(answer),
-            // Nobody serves the group.
+            // No server serves the group.
             Err(RequestError::Api(error)) if error.code() == 404 && error.0.details.is_none() => {
                 let reason = "the server could not find the requested resource";
                 Err(failed(format!("{reason} (get {what})")))
@@ -181,7 +181,7 @@ impl MetricsSource for ApiMetrics {
                 let name = item["describedObject"]["name"].as_str()?.to_owned();
                 let window = item["windowSeconds"].as_u64().or_else(|| item["window"].as_u64());
                 let window = window.map_or(DEFAULT_WINDOW, Duration::from_secs);
-                let metric = PodMetric { milli: milli(&item["value"])?, at: time(item), window };
+                let metric = PodMetric { milli: milli_of(&item["value"])?, at: time(item), window };
                 Some((name, metric))
             };
             Ok(items.iter().filter_map(value).collect())
@@ -211,7 +211,7 @@ impl MetricsSource for ApiMetrics {
                     "unable to fetch metrics from custom metrics API: the custom metrics API server returned {n} results when we asked for exactly one"
                 )));
             };
-            milli(&item["value"]).ok_or_else(|| MetricsError("the value is no quantity".to_owned()))
+            milli_of(&item["value"]).ok_or_else(|| MetricsError("the value is no quantity".to_owned()))
         }
         .boxed()
     }
@@ -229,7 +229,7 @@ impl MetricsSource for ApiMetrics {
             let name = encode(metric);
             let path = format!("/apis/{group}/v1beta1/namespaces/{namespace}/{name}{query}");
             let items = items(self.get(&path, &format!("{metric}.{group}"), kind).await?, kind)?;
-            Ok(items.iter().filter_map(|item| milli(&item["value"])).collect())
+            Ok(items.iter().filter_map(|item| milli_of(&item["value"])).collect())
         }
         .boxed()
     }
@@ -242,7 +242,7 @@ fn resource_of(
     container: Option<&str>,
 ) -> Option<(String, PodMetric)> {
     let mut containers = pod["containers"].as_array()?.iter();
-    let usage = |container: &Value| milli(&container["usage"][resource]);
+    let usage = |container: &Value| milli_of(&container["usage"][resource]);
     let milli = match container {
         Some(name) => usage(containers.find(|container| container["name"] == name)?)?,
         None if containers.len() == 0 => return None,
@@ -254,8 +254,14 @@ fn resource_of(
     Some((name, PodMetric { milli, at: time(pod), window }))
 }
 
-fn milli(quantity: &Value) -> Option<i64> {
-    Some(Quantity::parse(quantity.as_str()?).ok()?.milli_value())
+fn milli_of(quantity: &Value) -> Option<i64> {
+    milli(quantity.as_str()?).ok()
+}
+
+/// A quantity in thousandths.
+pub(super) fn milli(quantity: &str) -> Result<i64, String> {
+    let parsed = Quantity::parse(quantity).map_err(|error| error.to_string())?;
+    Ok(parsed.milli_value())
 }
 
 fn time(item: &Value) -> Timestamp {

@@ -12,7 +12,7 @@ use setpoint_object::time::Timestamp;
 view! {
     /// A pod.
     Pod of core::Pod {
-        /// What is wanted, as JSON: requests of resources are in it.
+        /// The spec, as JSON: requests of resources are in it.
         spec: Value,
         /// What is.
         status: PodStatus,

@@ -19,7 +19,7 @@ use setpoint_object::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long the CPU of a new pod may say nothing about its load: 5 min, as
+/// How long the CPU of a new pod may be unrepresentative of its load: 5 min, as
 /// `--horizontal-pod-autoscaler-cpu-initialization-period`.
 const CPU_INITIALIZATION: Duration = Duration::from_secs(300);
 /// How long after its start a pod's first change of readiness may be: 30 s, as
@@ -115,7 +115,7 @@ impl<'p> Groups<'p> {
 }
 
 impl PodState {
-    /// Whether its CPU still says nothing about its load.
+    /// Whether its CPU is not yet representative of its load.
     fn is_starting(&self, metric: &PodMetric, now: Timestamp) -> bool {
         let (Some(ready), Some(started)) = (self.ready, self.started) else { return true };
         if started + CPU_INITIALIZATION > now {

@@ -22,7 +22,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 view! {
     /// A node.
     Node of core::Node {
-        /// What is wanted.
+        /// The spec.
         spec: NodeSpec,
     }
 }

@@ -36,7 +36,7 @@ struct Backoff {
 impl Backoffs {
     /// Whether a failed pod may be deleted now; otherwise how long to wait.
     fn take(&mut self, set: &str, node: &str, now: Timestamp) -> Result<(), Duration> {
-        // A node without failures for a while starts anew.
+        // A node without failures for a while starts again at zero.
         self.0.retain(|_, backoff| backoff.until.0 + BACKOFF.1 > now.0);
         let key = (set.to_owned(), node.to_owned());
         let pause = match self.0.get(&key) {
@@ -105,7 +105,7 @@ impl<'a> Sync<'a> {
         self.pods.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Brings the nodes closer to what is wanted. Returns when to look again.
+    /// Moves the nodes one step towards the desired state. Returns when to look again.
     pub(super) async fn run(
         &self,
         backoffs: &Mutex<Backoffs>,
@@ -114,7 +114,7 @@ impl<'a> Sync<'a> {
         for (node, fit) in &self.nodes {
             self.plan_node(node, *fit, &mut plan, &mut backoffs.lock());
         }
-        // Pods that wait for a node that is gone; bound ones are left to the pods' collector.
+        // Pods that wait for a deleted node; the pod garbage collector handles bound ones.
         for (node, pods) in &self.pods {
             if !self.nodes.contains_key(node) {
                 let waiting = pods.iter().filter(|pod| pod.spec.node_name.is_empty());

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-/// How far a rolling update may go beyond and below the wanted number of pods.
+/// How far a rolling update may go above and below the desired number of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fenceposts {
-    /// Pods above the wanted number.
+    /// Pods above the desired number.
     pub(crate) surge: i32,
     /// Unavailable pods below it.
     pub(crate) unavailable: i32,
@@ -34,9 +34,9 @@ pub(crate) fn fenceposts(rolling_update: &Value, replicas: i32) -> Fenceposts {
 /// The size of a ReplicaSet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Size {
-    /// Pods that are wanted: `spec.replicas`.
+    /// Desired pods: `spec.replicas`.
     pub(crate) wanted: i32,
-    /// Pods that there are: `status.replicas`.
+    /// Existing pods: `status.replicas`.
     pub(crate) existing: i32,
     /// Pods that are available.
     pub(crate) available: i32,
@@ -51,17 +51,17 @@ impl Size {
         self.wanted.max(self.existing)
     }
 
-    /// Available pods that it keeps for sure.
-    fn kept(&self) -> i32 {
+    /// Available pods that will stay, even if the status is stale.
+    fn retained(&self) -> i32 {
         self.available.min(self.wanted)
     }
 }
 
 /// The next size of the new set of a rolling update: as large as the surge permits.
 ///
-/// The reference adds what is wanted of all sets; so old pods and their replacements may briefly be
-/// more than the surge permits. Here pods count until they are deleted, and the new set grows only
-/// if every set has seen its size.
+/// The reference adds the desired sizes of all sets, so old pods and their replacements may briefly
+/// be more than the surge permits. Here pods count until they are deleted, and the new set grows
+/// only if every set has seen its size.
 pub(crate) fn grow(new: Size, old: &[Size], replicas: i32, surge: i32) -> i32 {
     if new.wanted >= replicas || !new.is_observed || old.iter().any(|size| !size.is_observed) {
         return new.wanted.min(replicas);
@@ -77,13 +77,13 @@ pub(crate) fn shrink(old: &[Size], new: Size, replicas: i32, unavailable: i32) -
     let mut sizes: Vec<i32> = old.iter().map(|size| size.wanted).collect();
     let min_available = replicas - unavailable;
     let total = sizes.iter().sum::<i32>() + new.wanted;
-    let mut room = total - min_available - (new.wanted - new.kept());
+    let mut room = total - min_available - (new.wanted - new.retained());
     for (size, old) in sizes.iter_mut().zip(old) {
-        let cut = (old.wanted - old.kept()).min(room).max(0);
+        let cut = (old.wanted - old.retained()).min(room).max(0);
         *size -= cut;
         room -= cut;
     }
-    let available: i32 = old.iter().map(Size::kept).sum::<i32>() + new.kept();
+    let available: i32 = old.iter().map(Size::retained).sum::<i32>() + new.retained();
     room = room.min(available - min_available);
     for size in &mut sizes {
         let cut = (*size).min(room).max(0);

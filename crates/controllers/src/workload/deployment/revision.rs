@@ -115,7 +115,7 @@ pub(crate) fn annotations(
     }
     let before = existing.get(REVISION).filter(|text| !text.is_empty());
     let number = match before.map(|text| text.parse::<i64>()) {
-        // Somebody else's text is left alone.
+        // The text of another writer is not changed.
         Some(Err(_)) => return changed,
         Some(Ok(number)) => number,
         None => 0,

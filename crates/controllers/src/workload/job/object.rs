@@ -16,7 +16,7 @@ const MANAGED_BY: &str = "kubernetes.io/job-controller";
 view! {
     /// A Job.
     Job of batch::Job {
-        /// What is wanted.
+        /// The spec.
         spec: JobSpec,
         /// What is.
         status: JobStatus,

@@ -110,7 +110,7 @@ impl JobPods<'_> {
             "ownerReferences": owners, "finalizers": finalizers,
         });
         let patch = Patch::Merge(json!({"metadata": metadata}));
-        match self.api().patch(&key_of(pod), &patch).await {
+        match self.api().patch(&Request::of(pod), &patch).await {
             Ok(pod) => Ok(Some(Arc::new(pod))),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error.into()),
@@ -143,7 +143,7 @@ impl JobPods<'_> {
         for (pod, result) in results {
             match result {
                 Ok(()) => {
-                    let note = format!("Deleted pod: {}", key_of(pod).name);
+                    let note = format!("Deleted pod: {}", Request::of(pod).name);
                     recorder.normal(&self.reference, "SuccessfulDelete", note);
                     deleted.push(pod);
                 }
@@ -169,7 +169,7 @@ impl JobPods<'_> {
             }
         }
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        match self.api().delete(&key_of(pod), &precondition(uid)).await {
+        match self.api().delete(&Request::of(pod), &precondition(uid)).await {
             // Another pod has the name.
             Err(error) if error.is_conflict() => (pod, Ok(())),
             deleted => (pod, deleted),
@@ -202,12 +202,12 @@ pub(super) async fn release(
     (released, first_error)
 }
 
-/// Removes the finalizer of a pod, of this uid only. A pod that is gone has none.
+/// Removes the finalizer of a pod, of this uid only. A deleted pod has none.
 async fn remove_finalizer<'p>(api: &Api<Pod>, pod: &'p Pod) -> (&'p Pod, Result<(), ClientError>) {
     let patch = json!({"metadata": {
         "uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER],
     }});
-    let key = key_of(pod);
+    let key = Request::of(pod);
     let removed = match api.patch(&key, &Patch::Strategic(patch)).await {
         Err(error) if error.is_not_found() => Ok(()),
         // Another pod has the name, or somebody else has changed this one: it is not counted as
@@ -220,14 +220,6 @@ async fn remove_finalizer<'p>(api: &Api<Pod>, pod: &'p Pod) -> (&'p Pod, Result<
         patched => patched.map(drop),
     };
     (pod, removed)
-}
-
-fn key_of(pod: &Pod) -> Request {
-    let meta = &pod.metadata;
-    Request::new(
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default(),
-    )
 }
 
 /// A pod of the Job's template, with the finalizer, and with what an index adds.

@@ -8,6 +8,7 @@ use super::backoff::{Backoff, finished_at};
 use super::indexes::Indexes;
 use super::object::{Job, timestamp, true_condition};
 use super::policy::{self, Failure};
+use crate::workload::pod::is_ready;
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -432,12 +433,6 @@ fn is_active(pod: &Pod) -> bool {
 
 fn is_terminating(pod: &Pod) -> bool {
     !is_finished(pod) && pod.metadata.deletion_timestamp.is_some()
-}
-
-/// Whether a pod's condition `Ready` is true.
-pub(super) fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// A pod's completion index.

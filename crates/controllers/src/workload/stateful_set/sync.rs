@@ -84,7 +84,7 @@ impl<'a> Sync<'a> {
         }
     }
 
-    /// Brings the pods closer to what is wanted.
+    /// Moves the pods one step towards the desired state.
     pub(super) async fn run(&mut self) -> Result<(), BoxError> {
         if self.set.metadata.deletion_timestamp.is_some() {
             return Ok(());

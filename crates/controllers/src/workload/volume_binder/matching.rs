@@ -40,7 +40,7 @@ impl Volume {
             && (uid.is_empty() || uid == claim.uid())
     }
 
-    /// Whether its mode is another than the claim wants.
+    /// Whether its mode differs from the claim's.
     pub(super) fn has_other_mode(&self, claim: &Claim) -> bool {
         mode(&self.spec) != mode(&claim.spec)
     }

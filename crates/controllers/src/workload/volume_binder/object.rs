@@ -118,7 +118,7 @@ pub(super) fn version(metadata: &ObjectMeta) -> Value {
     json!({"uid": metadata.uid, "resourceVersion": metadata.resource_version})
 }
 
-/// Whether a claim says which class it wants, or that it wants none.
+/// Whether a claim names a class, or the empty one.
 pub(super) fn has_class(claim: &Claim) -> bool {
     annotation(&claim.metadata, CLASS).is_some() || !claim.spec["storageClassName"].is_null()
 }

@@ -93,7 +93,7 @@ impl Policy {
     }
     /// The policy of a namespace, with these defaults, and the errors of its labels. A wrong level
     /// to enforce is read as `restricted`, other wrong levels as `privileged`. A level that is
-    /// enforced is warned of too, unless a label says otherwise.
+    /// enforced also leads to warnings, unless a label changes that.
     pub(super) fn of_namespace(&self, namespace: &Value) -> (Self, Vec<field::Error>) {
         let labels = &namespace["metadata"]["labels"];
         let (mut policy, mut errors) = (self.clone(), Vec::new());

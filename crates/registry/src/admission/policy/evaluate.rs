@@ -178,8 +178,8 @@ fn resulted(expression: &Expression, error: &Error) -> String {
 struct Evaluation<'v> {
     programs: &'v Programs,
     request: RequestVariables<'v>,
-    /// What may still be spent on this thread; `None`: the limits of Kubernetes.
-    left_here: Option<Cell<u64>>,
+    /// The remaining cost budget on this thread; `None`: the limits of Kubernetes.
+    inline_budget: Option<Cell<u64>>,
     read: RefCell<BTreeMap<&'v str, Read<'v>>>,
     /// The variable that the running expression waits for.
     awaited: Cell<Option<&'v str>>,
@@ -198,7 +198,7 @@ impl<'v> Evaluation<'v> {
         Self {
             programs,
             request: RequestVariables { request, object, old, namespace, params, questions },
-            left_here: (place == Place::Here).then(|| Cell::new(HERE_COST_MAX)),
+            inline_budget: (place == Place::Here).then(|| Cell::new(HERE_COST_MAX)),
             read: RefCell::default(),
             awaited: Cell::default(),
             chain: Cell::default(),
@@ -257,11 +257,11 @@ impl<'v> Evaluation<'v> {
     }
     /// Runs a program once, until it has a value or waits for a variable.
     fn run(&self, program: &Program, budget: &mut u64) -> Result<Result<Cel<'v>, Error>, Failure> {
-        let limit = self.left_here.as_ref().map_or(EXPRESSION_COST_MAX, Cell::get);
+        let limit = self.inline_budget.as_ref().map_or(EXPRESSION_COST_MAX, Cell::get);
         self.chain.set(0);
         let mut context = Context::new(limit);
         let result = program.evaluate(&mut context, self);
-        if let Some(left) = &self.left_here {
+        if let Some(left) = &self.inline_budget {
             left.set(left.get().saturating_sub(context.cost()));
             if matches!(result, Err(Error::CostLimit)) {
                 return Err(Failure::Costly);

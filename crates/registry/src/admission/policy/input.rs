@@ -74,8 +74,8 @@ pub(super) enum Place {
     There,
 }
 
-/// Runs an evaluation until the authorizer has answered all that it asks. `evaluate` returns `None`
-/// if it costs too much here. Returns `None` if it asks too often.
+/// Runs an evaluation until the authorizer has answered all of its questions. `evaluate` returns
+/// `None` if it costs too much here. Returns `None` if it asks too often.
 ///
 /// # Errors
 ///
@@ -106,5 +106,5 @@ pub(super) async fn run<T: Send + 'static>(
     Ok(None)
 }
 
-/// The failure of an evaluation that asks the authorizer too often.
-pub(super) const ASKS_TOO_OFTEN: &str = "the expressions ask the authorizer too often";
+/// The failure of an evaluation with too many rounds of questions for the authorizer.
+pub(super) const TOO_MANY_AUTHORIZATIONS: &str = "the expressions ask the authorizer too often";

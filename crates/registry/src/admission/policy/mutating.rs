@@ -1,5 +1,5 @@
 //! Mutating policies: one after the other, each sees the patches before it.
-use super::input::{self, ASKS_TOO_OFTEN, Input};
+use super::input::{self, Input, TOO_MANY_AUTHORIZATIONS};
 use super::programs::Programs;
 use super::stored::{Binding, Hook, Policies, Policy};
 use super::{evaluate, params, patch, refused};
@@ -160,7 +160,7 @@ impl Mutating<'_> {
                 return Ok(false);
             }
             None => {
-                fail(ASKS_TOO_OFTEN);
+                fail(TOO_MANY_AUTHORIZATIONS);
                 return Ok(false);
             }
         }
@@ -206,7 +206,7 @@ impl Mutating<'_> {
             None => Some(Err("there is no such mutation".to_owned())),
         };
         let made = input::run(self.review, &input.questions, patch).await?;
-        Ok(made.unwrap_or_else(|| Err(ASKS_TOO_OFTEN.to_owned())))
+        Ok(made.unwrap_or_else(|| Err(TOO_MANY_AUTHORIZATIONS.to_owned())))
     }
     /// The object after a patch; `None`: it stays. The inner error is the text for the client.
     ///

@@ -124,26 +124,26 @@ impl Programs {
     }
 }
 
-/// Which policies keep compiled expressions.
+/// The policies with compiled expressions.
 #[derive(Debug, Default)]
-pub(super) struct Cache(Mutex<Kept>);
+pub(super) struct Cache(Mutex<Cached>);
 #[derive(Debug, Default)]
-struct Kept {
+struct Cached {
     source_bytes: usize,
     policies: Vec<Weak<Policy>>,
 }
 impl Cache {
     /// Keeps the compiled expressions of a policy. Drops those of all others if there are too many.
     pub(super) fn keep(&self, policy: &Arc<Policy>, programs: &Arc<Programs>) {
-        let mut kept = self.0.lock();
-        kept.source_bytes += programs.source_bytes;
-        if kept.source_bytes > SOURCE_BYTES_MAX {
-            for other in kept.policies.drain(..).filter_map(|policy| policy.upgrade()) {
+        let mut cached = self.0.lock();
+        cached.source_bytes += programs.source_bytes;
+        if cached.source_bytes > SOURCE_BYTES_MAX {
+            for other in cached.policies.drain(..).filter_map(|policy| policy.upgrade()) {
                 *other.programs.lock() = None;
             }
-            kept.source_bytes = programs.source_bytes;
+            cached.source_bytes = programs.source_bytes;
         }
-        kept.policies.push(Arc::downgrade(policy));
+        cached.policies.push(Arc::downgrade(policy));
         *policy.programs.lock() = Some(programs.clone());
     }
 }
@@ -169,8 +169,8 @@ mod tests {
             cache.keep(policy, &programs);
             assert!(policy.programs.lock().is_some());
         }
-        let kept = policies.iter().filter(|policy| policy.programs.lock().is_some());
-        let bytes: usize = kept.map(|policy| policy.spec.to_string().len()).sum();
+        let cached = policies.iter().filter(|policy| policy.programs.lock().is_some());
+        let bytes: usize = cached.map(|policy| policy.spec.to_string().len()).sum();
         assert!(bytes > 0 && bytes < SOURCE_BYTES_MAX + (64 << 10), "{bytes}");
     }
 }

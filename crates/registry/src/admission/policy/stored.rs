@@ -53,7 +53,7 @@ pub(super) struct Policy {
 pub(super) struct Binding {
     pub(super) name: String,
     policy: String,
-    /// `None`: all that the policy wants.
+    /// `None`: all requests that match the policy.
     criteria: Option<Criteria>,
     pub(super) params: Option<ParamRef>,
     pub(super) actions: Vec<String>,
@@ -155,7 +155,7 @@ impl Binding {
             actions: texts(&spec["validationActions"]),
         }
     }
-    /// Whether the binding wants a request that its policy wants.
+    /// Whether a request that matches the policy matches the binding.
     ///
     /// # Errors
     ///

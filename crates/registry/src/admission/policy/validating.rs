@@ -1,6 +1,6 @@
 //! Validating policies: failures and what becomes of them.
 use super::evaluate::{self, Failed, Outcome};
-use super::input::{self, ASKS_TOO_OFTEN, Input};
+use super::input::{self, Input, TOO_MANY_AUTHORIZATIONS};
 use super::stored::{Binding, Hook, Policies, Policy};
 use super::{params, refused};
 use crate::admission::matching::Matched;
@@ -98,7 +98,8 @@ impl Request<'_> {
                 let (own, programs) = (input.clone(), programs.clone());
                 let evaluate = move |place| evaluate::validations(&programs, &own, &params, place);
                 let outcome = input::run(review, &input.questions, evaluate).await?;
-                let outcome = outcome.unwrap_or_else(|| Outcome::failed(ASKS_TOO_OFTEN.to_owned()));
+                let outcome =
+                    outcome.unwrap_or_else(|| Outcome::failed(TOO_MANY_AUTHORIZATIONS.to_owned()));
                 self.act(policy, binding, outcome, &mut annotations);
             }
         }

@@ -1,4 +1,4 @@
-//! Match conditions: whether a hook wants to see a request (spec: admission §4).
+//! Match conditions: whether a hook is called for a request (spec: admission §4).
 use super::configuration::Hook;
 use crate::admission::Review;
 use crate::admission::question::{Questions, ROUNDS_MAX};

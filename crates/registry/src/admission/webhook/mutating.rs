@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use setpoint_object::ApiError;
 use setpoint_schema::patch;
 
-/// Prefix of the audit annotations that tell which hooks have changed the object.
+/// Prefix of the audit annotations about hooks that have changed the object.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
 /// Prefix of the audit annotations with the hooks' patches.
 const PATCH: &str = "patch.webhook.admission.k8s.io";
@@ -138,7 +138,7 @@ async fn call(
     annotate(has_changed);
     let patched = patched.map_err(Failure::Refused)?;
     let patch = patch.to_string();
-    // A longer one says little, and would crowd the log out.
+    // A longer one would only fill the log.
     if patch.len() <= super::ANNOTATION_BYTES_MAX {
         review.annotate(format!("{PATCH}/round_{round}_index_{idx}"), patch);
     }

@@ -81,7 +81,7 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         workload::counts(&spec);
         strategy(&spec.get("updateStrategy"));
     });
-    workload::selector_kept(object, old, errors);
+    workload::selector_immutable(object, old, errors);
 }
 
 fn strategy(at: &At<'_, '_>) {

@@ -50,7 +50,7 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             deadline.invalid("must be greater than minReadySeconds");
         }
     });
-    workload::selector_kept(object, old, errors);
+    workload::selector_immutable(object, old, errors);
 }
 
 fn strategy(at: &At<'_, '_>) {

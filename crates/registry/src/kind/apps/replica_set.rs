@@ -31,7 +31,7 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         workload::replicated(&spec);
         workload::counts(&spec);
     });
-    workload::selector_kept(object, old, errors);
+    workload::selector_immutable(object, old, errors);
 }
 
 fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {

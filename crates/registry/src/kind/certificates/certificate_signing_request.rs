@@ -69,7 +69,7 @@ fn date(context: &Context<'_>, new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Sets the requesting user, whatever the body has.
+/// Sets the requesting user; the body's one is ignored.
 fn prepare(context: &Context<'_>, request: &mut Value, old: Option<&Value>) {
     match old {
         Some(old) => request["spec"] = old["spec"].clone(),

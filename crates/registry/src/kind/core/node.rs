@@ -21,7 +21,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     cells: Some(cells),
     rules: "taints, amounts, addresses, ranges; what is set once. Not: dynamic configuration, declared features",
     // Kubelets register with their status.
-    status: Some(StatusRule { is_kept: true, ..StatusRule::new(StatusMeta::All, INITIAL) }),
+    status: Some(StatusRule { keeps_new: true, ..StatusRule::new(StatusMeta::All, INITIAL) }),
     ..Kind::plain("", "Node")
 };
 

@@ -29,7 +29,7 @@ pub(super) fn requests_of<'v>(devices: &At<'v, '_>) -> Requests<'v> {
         .collect()
 }
 
-/// What a claim asks for.
+/// The request of a claim.
 pub(super) fn claim(devices: &At<'_, '_>) {
     let known = requests_of(devices);
     let requests = devices.get("requests");

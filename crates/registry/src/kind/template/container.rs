@@ -295,7 +295,7 @@ fn resize_policy(at: &At<'_, '_>, pod: &Pod<'_>) {
 const RESTART_RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 
-/// Whether a container restarts, whatever its pod says.
+/// Whether a container restarts, independent of the pod's policy.
 fn restart_policy(at: &At<'_, '_>) {
     let (policy, rules) = (at.get("restartPolicy"), at.get("restartPolicyRules"));
     if policy.is_set() {

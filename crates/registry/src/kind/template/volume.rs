@@ -524,7 +524,7 @@ pub(in crate::kind) fn access_modes(modes: &At<'_, '_>) {
     }
 }
 
-/// What a claim asks for.
+/// The request of a claim.
 pub(in crate::kind) fn claim_spec(at: &At<'_, '_>) {
     let modes = at.get("accessModes");
     modes.need_for("at least 1 access mode is required");

@@ -3,7 +3,7 @@
 use super::*;
 use expect_test::expect;
 
-fn said(error: &ApiError) -> String {
+fn message(error: &ApiError) -> String {
     let mut text = format!("{} {} {}\n", error.code(), error.0.reason, error.0.message);
     for cause in error.0.details.iter().flat_map(|details| &details.causes) {
         let _ = writeln!(text, "{} | {} | {}", cause.reason, cause.message, cause.field);
@@ -20,7 +20,7 @@ fn one_conflict_is_one_sentence() {
         409 Conflict Apply failed with 1 conflict: conflict with "kubectl-client-side-apply" using apps/v1: .spec.replicas
         FieldManagerConflict | conflict with "kubectl-client-side-apply" using apps/v1 | .spec.replicas
     "#]]
-    .assert_eq(&said(&error));
+    .assert_eq(&message(&error));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn several_conflicts_are_listed_by_manager() {
         FieldManagerConflict | conflict with "zed" | .data.a
         FieldManagerConflict | conflict with "zed" | .data.b
     "#]]
-    .assert_eq(&said(&error));
+    .assert_eq(&message(&error));
 }
 
 #[test]

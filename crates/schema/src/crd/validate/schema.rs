@@ -323,7 +323,7 @@ pub(super) fn is_true(schema: &Value, name: &str) -> bool {
     schema.get(name) == Some(&Value::Bool(true))
 }
 
-/// `unrecognized format "foo"` for every format that nobody enforces.
+/// `unrecognized format "foo"` for every format that is not enforced.
 pub(super) fn unknown_formats(schema: &Value, warnings: &mut Vec<String>) {
     let format = text(schema, "format");
     if !format.is_empty() && !is_known_format(format) {

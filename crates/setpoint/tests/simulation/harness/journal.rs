@@ -167,7 +167,7 @@ impl Journal {
     }
 
     /// Passes and writes in the order of their start, one line each, for replays.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let entries = self.0.lock().unwrap();
         let mut lines: Vec<(Duration, String)> = Vec::new();
         for pass in &entries.passes {

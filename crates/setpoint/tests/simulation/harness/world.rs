@@ -188,7 +188,7 @@ impl World {
         let end = self.now + limit;
         while !is_so(self) {
             if self.now >= end {
-                panic!("waited {limit:?} until {what}\n{}", self.journal().told());
+                panic!("waited {limit:?} until {what}\n{}", self.journal().render());
             }
             self.round(end - self.now);
         }
@@ -336,7 +336,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() && std::env::var_os("SEED").is_some() {
-            eprintln!("{}", self.journal().told());
+            eprintln!("{}", self.journal().render());
         }
         let ids: Vec<ProcessId> = self.processes.keys().copied().collect();
         // The server is killed last.

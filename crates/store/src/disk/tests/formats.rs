@@ -87,7 +87,7 @@ async fn a_file_of_format_1_opens_with_unchanged_content() {
         verify(&store, &states).await;
         store.close().await;
         drop(store);
-        assert_eq!(DiskStore::check(folder.path()).unwrap().mortal, 1);
+        assert_eq!(DiskStore::check(folder.path()).unwrap().expiring, 1);
     }
     // The store can be written, and the expiring value expires.
     let store = DiskStore::open(folder.path(), options()).unwrap();

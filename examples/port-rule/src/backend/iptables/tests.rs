@@ -70,7 +70,7 @@ fn many_ports_are_several_lines() {
 
 proptest! {
     #[test]
-    fn table_is_held_after_its_script_and_only_then(
+    fn table_matches_after_its_script_and_only_then(
         before in rulesets(),
         after in rulesets(),
         n_calls in 0..3_usize,
@@ -78,15 +78,15 @@ proptest! {
         let (before, after) = (Ruleset::of(before), Ruleset::of(after));
         for family in [Family::V4, Family::V6] {
             let mut saved = restored(EMPTY, &script(&before, family, EMPTY));
-            prop_assert!(is_held(&saved, &before, family));
+            prop_assert!(matches(&saved, &before, family));
             if !before.is_empty() {
                 // Somebody added calls.
                 let call = "-A INPUT -j PORT-RULE-IN\n";
                 saved = saved.replace("COMMIT", &format!("{}COMMIT", call.repeat(n_calls)));
-                prop_assert_eq!(is_held(&saved, &before, family), n_calls == 0);
+                prop_assert_eq!(matches(&saved, &before, family), n_calls == 0);
             }
             let saved = restored(&saved, &script(&after, family, &saved));
-            prop_assert!(is_held(&saved, &after, family), "{}", saved);
+            prop_assert!(matches(&saved, &after, family), "{}", saved);
             prop_assert!(saved.contains("-A INPUT -p icmp -j ACCEPT"), "others' rules stay");
             let gone = restored(&saved, &script(&Ruleset::default(), family, &saved));
             prop_assert!(!gone.contains("PORT-RULE"), "{}", gone);

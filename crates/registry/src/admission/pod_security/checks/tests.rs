@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::{Value, json};
 
-/// What one check says of a pod in a minor version; empty: allowed.
+/// The error of a check for a pod in a minor version; empty: allowed.
 fn of(id: &str, version: u32, pod: &Value) -> String {
     let check = CHECKS.iter().find(|check| check.id == id).unwrap();
     let found = check.versions.iter().rev().find(|(since, _)| *since <= version);

@@ -51,7 +51,7 @@ pub(super) fn validate(request: &Value, old: Option<&Value>, errors: &mut field:
         status(&at.get("status"));
     });
     let Some(old) = old else { return };
-    kept(request, old, errors);
+    decision_is_final(request, old, errors);
     check(request, None, errors, |at| {
         let conditions = at.get("status.conditions");
         for kind in [APPROVED, DENIED] {
@@ -74,7 +74,7 @@ pub(super) fn validate(request: &Value, old: Option<&Value>, errors: &mut field:
 pub(super) fn validate_approval(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(request, old, errors, |at| status(&at.get("status")));
     if let Some(old) = old {
-        kept(request, old, errors);
+        decision_is_final(request, old, errors);
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn validate_approval(request: &Value, old: Option<&Value>, errors: &m
 pub(super) fn validate_status(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(request, old, errors, |at| status(&at.get("status")));
     let Some(old) = old else { return };
-    kept(request, old, errors);
+    decision_is_final(request, old, errors);
     if !certificate(old).is_empty() && certificate(request) != certificate(old) {
         check(request, None, errors, |at| {
             at.get("status.certificate")
@@ -99,7 +99,7 @@ fn of_kind<'a>(request: &'a Value, kind: &str) -> Vec<&'a Value> {
     conditions.filter(|condition| text(condition, "type") == kind).collect()
 }
 /// A decision is not taken back.
-fn kept(request: &Value, old: &Value, errors: &mut field::Errors) {
+fn decision_is_final(request: &Value, old: &Value, errors: &mut field::Errors) {
     check(request, None, errors, |at| {
         for kind in [APPROVED, DENIED, FAILED] {
             if of_kind(request, kind).len() < of_kind(old, kind).len() {

@@ -19,7 +19,7 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
     if annotations(pod) != annotations(old) || new_spec != old_spec {
         check(pod, Some(old), errors, rules);
         check(pod, None, errors, |at| {
-            kept_annotations(&at.get("metadata.annotations"), &old["metadata"]["annotations"]);
+            immutable_annotations(&at.get("metadata.annotations"), &old["metadata"]["annotations"]);
         });
     }
     if new_spec == old_spec {
@@ -66,7 +66,7 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
 }
 
 /// Annotations that say how a pod was made stay.
-fn kept_annotations(new: &At<'_, '_>, old: &Value) {
+fn immutable_annotations(new: &At<'_, '_>, old: &Value) {
     let names = |value: &Value| -> Vec<String> {
         let all = value.as_object().into_iter().flatten().map(|(key, _)| key);
         all.filter(|key| *key == MIRROR || key.starts_with(APP_ARMOR)).cloned().collect()

@@ -285,22 +285,22 @@ fn policies(spec: &At<'_, '_>, service: &Value) {
 /// What an update may not change.
 fn changes(at: &At<'_, '_>, old: &Value) {
     let (spec, before) = (at.get("spec"), &old["spec"]);
-    const KEPT: &str = "may not change once set";
+    const IMMUTABLE: &str = "may not change once set";
     if !is_external(at.value) && !is_external(old) {
         let single = spec.text_of("ipFamilyPolicy") == "SingleStack";
         if !(is_headless(old) && is_headless(at.value)) {
             let noun = "clusterIP";
-            list_kept(&spec, "clusterIPs", before, single, noun);
+            list_immutable(&spec, "clusterIPs", before, single, noun);
         }
         let becomes_headless = is_headless(old) != is_headless(at.value);
         if !becomes_headless && !is_headless(at.value) {
-            list_kept(&spec, "ipFamilies", before, single, "ipFamily");
+            list_immutable(&spec, "ipFamilies", before, single, "ipFamily");
         }
     }
     let balances = |spec: &Value| text(spec, "type") == "LoadBalancer";
     let class = spec.get("loadBalancerClass");
     if balances(before) && balances(spec.value) && class.value != &before["loadBalancerClass"] {
-        class.invalid(KEPT);
+        class.invalid(IMMUTABLE);
     }
     let checks_health =
         |spec: &Value| balances(spec) && text(spec, "externalTrafficPolicy") == "Local";
@@ -313,17 +313,17 @@ fn changes(at: &At<'_, '_>, old: &Value) {
     }
 }
 /// The first address or family stays; the second may be released or added.
-fn list_kept(spec: &At<'_, '_>, member: &str, before: &Value, single: bool, noun: &str) {
+fn list_immutable(spec: &At<'_, '_>, member: &str, before: &Value, single: bool, noun: &str) {
     let (at, old) = (spec.get(member), list(before, member));
     let new = at.list();
     let whole = |i: usize, detail: String| {
         at.report(|path| field::Error::invalid(path.index(i), at.value, detail));
     };
-    const KEPT: &str = "may not change once set";
+    const IMMUTABLE: &str = "may not change once set";
     if new.len() == old.len() {
         for (i, (old, new)) in old.iter().zip(new).enumerate() {
             if old != new {
-                whole(if member == "ipFamilies" { 0 } else { i }, KEPT.to_owned());
+                whole(if member == "ipFamilies" { 0 } else { i }, IMMUTABLE.to_owned());
             }
         }
         return;
@@ -332,7 +332,7 @@ fn list_kept(spec: &At<'_, '_>, member: &str, before: &Value, single: bool, noun
         return whole(0, format!("primary {noun} can not be unset"));
     }
     if !old.is_empty() && old[0] != new[0] {
-        whole(0, KEPT.to_owned());
+        whole(0, IMMUTABLE.to_owned());
     }
     if new.len() < old.len() && new.len() == 1 && !single {
         spec.get("ipFamilyPolicy")
