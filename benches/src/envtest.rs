@@ -5,7 +5,7 @@
 //! every 100 ms. Then the same 100 tests run at once: against setpoint with a control plane each,
 //! in one process; against the originals with a namespace each, as a package's suite has it.
 
-mod environment;
+pub(crate) mod environment;
 
 use self::environment::{Assets, Environment, client};
 use crate::results;

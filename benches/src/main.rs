@@ -2,10 +2,11 @@
 //!
 //! `cargo xtask bench` builds the shipped program and this one for release, measures the API server
 //! and rewrites its part of `benches/RESULTS.md`. With one of `api`, `informer`, `workqueue`,
-//! `runtime`, `storage`, `watch`, `planes`, `envtest` and `scaling` it does the same for the API
-//! over HTTPS, informers, the work queue, controllers, storage, watchers, idle control planes, test
-//! environments, and the growth of operations with their objects. Figures of one run can be
-//! compared; figures of different machines or days cannot. Each figure is shown with its goal.
+//! `runtime`, `storage`, `watch`, `planes`, `envtest`, `scale` and `scaling` it does the same for
+//! the API over HTTPS, informers, the work queue, controllers, storage, watchers, idle control
+//! planes, test environments, thousands of pods, and the growth of operations with their objects.
+//! Figures of one run can be compared; figures of different machines or days cannot. Each figure is
+//! shown with its goal.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
 mod api;
@@ -26,6 +27,7 @@ mod pods;
 mod process;
 mod results;
 mod runtime;
+mod scale;
 mod scaling;
 mod scan;
 mod source;
@@ -81,6 +83,10 @@ enum Command {
     Planes(planes::Args),
     /// Measure watchers and the watch cache, and write their table.
     Watch(watch::Args),
+    /// Measure thousands of pods and nodes, and write their table.
+    Scale(scale::Args),
+    /// Run nodes and the scheduler as a process of their own, as clients of a cluster.
+    ScaleNodes(scale::nodes::Args),
     /// Measure how operations on one object grow with its size, and write their table.
     Scaling(scaling::Args),
 }
@@ -115,6 +121,8 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Storage(args)) => storage::measure(&args),
         Some(Command::Planes(args)) => planes::measure(&args),
         Some(Command::Watch(args)) => watch::measure(&args),
+        Some(Command::Scale(args)) => scale::measure(&args),
+        Some(Command::ScaleNodes(args)) => scale::nodes::run(&args),
         Some(Command::Scaling(args)) => scaling::measure(&args),
     }
 }

@@ -78,15 +78,12 @@ impl Program {
 
     /// CPU time of all its threads so far, user and system.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        /// The kernel's unit of these figures: a hundredth of a second on every architecture
-        /// (`USER_HZ`).
-        const TICK: Duration = Duration::from_millis(10);
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        // The program's name, which may contain any characters, ends with the last parenthesis.
-        let (_, rest) = stat.rsplit_once(')').context("stat")?;
-        let ticks = rest.split_ascii_whitespace().skip(11).take(2);
-        let ticks = ticks.map(str::parse::<u32>).sum::<Result<u32, _>>()?;
-        Ok(TICK * ticks)
+        cpu(self.process.id())
+    }
+
+    /// The id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Its allocated bytes. Only `setpoint-benches-served` supports this.
@@ -99,19 +96,13 @@ impl Program {
 
     /// Resident memory, in KiB.
     pub(crate) fn resident_kib(&self) -> anyhow::Result<u64> {
-        self.status_kib("VmRSS:")
+        memory_kib(self.process.id(), "VmRSS")
     }
 
     /// The part of resident memory that is not pages of files, in KiB. The others are mostly pages
     /// of the program, which its processes share and the system may drop.
     pub(crate) fn own_kib(&self) -> anyhow::Result<u64> {
-        self.status_kib("RssAnon:")
-    }
-
-    fn status_kib(&self, member: &'static str) -> anyhow::Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix(member)).context(member)?;
-        Ok(line.trim().trim_end_matches(" kB").parse()?)
+        memory_kib(self.process.id(), "RssAnon")
     }
 }
 
@@ -120,6 +111,27 @@ pub(crate) fn profile() -> anyhow::Result<String> {
     let path = PathBuf::from(std::env::var_os(PROGRAM).context("run `cargo xtask bench`")?);
     let folder = path.parent().and_then(Path::file_name).context("the program's folder")?;
     Ok(folder.to_string_lossy().into_owned())
+}
+
+/// CPU time of all threads of a process so far, user and system.
+pub(crate) fn cpu(process: u32) -> anyhow::Result<Duration> {
+    /// The kernel's unit of these figures: a hundredth of a second on every architecture
+    /// (`USER_HZ`).
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The program's name, which may contain any characters, ends with the last parenthesis.
+    let (_, rest) = stat.rsplit_once(')').context("stat")?;
+    let ticks = rest.split_ascii_whitespace().skip(11).take(2);
+    let ticks = ticks.map(str::parse::<u32>).sum::<Result<u32, _>>()?;
+    Ok(TICK * ticks)
+}
+
+/// A figure of a process's memory, in KiB: `VmRSS`, what is resident, or `VmHWM`, the most so far.
+pub(crate) fn memory_kib(process: u32, name: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let figure = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned());
+    let figure = status.lines().find_map(figure).with_context(|| name.to_owned())?;
+    Ok(figure.trim().trim_end_matches(" kB").parse()?)
 }
 
 /// Results of the program that counts its allocations, with these arguments.

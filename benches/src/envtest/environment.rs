@@ -1,5 +1,6 @@
 //! One environment, started as controller-runtime's envtest starts it.
 
+use crate::process::memory_kib;
 use anyhow::{Context, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -65,9 +66,7 @@ impl Process {
 
     /// A figure of its memory, in KiB.
     fn memory_kib(&self, name: &str) -> anyhow::Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("status")?;
-        Ok(line.trim_start_matches(':').trim().trim_end_matches(" kB").parse()?)
+        memory_kib(self.0.id(), name)
     }
 }
 
@@ -156,7 +155,7 @@ impl Environment {
 }
 
 /// A client of a kubeconfig.
-pub(super) async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
+pub(crate) async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let options = KubeConfigOptions::default();
     let config = kube_client::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
@@ -164,7 +163,7 @@ pub(super) async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
 }
 
 /// Whether etcd answers with 200.
-fn is_healthy(port: u16) -> bool {
+pub(crate) fn is_healthy(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let request = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let mut head = [0; 12];
@@ -173,7 +172,7 @@ fn is_healthy(port: u16) -> bool {
 }
 
 /// Writes the files of envtest; returns the administrator's kubeconfig.
-fn write_certificates(folder: &Path, port: u16) -> anyhow::Result<String> {
+pub(crate) fn write_certificates(folder: &Path, port: u16) -> anyhow::Result<String> {
     let params = |name: &str, organization: &str| {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();

@@ -27,7 +27,9 @@ mod tree;
 
 pub use freshness::AtLeastError;
 pub use index::IndexError;
-pub(crate) use index::{Function, Functions, IndexFn, IndexResult, ObjectIndexFn, values_of};
+pub(crate) use index::{
+    Function, Functions, IndexFn, IndexResult, Looked, ObjectIndexFn, values_of,
+};
 pub use lister::{Lister, NamespaceLister, ReadError};
 pub use query::{Query, SelectError, Selected};
 pub(crate) use relist::{Relist, Relisted, Swapped, free};
@@ -148,7 +150,8 @@ impl<K> Indexer<K> {
         K: 'static,
     {
         self.add_raw_indices(functions.into_iter().map(|(name, function)| {
-            let function: IndexFn = Arc::new(move |object: &Raw| function(&object.cast()));
+            let function: IndexFn =
+                Arc::new(move |object: &Raw, _: &mut Looked| function(&object.cast()));
             (name, function)
         }))
     }
@@ -272,7 +275,10 @@ pub(crate) fn update_values(
         while before.next_if(is_less).is_some() {}
         let known = before
             .next_if(|(known, _)| known.key() == object.key() && is_same_version(known, &object));
-        let values = known.map_or_else(|| function.values(&object), |(_, values)| Ok(values))?;
+        let values = match known {
+            Some((_, values)) => values,
+            None => function.values(&object, &mut Looked::default())?,
+        };
         filed.push((object, values));
     }
     Ok(())

@@ -32,6 +32,8 @@ pub(crate) struct World {
 struct Inner {
     nodes: BTreeMap<Arc<str>, Node>,
     taken: BTreeSet<u32>,
+    /// All positions below are taken, so that a new node need not look at each.
+    first_free: u32,
     pods: BTreeMap<Request, Pod>,
     by_node: BTreeMap<Arc<str>, BTreeSet<Request>>,
 }
@@ -126,6 +128,7 @@ impl World {
         if !is_ours {
             if let Some(node) = inner.nodes.remove(name) {
                 inner.taken.remove(&node.idx);
+                inner.first_free = inner.first_free.min(node.idx);
             }
             return false;
         }
@@ -134,8 +137,11 @@ impl World {
         }
         let known = node.and_then(address_of).map(|ip| u32::from(ip).wrapping_sub(NODES_START));
         let known = known.filter(|idx| *idx < NODES_MAX && !inner.taken.contains(idx));
-        let Some(idx) = known.or_else(|| (0..NODES_MAX).find(|idx| !inner.taken.contains(idx)))
-        else {
+        while inner.taken.contains(&inner.first_free) {
+            inner.first_free += 1;
+        }
+        let free = Some(inner.first_free).filter(|idx| *idx < NODES_MAX);
+        let Some(idx) = known.or(free) else {
             tracing::warn!(node = %name, "there are too many simulated nodes");
             return false;
         };
@@ -281,6 +287,24 @@ mod tests {
         world.put_pod(&key(7), None);
         assert!(ips.contains(&world.pod_ip(&key(5000), "u").unwrap()));
         assert!(!world.put_pod(&key(1), seen("other", 0, json!({}))));
+    }
+
+    #[test]
+    fn the_position_of_a_node_that_left_is_used_again() {
+        let world = World::default();
+        let node = json!({"metadata": {"labels": {NODE_LABEL: "true"}}});
+        let name = |n: u32| -> Arc<str> { format!("n{n}").into() };
+        for n in 0..NODES_MAX {
+            assert!(world.put_node(&name(n), Some(&node)));
+        }
+        assert!(!world.put_node(&name(NODES_MAX), Some(&node)), "no address is left");
+        let address = world.host_ip("n7000").unwrap();
+        world.put_node(&name(7000), None);
+        world.put_node(&name(9000), None);
+        assert!(world.put_node(&name(NODES_MAX), Some(&node)));
+        assert_eq!(world.host_ip(&name(NODES_MAX)), Some(address));
+        assert!(world.put_node(&name(9000), Some(&node)));
+        assert!(!world.put_node(&name(7000), Some(&node)));
     }
 
     #[test]

@@ -4,6 +4,10 @@
 //! return the objects to process. Each costs n·log n in the owner references of the object and its
 //! previous dependents.
 //!
+//! An object with new owners is processed unless all of them are *known to be there*: observed, not
+//! being deleted, and where the references say. Their ends will be observed, and have the object
+//! processed then. So the pods of a workload cost no reads.
+//!
 //! An owner known only from a reference is a *virtual* node until a watch shows it, or a read from
 //! the server shows that it does not exist. A reference whose coordinates differ from the real
 //! object of that uid is followed like any other: only uids count.
@@ -83,6 +87,18 @@ impl Node {
         self.deleting && self.foreground
     }
 
+    /// Whether it is known to be there: observed, not being deleted, and what a reference of an
+    /// object in `namespace` names.
+    fn is_there(&self, reference: &OwnerReference, namespace: &str) -> bool {
+        let Coordinates { api_version, kind, namespace: own, name } = &self.coordinates;
+        !self.is_virtual
+            && !self.deleting
+            && **api_version == *reference.api_version
+            && **kind == *reference.kind
+            && *name == reference.name
+            && (own.is_empty() || **own == *namespace)
+    }
+
     fn link(&mut self, dependent: &Uid, blocks: bool) {
         let before = self.dependents.insert(dependent.clone(), blocks);
         self.n_blocking -= usize::from(before == Some(true));
@@ -147,11 +163,13 @@ impl Graph {
             .collect();
         let owners: BTreeSet<Uid> =
             object.owners.iter().map(|reference| reference.uid.clone()).collect();
+        let mut are_there = true;
         for reference in &object.owners {
             let owner = self.nodes.entry(reference.uid.clone()).or_insert_with(|| {
                 to_process.push(reference.uid.clone());
                 Node::new(virtual_owner(reference, &object.coordinates.namespace), true)
             });
+            are_there &= owner.is_there(reference, &object.coordinates.namespace);
             owner.link(&object.uid, reference.block_owner_deletion);
             if known.contains(&reference.uid)
                 && !reference.block_owner_deletion
@@ -166,7 +184,7 @@ impl Graph {
             // An owner may have been waiting for this dependent.
             to_process.extend(self.waiting(uid));
         }
-        if !owners.is_empty() && known != owners {
+        if !are_there && known != owners {
             to_process.push(object.uid.clone());
         }
         if object.deleting {
@@ -286,10 +304,60 @@ mod tests {
             "o a<o b<o -o",
             expect![[r#"
             o:
-            a<o: a
-            b<o: b
+            a<o:
+            b<o:
             -o: a b"#]],
         );
+    }
+
+    #[test]
+    fn new_dependent_is_processed_unless_its_owners_are_known_to_be_there() {
+        check(
+            "o a<o b<o,p ~o c<o",
+            expect![[r#"
+            o:
+            a<o:
+            b<o,p: p b
+            ~o: a b o
+            c<o: c"#]],
+        );
+    }
+
+    #[test]
+    fn dependent_is_processed_if_its_owner_is_not_where_the_reference_says() {
+        let coordinates = |kind: &str, namespace: &str, name: &str| Coordinates {
+            api_version: "v1".into(),
+            kind: kind.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        let object = |uid: &str, coordinates, owners| Observation {
+            uid: uid.into(),
+            coordinates,
+            owners,
+            deleting: false,
+            foreground: false,
+            orphan: false,
+        };
+        for (owner, is_there) in [
+            (coordinates("ConfigMap", "ns", "o"), true),
+            (coordinates("ConfigMap", "", "o"), true),
+            (coordinates("ConfigMap", "other", "o"), false),
+            (coordinates("Secret", "ns", "o"), false),
+            (coordinates("ConfigMap", "ns", "p"), false),
+        ] {
+            let mut graph = Graph::default();
+            graph.observe(object("o", owner.clone(), Vec::new()));
+            let reference = OwnerReference {
+                api_version: "v1".into(),
+                kind: "ConfigMap".into(),
+                name: "o".into(),
+                uid: "o".into(),
+                block_owner_deletion: false,
+            };
+            let a = object("a", coordinates("ConfigMap", "ns", "a"), vec![reference]);
+            assert_eq!(graph.observe(a).is_empty(), is_there, "{owner:?}");
+        }
     }
 
     #[test]
@@ -310,8 +378,8 @@ mod tests {
             "o a<o! b<o ~o ~o -a -b",
             expect![[r#"
             o:
-            a<o!: a
-            b<o: b
+            a<o!:
+            b<o:
             ~o: a b o
             ~o:
             -a: o
@@ -325,7 +393,7 @@ mod tests {
             "o a<o! ~o a",
             expect![[r#"
             o:
-            a<o!: a
+            a<o!:
             ~o: a o
             a: o"#]],
         );
@@ -337,7 +405,7 @@ mod tests {
             "o a<o ^o ^o",
             expect![[r#"
             o:
-            a<o: a
+            a<o:
             ^o: o
             ^o:"#]],
         );

@@ -2,15 +2,38 @@
 use super::tree::{HasKey, Iter, KeyRef, Tree};
 use crate::failure::Panics;
 use crate::key::Key;
-use crate::object::{Object, Raw, Untyped};
+use crate::object::{AnyValue, DecodeError, Object, Raw, Untyped};
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// Returns the values of an object in an index: zero or more (IDX-2).
-pub(crate) type IndexFn = ObjectIndexFn<Untyped>;
+pub(crate) type IndexFn =
+    Arc<dyn Fn(&Object<Untyped>, &mut Looked) -> Result<Vec<String>, String> + Send + Sync>;
 
 /// An index function over objects of a type.
 pub(crate) type ObjectIndexFn<K> =
     Arc<dyn Fn(&Object<K>) -> Result<Vec<String>, String> + Send + Sync>;
+
+/// What the index functions of one object have decoded: a type is decoded once, however many
+/// indexes it has. The values are not kept: a written object may never be read.
+#[derive(Default)]
+pub(crate) struct Looked(Vec<AnyValue>);
+
+impl Looked {
+    /// The object as a `K`.
+    pub(crate) fn get<K>(&mut self, object: &Raw) -> Result<Arc<K>, DecodeError>
+    where
+        K: DeserializeOwned + Send + Sync + 'static,
+    {
+        let known = self.0.iter().find(|value| (***value).is::<K>());
+        if let Some(Ok(known)) = known.map(|value| value.clone().downcast()) {
+            return Ok(known);
+        }
+        let value = object.cast::<K>().look()?;
+        self.0.push(value.clone());
+        Ok(value)
+    }
+}
 
 /// An index function failed, so the object was not stored (IDX-5).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,9 +63,13 @@ impl Function {
 
     /// Calls the function. Returns its values sorted and without duplicates; no values if it
     /// panics.
-    pub(super) fn values(&self, object: &Raw) -> Result<Box<[Arc<str>]>, IndexError> {
+    pub(super) fn values(
+        &self,
+        object: &Raw,
+        looked: &mut Looked,
+    ) -> Result<Box<[Arc<str>]>, IndexError> {
         let what = format_args!("the function of the index {:?}", self.name);
-        let values = self.panics.catch(what, object.key(), || (self.function)(object));
+        let values = self.panics.catch(what, object.key(), || (self.function)(object, looked));
         let mut values = values.unwrap_or(Ok(Vec::new())).map_err(|reason| IndexError {
             index: self.name.clone(),
             key: object.key().clone(),
@@ -68,7 +95,8 @@ pub(crate) fn values_of<'a>(
     functions: impl IntoIterator<Item = &'a Function>,
     object: &Raw,
 ) -> IndexResult {
-    functions.into_iter().map(|function| function.values(object)).collect()
+    let mut looked = Looked::default();
+    functions.into_iter().map(|function| function.values(object, &mut looked)).collect()
 }
 
 /// The objects of one index. Each value has a tree of its own, so that a list by value reads no
@@ -147,5 +175,49 @@ impl Index {
 
     pub(super) fn distinct(&self) -> impl Iterator<Item = &Arc<str>> {
         self.postings.iter().map(|posting| &posting.value.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::CachePolicy;
+    use crate::record::Record;
+    use bytes::Bytes;
+    use serde::de::IgnoredAny;
+    use serde::{Deserialize, Deserializer};
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    static N_DECODED: AtomicUsize = AtomicUsize::new(0);
+
+    /// A type that counts how often it is decoded.
+    struct Counted;
+
+    impl<'de> Deserialize<'de> for Counted {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            N_DECODED.fetch_add(1, Relaxed);
+            IgnoredAny::deserialize(deserializer).map(|_| Self)
+        }
+    }
+
+    #[test]
+    fn indexes_of_one_type_decode_an_object_once() {
+        let record = Record {
+            key: Key::new("default", "a"),
+            uid: "u".into(),
+            resource_version: "1".into(),
+            bytes: Bytes::from_static(br#"{"metadata":{"name":"a"}}"#),
+        };
+        let object = Object::<Counted>::new(record, CachePolicy::Compact).cast::<Untyped>();
+        let functions = ["x", "y", "z"].map(|name| {
+            let function: IndexFn = Arc::new(move |object: &Raw, looked: &mut Looked| {
+                let decoded = looked.get::<Counted>(object);
+                decoded.map(|_| vec![name.to_owned()]).map_err(|error| error.to_string())
+            });
+            Function::new(name.into(), function, Panics::default())
+        });
+        let values = values_of(&functions, &object).unwrap();
+        assert_eq!(values, ["x", "y", "z"].map(|name| Box::from([Arc::from(name)])));
+        assert_eq!(N_DECODED.load(Relaxed), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! A cache at one moment.
 use super::held::Held;
-use super::index::Index;
+use super::index::{Index, Looked};
 use super::tree::{Cursor, Iter, KeyRef, Tree, compare};
 use super::{NAMESPACE_INDEX, State};
 use crate::key::Key;
@@ -169,7 +169,8 @@ impl<K> Snapshot<K> {
         if index == NAMESPACE_INDEX {
             return Some(object.namespace() == value);
         }
-        let values = self.index(index).ok()?.function.values(&object.cast()).ok()?;
+        let function = &self.index(index).ok()?.function;
+        let values = function.values(&object.cast(), &mut Looked::default()).ok()?;
         Some(values.iter().any(|held| **held == *value))
     }
 

@@ -5,7 +5,7 @@ use super::processor::Processor;
 use super::worker::InformerWorker;
 use super::{Cacheable, Shared, SharedInformer};
 use crate::backoff;
-use crate::indexer::{IndexExists, IndexFn, Indexer, NAMESPACE_INDEX};
+use crate::indexer::{IndexExists, IndexFn, Indexer, Looked, NAMESPACE_INDEX};
 use crate::metrics::MetricsRegistry;
 use crate::object::{AnyValue, DECODED_BYTES, Object, Pool, Raw, Untyped};
 use crate::policy::CachePolicy;
@@ -306,8 +306,7 @@ fn spread(period: Duration, fraction: f64, seed: u64) -> Duration {
 pub(super) fn typed<K: Cacheable>(
     function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
 ) -> IndexFn {
-    // The value is not kept: a written object may never be read.
-    Arc::new(move |object: &Raw| match object.cast::<K>().look() {
+    Arc::new(move |object: &Raw, looked: &mut Looked| match looked.get::<K>(object) {
         Ok(object) => Ok(function(&object)),
         Err(error) => Err(crate::failure::chain(&error)),
     })
@@ -317,7 +316,7 @@ pub(super) fn typed<K: Cacheable>(
 pub(super) fn untyped<K: 'static>(
     function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
 ) -> IndexFn {
-    Arc::new(move |object: &Raw| Ok(function(&object.cast())))
+    Arc::new(move |object: &Raw, _: &mut Looked| Ok(function(&object.cast())))
 }
 
 fn decode_value<K: Cacheable>(json: &[u8]) -> Option<AnyValue> {

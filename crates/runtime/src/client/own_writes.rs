@@ -18,8 +18,16 @@
 //! Namespaces are separate because a cache of one does not see the versions of another (CCH-4).
 //! Beyond [`OWN_WRITES_MAX`] namespaces, one version per type stands for the rest. The cache wakes
 //! the reader; the wait is bounded.
+//!
+//! A read of a list waits for the newest version per namespace, which is kept beside the record, so
+//! its cost does not grow with the number of writes. A version that the cache has shown costs a
+//! comparison.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -53,10 +61,19 @@ struct State {
     /// The newest version per resource and namespace among evicted entries; `None` stands for the
     /// namespaces beyond the limit.
     evicted: HashMap<Place, Arc<str>>,
+    /// The same of all writes so far.
+    newest: HashMap<Arc<str>, Versions>,
+    /// Number of entries in `newest`.
+    n_newest: usize,
+    /// The keys of `by_key` whose objects are gone.
+    deleted: HashMap<Arc<str>, BTreeSet<Request>>,
 }
 
 /// A resource, and one of its namespaces.
 type Place = (Arc<str>, Option<Arc<str>>);
+
+/// Versions by namespace.
+type Versions = BTreeMap<Option<Arc<str>>, Arc<str>>;
 
 /// The result of the last write of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,14 +89,18 @@ impl State {
     fn set(&mut self, id: (Arc<str>, Request), write: OwnWrite) {
         let turn = self.next_turn;
         self.next_turn += 1;
+        self.note_newest(&id, &write);
+        self.note_deleted(&id, matches!(write, OwnWrite::Gone { .. }));
         self.by_age.insert(turn, id.clone());
         if let Some((earlier, _)) = self.by_key.insert(id, (turn, write)) {
             self.by_age.remove(&earlier);
         }
-        if self.by_key.len() > OWN_WRITES_MAX
-            && let Some((_, id)) = self.by_age.pop_first()
-            && let Some((_, OwnWrite::Version(version))) = self.by_key.remove(&id)
-        {
+        if self.by_key.len() <= OWN_WRITES_MAX {
+            return;
+        }
+        let Some((_, id)) = self.by_age.pop_first() else { return };
+        self.note_deleted(&id, false);
+        if let Some((_, OwnWrite::Version(version))) = self.by_key.remove(&id) {
             let mut place = (id.0, Some(id.1.namespace));
             if self.evicted.len() >= OWN_WRITES_MAX && !self.evicted.contains_key(&place) {
                 place.1 = None;
@@ -88,6 +109,40 @@ impl State {
             if is_newer(&version, newest) {
                 *newest = version;
             }
+        }
+    }
+
+    fn note_newest(&mut self, (resource, key): &(Arc<str>, Request), write: &OwnWrite) {
+        let version = match write {
+            OwnWrite::Version(version) => Some(version),
+            OwnWrite::Gone { after, .. } => after.as_ref(),
+        };
+        let Some(version) = version else { return };
+        let of_resource = self.newest.entry(resource.clone()).or_default();
+        let mut place = Some(key.namespace.clone());
+        if self.n_newest >= OWN_WRITES_MAX && !of_resource.contains_key(&place) {
+            place = None;
+        }
+        match of_resource.entry(place) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(version.clone());
+                self.n_newest += 1;
+            }
+            Entry::Occupied(mut newest) if is_newer(version, newest.get()) => {
+                newest.insert(version.clone());
+            }
+            Entry::Occupied(_) => {}
+        }
+    }
+
+    fn note_deleted(&mut self, (resource, key): &(Arc<str>, Request), is_gone: bool) {
+        match (self.deleted.get_mut(resource), is_gone) {
+            (Some(deleted), true) => _ = deleted.insert(key.clone()),
+            (Some(deleted), false) => _ = deleted.remove(key),
+            (None, true) => {
+                self.deleted.insert(resource.clone(), BTreeSet::from([key.clone()]));
+            }
+            (None, false) => {}
         }
     }
 }
@@ -146,40 +201,19 @@ impl OwnWrites {
     }
 
     /// The newest written version of a resource per namespace; `None` stands for any namespace.
-    fn newest(&self, resource: &Arc<str>) -> BTreeMap<Option<Arc<str>>, Arc<str>> {
-        let state = self.0.lock();
-        let versions = state.by_key.iter().filter(|((of, _), _)| of == resource);
-        let versions = versions.filter_map(|((_, key), (_, write))| {
-            let version = match write {
-                OwnWrite::Version(version) => Some(version),
-                OwnWrite::Gone { after, .. } => after.as_ref(),
-            };
-            Some((Some(&key.namespace), version?))
-        });
-        let evicted = state.evicted.iter().filter(|((of, _), _)| of == resource);
-        let evicted = evicted.map(|((_, namespace), version)| (namespace.as_ref(), version));
-        let mut newest = BTreeMap::new();
-        for (namespace, version) in versions.chain(evicted) {
-            let newest = newest.entry(namespace.cloned()).or_insert_with(|| version.clone());
-            if is_newer(version, newest) {
-                newest.clone_from(version);
-            }
-        }
-        newest
+    fn newest(&self, resource: &Arc<str>) -> Versions {
+        self.0.lock().newest.get(resource).cloned().unwrap_or_default()
     }
 
-    /// The deleted objects of a resource, with their uids.
+    /// The deleted objects of a resource, with their uids, by key.
     fn deleted(&self, resource: &Arc<str>) -> Vec<(Request, Arc<str>, OwnWrite)> {
         let state = self.0.lock();
-        let of_resource = state.by_key.iter().filter(|((of, _), _)| of == resource);
-        let mut deleted: Vec<_> = of_resource
-            .filter_map(|((_, key), (_, write))| match write {
-                OwnWrite::Gone { uid, .. } => Some((key.clone(), uid.clone(), write.clone())),
-                OwnWrite::Version(_) => None,
-            })
-            .collect();
-        deleted.sort_by(|a, b| a.0.cmp(&b.0));
-        deleted
+        let keys = state.deleted.get(resource).into_iter().flatten();
+        keys.filter_map(|key| match &state.by_key.get(&(resource.clone(), key.clone()))?.1 {
+            write @ OwnWrite::Gone { uid, .. } => Some((key.clone(), uid.clone(), write.clone())),
+            OwnWrite::Version(_) => None,
+        })
+        .collect()
     }
 
     /// Removes a write that the cache shows.
@@ -190,6 +224,7 @@ impl OwnWrites {
             let turn = *turn;
             state.by_age.remove(&turn);
             state.by_key.remove(&id);
+            state.note_deleted(&id, false);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
+use hashbrown::HashMap;
 use http::{HeaderValue, Method, Request, header};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio_util::sync::CancellationToken;
@@ -125,16 +126,18 @@ impl EventWorker {
 /// The writes in order, with one write per event at a time.
 #[derive(Default)]
 pub(super) struct Outbox {
-    waiting: VecDeque<Write>,
-    /// The names of the events being written.
+    /// The names of the events that wait, each once, in order.
+    order: VecDeque<Arc<str>>,
+    waiting: HashMap<Arc<str>, Write>,
+    /// The names of the events being written: at most [`WRITES_MAX`].
     in_flight: BTreeSet<Arc<str>>,
 }
 
 impl Outbox {
     /// Adds a write, or replaces the waiting one of the same event. Returns false if it is full.
     pub(super) fn push(&mut self, write: Write) -> bool {
-        let is_same = |waiting: &&mut Write| waiting.record().name == write.record().name;
-        if let Some(waiting) = self.waiting.iter_mut().find(is_same) {
+        let name = &write.record().name;
+        if let Some(waiting) = self.waiting.get_mut(name) {
             let (Write::Create(old) | Write::More(old)) = waiting;
             old.clone_from(write.record());
             return true;
@@ -142,16 +145,18 @@ impl Outbox {
         if self.waiting.len() >= EVENT_QUEUE_MAX {
             return false;
         }
-        self.waiting.push_back(write);
+        self.order.push_back(name.clone());
+        self.waiting.insert(name.clone(), write);
         true
     }
 
     /// The next write of an event that is not being written.
     pub(super) fn next(&mut self) -> Option<Write> {
-        let is_free = |write: &Write| !self.in_flight.contains(&write.record().name);
-        let at = self.waiting.iter().position(is_free)?;
-        let write = self.waiting.remove(at)?;
-        self.in_flight.insert(write.record().name.clone());
+        // Near the front: only events in flight are passed over.
+        let at = self.order.iter().position(|name| !self.in_flight.contains(name))?;
+        let name = self.order.remove(at)?;
+        let write = self.waiting.remove(&name)?;
+        self.in_flight.insert(name);
         Some(write)
     }
 

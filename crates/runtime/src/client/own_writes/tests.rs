@@ -74,6 +74,27 @@ fn beyond_the_namespace_limit_one_version_stands_for_the_rest() {
 }
 
 #[test]
+fn deleted_objects_are_listed_until_they_are_shown_or_created_again() {
+    let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
+    let deleted = || -> Vec<(Request, Arc<str>)> {
+        own.deleted(&pods).into_iter().map(|(key, uid, _)| (key, uid)).collect()
+    };
+    own.note_gone(&pods, &key(2), "b");
+    own.note_gone(&pods, &key(1), "a");
+    own.note_gone(&Arc::from("nodes"), &key(3), "c");
+    assert_eq!(deleted(), [(key(1), "a".into()), (key(2), "b".into())]);
+    own.note_answer(&pods, &key(1), br#"{"metadata":{"resourceVersion":"7"}}"#);
+    assert_eq!(deleted(), [(key(2), "b".into())]);
+    own.forget(&pods, &key(2), &OwnWrite::Gone { uid: "b".into(), after: None });
+    assert_eq!(deleted(), []);
+    own.note_gone(&pods, &key(0), "a");
+    for n in 1..=OWN_WRITES_MAX {
+        own.note_answer(&pods, &key(n), br#"{"metadata":{"resourceVersion":"8"}}"#);
+    }
+    assert_eq!(deleted(), [], "it was evicted");
+}
+
+#[test]
 fn successor_of_a_version_is_the_next_number() {
     for (before, after) in [
         ("0", "1"),
