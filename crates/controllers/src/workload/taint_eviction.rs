@@ -141,20 +141,16 @@ async fn evict(key: &Request, pod: &NodePod, context: &Context) -> Result<Action
     let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
     let api = context.client().api::<core::Pod>();
     let noted = api.subresource::<Value>("status").patch(key, &Patch::Strategic(patch)).await;
-    let is_gone =
-        |error: &setpoint_runtime::ClientError| error.is_not_found() || error.is_conflict();
+    // A conflict does not say whether another pod has the name: the pass is repeated.
     match noted {
-        Err(error) if is_gone(&error) => return Ok(Action::await_change()),
+        Err(error) if error.is_not_found() => return Ok(Action::await_change()),
         noted => drop(noted?),
     }
     let message = format!("Marking for deletion Pod {key}");
     context.recorder().normal(&ObjectReference::of(pod), "TaintManagerEviction", message);
     let preconditions = Some(Preconditions { uid, resource_version: None });
     let params = DeleteParams { preconditions, ..DeleteParams::default() };
-    match api.delete(key, &params).await {
-        Err(error) if is_gone(&error) => {}
-        deleted => deleted?,
-    }
+    api.delete(key, &params).await?;
     Ok(Action::await_change())
 }
 

@@ -98,10 +98,7 @@ impl AllEndpoints {
             };
             if let Some(held) = held.filter(|held| was_seen || is_own(held)) {
                 let uid = held.metadata.uid.as_deref().unwrap_or_default();
-                match api.delete(request, &precondition(uid)).await {
-                    Err(error) if error.is_conflict() => {}
-                    deleted => deleted?,
-                }
+                api.delete(request, &precondition(uid)).await?;
             }
             self.services.lock().remove(request);
             return Ok(Action::await_change());
