@@ -13,8 +13,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Retries on 429 and 5xx. A 404 at the second attempt of a delete means that the first one deleted
-/// the object; a refusal at the second attempt of a create, of an object that exists, that the first
-/// one created it.
+/// the object. A refusal at the second attempt of a create means that the first one created it, if
+/// the object exists.
 pub(super) fn patient(inner: Client) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let inner = inner.clone();

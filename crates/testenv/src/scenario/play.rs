@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a killed process stays down.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// How long the users of a scenario wait. Every fault of a storm may double the back-off of the same
-/// key, up to 1000 s: a pass of several requests can meet all of them in a row.
+/// How long the users of a scenario wait. Every fault of a storm may double the back-off of one
+/// key, up to 1000 s: its passes can meet all of them in a row.
 const PATIENCE: Duration = Duration::from_secs(45_000);
 /// How long a play continues after the scenario is complete.
 const AFTERWARDS: Duration = Duration::from_secs(70);
