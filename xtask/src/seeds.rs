@@ -41,8 +41,24 @@ pub(crate) struct Args {
 struct Program {
     package: &'static str,
     test: &'static str,
-    /// What is under test, and the test.
-    scenarios: &'static [(&'static str, &'static str)],
+    scenarios: &'static [Scenario],
+}
+
+/// A test that plays a scenario.
+struct Scenario {
+    /// What is under test.
+    what: &'static str,
+    test: &'static str,
+    /// The controllers of this repository that it runs, by their types.
+    controllers: &'static [&'static str],
+}
+
+const fn of(
+    what: &'static str,
+    test: &'static str,
+    controllers: &'static [&'static str],
+) -> Scenario {
+    Scenario { what, test, controllers }
 }
 
 /// Every test that plays a scenario.
@@ -51,55 +67,135 @@ const PROGRAMS: &[Program] = &[
         package: "setpoint-testenv",
         test: "it",
         scenarios: &[
-            (
+            of(
                 "deployment, replicaset: both a surge and unavailable pods",
                 "workloads::deployment::rolling_update_keeps_its_limits_with_every_plan",
+                &["DeploymentController", "ReplicaSetController"],
             ),
-            (
+            of(
                 "deployment, replicaset: a surge, no unavailable pod",
                 "workloads::deployment::rolling_update_without_unavailable_pods_keeps_its_limits",
+                &["DeploymentController", "ReplicaSetController"],
             ),
-            (
+            of(
                 "deployment, replicaset: Recreate",
                 "workloads::deployment::recreated_deployment_never_has_pods_of_two_versions",
+                &["DeploymentController", "ReplicaSetController"],
             ),
-            ("replicaset", "workloads::replica_set::replica_set_keeps_its_number_with_every_plan"),
-            (
+            of(
+                "replicaset",
+                "workloads::replica_set::replica_set_keeps_its_number_with_every_plan",
+                &["ReplicaSetController"],
+            ),
+            of(
                 "replicationcontroller",
                 "workloads::replica_set::replication_controller_keeps_its_number_with_every_plan",
+                &["ReplicationControllerController"],
             ),
-            (
+            of(
                 "statefulset: OrderedReady",
                 "workloads::stateful_set::ordered_set_has_its_numbers_with_every_plan",
+                &["StatefulSetController"],
             ),
-            (
+            of(
                 "statefulset: Parallel",
                 "workloads::stateful_set::parallel_set_has_its_numbers_with_every_plan",
+                &["StatefulSetController"],
             ),
-            (
+            of(
                 "daemonset: an unavailable pod",
                 "workloads::daemon_set::daemon_set_keeps_nodes_available_with_every_plan",
+                &["DaemonSetController"],
             ),
-            (
+            of(
                 "daemonset: a surge",
                 "workloads::daemon_set::daemon_set_with_surge_keeps_all_nodes_available",
+                &["DaemonSetController"],
             ),
-            ("job", "jobs::job_has_no_pod_too_many_and_counts_each_once_with_every_plan"),
-            (
+            of(
+                "job",
+                "jobs::job_has_no_pod_too_many_and_counts_each_once_with_every_plan",
+                &["JobController"],
+            ),
+            of(
+                "cronjob",
+                "storms::cron::cron_jobs_run_once_at_each_time_with_every_plan",
+                &["CronJobController"],
+            ),
+            of(
                 "horizontal-pod-autoscaler, deployment, replicaset",
                 "autoscale::surge::autoscaler_stays_in_its_bounds_and_settles_with_every_plan",
+                &["HorizontalPodAutoscalerController"],
             ),
-            (
+            of(
+                "disruption, replicaset: minAvailable",
+                "storms::budgets::evictions_leave_the_minimum_available_with_every_plan",
+                &["DisruptionController", "ReplicaSetController"],
+            ),
+            of(
+                "disruption, replicaset: maxUnavailable",
+                "storms::budgets::evictions_stay_within_the_maximum_unavailable_with_every_plan",
+                &["DisruptionController", "ReplicaSetController"],
+            ),
+            of(
+                "endpoints, endpointslice, endpointslicemirroring",
+                "storms::services::services_have_each_endpoint_once_with_every_plan",
+                &["EndpointsController", "EndpointSliceController", "EndpointSliceMirroring"],
+            ),
+            of(
+                "scheduler",
+                "storms::scheduler::nodes_are_never_overcommitted_with_any_plan",
+                &["Scheduler"],
+            ),
+            of(
+                "node-lifecycle, taint-eviction",
+                "storms::nodes::pods_leave_silent_nodes_when_their_time_is_over_with_every_plan",
+                &["NodeLifecycleController", "TaintEvictionController"],
+            ),
+            of(
+                "ttl-after-finished, pod-garbage-collector",
+                "storms::leftovers::leftovers_go_when_their_time_is_over_with_every_plan",
+                &["TtlAfterFinished", "PodGarbageCollector"],
+            ),
+            of(
+                "resourcequota",
+                "storms::quotas::quotas_are_never_exceeded_and_settle_with_every_plan",
+                &["QuotaController"],
+            ),
+            of(
+                "namespace, serviceaccount, root CA, tokens in Secrets, token-cleaner",
+                "storms::defaults::namespaces_have_their_defaults_with_every_plan",
+                &["NamespaceController", "NamespaceDefaults", "TokenSecrets", "TokenCleaner"],
+            ),
+            of(
+                "clusterrole-aggregation",
+                "storms::roles::roles_are_joined_with_every_plan",
+                &["ClusterRoleAggregation"],
+            ),
+            of(
+                "APIServices of definitions, condition of FlowSchemas",
+                "storms::catalog::registrations_follow_definitions_with_every_plan",
+                &["ApiServices", "FlowSchemas"],
+            ),
+            of(
+                "persistentvolume and persistentvolumeclaim protection",
+                "storms::protection::storage_in_use_stays_with_every_plan",
+                &["ProtectionController"],
+            ),
+            of(
                 "certificate signing, approval and cleaning",
                 "certificates::requests_are_decided_once_with_every_plan",
+                &["CsrApprover", "CsrSigner", "CsrCleaner"],
             ),
-            (
+            of(
                 "persistentvolume-binder, simulated provisioner",
                 "volumes::volumes_have_one_claim_with_every_plan",
+                &["VolumeBinder"],
             ),
-            (
+            of(
                 "garbage collector, namespace deletion",
                 "built_in::deletions_reach_the_same_state_with_every_plan",
+                &["GarbageCollector", "NamespaceController"],
             ),
         ],
     },
@@ -107,33 +203,47 @@ const PROGRAMS: &[Program] = &[
         package: "etcd-operator",
         test: "operator",
         scenarios: &[
-            ("examples/etcd-operator", "plans::cluster_ends_the_same_by_every_plan"),
-            (
+            of("examples/etcd-operator", "plans::cluster_ends_the_same_by_every_plan", &[]),
+            of(
                 "examples/etcd-operator: nodes and the backups' folder fail",
                 "plans::outages_cost_no_majority_by_any_plan",
+                &[],
             ),
         ],
     },
     Program {
         package: "port-rule",
         test: "port_rule",
-        scenarios: &[("examples/port-rule", "plans::firewalls_end_the_same_by_every_plan")],
+        scenarios: &[of("examples/port-rule", "plans::firewalls_end_the_same_by_every_plan", &[])],
     },
     Program {
         package: "network",
         test: "it",
-        scenarios: &[("examples/network", "plans::networks_end_the_same_by_every_plan")],
+        scenarios: &[of("examples/network", "plans::networks_end_the_same_by_every_plan", &[])],
     },
     Program {
         package: "bucket",
         test: "bucket",
-        scenarios: &[("examples/bucket", "no_bucket_is_left_behind_whatever_happens")],
+        scenarios: &[of("examples/bucket", "no_bucket_is_left_behind_whatever_happens", &[])],
     },
     Program {
         package: "website",
         test: "website",
-        scenarios: &[("examples/website", "website_is_ready_in_the_end_whatever_happens")],
+        scenarios: &[of("examples/website", "website_is_ready_in_the_end_whatever_happens", &[])],
     },
+];
+
+/// The controllers without a scenario, by their types, and why.
+const WITHOUT: &[(&str, &str)] = &[
+    (
+        "Nodes",
+        "the simulated nodes are what other tests measure controllers by; \
+         a pod's next status is a pure function of the pod and the time, with properties",
+    ),
+    (
+        "ServerIdentity",
+        "it is no controller of objects: each server renews its own Lease and address, which comparisons leave out",
+    ),
 ];
 
 /// A line of a report, as `testenv` writes it.
@@ -163,7 +273,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let is_wanted = |test: &str| {
             args.only.is_empty() || args.only.iter().any(|word| test.contains(word.as_str()))
         };
-        let tests: Vec<&str> = program.scenarios.iter().map(|(_, test)| *test).collect();
+        let tests: Vec<&str> = program.scenarios.iter().map(|one| one.test).collect();
         let tests: Vec<&str> = tests.into_iter().filter(|test| is_wanted(test)).collect();
         if tests.is_empty() {
             continue;
@@ -244,7 +354,7 @@ fn rows(page: &str) -> BTreeMap<String, String> {
 fn row(report: &Report, date: &str, seeds: u64) -> String {
     let Report { test, crashes, storms, seconds, failures } = report;
     let mut all = PROGRAMS.iter().flat_map(|program| program.scenarios);
-    let subject = all.find(|(_, known)| known == test).map_or("", |(what, _)| what);
+    let subject = all.find(|one| one.test == test).map_or("", |one| one.what);
     let storms = match *storms < seeds {
         true => format!("{storms} of {seeds}"),
         false => storms.to_string(),
@@ -271,12 +381,16 @@ fn page(rows: &BTreeMap<String, String>) -> Result<String> {
         | controllers | test | date | crashes | storms | minutes | failed |\n|---|---|---|---|---|---|---|\n"
         .to_owned();
     for program in PROGRAMS {
-        for (what, test) in program.scenarios {
+        for Scenario { what, test, .. } in program.scenarios {
             match rows.get(*test) {
                 Some(row) => page += row,
                 None => writeln!(page, "| {what} | `{test}` | not yet | | | | |")?,
             }
         }
+    }
+    page += "\n## Without a scenario\n\n| controller | why |\n|---|---|\n";
+    for (controller, why) in WITHOUT {
+        writeln!(page, "| `{controller}` | {why} |")?;
     }
     Ok(page)
 }
@@ -315,7 +429,7 @@ mod tests {
         let known: Vec<&str> = PROGRAMS
             .iter()
             .flat_map(|program| program.scenarios)
-            .filter_map(|(_, test)| test.rsplit("::").next())
+            .filter_map(|one| one.test.rsplit("::").next())
             .collect();
         let mut found = Vec::new();
         let mut folders = vec![root().join("crates"), root().join("examples")];
@@ -336,6 +450,60 @@ mod tests {
         let mut known: Vec<String> = known.into_iter().map(str::to_owned).collect();
         known.sort();
         assert_eq!(found, known, "PROGRAMS in xtask/src/seeds.rs");
+    }
+
+    #[test]
+    fn every_controller_has_a_scenario_or_a_reason() {
+        let mut found = Vec::new();
+        let crates = ["controllers", "nodes", "scheduler"];
+        let mut folders: Vec<PathBuf> =
+            crates.iter().map(|name| root().join("crates").join(name).join("src")).collect();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().flatten() {
+                let path = entry.path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => found.extend(controllers(&std::fs::read_to_string(&path).unwrap())),
+                }
+            }
+        }
+        found.sort();
+        found.dedup();
+        // They only start others.
+        found.retain(|name| !["Setup", "WorkloadControllers"].contains(&name.as_str()));
+        let scenarios = PROGRAMS.iter().flat_map(|program| program.scenarios);
+        let mut known: Vec<&str> = scenarios.flat_map(|one| one.controllers).copied().collect();
+        known.extend(WITHOUT.iter().map(|(name, _)| name));
+        known.sort_unstable();
+        known.dedup();
+        assert_eq!(found, known, "controllers of scenarios, and WITHOUT, in xtask/src/seeds.rs");
+        for (name, _) in WITHOUT {
+            let all = PROGRAMS.iter().flat_map(|program| program.scenarios);
+            let has_one = all.flat_map(|one| one.controllers).any(|known| known == name);
+            assert!(!has_one, "{name} has a scenario");
+        }
+    }
+
+    #[test]
+    fn page_is_of_these_scenarios() {
+        let held = std::fs::read_to_string(root().join(PATH)).unwrap();
+        assert_eq!(page(&rows(&held)).unwrap(), held, "cargo xtask seeds writes {PATH}");
+    }
+
+    /// The types of a file that are controllers: those with a public `add_to` or `run`.
+    fn controllers(text: &str) -> Vec<String> {
+        let mut name = String::new();
+        let mut found = Vec::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("impl ") {
+                rest.split([' ', '<']).next().unwrap_or_default().clone_into(&mut name);
+            }
+            let starts = ["pub fn add_to(", "pub fn run(", "pub async fn run("];
+            if starts.iter().any(|start| line.trim_start().starts_with(start)) {
+                found.push(name.clone());
+            }
+        }
+        found
     }
 
     /// The tests of a file that play scenarios.

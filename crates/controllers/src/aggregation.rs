@@ -104,9 +104,11 @@ impl Roles {
             })
             .await?;
         for (name, rules) in due(&roles) {
+            // With the uid, because an apply would create a role that was deleted meanwhile.
+            let uid = roles.get(name).map(|role| role.uid());
             let applied = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": name}, "rules": rules,
+                "metadata": {"name": name, "uid": uid}, "rules": rules,
             });
             let path = format!("{ROLES}/{name}?fieldManager={MANAGER}&force=true");
             match self.api.apply(&path, &applied).await {

@@ -53,6 +53,12 @@ impl RequestError {
         matches!(self, Self::Api(error) if error.code() == 409)
     }
 
+    /// Whether a create found an object of the name (409 with this reason). Other conflicts do not
+    /// say that: they are repeated.
+    pub(crate) fn is_already_exists(&self) -> bool {
+        matches!(self, Self::Api(error) if error.code() == 409 && error.0.reason == "AlreadyExists")
+    }
+
     /// Whether the server does not serve the verb (405).
     pub(crate) fn is_method_not_allowed(&self) -> bool {
         matches!(self, Self::Api(error) if error.code() == 405)

@@ -226,10 +226,11 @@ fn service(name: &str) -> Value {
     })
 }
 
-/// Ignores the answers of a race: another writer was faster. An event follows.
+/// Ignores the answers of a race: another writer was faster, and an event follows. Other conflicts
+/// are repeated.
 fn ignore_race(answer: Result<Value, RequestError>) -> Result<(), RequestError> {
     match answer {
-        Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
+        Err(error) if error.is_already_exists() || error.is_not_found() => Ok(()),
         answer => answer.map(drop),
     }
 }

@@ -222,7 +222,7 @@ fn is_terminating(error: &ApiError) -> bool {
 /// deleted. An event follows.
 fn ignore_lost(answer: Result<Value, RequestError>) -> Result<(), RequestError> {
     match answer {
-        Err(RequestError::Api(error)) if matches!(error.code(), 404 | 409) => Ok(()),
+        Err(error) if error.is_not_found() || error.is_already_exists() => Ok(()),
         Err(RequestError::Api(error)) if is_terminating(&error) => Ok(()),
         answer => answer.map(drop),
     }

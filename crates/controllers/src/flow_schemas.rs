@@ -193,8 +193,9 @@ impl Pass {
         });
         let path = format!("{SCHEMAS}/{name}/status?fieldManager={MANAGER}&force=true");
         match self.api.apply(&path, &applied).await {
-            // Deleted, or deleted and created again: an event follows.
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            // Deleted: an event follows. A conflict is repeated, because it does not say whether
+            // another schema has the name.
+            Err(error) if error.is_not_found() => Ok(()),
             applied => Ok(applied.map(drop)?),
         }
     }

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
+    Action, BoxError, Client, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -139,15 +139,15 @@ struct Claims {
 impl Reconciler for Claims {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
         // Boxed, so that a worker that waits for work is small.
-        Ok(Box::pin(self.pass(&request.name)).await?)
+        Box::pin(self.pass(&request.name, context.client())).await
     }
 }
 
 impl Claims {
     /// One pass over the waiting claims of a namespace.
-    async fn pass(&self, namespace: &str) -> Result<Action, RequestError> {
+    async fn pass(&self, namespace: &str, client: &Client) -> Result<Action, BoxError> {
         let waiting = self.waiting.of(namespace);
         if waiting.is_empty() {
             return Ok(Action::await_change());
@@ -169,6 +169,18 @@ impl Claims {
                 self.waiting.remove(namespace, &name);
             }
         }
+        if !self.waiting.has_any(namespace) {
+            return Ok(Action::await_change());
+        }
+        // The end of a pod that the cache does not show yet may cause no event: a cache that lists
+        // again has never seen it.
+        let cache = client.metadata::<Pod>();
+        for (name, uid) in &used.pods {
+            let shown = cache.get(&Request::new(namespace, &**name))?;
+            if shown.is_none_or(|shown| shown.metadata.uid.as_ref() != Some(uid)) {
+                return Ok(Action::requeue());
+            }
+        }
         Ok(Action::await_change())
     }
 }
@@ -176,6 +188,8 @@ impl Claims {
 /// The claims that the pods of a namespace use.
 #[derive(Debug, Default)]
 struct Used {
+    /// The names and uids of the pods that use claims.
+    pods: Vec<(String, String)>,
     /// Claims that pods name.
     by_name: BTreeSet<String>,
     /// Claims of generic ephemeral volumes: the name, and the uid of the pod, which is the claim's
@@ -210,7 +224,14 @@ impl Used {
         // The pod has been shut down and only waits for its removal, perhaps because of this claim.
         let is_shut_down = !pod.deletion_timestamp().is_empty()
             && pod["metadata"]["deletionGracePeriodSeconds"] == 0;
-        for volume in pod["spec"]["volumes"].as_array().into_iter().flatten() {
+        let volumes = pod["spec"]["volumes"].as_array();
+        let uses = |volume: &Value| {
+            volume["persistentVolumeClaim"].is_object() || volume["ephemeral"].is_object()
+        };
+        if volumes.into_iter().flatten().any(uses) {
+            self.pods.push((pod.name().to_owned(), pod.uid().to_owned()));
+        }
+        for volume in volumes.into_iter().flatten() {
             if let Some(claim) = volume["persistentVolumeClaim"]["claimName"].as_str() {
                 self.by_name.insert(claim.to_owned());
             }

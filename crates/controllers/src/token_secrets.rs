@@ -27,7 +27,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::users;
 use setpoint_runtime::cache::ByType;
 use setpoint_runtime::{
-    Action, BoxError, CacheOptions, Context, Controller, Reconciler, Request, Watch,
+    Action, BoxError, CacheOptions, Client, Context, Controller, Reconciler, Request, Watch,
 };
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -107,41 +107,49 @@ struct Pass {
 impl Reconciler for Pass {
     type Error = BoxError;
 
-    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
         // Boxed, so that a worker that waits for work is small.
         Box::pin(async {
-            match &*request.namespace {
-                "" => self.namespace(&request.name).await?,
+            let client = context.client();
+            let is_watched = match &*request.namespace {
+                "" => self.namespace(&request.name, client).await?,
                 namespace => {
                     let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", request.name);
                     match self.api.get(&path).await {
-                        Err(error) if error.is_not_found() => {}
-                        secret => self.secret(secret?).await?,
+                        Err(error) if error.is_not_found() => true,
+                        secret => self.secret(secret?, client).await?,
                     }
                 }
-            }
-            Ok(Action::await_change())
+            };
+            Ok(match is_watched {
+                true => Action::await_change(),
+                false => Action::requeue(),
+            })
         })
         .await
     }
 }
 
 impl Pass {
-    /// All Secrets with tokens in a namespace, after an account was deleted.
-    async fn namespace(&self, namespace: &str) -> Result<(), BoxError> {
+    /// All Secrets with tokens in a namespace, after an account was deleted. Returns as
+    /// [`secret`](Self::secret).
+    async fn namespace(&self, namespace: &str, client: &Client) -> Result<bool, BoxError> {
         let mut secrets = Vec::new();
         let path = format!("/api/v1/namespaces/{namespace}/secrets?fieldSelector=type%3D{TYPE}");
         self.api.list_pages(&path, |secret| secrets.push(secret)).await?;
+        let mut is_watched = true;
         for secret in secrets {
-            self.secret(secret).await?;
+            is_watched &= self.secret(secret, client).await?;
         }
-        Ok(())
+        Ok(is_watched)
     }
 
-    async fn secret(&self, secret: Value) -> Result<(), BoxError> {
+    /// One Secret. Returns false if the cache does not show its account yet: then no event would
+    /// tell of the account's deletion, because a cache that lists again has never seen it.
+    async fn secret(&self, secret: Value, client: &Client) -> Result<bool, BoxError> {
         // Of a list, an item has no kind: its type is what was selected by.
         if secret["type"] != TYPE || !secret.deletion_timestamp().is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let annotation = |name: &str| {
             secret["metadata"]["annotations"][name].as_str().unwrap_or_default().to_owned()
@@ -155,16 +163,19 @@ impl Pass {
             account => Some(account?),
         };
         let account = account.filter(|account| uid.is_empty() || account.uid() == uid);
+        let shown = client.metadata::<ServiceAccount>().get(&Request::new(namespace, &*name))?;
+        let shown = shown.and_then(|shown| shown.metadata.uid.clone()).unwrap_or_default();
+        let is_watched = account.as_ref().is_none_or(|account| account.uid() == shown);
         let written = match account {
             None => self.api.delete(&path, &preconditions(&secret)).await,
             Some(account) => match self.missing(&secret, &account).await? {
                 Some(patch) => self.api.merge_patch(&path, &patch).await,
-                None => return Ok(()),
+                None => return Ok(is_watched),
             },
         };
         match written {
-            Err(error) if error.is_not_found() => Ok(()),
-            written => Ok(written.map(drop)?),
+            Err(error) if error.is_not_found() => Ok(true),
+            written => Ok(written.map(|_| is_watched)?),
         }
     }
 

@@ -276,11 +276,12 @@ where
     }
 }
 
-/// Whether the object was still there: not gone, and not another of its name.
+/// Whether the object was still there. A conflict is an error: it does not say whether another
+/// object has the name.
 fn found<T>(answer: Result<T, ClientError>) -> Result<bool, BoxError> {
     match answer {
         Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
+        Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

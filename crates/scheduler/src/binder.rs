@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::events::EventType;
 use setpoint_runtime::{
-    Action, BoxError, Context, EventRecorder, ObjectReference, Reconciler, Request, Timestamp,
+    Action, BoxError, ClientError, Context, EventRecorder, ObjectReference, Reconciler, Request,
+    Timestamp,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,9 +177,23 @@ impl Binder {
         let patched =
             api.subresource::<Value>("status").patch(&pod.key, &Patch::Strategic(patch)).await;
         match patched {
-            // Another pod of this name, or none.
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) if error.is_conflict() => self.unless_replaced(pod, error, context).await,
             patched => Ok(patched.map(drop)?),
+        }
+    }
+
+    /// A conflict, unless another pod has the name: then there is nothing to write.
+    async fn unless_replaced(
+        &self,
+        pod: &Pod,
+        conflict: ClientError,
+        context: &Context,
+    ) -> Result<(), BoxError> {
+        let found = context.client().api::<v1::Pod>().get_live(&pod.key).await?;
+        match found {
+            Some(found) if found.metadata.uid.as_deref() == Some(&*pod.uid) => Err(conflict.into()),
+            _ => Ok(()),
         }
     }
 
@@ -207,8 +222,9 @@ impl Binder {
             let params =
                 DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             match api.delete(&victim.key, &params).await {
-                // Another pod of this name.
-                Err(error) if error.is_conflict() => {}
+                Err(error) if error.is_conflict() => {
+                    self.unless_replaced(victim, error, context).await?;
+                }
                 deleted => deleted?,
             }
             let (uid, node) = (&pod.uid, &candidate.node);

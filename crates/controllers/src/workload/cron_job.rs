@@ -259,8 +259,8 @@ impl Pass<'_> {
         let mut params = precondition(job.uid());
         params.propagation_policy = Some(PropagationPolicy::Background);
         match self.client.api::<Job>().delete(&key, &params).await {
-            // Another Job has the name.
-            Err(error) if error.is_conflict() => {}
+            // It may still be the same Job, which must be gone before the next one is created.
+            Err(error) if error.is_conflict() => return Err(error.into()),
             Err(error) => {
                 self.warning("FailedDelete", format!("Deleted job: {}", message(&error)));
                 return Err(error.into());

@@ -194,9 +194,12 @@ impl Pass {
                 ready = "Unknown".to_owned();
             }
         }
-        self.taint(&node, request, &ready, context).await?;
+        let is_tainted = self.taint(&node, request, &ready, context).await?;
         if ready != "True" {
             not_ready(request, context).await?;
+        }
+        if !is_tainted {
+            return Ok(Action::requeue());
         }
         Ok(match is_silent {
             // A heartbeat wakes it.
@@ -242,17 +245,18 @@ impl Pass {
         Ok(())
     }
 
-    /// Adds and removes the taints that follow from conditions.
+    /// Adds and removes the taints that follow from conditions. Returns false if the node has
+    /// changed meanwhile.
     async fn taint(
         &self,
         node: &NodeView,
         request: &Request,
         ready: &str,
         context: &Context,
-    ) -> Result<(), BoxError> {
+    ) -> Result<bool, BoxError> {
         let taints = taints(node, ready, context.clock().now());
         if taints == node.spec.taints {
-            return Ok(());
+            return Ok(true);
         }
         // The list is replaced as a whole, so nobody may have changed it meanwhile.
         let metadata = json!({
@@ -262,12 +266,11 @@ impl Pass {
         if taints.is_empty() {
             patch["spec"]["taints"] = Value::Null;
         }
-        // The status may have been written by this pass: then the node is newer, and its event
-        // makes another pass.
+        // This pass may have written the status: then the node is newer.
         let api = context.client().api::<NodeView>();
         match api.patch(request, &Patch::Merge(patch)).await {
-            Err(error) if error.is_conflict() => Ok(()),
-            patched => Ok(ignore_not_found(patched).map(drop)?),
+            Err(error) if error.is_conflict() => Ok(false),
+            patched => Ok(ignore_not_found(patched).map(|_| true)?),
         }
     }
 }
@@ -334,8 +337,7 @@ async fn not_ready(node: &Request, context: &Context) -> Result<(), BoxError> {
         let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}});
         let status = context.client().api::<core::Pod>().subresource::<Value>("status");
         match status.patch(&key, &Patch::Strategic(patch)).await {
-            // Another pod of this name, or none.
-            Err(error) if error.is_conflict() || error.is_not_found() => continue,
+            Err(error) if error.is_not_found() => continue,
             patched => drop(patched?),
         }
         context.recorder().warning(

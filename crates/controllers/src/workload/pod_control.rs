@@ -49,7 +49,8 @@ impl<'a> PodControl<'a> {
         }
     }
 
-    /// Deletes a pod, unless another one has its name now. A missing pod is not an error.
+    /// Deletes a pod, unless another one has its name now. A pod that is gone is no error. A
+    /// conflict is one: it does not say whether another pod has the name, so the pass is repeated.
     pub(crate) async fn delete(&self, pod: &Pod) -> Result<(), ClientError> {
         let key = Request::new(pod.metadata.namespace.as_deref().unwrap_or_default(), pod.name());
         match self.client.api::<Pod>().delete(&key, &precondition(pod.uid())).await {
@@ -58,8 +59,7 @@ impl<'a> PodControl<'a> {
                 self.recorder.normal(self.owner, "SuccessfulDelete", note);
                 Ok(())
             }
-            // Another pod has the name.
-            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) if error.is_conflict() => Err(error),
             Err(error) => {
                 let note = format!("Error deleting: {}", message(&error));
                 self.recorder.warning(self.owner, "FailedDelete", note);

@@ -250,15 +250,11 @@ async fn delete(
         }
         let patch = json!({"metadata": {"uid": pod.uid()}, "status": status});
         match api.patch_status(&key, &Patch::Strategic(patch)).await {
-            // Gone, or another pod has the name.
-            Err(error) if error.is_not_found() || error.is_conflict() => return Ok(()),
+            Err(error) if error.is_not_found() => return Ok(()),
             written => _ = written?,
         }
     }
     let mut params = precondition(pod.uid());
     params.grace_period_seconds = Some(0);
-    match api.delete(&key, &params).await {
-        Err(error) if error.is_conflict() => Ok(()),
-        deleted => Ok(deleted?),
-    }
+    Ok(api.delete(&key, &params).await?)
 }

@@ -119,14 +119,23 @@ impl Reconciler for Pass {
         if pod.spec.node_name.is_empty() || pod.metadata.deletion_timestamp.is_some() {
             return Ok(Action::await_change());
         }
-        let node = client.api::<NodeView>().get(&Request::cluster(&*pod.spec.node_name))?;
+        let key = Request::cluster(&*pod.spec.node_name);
+        let node = client.api::<NodeView>().get(&key)?;
         let taints = node.map(|node| evicting(&node.spec.taints)).unwrap_or_default();
         let now = context.clock().now();
         match leaves_at(&taints, &pod.spec.tolerations, now) {
-            None => Ok(Action::await_change()),
-            Some(at) if at > now => Ok(Action::requeue_after(at.since(now))),
+            None => return Ok(Action::await_change()),
+            Some(at) if at > now => return Ok(Action::requeue_after(at.since(now))),
+            Some(_) => {}
+        }
+        // A cache that is behind may show a taint that is gone.
+        let live = client.api::<NodeView>().get_live(&key).await?;
+        let taints = live.map(|node| evicting(&node.spec.taints)).unwrap_or_default();
+        match leaves_at(&taints, &pod.spec.tolerations, now) {
             // Boxed, so that a worker that waits for work is small.
-            Some(_) => Box::pin(evict(&request, &pod, &context)).await,
+            Some(at) if at <= now => Box::pin(evict(&request, &pod, &context)).await,
+            // Until the cache shows it.
+            _ => Ok(Action::requeue()),
         }
     }
 }
@@ -141,20 +150,16 @@ async fn evict(key: &Request, pod: &NodePod, context: &Context) -> Result<Action
     let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
     let api = context.client().api::<core::Pod>();
     let noted = api.subresource::<Value>("status").patch(key, &Patch::Strategic(patch)).await;
-    let is_gone =
-        |error: &setpoint_runtime::ClientError| error.is_not_found() || error.is_conflict();
+    // A conflict does not say whether another pod has the name: the pass is repeated.
     match noted {
-        Err(error) if is_gone(&error) => return Ok(Action::await_change()),
+        Err(error) if error.is_not_found() => return Ok(Action::await_change()),
         noted => drop(noted?),
     }
     let message = format!("Marking for deletion Pod {key}");
     context.recorder().normal(&ObjectReference::of(pod), "TaintManagerEviction", message);
     let preconditions = Some(Preconditions { uid, resource_version: None });
     let params = DeleteParams { preconditions, ..DeleteParams::default() };
-    match api.delete(key, &params).await {
-        Err(error) if is_gone(&error) => {}
-        deleted => deleted?,
-    }
+    api.delete(key, &params).await?;
     Ok(Action::await_change())
 }
 

@@ -13,7 +13,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Retries on 429 and 5xx. A 404 at the second attempt of a delete means that the first one deleted
-/// the object; a 409 at the second attempt of a create means that the first one created it.
+/// the object. A refusal at the second attempt of a create means that the first one created it, if
+/// the object exists.
 pub(super) fn patient(inner: Client) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let inner = inner.clone();
@@ -27,13 +28,18 @@ pub(super) fn patient(inner: Client) -> Client {
                 let mut answer = inner.send(again).await?;
                 let status = answer.status();
                 n_tries += 1;
-                let may_pass = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-                if !may_pass || started.elapsed() > PATIENCE {
+                if !may_pass(status) || started.elapsed() > PATIENCE {
                     match (&parts.method, status) {
                         (&Method::DELETE, StatusCode::NOT_FOUND) if n_tries > 1 => {
                             *answer.status_mut() = StatusCode::OK;
                         }
-                        (&Method::POST, StatusCode::CONFLICT) if n_tries > 1 => {
+                        (
+                            &Method::POST,
+                            // A limit or an address that the first one has taken.
+                            StatusCode::CONFLICT
+                            | StatusCode::FORBIDDEN
+                            | StatusCode::UNPROCESSABLE_ENTITY,
+                        ) if n_tries > 1 => {
                             if let Some(created) = created(&inner, &parts, &body).await? {
                                 return Ok(created);
                             }
@@ -58,8 +64,19 @@ async fn created(
 ) -> Result<Option<Response<Body>>, kube_client::Error> {
     let tree: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let Some(name) = tree["metadata"]["name"].as_str() else { return Ok(None) };
-    let get = Request::get(format!("{}/{name}", parts.uri.path()));
-    let get = get.body(Body::empty()).map_err(kube_client::Error::HttpError)?;
-    let found = client.send(get).await?;
-    Ok(found.status().is_success().then_some(found))
+    let uri = format!("{}/{name}", parts.uri.path());
+    let started = Instant::now();
+    loop {
+        let get = Request::get(&uri).body(Body::empty()).map_err(kube_client::Error::HttpError)?;
+        let found = client.send(get).await?;
+        if !may_pass(found.status()) || started.elapsed() > PATIENCE {
+            return Ok(found.status().is_success().then_some(found));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Whether another attempt may have another answer.
+fn may_pass(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }

@@ -18,6 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a killed process stays down.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// How long the users of a scenario wait. Every fault of a storm may double the back-off of one
+/// key, up to 1000 s: its passes can meet all of them in a row.
+const PATIENCE: Duration = Duration::from_secs(45_000);
 /// How long a play continues after the scenario is complete.
 const AFTERWARDS: Duration = Duration::from_secs(70);
 
@@ -46,6 +49,7 @@ pub(super) fn play<S: Scenario>(scenario: &S, plan: Plan, is_shown: bool) -> Pla
         let store = FaultStore::new(MemoryStore::default(), Faults::default(), plan.seed);
         let builder = TestEnv::builder()
             .simulated(plan.seed)
+            .patience(PATIENCE)
             .store(Arc::new(store.clone()))
             .definitions(scenario.definitions())
             .control_plane(|builder| scenario.control_plane(builder));

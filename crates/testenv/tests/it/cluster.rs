@@ -8,9 +8,16 @@ use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{Manager, ManagerBuilder};
 use setpoint_testenv::TestEnv;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The poll period of the kubelets, and so the time until a pod's next state.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a wait may take: longer than the back-offs of all faults of a storm.
+const PATIENCE: Duration = Duration::from_secs(45_000);
+/// Between two looks at an object: the longer, the longer the wait has taken.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// A manager of the named controllers.
 pub(crate) fn controllers(
@@ -97,12 +104,14 @@ impl Cluster {
 
     /// Waits until the object fulfils a condition, and returns it. `None` stands for no object.
     pub(crate) async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        for _ in 0..20_000 {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
             let object = self.get(path).await.unwrap_or(Value::Null);
             if is_so(&object) {
                 return object;
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            let pause = (began.elapsed() / 20).clamp(PAUSE_MIN, PAUSE_MAX);
+            tokio::time::sleep(pause).await;
         }
         panic!("{path} is\n{:#}", self.get(path).await.unwrap_or(Value::Null));
     }
@@ -184,6 +193,9 @@ impl Cluster {
                 self.write_status(&path, &ended).await;
             }
             self.delete(&path, &json!({"gracePeriodSeconds": 0})).await;
+            return;
+        }
+        if pod["spec"]["nodeName"].is_null() {
             return;
         }
         let next = match (phase, fate(pod)) {

@@ -11,5 +11,6 @@ mod env;
 mod jobs;
 mod scenario;
 mod services;
+mod storms;
 mod volumes;
 mod workloads;

@@ -1,7 +1,7 @@
 //! The workload controllers pass the scenario checks: never more pods than the surge permits, never
 //! fewer available ones than permitted, and always the same end.
 
-mod cluster;
+pub(crate) mod cluster;
 mod daemon_set;
 mod deployment;
 mod replica_set;

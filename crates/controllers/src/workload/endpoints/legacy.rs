@@ -19,6 +19,7 @@ use setpoint_runtime::{
     Watch,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The controller's name.
 const NAME: &str = "endpoints-controller";
@@ -28,6 +29,8 @@ const COMPONENT_OF_EVENTS: &str = "endpoint-controller";
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 /// The annotation of Endpoints with too many addresses.
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
+/// The annotation of Endpoints that hold an election, which need no Service.
+const ELECTION: &str = "control-plane.alpha.kubernetes.io/leader";
 /// The most addresses: 1000, as in kube-controller-manager.
 const ADDRESSES_MAX: usize = 1000;
 
@@ -48,21 +51,28 @@ impl EndpointsController {
     ///
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
+        let all = AllEndpoints::default();
+        let leftovers = all.leftovers.clone();
         // Changes by others stay until the Service or a pod changes.
-        let of_deleted = |event: &Event<Endpoints>| match event {
-            Event::Deleted { .. } => {
-                let key = event.key();
-                vec![Request::new(key.namespace.clone(), key.name.clone())]
+        let of_endpoints = move |event: &Event<Endpoints>| {
+            let key = event.key();
+            let key = Request::new(key.namespace.clone(), key.name.clone());
+            match event {
+                Event::Added { in_initial_list: true, .. } => {
+                    _ = leftovers.lock().insert(key.clone())
+                }
+                Event::Deleted { .. } => _ = leftovers.lock().remove(&key),
+                _ => return Vec::new(),
             }
-            _ => Vec::new(),
+            vec![key]
         };
         let controller = Controller::builder(NAME)
             .for_(Watch::<Service>::new())
-            .watches(Watch::<Endpoints>::new(), of_deleted)
+            .watches(Watch::<Endpoints>::new(), of_endpoints)
             .watches_with(Watch::<pod::Pod>::new(), services_of)
             .concurrency(WORKERS)
             .sync_timeout(None)
-            .build(AllEndpoints::default())?;
+            .build(all)?;
         manager.add(controller)?;
         Ok(())
     }
@@ -73,6 +83,9 @@ struct AllEndpoints {
     triggers: Triggers,
     /// The Services that exist: their Endpoints go with them.
     services: Mutex<BTreeSet<Request>>,
+    /// Endpoints from before the process, until a Service of the name is seen: their Service may
+    /// have been deleted meanwhile.
+    leftovers: Arc<Mutex<BTreeSet<Request>>>,
 }
 
 impl Reconciler for AllEndpoints {
@@ -96,17 +109,26 @@ impl AllEndpoints {
             let is_own = |held: &Endpoints| {
                 held.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(MANAGED_BY))
             };
-            if let Some(held) = held.filter(|held| was_seen || is_own(held)) {
-                let uid = held.metadata.uid.as_deref().unwrap_or_default();
-                match api.delete(request, &precondition(uid)).await {
-                    Err(error) if error.is_conflict() => {}
-                    deleted => deleted?,
+            let is_leftover = self.leftovers.lock().contains(request);
+            let is_election = |held: &Endpoints| {
+                let annotations = held.metadata.annotations.as_ref();
+                annotations.is_some_and(|annotations| annotations.contains_key(ELECTION))
+            };
+            let held =
+                held.filter(|held| was_seen || is_own(held) || is_leftover && !is_election(held));
+            if let Some(held) = held {
+                // The cache of Services may be older than that of Endpoints.
+                if client.api::<Service>().get_live(request).await?.is_some() {
+                    return Ok(Action::requeue());
                 }
+                let uid = held.metadata.uid.as_deref().unwrap_or_default();
+                api.delete(request, &precondition(uid)).await?;
             }
             self.services.lock().remove(request);
             return Ok(Action::await_change());
         };
         self.services.lock().insert(request.clone());
+        self.leftovers.lock().remove(request);
         let Some(selector) = service.selector().filter(|_| service.has_endpoints()) else {
             return Ok(Action::await_change());
         };

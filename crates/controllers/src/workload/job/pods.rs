@@ -169,11 +169,7 @@ impl JobPods<'_> {
             }
         }
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        match self.api().delete(&Request::of(pod), &precondition(uid)).await {
-            // Another pod has the name.
-            Err(error) if error.is_conflict() => (pod, Ok(())),
-            deleted => (pod, deleted),
-        }
+        (pod, self.api().delete(&Request::of(pod), &precondition(uid)).await)
     }
 
     /// Removes the tracking finalizer from pods. Returns the uids of those without it now, and the

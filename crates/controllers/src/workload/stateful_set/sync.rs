@@ -373,11 +373,13 @@ impl<'a> Sync<'a> {
     async fn delete(&self, pod: &Pod) -> Result<(), BoxError> {
         let key = Request::new(self.set.namespace(), pod.name());
         match self.client.api::<Pod>().delete(&key, &precondition(pod.uid())).await {
-            Err(error) if !error.is_conflict() => {
+            // It may still be the same pod: the pass is repeated.
+            Err(error) if error.is_conflict() => Err(error.into()),
+            Err(error) => {
                 self.pod_event("Delete", pod.name(), Some(&message(&error)));
                 Err(error.into())
             }
-            _ => {
+            Ok(()) => {
                 self.pod_event("Delete", pod.name(), None);
                 Ok(())
             }

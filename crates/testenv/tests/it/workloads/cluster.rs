@@ -1,14 +1,13 @@
 //! The environment of a workload controller: a stand-in for scheduler and kubelet, and an observer
 //! of all pods.
 
+use crate::storms::observer::at_every_change;
 use http::Request;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_controllers::{Selection, Setup, WorkloadControllers};
 use setpoint_runtime::BoxError;
-use setpoint_store::Revision;
 use setpoint_testenv::{Life, TestEnv};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -173,32 +172,12 @@ fn is_available(pod: &Value) -> bool {
 
 /// Checks the rule at every change of a pod.
 async fn observe(env: &TestEnv, rules: &Rules) {
-    let mut pods = BTreeMap::<Vec<u8>, Value>::new();
-    let mut seen = Revision(0);
-    loop {
-        let Ok(mut feed) = env.store().changes("/registry/pods/".into(), seen).await else {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            continue;
-        };
-        while let Ok(batch) = feed.next().await {
-            for change in &batch.changes {
-                let key = change.key.to_vec();
-                match &change.value {
-                    Some(value) => _ = pods.insert(key, serde_json::from_slice(value).unwrap()),
-                    None => _ = pods.remove(&key),
-                }
-                let n_active = pods.values().filter(|pod| is_active(pod)).count();
-                let n_available = pods.values().filter(|pod| is_available(pod)).count();
-                let rule = *rules.0.lock();
-                let key = String::from_utf8_lossy(&change.key);
-                let at = change.revision.0;
-                assert!(n_active <= rule.active_max, "r{at} {key}: {n_active} pods, {rule:?}");
-                assert!(
-                    n_available >= rule.available_min,
-                    "r{at} {key}: {n_available} available, {rule:?}"
-                );
-            }
-            seen = batch.revision;
-        }
-    }
+    at_every_change(env, "/registry/pods/", |pods, change| {
+        let n_active = pods.values().filter(|pod| is_active(pod)).count();
+        let n_available = pods.values().filter(|pod| is_available(pod)).count();
+        let rule = *rules.0.lock();
+        assert!(n_active <= rule.active_max, "{change}: {n_active} pods, {rule:?}");
+        assert!(n_available >= rule.available_min, "{change}: {n_available} available, {rule:?}");
+    })
+    .await;
 }

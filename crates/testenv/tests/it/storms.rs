@@ -1,0 +1,14 @@
+//! Controllers pass the scenario checks while an observer of the store looks at every change.
+
+mod budgets;
+mod catalog;
+mod cron;
+mod defaults;
+mod leftovers;
+mod nodes;
+pub(crate) mod observer;
+mod protection;
+mod quotas;
+mod roles;
+mod scheduler;
+mod services;

@@ -1,0 +1,161 @@
+//! CronJobs in virtual time.
+
+use super::observer::{Objects, at_every_change};
+use crate::cluster::{Cluster, controllers, has};
+use serde_json::{Value, json};
+use setpoint_control_plane::ControlPlaneBuilder;
+use setpoint_runtime::BoxError;
+use setpoint_testenv::scenario::check;
+use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+/// The time between two looks at running Jobs.
+const LOOK: Duration = Duration::from_secs(5);
+/// The minutes since the epoch when plays start: 2026-01-01T00:00:00Z.
+const START: u64 = 1_767_225_600 / 60;
+
+/// CronJobs with every concurrency policy, all of them every two minutes, for thirteen minutes.
+struct Rhythm;
+
+/// The name, the policy, how long a Job runs, and the minutes of the runs that have one.
+const CRONS: [(&str, &str, Duration, &[u64]); 3] = [
+    ("allow", "Allow", Duration::from_secs(10), &[2, 4, 6, 8, 10, 12]),
+    // While one runs, the next is due; when it has ended, the deadline of that one is over.
+    ("forbid", "Forbid", Duration::from_secs(170), &[2, 6, 10]),
+    ("replace", "Replace", Duration::MAX, &[2, 4, 6, 8, 10, 12]),
+];
+
+fn cron_job(name: &str, policy: &str) -> Value {
+    let template = json!({"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+    }});
+    let mut object = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": name},
+        "spec": {
+            "schedule": "*/2 * * * *", "concurrencyPolicy": policy,
+            "successfulJobsHistoryLimit": 2,
+            "jobTemplate": {"metadata": {"labels": {"of": name}}, "spec": {"template": template}},
+        },
+    });
+    if policy == "Forbid" {
+        object["spec"]["startingDeadlineSeconds"] = 40.into();
+    }
+    object
+}
+
+fn is_running(job: &Value) -> bool {
+    !has(job, "Complete") && job["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Completes a Job, as its controller would.
+async fn complete(env: &TestEnv, cluster: &Cluster, job: &Value) {
+    let now = env.clock().now().rfc3339();
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now});
+    let status = json!({"status": {
+        "startTime": job["metadata"]["creationTimestamp"], "completionTime": now,
+        "succeeded": 1, "ready": 0, "uncountedTerminatedPods": {},
+        "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+    }});
+    let path = format!("{JOBS}/{}/status", job["metadata"]["name"].as_str().unwrap());
+    match cluster.send("PATCH", &path, "application/merge-patch+json", &status).await {
+        Ok(_) => {}
+        // It was replaced, or is complete already: the answer was lost.
+        Err(kube_client::Error::Api(status)) if matches!(status.code, 404 | 422) => {}
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+impl Scenario for Rhythm {
+    type World = ();
+
+    fn world(&self) {}
+
+    fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
+        builder.controllers(false)
+    }
+
+    async fn live(&self, life: Life, _world: ()) -> Result<(), BoxError> {
+        let manager = controllers(life.manager(), &life.client, &life.clock, "cronjob")?;
+        Ok(manager.run(life.stop.clone()).await?)
+    }
+
+    async fn drive(&self, env: &TestEnv, _world: &()) {
+        let cluster = Cluster::of(env);
+        let began = Instant::now();
+        // The names of all Jobs that were ever created.
+        let created = RefCell::new(BTreeSet::new());
+        let watch = at_every_change(env, "/registry/jobs/", |jobs: &Objects, change| {
+            if change.creates() {
+                let name = change.new["metadata"]["name"].as_str().unwrap().to_owned();
+                assert!(created.borrow_mut().insert(name), "{change} runs for the second time");
+            }
+            for (name, policy, ..) in CRONS {
+                let of = |job: &&Value| job["metadata"]["labels"]["of"] == name;
+                let n = jobs.values().filter(of).filter(|job| is_running(job)).count();
+                assert!(policy == "Allow" || n <= 1, "{change}: {n} Jobs of {name} run");
+            }
+        });
+        // Plays the controller of Jobs.
+        let is_ending = RefCell::new(false);
+        let run = async {
+            let mut since: BTreeMap<String, Instant> = BTreeMap::new();
+            loop {
+                for job in cluster.list(JOBS).await.iter().filter(|job| is_running(job)) {
+                    let uid = job["metadata"]["uid"].as_str().unwrap().to_owned();
+                    let of = &job["metadata"]["labels"]["of"];
+                    let (_, _, time, _) = CRONS.iter().find(|(name, ..)| of == name).unwrap();
+                    let since = *since.entry(uid).or_insert_with(Instant::now);
+                    if *is_ending.borrow() || since.elapsed() >= *time {
+                        complete(env, &cluster, job).await;
+                    }
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let user = async {
+            for (name, policy, ..) in CRONS {
+                cluster.create(CRON_JOBS, &cron_job(name, policy)).await;
+            }
+            tokio::time::sleep_until(began + Duration::from_secs(13 * 60)).await;
+            for (name, ..) in CRONS {
+                let path = format!("{CRON_JOBS}/{name}");
+                cluster.patch(&path, &json!({"spec": {"suspend": true}})).await;
+            }
+            *is_ending.borrow_mut() = true;
+            for (name, ..) in CRONS {
+                let is_idle = |cron: &Value| {
+                    cron["status"]["active"].is_null()
+                        && cron["status"]["lastSuccessfulTime"].is_string()
+                };
+                cluster.until(&format!("{CRON_JOBS}/{name}"), is_idle).await;
+                let has_history = |jobs: &[Value]| {
+                    jobs.iter().filter(|job| job["metadata"]["labels"]["of"] == name).count() <= 2
+                };
+                cluster.until_all(JOBS, has_history).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = watch => {}
+            () = user => {}
+            () = run => {}
+        }
+        let expected: BTreeSet<String> = CRONS
+            .iter()
+            .flat_map(|(name, _, _, minutes)| {
+                minutes.iter().map(move |minute| format!("{name}-{}", START + minute))
+            })
+            .collect();
+        assert_eq!(*created.borrow(), expected);
+    }
+}
+
+#[test]
+fn cron_jobs_run_once_at_each_time_with_every_plan() {
+    check(&Rhythm, &Plans::new().storms(9));
+}
