@@ -50,6 +50,7 @@ struct Scenario {
     what: &'static str,
     test: &'static str,
     /// The controllers of this repository that it runs, by their types.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the controllers"))]
     controllers: &'static [&'static str],
 }
 
