@@ -17,8 +17,8 @@ mod random;
 mod servers;
 
 use crate::conformance;
-use anyhow::{Context, Result, bail, ensure};
 use answer::{Class, Outcome};
+use anyhow::{Context, Result, bail, ensure};
 use bases::{Base, CASES, FIXTURES, Material};
 use change::{Change, Changer, merge_patch};
 use http::{Answer, Connection};

@@ -34,10 +34,15 @@ pub(super) struct Class {
 impl Outcome {
     /// Reads the answer to a request with a body.
     pub(super) fn of(answer: &Answer, request: &Value) -> Self {
-        let mut body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let warnings = answer.warnings.clone();
+        let body = String::from_utf8_lossy(&answer.body);
+        let body = without_addresses(&body);
+        let mut body: Value = serde_json::from_str(&body).unwrap_or_default();
+        let warnings = answer.warnings.iter().map(|header| warning(header)).collect();
         let mut outcome = Self { code: answer.code, warnings, ..Self::default() };
         if answer.code < 400 {
+            if let Some(uid) = body["metadata"]["uid"].as_str().map(str::to_owned) {
+                clean(&mut body, &uid, &request.to_string());
+            }
             normalize(&mut body, request);
             outcome.object = body;
             return outcome;
@@ -49,11 +54,19 @@ impl Outcome {
             outcome.message = without_chance(&outcome.message, &prefix);
         }
         for cause in body["details"]["causes"].as_array().into_iter().flatten() {
-            outcome.causes.push(Cause {
-                field: text(&cause["field"]),
-                reason: text(&cause["reason"]),
-                message: text(&cause["message"]),
-            });
+            let mut message = text(&cause["message"]);
+            let field = text(&cause["field"]);
+            if let Some((first, _)) = message.split_once("\n") {
+                // The difference of two structs, in Go's syntax.
+                message = first.trim_end().to_owned();
+                outcome.message.clear();
+            }
+            if field == "patch" {
+                // The whole object as a text, with its uid.
+                message = shape(&message);
+                outcome.message.clear();
+            }
+            outcome.causes.push(Cause { field, reason: text(&cause["reason"]), message });
         }
         outcome
     }
@@ -90,8 +103,10 @@ impl Outcome {
                 let only = a.iter().find(|one| !b.contains(one));
                 only.map_or("-".to_owned(), |one| shape(one))
             };
-            let (ours, original) =
-                (only(&self.warnings, &original.warnings), only(&original.warnings, &self.warnings));
+            let (ours, original) = (
+                only(&self.warnings, &original.warnings),
+                only(&original.warnings, &self.warnings),
+            );
             return class("warnings", ours, original);
         }
         let (path, ours, original) = first(&self.object, &original.object, String::new())
@@ -119,6 +134,14 @@ fn causes(ours: &[Cause], original: &[Cause]) -> Class {
     let (a, b) = (ours.get(at), original.get(at));
     let of = |cause: Option<&Cause>| cause.map_or("-".to_owned(), Cause::shape);
     match (a, b) {
+        (Some(a), Some(b))
+            if a.field == b.field
+                && without_value(&a.message) == without_value(&b.message)
+                && a.message != b.message =>
+        {
+            let shape = format!("{}: {}", field_shape(&a.field), without_value(&a.message));
+            Class { what: "value", ours: shape.clone(), original: shape }
+        }
         (Some(a), Some(b)) if a.field == b.field && a.reason == b.reason => {
             Class { what: "text", ours: a.shape(), original: b.shape() }
         }
@@ -129,6 +152,63 @@ fn causes(ours: &[Cause], original: &[Cause]) -> Class {
             Class { what: "extra", ours: a.shape(), original: "-".into() }
         }
         _ => Class { what: "order", ours: of(a), original: of(b) },
+    }
+}
+
+/// A message about a struct or list, without it: from its first bracket to the last.
+fn without_value(message: &str) -> String {
+    let starts = |from: &str| ["{", "[", "null"].iter().any(|start| from.starts_with(start));
+    let Some((head, tail)) = message.split_once("value: ").filter(|(_, tail)| starts(tail)) else {
+        return message.to_owned();
+    };
+    let rest = match tail.rfind(['}', ']']) {
+        Some(end) if !tail.starts_with("null") => tail.get(end + 1..).unwrap_or_default(),
+        _ => tail.strip_prefix("null").unwrap_or_default(),
+    };
+    format!("{head}value: *{rest}")
+}
+
+/// The text of a header `Warning`.
+fn warning(header: &str) -> String {
+    let text = header.strip_prefix("299 - \"").and_then(|text| text.strip_suffix('"'));
+    text.unwrap_or(header).replace("\\\"", "\"")
+}
+
+/// An answer without the addresses that Services got by chance; 10.96.77.0/24 is only asked for.
+fn without_addresses(text: &str) -> String {
+    const NETWORK: &str = "10.96.";
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(NETWORK) {
+        clean.push_str(&rest[..at]);
+        rest = &rest[at + NETWORK.len()..];
+        let n = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (host, tail) = rest.split_at(n);
+        let is_whole = host.split('.').filter(|part| !part.is_empty()).count() == 2;
+        let is_chance = is_whole && !host.starts_with("77.") && !host.starts_with("0.");
+        clean.push_str(if is_chance { "allocated" } else { NETWORK });
+        clean.push_str(if is_chance { "" } else { host });
+        rest = tail;
+    }
+    clean + rest
+}
+
+/// Removes an object's uid from its texts, and times that were not asked for.
+fn clean(value: &mut Value, uid: &str, request: &str) {
+    match value {
+        Value::String(text) => {
+            let is_time = text.len() >= 20 && text.ends_with('Z') && text.get(10..11) == Some("T");
+            if is_time && !request.contains(&**text) {
+                *text = "TIME".to_owned();
+            } else if text.contains(uid) {
+                *text = text.replace(uid, "UID");
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| clean(item, uid, request)),
+        Value::Object(members) => {
+            members.values_mut().for_each(|member| clean(member, uid, request));
+        }
+        _ => {}
     }
 }
 
@@ -149,7 +229,8 @@ fn field_shape(path: &str) -> String {
             _ => {}
         }
     }
-    for prefix in ["spec.jobTemplate.spec.template.spec.", "spec.template.spec.", "template.spec."] {
+    for prefix in ["spec.jobTemplate.spec.template.spec.", "spec.template.spec.", "template.spec."]
+    {
         if let Some(rest) = shape.strip_prefix(prefix) {
             return format!("(pod) {rest}");
         }
@@ -230,29 +311,24 @@ fn normalize(object: &mut Value, request: &Value) {
         "CertificateSigningRequest" => {
             ["username", "uid", "groups", "extra"].iter().for_each(|name| drop(spec.remove(*name)));
         }
-        "Service" => service(spec, &request["spec"]),
+        "Service" => service(spec),
         _ => {}
     }
 }
 
-/// Allocated addresses and ports.
-fn service(spec: &mut Map<String, Value>, asked: &Value) {
-    let is_asked = |name: &str| asked[name].as_str().is_some_and(|text| !text.is_empty());
-    if !is_asked("clusterIP") {
-        for name in ["clusterIP", "clusterIPs"] {
-            if spec.get(name).is_some_and(|value| *value != "None" && value[0] != "None") {
-                spec.insert(name.to_owned(), "allocated".into());
-            }
-        }
+/// Allocated ports. Those of the bases are 30080 and 30090.
+fn service(spec: &mut Map<String, Value>) {
+    let is_chance = |port: &Value| {
+        port.as_i64().is_some_and(|port| {
+            (30_000..32_768).contains(&port) && port != 30_080 && port != 30_090
+        })
+    };
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+    for port in ports.filter_map(|port| port.get_mut("nodePort")).filter(|port| is_chance(port)) {
+        *port = "allocated".into();
     }
-    if asked["healthCheckNodePort"].as_i64().unwrap_or(0) == 0 {
-        spec.entry("healthCheckNodePort").and_modify(|port| *port = "allocated".into());
-    }
-    for (at, port) in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten().enumerate()
-    {
-        if asked["ports"][at]["nodePort"].as_i64().unwrap_or(0) == 0 && port["nodePort"].is_i64() {
-            port["nodePort"] = "allocated".into();
-        }
+    if let Some(port) = spec.get_mut("healthCheckNodePort").filter(|port| is_chance(port)) {
+        *port = "allocated".into();
     }
 }
 
@@ -313,7 +389,8 @@ mod tests {
 
     #[test]
     fn classes_have_no_indices_and_values() {
-        let ours = refused(&[("spec.template.spec.a[3].b", "Invalid value: \"x\\\"y\": at most 63")]);
+        let ours =
+            refused(&[("spec.template.spec.a[3].b", "Invalid value: \"x\\\"y\": at most 63")]);
         let class = ours.differs(&refused(&[])).unwrap();
         assert_eq!(class.what, "extra");
         assert_eq!(class.ours, "(pod) a[].b: Invalid value: …: at most N");
@@ -328,7 +405,10 @@ mod tests {
         let of = |name: &str| {
             let message = format!("Pod \"{name}\" is invalid");
             let body = json!({"reason": "Invalid", "message": message}).to_string();
-            Outcome::of(&Answer { code: 422, body: body.into_bytes(), ..Answer::default() }, &request)
+            Outcome::of(
+                &Answer { code: 422, body: body.into_bytes(), ..Answer::default() },
+                &request,
+            )
         };
         assert_eq!(of("a-x7k2p"), of("a-zzzzz"));
     }
@@ -339,7 +419,8 @@ mod tests {
             let body = object.to_string().into_bytes();
             Outcome::of(&Answer { code: 201, body, ..Answer::default() }, &json!({}))
         };
-        let class = of(json!({"spec": {"a": [{"b": 1}]}})).differs(&of(json!({"spec": {"a": [{}]}})));
+        let class =
+            of(json!({"spec": {"a": [{"b": 1}]}})).differs(&of(json!({"spec": {"a": [{}]}})));
         let class = class.unwrap();
         assert_eq!((&*class.ours, &*class.original), ("spec.a[].b = a number", "spec.a[].b = -"));
     }

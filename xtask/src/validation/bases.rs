@@ -24,6 +24,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("30080", "30090"),
     ("10.96.77.7", "10.96.77.9"),
     ("10.7.0.1", "10.7.0.2"),
+    ("[\"10.9.0.0/24\",\"2001:db8::/112\"]", "[\"2001:db8::/112\"]"),
     ("widgets.example.com", "widgets.fixture.example.com"),
     ("gadgets.example.com", "gadgets.fixture.example.com"),
     ("\"group\":\"example.com\"", "\"group\":\"fixture.example.com\""),
@@ -101,7 +102,8 @@ fn base(object: Value) -> Result<Base> {
     let is_its = |one: &&Resource| (one.group, one.version, one.kind) == (group, version, kind);
     let resource = RESOURCES.iter().find(is_its).with_context(|| format!("{api} {kind}"))?;
     let is_body = |one: &Definition| one.kinds.contains(&(group, version, kind));
-    let definition = DEFINITIONS.iter().position(is_body).with_context(|| format!("{api} {kind}"))?;
+    let definition =
+        DEFINITIONS.iter().position(is_body).with_context(|| format!("{api} {kind}"))?;
     let mut text = object.to_string();
     for (from, to) in OTHERS {
         text = text.replace(from, to);

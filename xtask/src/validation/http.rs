@@ -82,7 +82,8 @@ pub(super) fn trusting(file: &Path) -> Result<Arc<ClientConfig>> {
         let _ = roots.add(certificate.context("read a certificate")?);
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     Ok(Arc::new(config?.with_root_certificates(roots).with_no_client_auth()))
 }
 

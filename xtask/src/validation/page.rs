@@ -13,7 +13,7 @@ const ROWS_MAX: usize = 300;
 
 /// Why a class stays, as `known.txt` has it.
 fn reason((requests, class): &Key) -> Option<&'static str> {
-    let whole = format!("{requests}: {}: {} / {}", class.what, class.ours, class.original);
+    let whole = format!("{requests} [{}] {} / {}", class.what, class.ours, class.original);
     let lines = include_str!("known.txt").lines().filter(|line| !line.starts_with('#'));
     let mut rows = lines.filter_map(|line| line.split_once(" | "));
     rows.find(|(parts, _)| parts.split(" & ").all(|part| whole.contains(part))).map(|(_, why)| why)

@@ -30,7 +30,12 @@ pub(super) struct Servers {
 
 impl Servers {
     /// Starts them with empty stores, and waits until both are ready. Logs are in a folder.
-    pub(super) fn start(apiserver: &Path, etcd: &Path, program: &Path, work: &Path) -> Result<Self> {
+    pub(super) fn start(
+        apiserver: &Path,
+        etcd: &Path,
+        program: &Path,
+        work: &Path,
+    ) -> Result<Self> {
         let file = |name: &str| work.join(name);
         let ports = free_ports::<3>()?;
         let url = |port: u16| format!("http://127.0.0.1:{port}");
@@ -55,7 +60,7 @@ impl Servers {
         command.args(["--etcd-servers", &client, "--bind-address", "127.0.0.1"]);
         command.args(["--advertise-address", "127.0.0.1", "--secure-port", &port]);
         command.args(["--service-cluster-ip-range", SERVICES, "--allow-privileged=true"]);
-        command.args(["--authorization-mode", "AlwaysAllow", "--endpoint-reconciler-type", "none"]);
+        command.args(["--authorization-mode", "RBAC", "--endpoint-reconciler-type", "none"]);
         command.args(["--disable-admission-plugins", PLUGINS_OFF]);
         command.args(["--service-account-issuer", "https://kubernetes.default.svc.cluster.local"]);
         command.args(["--enable-priority-and-fairness=false", "--max-requests-inflight=0"]);
