@@ -34,6 +34,9 @@ use std::time::Duration;
 /// The most classes of differences that are kept.
 const CLASSES_MAX: usize = 20_000;
 
+/// How often a status is written that others write, too.
+const STATUS_ATTEMPTS_MAX: usize = 10;
+
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -212,10 +215,7 @@ fn stored(bases: Vec<Base>, sides: &mut [Connection; 2]) -> Result<Vec<Start>> {
                 continue;
             }
             if base.has_status() {
-                let mut object: Value = serde_json::from_slice(&answer.body)?;
-                object["status"] = base.fixture["status"].clone();
-                let path = format!("{}/status", base.fixture_path());
-                let answer = side.send("PUT", &path, object.to_string().as_bytes())?;
+                let answer = put_status(&base, side)?;
                 if answer.code >= 300 {
                     println!("{} status, {name}: {}", base.title(), text(&answer));
                 }
@@ -241,6 +241,21 @@ fn stored(bases: Vec<Base>, sides: &mut [Connection; 2]) -> Result<Vec<Start>> {
         starts.push(Start { base, stored, weight });
     }
     Ok(starts)
+}
+
+/// Gives a fixture its status. Controllers of the servers may write it, too.
+fn put_status(base: &Base, side: &mut Connection) -> Result<Answer> {
+    for attempt in 1.. {
+        let answer = side.send("GET", &base.fixture_path(), b"")?;
+        let mut object: Value = serde_json::from_slice(&answer.body)?;
+        object["status"] = base.fixture["status"].clone();
+        let path = format!("{}/status", base.fixture_path());
+        let answer = side.send("PUT", &path, object.to_string().as_bytes())?;
+        if answer.code != 409 || attempt == STATUS_ATTEMPTS_MAX {
+            return Ok(answer);
+        }
+    }
+    bail!("no attempt")
 }
 
 fn text(answer: &Answer) -> String {

@@ -53,9 +53,16 @@ impl Outcome {
         if let Some(prefix) = generated(request) {
             outcome.message = without_chance(&outcome.message, &prefix);
         }
+        let uid = text(&request["metadata"]["uid"]);
+        if !uid.is_empty() {
+            outcome.message = outcome.message.replace(&uid, "UID");
+        }
         for cause in body["details"]["causes"].as_array().into_iter().flatten() {
             let mut message = text(&cause["message"]);
             let field = text(&cause["field"]);
+            if !uid.is_empty() {
+                message = message.replace(&uid, "UID");
+            }
             if let Some((first, _)) = message.split_once("\n") {
                 // The difference of two structs, in Go's syntax.
                 message = first.trim_end().to_owned();
@@ -185,7 +192,7 @@ fn without_addresses(text: &str) -> String {
         let n = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (host, tail) = rest.split_at(n);
         let is_whole = host.split('.').filter(|part| !part.is_empty()).count() == 2;
-        let is_chance = is_whole && !host.starts_with("77.") && !host.starts_with("0.");
+        let is_chance = is_whole && !host.starts_with("77.");
         clean.push_str(if is_chance { "allocated" } else { NETWORK });
         clean.push_str(if is_chance { "" } else { host });
         rest = tail;
@@ -316,11 +323,12 @@ fn normalize(object: &mut Value, request: &Value) {
     }
 }
 
-/// Allocated ports. Those of the bases are 30080 and 30090.
+/// Allocated ports. Those of the bases are 30080 and 30090. A dry run of the original may show one
+/// that is not in the range.
 fn service(spec: &mut Map<String, Value>) {
     let is_chance = |port: &Value| {
         port.as_i64().is_some_and(|port| {
-            (30_000..32_768).contains(&port) && port != 30_080 && port != 30_090
+            (30_000..40_000).contains(&port) && port != 30_080 && port != 30_090
         })
     };
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();

@@ -60,7 +60,15 @@ fn default(object: &mut Members, _version: &str) {
                 port.insert("targetPort".to_owned(), number);
             }
         }
-        let external = matches!(spec.text("type"), "NodePort" | "LoadBalancer");
+        let has_addresses = spec
+            .get("externalIPs")
+            .and_then(Value::as_array)
+            .is_some_and(|addresses| !addresses.is_empty());
+        let external = match spec.text("type") {
+            "NodePort" | "LoadBalancer" => true,
+            "ClusterIP" => has_addresses,
+            _ => false,
+        };
         if external {
             spec.absent("externalTrafficPolicy", "Cluster");
         }

@@ -45,17 +45,18 @@ const BINDING_CONDITIONS_MAX: usize = 4;
 
 /// Validates a slice: devices of one pool, whose driver and node never change.
 fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if let Some(old) = old {
+        check(slice, None, errors, |at| {
+            for (member, before) in [
+                ("spec.pool.name", &old["spec"]["pool"]["name"]),
+                ("spec.driver", &old["spec"]["driver"]),
+                ("spec.nodeName", &old["spec"]["nodeName"]),
+            ] {
+                at.get(member).immutable(before);
+            }
+        });
+    }
     check(slice, old, errors, |at| rules(&at.get("spec")));
-    let Some(old) = old else { return };
-    check(slice, None, errors, |at| {
-        for (member, before) in [
-            ("spec.pool.name", &old["spec"]["pool"]["name"]),
-            ("spec.driver", &old["spec"]["driver"]),
-            ("spec.nodeName", &old["spec"]["nodeName"]),
-        ] {
-            at.get(member).immutable(before);
-        }
-    });
 }
 
 fn rules(spec: &At<'_, '_>) {

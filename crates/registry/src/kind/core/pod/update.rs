@@ -32,6 +32,18 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
                 "pod updates may not add or remove containers",
             ));
         }
+        for (i, container) in list(new_spec, member).iter().enumerate() {
+            let (path, image) = (path.child(member).index(i), text(container, "image"));
+            if image.is_empty() {
+                errors.push(field::Error::required(path.child("image"), ""));
+            } else if image.trim() != image {
+                errors.push(field::Error::invalid(
+                    path.child("image"),
+                    &image.into(),
+                    "must not have leading or trailing whitespace",
+                ));
+            }
+        }
     }
     if !validate_deadline(new_spec, old_spec, &path, errors) {
         return;

@@ -120,7 +120,7 @@ fn the_single_range_of_a_node_wins() {
 #[test]
 fn sources_of_data_are_in_both_fields() {
     let name = ("", "v1", "PersistentVolumeClaim");
-    let source = json!({"kind": "PersistentVolumeClaim", "name": "a"});
+    let source = json!({"apiGroup": null, "kind": "PersistentVolumeClaim", "name": "a"});
     let claim = |member: &str, source: &Value| {
         let mut spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
         spec[member] = source.clone();
