@@ -148,6 +148,7 @@ fn budgets_and_scaling() {
                 json!("X"),
                 &[
                     "spec.metrics[0].type: Unsupported value: \"X\": supported values: \"ContainerResource\", \"External\", \"Object\", \"Pods\", \"Resource\"",
+                    "spec.metrics[0].type: Unsupported value: \"X\": supported values: \"ContainerResource\", \"External\", \"Object\", \"Pods\", \"Resource\"",
                 ],
             ),
             (

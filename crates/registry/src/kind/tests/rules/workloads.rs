@@ -371,6 +371,7 @@ fn jobs() {
                 json!(2),
                 &[
                     "spec.backoffLimitPerIndex: Invalid value: 2: requires indexed completion mode",
+                    "spec.backoffLimitPerIndex: Invalid value: 2: requires indexed completion mode",
                     "spec.backoffLimitPerIndex: Invalid value: 2: field is immutable",
                 ],
             ),
