@@ -180,7 +180,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
     print!("{}", page::listing(&report));
     if args.kind.is_none() && !args.no_page {
-        page::write(&report, args.seed, &conformance::version(&apiserver)?)?;
+        page::write(&report, args.cases, args.seed, &conformance::version(&apiserver)?)?;
     }
     Ok(())
 }

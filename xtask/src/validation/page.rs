@@ -53,7 +53,7 @@ pub(super) fn listing(report: &Report) -> String {
 }
 
 /// Writes the page.
-pub(super) fn write(report: &Report, seed: u64, version: &str) -> Result<()> {
+pub(super) fn write(report: &Report, cases: usize, seed: u64, version: &str) -> Result<()> {
     // A build without version stamps shows their template.
     let version = if version.contains('$') { "built from source" } else { version };
     let mut page = format!(
@@ -64,10 +64,9 @@ pub(super) fn write(report: &Report, seed: u64, version: &str) -> Result<()> {
          patch or an update of a subresource of an object that was created before. Compared are the \
          code, the reason, the causes in their order, the message, the warnings, and, if it was \
          accepted, the object with its defaults.\n\n\
-         Command: `cargo xtask validation --kube-apiserver PATH --etcd PATH --cases {} --seed \
+         Command: `cargo xtask validation --kube-apiserver PATH --etcd PATH --cases {cases} --seed \
          {seed}`. {}, {}. kube-apiserver: {version}, of Kubernetes 1.36. Both without the plugins \
          that call webhooks, evaluate policies, count quotas or mount tokens.\n\n",
-        report.cases,
         date()?,
         hardware()?,
     );
