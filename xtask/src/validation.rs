@@ -224,6 +224,7 @@ fn stored(bases: Vec<Base>, sides: &mut [Connection; 2]) -> Result<Vec<Start>> {
         created.push((base, is_stored));
     }
     // Definitions get their conditions from controllers of the servers.
+    #[expect(clippy::disallowed_methods, reason = "another process is waited for")]
     std::thread::sleep(Duration::from_secs(3));
     let mut starts = Vec::new();
     for (base, is_stored) in created {

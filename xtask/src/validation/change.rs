@@ -385,10 +385,11 @@ impl Changer<'_> {
     }
 
     fn new_value(&mut self, place: &Place, depth: usize) -> Value {
-        if depth == 0 && self.random.percent(45) {
-            if let Some(value) = self.other(place) {
-                return value;
-            }
+        if depth == 0
+            && self.random.percent(45)
+            && let Some(value) = self.other(place)
+        {
+            return value;
         }
         self.generate(place.ty, place.name(), depth)
     }

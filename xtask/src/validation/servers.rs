@@ -104,6 +104,7 @@ fn wait(authority: &str, work: &Path) -> Result<Address> {
     let certificate = work.join("certificates/apiserver.crt");
     let mut last = String::new();
     for _ in 0..ASKED_MAX {
+        #[expect(clippy::disallowed_methods, reason = "another process is waited for")]
         std::thread::sleep(Duration::from_millis(250));
         if !certificate.exists() {
             continue;
