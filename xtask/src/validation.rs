@@ -2,7 +2,7 @@
 //! `setpoint up`, and writes how the answers differ in `docs/validation.md`.
 //!
 //! A case is a valid object with one to three small changes. It is created as a dry run; or, for a
-//! share of the cases, it updates an object that was created for real, as a dry run, too. So no case
+//! share of the cases, it updates an object that was created for real, as a dry run, too. No case
 //! depends on another one, and the seed and the number of a case say all of it. Compared are the
 //! code, the reason, the causes in their order, the message, the warnings, and the object that was
 //! accepted.

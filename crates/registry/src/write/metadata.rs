@@ -184,8 +184,8 @@ pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut field::
     }
     validate_common(resource, object, &path, true, errors);
 }
-/// Validates the metadata of a changed object against the stored one. `by_kind`: by the rules of its
-/// kind, too.
+/// Validates the metadata of a changed object against the stored one. `by_kind`: by the rules of
+/// its kind, too.
 pub(super) fn validate_update(
     resource: &Resource,
     new: &Value,

@@ -28,7 +28,7 @@ fn default(claim: &mut Members, _version: &str) {
     pod_default::volume_claim(claim);
 }
 
-/// The two fields for a source of data say the same. A source that is neither a claim nor a snapshot
+/// The two fields for a source of data say the same. A source that is no claim and no snapshot
 /// is dropped if it is in the older field only, and a reference to another namespace always, as by
 /// a kube-apiserver with its default features.
 fn prepare(_: &Context<'_>, claim: &mut Value, old: Option<&Value>) {
