@@ -26,6 +26,7 @@ mod started;
 mod suite;
 #[cfg(test)]
 mod tidy;
+mod validation;
 
 use clap::{Parser, Subcommand};
 
@@ -69,6 +70,9 @@ enum Chore {
     /// Runs controller-runtime's suites against the installed binaries and writes
     /// `docs/controller-runtime.md`.
     ControllerRuntime(controller_runtime::Args),
+    /// Sends generated objects to kube-apiserver and to `setpoint up`, compares the answers, and
+    /// writes `docs/validation.md`.
+    Validation(validation::Args),
     /// Play every controller's scenario with many seeds, and write `docs/seeds.md`.
     Seeds(seeds::Args),
     /// Copy measured figures from benches/RESULTS.md into the pages that state them.
@@ -94,6 +98,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Compare(args) => compare::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
         Chore::ControllerRuntime(args) => controller_runtime::run(&args),
+        Chore::Validation(args) => validation::run(&args),
         Chore::Seeds(args) => seeds::run(&args),
         Chore::Pages => pages::run(),
         Chore::Dist(args) => dist::run(&args),

@@ -12,6 +12,11 @@ pub(crate) struct Started(pub(crate) Child);
 impl Started {
     /// Starts `setpoint up` and waits for its ready line. What it logs goes to a file.
     pub(crate) fn up(command: &mut Command, log: &Path) -> Result<Self> {
+        Self::ready(command, log).map(|(server, _)| server)
+    }
+
+    /// The same, with the ready line.
+    pub(crate) fn ready(command: &mut Command, log: &Path) -> Result<(Self, String)> {
         let file = std::fs::File::create(log).context("make a log")?;
         let server = command.stdout(Stdio::piped()).stderr(file).spawn();
         let mut server = Self(server.context("start setpoint")?);
@@ -19,7 +24,7 @@ impl Started {
         let mut ready = String::new();
         BufReader::new(stdout).read_line(&mut ready)?;
         ensure!(ready.starts_with("ready "), "setpoint did not start: see {}", log.display());
-        Ok(server)
+        Ok((server, ready))
     }
 }
 

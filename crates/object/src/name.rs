@@ -68,7 +68,7 @@ pub fn qualified_name(name: &str) -> Vec<String> {
         None => name,
         Some((_, rest)) if rest.contains('/') => {
             return vec![format!(
-                "a qualified name {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
                 shape()
             )];
         }

@@ -37,6 +37,7 @@ mod compiled;
 mod coordination;
 pub(crate) mod core;
 mod data;
+pub(crate) mod disabled;
 mod discovery;
 mod fill;
 mod flowcontrol;
@@ -306,6 +307,16 @@ pub struct Kind {
     pub validates_slowly: bool,
     /// Warnings for a valid new object, one text each.
     pub warnings: fn(&Value) -> Vec<String>,
+    /// Warnings for a valid update: (new object, stored object).
+    pub update_warnings: fn(&Value, &Value) -> Vec<String>,
+    /// How often the metadata of an update is checked, besides once as that of any object. Each
+    /// check reports.
+    pub changed_metadata: &'static [MetadataCheck],
+    /// Members of features that are off by default in kube-apiserver: they are dropped unless the
+    /// stored object has them. Paths as `spec.items[].name`, with `*` for any key.
+    pub disabled: &'static [&'static str],
+    /// Where the spec of its pods is, whose members may be disabled, too; empty: nowhere.
+    pub pod_spec: &'static str,
     /// POSTs with an action: the subresource, empty for the main endpoint, and its action.
     pub actions: &'static [(&'static str, Action)],
     /// Subresources that change a part of the object.
@@ -370,6 +381,10 @@ impl Kind {
             validate_status: validate_nothing,
             validates_slowly: false,
             warnings: no_warnings,
+            update_warnings: no_update_warnings,
+            changed_metadata: &[MetadataCheck::Change],
+            disabled: &[],
+            pod_spec: "",
             actions: &[],
             parts: &[],
             returns_deleted: false,
@@ -408,6 +423,15 @@ impl Kind {
     }
 }
 
+/// How the metadata of an update is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataCheck {
+    /// Against the stored metadata.
+    Change,
+    /// As the metadata of a new object.
+    Whole,
+}
+
 /// Sets the defaults of a built-in kind: those of its schema, then those of its row. The tree must
 /// have passed [`setpoint_schema::decode::conform`].
 pub fn fill_defaults(
@@ -435,6 +459,9 @@ fn default_nothing(_: &mut Members, _: &str) {}
 fn prepare_nothing(_: &Context<'_>, _: &mut Value, _: Option<&Value>) {}
 fn prepare_status_nothing(_: &Context<'_>, _: &mut Value, _: &Value) {}
 fn validate_nothing(_: &Value, _: Option<&Value>, _: &mut field::Errors) {}
+fn no_update_warnings(_: &Value, _: &Value) -> Vec<String> {
+    Vec::new()
+}
 fn no_warnings(_: &Value) -> Vec<String> {
     Vec::new()
 }

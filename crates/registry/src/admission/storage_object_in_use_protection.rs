@@ -1,4 +1,4 @@
-//! StorageObjectInUseProtection: finalizers of claims and volumes.
+//! StorageObjectInUseProtection: finalizers of claims, volumes and attributes classes.
 use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt;
 
-/// Adds finalizers that keep claims and volumes while they are in use.
+/// Adds finalizers that keep claims, volumes and their classes while they are in use.
 #[derive(Debug)]
 pub(super) struct StorageObjectInUseProtection;
 impl Admission for StorageObjectInUseProtection {
@@ -15,7 +15,9 @@ impl Admission for StorageObjectInUseProtection {
     }
     fn handles(&self, review: &Review<'_>) -> bool {
         review.operation == Operation::Create
-            && (review.is("", "persistentvolumeclaims") || review.is("", "persistentvolumes"))
+            && (review.is("", "persistentvolumeclaims")
+                || review.is("", "persistentvolumes")
+                || review.is("storage.k8s.io", "volumeattributesclasses"))
     }
     fn mutate<'a>(
         &'a self,
@@ -24,6 +26,8 @@ impl Admission for StorageObjectInUseProtection {
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         let finalizer = if review.is("", "persistentvolumes") {
             "kubernetes.io/pv-protection"
+        } else if review.is("storage.k8s.io", "volumeattributesclasses") {
+            "kubernetes.io/vac-protection"
         } else {
             "kubernetes.io/pvc-protection"
         };

@@ -15,8 +15,9 @@ pub(super) mod resource_quota;
 pub(super) mod secret;
 pub(crate) mod service;
 
-use crate::kind::{Action, Kind};
+use crate::kind::{Action, Context, Kind};
 use crate::table::cell;
+use serde_json::Value;
 
 /// The name of accounts' kind, and of the admission plugin that gives pods theirs.
 pub(crate) const ACCOUNT: &str = "ServiceAccount";
@@ -24,9 +25,19 @@ pub(crate) const ACCOUNT: &str = "ServiceAccount";
 pub(super) static SERVICE_ACCOUNT: Kind = Kind {
     returns_deleted: true,
     actions: &[("token", Action::IssueToken)],
+    prepare: prepare_account,
     cells: Some(cell::name_and_age),
     ..Kind::plain("", ACCOUNT)
 };
+
+/// Of the references to Secrets, only names are kept.
+fn prepare_account(_: &Context<'_>, account: &mut Value, _: Option<&Value>) {
+    for secret in account.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(members) = secret.as_object_mut() {
+            members.retain(|name, _| name == "name");
+        }
+    }
+}
 
 /// Binding: not stored; it assigns a pod to a node.
 pub(super) static BINDING: Kind =

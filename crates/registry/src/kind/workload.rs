@@ -129,6 +129,10 @@ pub(super) fn warnings(object: &Value) -> Vec<String> {
     all.append(&mut template::template_warnings(&object["spec"]["template"], "spec.template"));
     all
 }
+/// Warnings for a workload that changed.
+pub(super) fn update_warnings(object: &Value, old: &Value) -> Vec<String> {
+    if object["spec"] == old["spec"] { Vec::new() } else { template_warnings(object) }
+}
 /// Warnings for a template alone.
 pub(super) fn template_warnings(object: &Value) -> Vec<String> {
     template::template_warnings(&object["spec"]["template"], "spec.template")

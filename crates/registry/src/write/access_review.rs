@@ -7,8 +7,9 @@ use crate::request::{Body, Object, Written};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use serde_json::{Map, Value, json};
-use setpoint_object::ApiError;
 use setpoint_object::field::{self, Path};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, GroupKind};
 use setpoint_schema::encode::to_bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +30,14 @@ impl Write<'_> {
             Reviewed::Token => self.token_status(&mut review).await?,
             Reviewed::OwnRules => self.rules_status(&mut review)?,
             Reviewed::Access | Reviewed::LocalAccess | Reviewed::OwnAccess => {
+                super::metadata::check_namespace(self.target, &review)?;
+                let metadata = review.meta_mut();
+                for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "namespace"] {
+                    metadata.remove(member);
+                }
+                if reviewed == Reviewed::LocalAccess {
+                    metadata.insert("namespace".to_owned(), self.target.namespace.clone().into());
+                }
                 self.check_access_review(reviewed, &review)?;
                 self.access_status(reviewed, &review["spec"]).await
             }
@@ -55,9 +64,27 @@ impl Write<'_> {
             )),
             _ => {}
         }
+        let own = &review["spec"];
+        let has_group = own["groups"].as_array().is_some_and(|groups| !groups.is_empty());
+        if reviewed != Reviewed::OwnAccess && text(own, "user").is_empty() && !has_group {
+            errors.push(field::Error::invalid(
+                spec.child("user"),
+                &Value::from(""),
+                "at least one of user or group must be specified",
+            ));
+        }
         for member in review_selector::MEMBERS {
             let path = spec.child("resourceAttributes").child(member);
             review_selector::check(&resource[member], &path, &mut errors);
+        }
+        let is_local = reviewed == Reviewed::LocalAccess;
+        if !is_bare(&review["metadata"], is_local) {
+            let but = if is_local { " except for namespace" } else { "" };
+            errors.push(field::Error::invalid(
+                Path::root().child("metadata"),
+                &review["metadata"],
+                format!("must be empty{but}"),
+            ));
         }
         if reviewed == Reviewed::LocalAccess {
             let namespace = &resource["namespace"];
@@ -66,7 +93,7 @@ impl Write<'_> {
             {
                 errors.push(field::Error::invalid(
                     spec.child("resourceAttributes").child("namespace"),
-                    namespace,
+                    &namespace.as_str().unwrap_or_default().into(),
                     "must match metadata.namespace",
                 ));
             }
@@ -78,18 +105,11 @@ impl Write<'_> {
                 ));
             }
         }
-        let own = &review["spec"];
-        let has_group = own["groups"].as_array().is_some_and(|groups| !groups.is_empty());
-        if reviewed != Reviewed::OwnAccess && text(own, "user").is_empty() && !has_group {
-            errors.push(field::Error::invalid(
-                spec.child("user"),
-                &Value::from(""),
-                "at least one of user or group must be specified",
-            ));
-        }
+        // The API's error names no kind.
+        let kind = GroupKind { kind: "".into(), ..self.resource.group_kind() };
         match errors.is_empty() {
             true => Ok(()),
-            false => Err(ApiError::invalid(&self.resource.group_kind(), "", &errors)),
+            false => Err(ApiError::invalid(&kind, "", &errors)),
         }
     }
 
@@ -173,6 +193,20 @@ impl Write<'_> {
 
 fn texts(value: &Value) -> impl Iterator<Item = &str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Whether the metadata of a review has nothing that a client has set.
+fn is_bare(metadata: &Value, is_local: bool) -> bool {
+    const OF_SERVER: [&str; 4] =
+        ["creationTimestamp", "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    metadata.as_object().into_iter().flatten().all(|(name, value)| {
+        OF_SERVER.contains(&&**name)
+            || is_local && name == "namespace"
+            || value.is_null()
+            || matches!(value, Value::String(text) if text.is_empty())
+            || matches!(value, Value::Array(items) if items.is_empty())
+            || matches!(value, Value::Object(members) if members.is_empty())
+    })
 }
 
 /// The user of a SubjectAccessReview.

@@ -5,7 +5,7 @@ use super::update::RACE_ATTEMPTS_MAX;
 use super::{Write, metadata};
 use crate::admission::{Operation, Options, Preconditions, Review};
 use crate::allocate::Claims;
-use crate::kind::{Context, StatusRule};
+use crate::kind::{self, Context, StatusRule};
 use crate::request::{Body, Object, Written};
 use crate::stored::{store_error, tree};
 use crate::verb::Verb;
@@ -189,6 +189,7 @@ impl Write<'_> {
         if let Some(rule) = self.resource.status {
             set_initial_status(object, rule);
         }
+        kind::disabled::drop_from(self.resource.kind, object, None);
         (self.resource.kind.prepare)(&self.context(), object, None);
     }
     fn validate_create(&self, object: &Value, errors: &mut field::Errors) {

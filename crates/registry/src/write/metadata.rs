@@ -182,13 +182,15 @@ pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut field::
             "must be greater than or equal to 0",
         ));
     }
-    validate_common(resource, object, &path, errors);
+    validate_common(resource, object, &path, true, errors);
 }
-/// Validates the metadata of a changed object against the stored one.
+/// Validates the metadata of a changed object against the stored one. `by_kind`: by the rules of
+/// its kind, too.
 pub(super) fn validate_update(
     resource: &Resource,
     new: &Value,
     old: &Value,
+    by_kind: bool,
     errors: &mut field::Errors,
 ) {
     let path = field::Path::new("metadata");
@@ -231,12 +233,13 @@ pub(super) fn validate_update(
             ));
         }
     }
-    validate_common(resource, new, &path, errors);
+    validate_common(resource, new, &path, by_kind, errors);
 }
 fn validate_common(
     resource: &Resource,
     object: &Value,
     path: &field::Path,
+    by_kind: bool,
     errors: &mut field::Errors,
 ) {
     validate_labels(member_of(object, "labels"), &path.child("labels"), errors);
@@ -256,7 +259,7 @@ fn validate_common(
             format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set"),
         ));
     }
-    if resource.kind.qualified_finalizers {
+    if by_kind && resource.kind.qualified_finalizers {
         for (i, finalizer) in finalizers.iter().enumerate() {
             if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
                 errors.push(field::Error::invalid(

@@ -2,6 +2,7 @@
 use crate::kind::{list, text};
 use serde_json::Value;
 use setpoint_object::field::{self, Path};
+use setpoint_object::name;
 
 /// The members of a review with selectors.
 pub(super) const MEMBERS: [&str; 2] = ["fieldSelector", "labelSelector"];
@@ -23,10 +24,38 @@ pub(super) fn check(selector: &Value, path: &Path, errors: &mut field::Errors) {
         let why = format!("when {path} is specified, requirements or rawSelector is required");
         errors.push(field::Error::required(path.child("requirements"), why));
     }
+    let is_of_labels = path.text().ends_with("labelSelector");
     for (i, requirement) in requirements.iter().enumerate() {
-        if text(requirement, "key").is_empty() {
-            let at = path.child("requirements").index(i).child("key");
-            errors.push(field::Error::required(at, "must be specified"));
+        let at = path.child("requirements").index(i);
+        let (key, values) = (text(requirement, "key"), list(requirement, "values"));
+        if !is_of_labels && key.is_empty() {
+            errors.push(field::Error::required(at.child("key"), "must be specified"));
+        }
+        match text(requirement, "operator") {
+            "In" | "NotIn" if values.is_empty() => errors.push(field::Error::required(
+                at.child("values"),
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            )),
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                errors.push(field::Error::forbidden(
+                    at.child("values"),
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                ));
+            }
+            // Other operators may be those of later releases.
+            _ => {}
+        }
+        if !is_of_labels {
+            continue;
+        }
+        for message in name::qualified_name(key) {
+            errors.push(field::Error::invalid(at.child("key"), &key.into(), message));
+        }
+        for (j, value) in values.iter().enumerate() {
+            for message in name::label_value(value.as_str().unwrap_or_default()) {
+                let at = at.child("values").index(j);
+                errors.push(field::Error::invalid(at, value, message));
+            }
         }
     }
 }

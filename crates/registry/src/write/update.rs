@@ -4,6 +4,7 @@ use super::persist::Outcome;
 use super::{Write, metadata, status};
 use crate::admission::{Operation, Options};
 use crate::allocate::{Claims, Reservation, ServiceNumbers};
+use crate::kind::{self, MetadataCheck};
 use crate::request::{Body, Written};
 use crate::shared::Inner;
 use crate::stored::{store_error, tree};
@@ -214,6 +215,11 @@ impl Write<'_> {
             return Err(self.invalid(&new, &errors).into());
         }
         self.check_params(&new, Some(&stored)).await?;
+        if self.target.subresource.is_none() {
+            for warning in (self.resource.kind.update_warnings)(&new, &stored) {
+                self.attributes.warn(warning);
+            }
+        }
         if self.is_reviewed {
             self.inner.admission.validate(&review, Some(&new)).await?;
         }
@@ -341,6 +347,7 @@ impl Write<'_> {
                 {
                     put_back(members, "status", old.get("status"));
                 }
+                kind::disabled::drop_from(self.resource.kind, new, Some(old));
                 (self.resource.kind.prepare)(&self.context(), new, Some(old));
                 self.step_generation(new, old, rule.is_some());
             }
@@ -371,13 +378,23 @@ impl Write<'_> {
         }
     }
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut field::Errors) {
-        // Kubernetes checks the metadata of an update twice and reports both.
-        metadata::validate_update(self.resource, new, old, errors);
+        // Kubernetes checks the metadata of an update several times and reports all.
+        metadata::validate_update(self.resource, new, old, false, errors);
         if errors.is_empty() && self.resource.custom {
             self.validate_kind(new, errors);
         } else {
-            let again = errors.clone();
-            errors.extend(again);
+            let checks = match self.target.subresource {
+                None => self.resource.kind.changed_metadata,
+                Some(_) => &[MetadataCheck::Change],
+            };
+            for check in checks {
+                match check {
+                    MetadataCheck::Change => {
+                        metadata::validate_update(self.resource, new, old, true, errors);
+                    }
+                    MetadataCheck::Whole => metadata::validate(self.resource, new, errors),
+                }
+            }
         }
         self.validate_schema(new, Some(old), errors);
         let is_whole = matches!(self.target.subresource, None | Some(Subresource::Scale));

@@ -1,12 +1,14 @@
 //! Admission policies and their bindings, validating and mutating.
 use super::{policy_binding, policy_spec};
-use crate::kind::{Fill, Kind, Members, StatusMeta};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, StatusMeta};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 
 /// ValidatingAdmissionPolicy.
 pub(in crate::kind) static VALIDATING: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole],
+    qualified_finalizers: false,
     unconditional_update: false,
     default,
     validate: |object, _, errors| policy_spec::validating(object, errors),
@@ -23,6 +25,8 @@ pub(in crate::kind) static VALIDATING: Kind = Kind {
 
 /// MutatingAdmissionPolicy.
 pub(in crate::kind) static MUTATING: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole],
+    qualified_finalizers: false,
     unconditional_update: false,
     default,
     validate: |object, _, errors| policy_spec::mutating(object, errors),
@@ -33,6 +37,8 @@ pub(in crate::kind) static MUTATING: Kind = Kind {
 
 /// ValidatingAdmissionPolicyBinding.
 pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole],
+    qualified_finalizers: false,
     unconditional_update: false,
     default: default_binding,
     validate: |object, _, errors| policy_binding::validating(object, errors),
@@ -42,6 +48,8 @@ pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
 
 /// MutatingAdmissionPolicyBinding.
 pub(in crate::kind) static MUTATING_BINDING: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole],
+    qualified_finalizers: false,
     unconditional_update: false,
     default: default_binding,
     validate: |object, _, errors| policy_binding::mutating(object, errors),

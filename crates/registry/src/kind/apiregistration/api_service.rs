@@ -1,6 +1,6 @@
 //! APIServices.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, NameRule, StatusMeta};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, NameRule, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -8,6 +8,7 @@ use setpoint_object::{field, name};
 
 /// APIService.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     // `v1.` is the core group's.
     names: NameRule::Segment,
     unconditional_update: false,

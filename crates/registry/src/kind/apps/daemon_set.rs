@@ -18,6 +18,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status,
     warnings: workload::template_warnings,
+    update_warnings: workload::update_warnings,
+    pod_spec: "spec.template.spec",
     unknown_label: not_supported,
     cells: Some(cells),
     rules: "selector, template, strategy; immutable selector; `status`",
@@ -72,6 +74,7 @@ fn prepare(_: &Context<'_>, object: &mut Value, old: Option<&Value>) {
 }
 
 fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    workload::selector_immutable(object, old, errors);
     check(object, old, errors, |at| {
         let spec = at.get("spec");
         workload::selection(&spec, "daemonset", false);
@@ -81,7 +84,6 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         workload::counts(&spec);
         strategy(&spec.get("updateStrategy"));
     });
-    workload::selector_immutable(object, old, errors);
 }
 
 fn strategy(at: &At<'_, '_>) {

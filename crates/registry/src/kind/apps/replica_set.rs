@@ -13,6 +13,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status,
     warnings: workload::warnings,
+    update_warnings: workload::update_warnings,
+    pod_spec: "spec.template.spec",
     unknown_label: not_supported,
     cells: Some(cells),
     rules: "selector, template, numbers; immutable selector; `status`",

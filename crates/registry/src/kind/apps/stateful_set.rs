@@ -18,6 +18,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status,
     warnings: workload::template_warnings,
+    update_warnings: workload::update_warnings,
+    pod_spec: "spec.template.spec",
     unknown_label: not_supported,
     cells: Some(cells),
     rules: "selector, template with its claims, strategies, claim templates; the fields that an update may change; `status`",

@@ -16,6 +16,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     warnings,
+    update_warnings: |new, old| {
+        if new["spec"] == old["spec"] { Vec::new() } else { spec_warnings(new) }
+    },
+    pod_spec: "spec.jobTemplate.spec.template.spec",
     cells: Some(cells),
     rules: "schedule, time zone, job template",
     ..Kind::with_status("batch", "CronJob", StatusMeta::All, "{}")
@@ -96,9 +100,14 @@ fn time_zone(at: &At<'_, '_>) {
 }
 
 fn warnings(cron_job: &Value) -> Vec<String> {
+    let mut all: Vec<String> = workload::name_warning(cron_job).into_iter().collect();
+    all.append(&mut spec_warnings(cron_job));
+    all
+}
+fn spec_warnings(cron_job: &Value) -> Vec<String> {
     let job = &cron_job["spec"]["jobTemplate"]["spec"];
     let path = "spec.jobTemplate.spec";
-    let mut all: Vec<String> = workload::name_warning(cron_job).into_iter().collect();
+    let mut all = Vec::new();
     all.extend(warning(job, path));
     all.append(&mut template::template_warnings(&job["template"], &format!("{path}.template")));
     all

@@ -5,7 +5,9 @@ mod status;
 pub(super) use policy::{rules, warning};
 
 use crate::kind::at::{At, check};
-use crate::kind::{Context, Fill, Kind, Members, Selectable, StatusMeta, pod_default, workload};
+use crate::kind::{
+    Context, Fill, Kind, Members, MetadataCheck, Selectable, StatusMeta, pod_default, workload,
+};
 use crate::table::{age, cell};
 use serde_json::Value;
 use setpoint_object::GroupVersionKind;
@@ -16,6 +18,7 @@ use setpoint_object::{field, name};
 
 /// Job.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     orphans_by_default: true,
     orphan_warning: ORPHANS,
     default,
@@ -23,6 +26,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status: status::validate,
     warnings,
+    update_warnings: |new, old| {
+        if new["spec"] == old["spec"] { Vec::new() } else { spec_warnings(new) }
+    },
+    pod_spec: "spec.template.spec",
     selectable: &[Selectable {
         path: "status.succeeded",
         absent: "0",
@@ -46,12 +53,18 @@ fn unknown_label(_: &GroupVersionKind, label: &str) -> String {
     format!("field label {} not supported for Job", field::quote(label))
 }
 
-/// Job. Its selector and labels contain the uid, so `prepare` makes them.
+/// Job. Its selector and labels contain the uid, so `prepare` makes them: also those of the Job
+/// itself if it takes them from a template that gets its labels there.
 fn default(object: &mut Members, _version: &str) {
+    let is_complete = object.get("spec").is_some_and(|spec| {
+        spec["manualSelector"] == true
+            || spec["template"]["metadata"]["labels"].get(CONTROLLER_UID).is_some()
+    });
     let labels = object
         .get("spec")
         .and_then(|spec| spec.pointer("/template/metadata/labels"))
         .filter(|labels| labels.as_object().is_some_and(|labels| !labels.is_empty()))
+        .filter(|_| is_complete)
         .cloned();
     let Some(spec) = object.object("spec") else { return };
     if !spec.contains_key("parallelism") {
@@ -113,35 +126,47 @@ fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
 
 /// Validates a new or changed Job.
 fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    check(job, old, errors, |at| {
-        let spec = at.get("spec");
-        rules(&spec);
-        let selector = spec.get("selector");
-        if selector.is_set() {
-            selector.selector();
-        } else {
-            selector.required("");
-        }
-        let labels = spec.get("template.metadata.labels");
-        let label = |key: &str| labels.value.get(key).and_then(Value::as_str);
-        if let Ok(parsed) = Selector::from_object(selector.value)
-            && !parsed.is_some_and(|parsed| parsed.matches(label))
-        {
-            workload::mismatch(&labels);
-        }
-    });
-    let Some(old) = old else { return check(job, None, errors, validate_new) };
-    check(job, None, errors, |at| validate_change(&at.get("spec"), old));
+    check(job, None, errors, |at| generated(at, old));
+    check(job, old, errors, rules_of_job);
+    check(job, None, errors, host_names);
+    let Some(before) = old else { return };
+    // The API checks the spec of a changed Job twice, and reports both.
+    check(job, old, errors, rules_of_job);
+    check(job, None, errors, |at| validate_change(&at.get("spec"), before));
 }
 
-/// A selector that the server made, and names of pods that fit.
-fn validate_new(at: &At<'_, '_>) {
+fn rules_of_job(at: &At<'_, '_>) {
+    let spec = at.get("spec");
+    rules(&spec);
+    let selector = spec.get("selector");
+    if selector.is_set() {
+        selector.selector();
+    } else {
+        selector.required("");
+    }
+    let labels = spec.get("template.metadata.labels");
+    let label = |key: &str| labels.value.get(key).and_then(Value::as_str);
+    if let Ok(parsed) = Selector::from_object(selector.value)
+        && !parsed.is_some_and(|parsed| parsed.matches(label))
+    {
+        workload::mismatch(&labels);
+    }
+}
+
+/// A selector that the server made. Jobs of older releases have no labels with a prefix.
+fn generated(at: &At<'_, '_>, old: Option<&Value>) {
     let (name, uid) = (at.text_of("metadata.name"), at.text_of("metadata.uid"));
     let spec = at.get("spec");
     if !spec.is("manualSelector") && spec.has("selector") {
         let metadata = spec.get("template.metadata");
+        let had = |key: &str| {
+            old.is_none_or(|old| old["spec"]["template"]["metadata"]["labels"].get(key).is_some())
+        };
+        let with_prefix = had(CONTROLLER_UID) && had(JOB_NAME);
         for (key, expected) in
             [("controller-uid", uid), ("job-name", name), (CONTROLLER_UID, uid), (JOB_NAME, name)]
+                .into_iter()
+                .take(if with_prefix { 4 } else { 2 })
         {
             let label = metadata.entry("labels", key);
             if !label.is_set() {
@@ -151,8 +176,10 @@ fn validate_new(at: &At<'_, '_>) {
             }
         }
         let expected = |key: &str| match key {
-            "controller-uid" | CONTROLLER_UID => Some(uid),
-            "job-name" | JOB_NAME => Some(name),
+            "controller-uid" => Some(uid),
+            "job-name" => Some(name),
+            CONTROLLER_UID if with_prefix => Some(uid),
+            JOB_NAME if with_prefix => Some(name),
             _ => None,
         };
         let selector = spec.get("selector");
@@ -162,12 +189,19 @@ fn validate_new(at: &At<'_, '_>) {
             selector.invalid("`selector` not auto-generated");
         }
     }
+}
+
+/// Pods of an indexed Job get host names of its name and an index.
+fn host_names(at: &At<'_, '_>) {
+    let (name, spec) = (at.text_of("metadata.name"), at.get("spec"));
     let completions = spec.int_of("completions");
     if spec.text_of("completionMode") == "Indexed" && completions > 0 {
         let host = format!("{name}-{}", completions - 1);
         if !name::dns1123_label(&host).is_empty() {
-            at.get("metadata.name")
-                .invalid(format!("will not able to create pod with invalid DNS label: {host}"));
+            at.get("metadata.name").invalid_as(
+                &name.into(),
+                format!("will not able to create pod with invalid DNS label: {host}"),
+            );
         }
     }
 }
@@ -187,15 +221,21 @@ fn validate_change(spec: &At<'_, '_>, old: &Value) {
     }
     spec.get("selector").immutable(&before["selector"]);
     let (template, mut expected) = (spec.get("template"), before["template"].clone());
-    let is_waiting =
-        before["suspend"] == true && status.get("startTime").is_none_or(Value::is_null);
+    let is_suspended = before["suspend"] == true;
+    let has_condition = crate::kind::list(status, "conditions")
+        .iter()
+        .any(|one| one["type"] == "Suspended" && one["status"] == "True");
+    let is_waiting = is_suspended
+        && (status.get("startTime").is_none_or(Value::is_null) || has_condition)
+        && status["active"].as_i64().unwrap_or(0) == 0;
     if is_waiting {
         place(&mut expected, template.value);
-    }
-    if before["suspend"] == true {
         take_resources(&mut expected, template.value);
+        // The API compares the pod alone here: labels and annotations may change.
+        template.get("spec").immutable(&expected["spec"]);
+    } else {
+        template.immutable(&expected);
     }
-    template.immutable(&expected);
     for member in
         ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
     {
@@ -256,7 +296,12 @@ fn take_resources(stored: &mut Value, sent: &Value) {
 }
 
 fn warnings(job: &Value) -> Vec<String> {
-    let mut all = workload::warnings(job);
+    let mut all: Vec<String> = workload::name_warning(job).into_iter().collect();
+    all.append(&mut spec_warnings(job));
+    all
+}
+fn spec_warnings(job: &Value) -> Vec<String> {
+    let mut all = workload::template_warnings(job);
     all.extend(policy::warning(&job["spec"], "spec"));
     all
 }

@@ -5,7 +5,7 @@ mod rules;
 pub(crate) use rules::organizations;
 
 use crate::kind::{
-    Context, Kind, NameRule, Part, Selectable, StatusMeta, list, not_supported, text,
+    Context, Kind, MetadataCheck, NameRule, Part, Selectable, StatusMeta, list, not_supported, text,
 };
 use crate::table::{age, cell};
 use serde_json::Value;
@@ -14,6 +14,7 @@ use std::collections::HashMap;
 
 /// CertificateSigningRequest.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     prepare,
     names: NameRule::Segment,
     prepare_status,

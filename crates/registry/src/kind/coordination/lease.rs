@@ -10,7 +10,9 @@ use setpoint_object::{field, name};
 pub(in crate::kind) static KIND: Kind = Kind {
     create_on_update: true,
     unconditional_update: false,
+    qualified_finalizers: false,
     validate,
+    disabled: &["spec.preferredHolder", "spec.strategy"],
     cells: Some(cells),
     rules: "durations, strategy",
     ..Kind::plain("coordination.k8s.io", "Lease")

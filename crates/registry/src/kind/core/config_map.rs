@@ -1,6 +1,6 @@
 //! ConfigMaps: keys, size, immutability.
-use crate::kind::Kind;
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
+use crate::kind::{Kind, MetadataCheck};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -8,6 +8,7 @@ use setpoint_object::{field, name};
 
 /// ConfigMap.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     validate,
     cells: Some(cells),
     rules: "keys, size; immutable data",
@@ -16,6 +17,9 @@ pub(in crate::kind) static KIND: Kind = Kind {
 
 /// Validates keys, size and immutability.
 fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if let Some(old) = old {
+        validate_immutable(new, old, &["data", "binaryData"], errors);
+    }
     let mut size = 0;
     for (member, other) in [("data", "binaryData"), ("binaryData", "data")] {
         for (key, value) in map(new, member).into_iter().flatten() {
@@ -37,9 +41,6 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     }
     if size > DATA_BYTES_MAX {
         errors.push(field::Error::too_long(field::Path::new("[]"), DATA_BYTES_MAX));
-    }
-    if let Some(old) = old {
-        validate_immutable(new, old, &["data", "binaryData"], errors);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Namespaces.
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Context, Fill, Kind, Members, NameRule, Part, Selectable, StatusMeta, not_supported,
+    Context, Fill, Kind, Members, MetadataCheck, NameRule, Part, Selectable, StatusMeta,
+    not_supported,
 };
 use crate::table::cell;
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use setpoint_object::{field, name};
 
 /// Namespace.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     names: NameRule::Label,
     returns_deleted: true,
     finalizers_in_spec: true,

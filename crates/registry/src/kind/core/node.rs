@@ -1,19 +1,23 @@
 //! Nodes.
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Fill, Kind, Members, Selectable, StatusMeta, StatusRule, format, list, not_supported,
-    resources, template, text,
+    Fill, Kind, Members, MetadataCheck, Selectable, StatusMeta, StatusRule, format, list,
+    not_supported, resources, template, text,
 };
 use crate::table::cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
 use std::collections::HashSet;
 
 /// Node.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     default,
     validate,
+    warnings,
+    update_warnings: |node, _| warnings(node),
+    disabled: &["spec.configSource", "status.config"],
     validate_status: validate,
     selectable: &[Selectable { absent: "false", ..Selectable::new("spec.unschedulable") }],
     selects_namespace: false,
@@ -35,12 +39,42 @@ const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 
 const ROLE_LABEL: &str = "kubernetes.io/role";
 
-/// Node: allocatable is the capacity by default.
+/// Node: allocatable is the capacity by default. The single range is the first of the list, and
+/// wins over another one.
 fn default(object: &mut Members, _version: &str) {
+    if let Some(spec) = object.object("spec") {
+        let first = |spec: &Members| {
+            spec.get("podCIDRs")
+                .and_then(|all| all.get(0))
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
+        let single = spec.text("podCIDR").to_owned();
+        match first(spec) {
+            None if single.is_empty() => {}
+            Some(first) if single.is_empty() || single == first => {
+                spec.insert("podCIDR".to_owned(), first.into());
+            }
+            _ => drop(spec.insert("podCIDRs".to_owned(), json!([single]))),
+        }
+    }
     let Some(status) = object.object("status") else { return };
     if let Some(capacity) = status.get("capacity").cloned() {
         status.absent("allocatable", capacity);
     }
+}
+
+fn warnings(node: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    if !node["spec"]["configSource"].is_null() {
+        all.push("spec.configSource: the feature is removed".to_owned());
+    }
+    if !text(&node["spec"], "externalID").is_empty() {
+        all.push(
+            "spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned(),
+        );
+    }
+    all
 }
 
 /// Validates a node: taints, addresses and amounts, and what is set once.
@@ -58,8 +92,22 @@ fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         for range in ranges.items() {
             range.faults(format::cidr(range.text()));
         }
+        let wrong = |range: &At<'_, '_>| !format::cidr(range.text()).is_empty();
+        let first_wrong =
+            ranges.items().enumerate().find(|(_, range)| wrong(range)).filter(|_| ranges.len() > 1);
+        if let Some((i, range)) = first_wrong {
+            ranges.report(|path| field::Error {
+                kind: field::ErrorKind::Internal,
+                path,
+                shown: None,
+                detail: format!(
+                    "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{i}]: <nil> (invalid CIDR address: {})",
+                    range.text()
+                ),
+            });
+        }
         let n_six = at.texts_of("spec.podCIDRs").filter(|range| range.contains(':')).count();
-        if ranges.len() > 2 || ranges.len() == 2 && n_six != 1 {
+        if ranges.len() > 2 || ranges.len() == 2 && (n_six != 1 || first_wrong.is_some()) {
             ranges.invalid("may specify no more than one CIDR for each IP family");
         }
         let mut addresses = HashSet::new();

@@ -2,7 +2,7 @@
 use crate::kind::at::{At, check, same};
 use crate::kind::volume::{access_modes, class_name, phase};
 use crate::kind::workload::rest_is_same;
-use crate::kind::{Context, Fill, Kind, Members, StatusMeta, resources, template};
+use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, StatusMeta, resources, template};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -10,10 +10,14 @@ use setpoint_object::{field, name};
 
 /// PersistentVolume.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Whole],
     returns_deleted: true,
     default,
     prepare,
+    prepare_status,
     validate,
+    warnings,
+    update_warnings: |volume, _| warnings(volume),
     cells: Some(cells),
     rules: "exactly one source with what it needs, modes, capacity, node affinity; immutable source",
     ..Kind::with_status("", "PersistentVolume", StatusMeta::All, r#"{"phase":"Pending"}"#)
@@ -39,6 +43,45 @@ fn prepare(context: &Context<'_>, volume: &mut Value, old: Option<&Value>) {
     }
 }
 
+/// A new phase has a new time, unless the client gives one.
+fn prepare_status(context: &Context<'_>, volume: &mut Value, old: &Value) {
+    let (status, before) = (&volume["status"], &old["status"]);
+    let time = "lastPhaseTransitionTime";
+    let is_given = !status[time].is_null();
+    if status["phase"] == before["phase"] && !is_given {
+        if !before[time].is_null() {
+            volume["status"][time] = before[time].clone();
+        }
+    } else if status["phase"] != before["phase"] && (!is_given || status[time] == before[time]) {
+        volume["status"][time] = context.now.rfc3339().into();
+    }
+}
+
+/// Sources that nothing serves any more, in the API's order and words.
+const DEPRECATED: [(&str, &str); 6] = [
+    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+fn warnings(volume: &Value) -> Vec<String> {
+    let spec = &volume["spec"];
+    let mut all = Vec::new();
+    if spec["persistentVolumeReclaimPolicy"] == "Recycle" {
+        all.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
+    }
+    for (source, message) in DEPRECATED {
+        if !spec[source].is_null() {
+            let shown = if source == "storageos" { "storageOS" } else { source };
+            all.push(format!("spec.{shown}: {message}"));
+        }
+    }
+    all
+}
+
 /// Members of a spec that are not the source of the volume.
 const NOT_SOURCE: [&str; 9] = [
     "accessModes",
@@ -55,7 +98,10 @@ const NOT_SOURCE: [&str; 9] = [
 /// Validates a volume: one source, which never changes.
 fn validate(volume: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(volume, old, errors, |at| rules(&at.get("spec"), at.text_of("metadata.name")));
-    let Some(old) = old else { return };
+    let Some(before) = old else { return };
+    // The API checks a changed volume twice, and reports both.
+    check(volume, old, errors, |at| rules(&at.get("spec"), at.text_of("metadata.name")));
+    let old = before;
     check(volume, None, errors, |at| changes(&at.get("spec"), &old["spec"]));
 }
 

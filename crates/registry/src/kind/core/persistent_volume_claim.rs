@@ -2,7 +2,7 @@
 use crate::kind::at::{At, check};
 use crate::kind::volume::{CLASS_ANNOTATION, access_modes, class_name, phase};
 use crate::kind::workload::rest_is_same;
-use crate::kind::{Kind, Members, StatusMeta, pod_default, template, text};
+use crate::kind::{Context, Kind, Members, MetadataCheck, StatusMeta, pod_default, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -11,9 +11,13 @@ use setpoint_object::time::Timestamp;
 
 /// PersistentVolumeClaim.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     returns_deleted: true,
     default,
+    prepare,
     validate,
+    warnings,
+    update_warnings: |claim, _| warnings(claim),
     validate_status,
     cells: Some(cells),
     rules: "modes, amount, data sources; immutable except size and attributes class of bound claims; `status`",
@@ -22,6 +26,69 @@ pub(in crate::kind) static KIND: Kind = Kind {
 
 fn default(claim: &mut Members, _version: &str) {
     pod_default::volume_claim(claim);
+}
+
+/// The two fields for a source of data say the same. A source that is no claim and no snapshot
+/// is dropped if it is in the older field only, and a reference to another namespace always, as by
+/// a kube-apiserver with its default features.
+fn prepare(_: &Context<'_>, claim: &mut Value, old: Option<&Value>) {
+    let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let was = |member: &str| old.is_some_and(|old| !old["spec"][member].is_null());
+    let is_set = |spec: &Members, member: &str| spec.get(member).is_some_and(Value::is_object);
+    let elsewhere = |spec: &Members| !text(&spec["dataSourceRef"], "namespace").is_empty();
+    if is_set(spec, "dataSourceRef") && elsewhere(spec) && !was("dataSourceRef") {
+        spec.remove("dataSourceRef");
+    }
+    let is_known = is_set(spec, "dataSource") && {
+        let source = &spec["dataSource"];
+        matches!(
+            (text(source, "apiGroup"), text(source, "kind")),
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+        )
+    };
+    if !was("dataSource") && !was("dataSourceRef") && !is_set(spec, "dataSourceRef") && !is_known {
+        spec.remove("dataSource");
+    }
+    same_sources(spec);
+}
+
+/// Copies the source of data from the field that has it to the other one.
+fn same_sources(spec: &mut Members) {
+    let copy = |source: &Value| {
+        let members = ["apiGroup", "kind", "name"].into_iter();
+        let given = members.filter_map(|name| Some((name.to_owned(), source.get(name)?.clone())));
+        Value::Object(given.collect())
+    };
+    let (source, reference) = (spec.get("dataSource"), spec.get("dataSourceRef"));
+    let is_there = |value: Option<&Value>| value.is_some_and(Value::is_object);
+    match (source, reference) {
+        (Some(source), reference) if source.is_object() && !is_there(reference) => {
+            spec.insert("dataSourceRef".to_owned(), copy(source));
+        }
+        (source, Some(reference))
+            if reference.is_object()
+                && !is_there(source)
+                && text(reference, "namespace").is_empty() =>
+        {
+            spec.insert("dataSource".to_owned(), copy(reference));
+        }
+        _ => {}
+    }
+}
+
+/// Amounts that are no whole number of bytes.
+fn warnings(claim: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    for list in ["requests", "limits"] {
+        let amount = claim["spec"]["resources"][list]["storage"].as_str().unwrap_or_default();
+        // Written in thousandths of a byte.
+        if amount.ends_with('m') {
+            all.push(format!(
+                "spec.resources.{list}[storage]: fractional byte value \"{amount}\" is invalid, must be an integer"
+            ));
+        }
+    }
+    all
 }
 
 /// Validates a claim; nearly all of it is immutable.
@@ -37,7 +104,11 @@ fn storage(claim: &Value, path: [&str; 3]) -> Option<Quantity> {
 }
 
 fn changes(at: &At<'_, '_>, old: &Value) {
-    let (spec, before) = (at.get("spec"), &old["spec"]);
+    let mut before = old["spec"].clone();
+    if let Some(before) = before.as_object_mut() {
+        same_sources(before);
+    }
+    let (spec, before) = (at.get("spec"), &before);
     let is_bound = at.text_of("status.phase") == "Bound";
     let class = "storageClassName";
     let mut mutable = Vec::new();
@@ -65,14 +136,14 @@ fn changes(at: &At<'_, '_>, old: &Value) {
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n",
         );
     }
-    let requested = storage(at.value, ["spec", "resources", "requests"]);
-    let was = storage(old, ["spec", "resources", "requests"]);
-    let shrinks = requested.as_ref().zip(was).is_some_and(|(now, was)| now.compare(&was).is_lt());
+    let none = || Quantity::from_units(0);
+    let requested = storage(at.value, ["spec", "resources", "requests"]).unwrap_or_else(none);
+    let was = storage(old, ["spec", "resources", "requests"]).unwrap_or_else(none);
+    let shrinks = requested.compare(&was).is_lt();
     if shrinks {
         let has = old["status"]["capacity"]["storage"].as_str();
         let has = has.and_then(|text| Quantity::parse(text).ok());
-        let has = has.unwrap_or_else(|| Quantity::from_units(0));
-        if requested.is_some_and(|now| now.compare(&has).is_le()) {
+        if requested.compare(&has.unwrap_or_else(none)).is_le() {
             spec.get("resources.requests.storage")
                 .forbidden("field can not be less than status.capacity");
         }

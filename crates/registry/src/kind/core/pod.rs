@@ -27,6 +27,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status: status::validate,
     warnings,
+    update_warnings: |new, old| {
+        if new["spec"] == old["spec"] { Vec::new() } else { spec_warnings(new) }
+    },
+    pod_spec: "spec",
     actions: &[("binding", Action::Bind), ("eviction", Action::Evict)],
     parts: &[containers::EPHEMERAL, containers::RESIZE],
     selectable: &[
@@ -99,8 +103,11 @@ fn warnings(pod: &Value) -> Vec<String> {
             messages.join(" ")
         ));
     }
-    all.append(&mut template::pod_warnings(pod));
+    all.append(&mut spec_warnings(pod));
     all
+}
+fn spec_warnings(pod: &Value) -> Vec<String> {
+    template::pod_warnings(pod)
 }
 
 /// The rules of a pod, new or changed.

@@ -12,6 +12,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     warnings,
+    update_warnings: |object, old| {
+        if object["template"] == old["template"] { Vec::new() } else { warnings(object) }
+    },
+    pod_spec: "template.spec",
     cells: Some(cells),
     rules: "the template, as a Pod",
     ..Kind::plain("", "PodTemplate")

@@ -16,6 +16,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status,
     warnings: workload::warnings,
+    update_warnings: workload::update_warnings,
+    pod_spec: "spec.template.spec",
     selectable: &[Selectable { absent: "0", ..Selectable::new("status.replicas") }],
     unknown_label: not_supported,
     cells: Some(cells),

@@ -1,6 +1,6 @@
 //! Secrets: keys, size, type, immutability. Errors never contain values.
 use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
-use crate::kind::{Context, Fill, Kind, Members, Selectable, not_supported, text};
+use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, Selectable, not_supported, text};
 use crate::table::cell;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,9 +10,12 @@ use setpoint_object::{field, name};
 
 /// Secret.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     default,
     prepare,
     validate,
+    warnings,
+    update_warnings: |secret, _| warnings(secret),
     selectable: &[Selectable::new("type")],
     unknown_label: not_supported,
     cells: Some(cells),
@@ -48,6 +51,21 @@ fn prepare(_: &Context<'_>, secret: &mut Value, old: Option<&Value>) {
     }
 }
 
+/// A certificate or key in TLS Secrets that is no PEM. Whether they fit each other is not checked.
+fn warnings(secret: &Value) -> Vec<String> {
+    if text(secret, "type") != "kubernetes.io/tls" {
+        return Vec::new();
+    }
+    let is_pem = |key: &str| {
+        let bytes = STANDARD.decode(text(&secret["data"], key)).unwrap_or_default();
+        x509_parser::pem::parse_x509_pem(&bytes).is_ok()
+    };
+    let missing = [("tls.crt", "certificate"), ("tls.key", "key")];
+    let missing = missing.into_iter().find(|(key, _)| !is_pem(key));
+    let warning = |(_, input)| format!("tls: failed to find any PEM data in {input} input");
+    missing.map(warning).into_iter().collect()
+}
+
 /// The keys that a Secret of a known type must have: any of them for basic authentication, all of
 /// them for other types.
 fn required_keys(kind: &str) -> &'static [&'static str] {
@@ -69,6 +87,16 @@ fn is_json_object(value: Option<&Value>) -> bool {
 
 /// Validates keys, size, type and immutability. Errors never contain values.
 fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if let Some(old) = old {
+        if text(old, "type") != text(new, "type") {
+            errors.push(field::Error::invalid(
+                field::Path::new("type"),
+                &new["type"],
+                "field is immutable",
+            ));
+        }
+        validate_immutable(new, old, &["data"], errors);
+    }
     let data = field::Path::new("data");
     let mut size = 0;
     for (key, value) in map(new, "data").into_iter().flatten() {
@@ -111,16 +139,6 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
                 "",
             ));
         }
-    }
-    if let Some(old) = old {
-        if text(old, "type") != kind {
-            errors.push(field::Error::invalid(
-                field::Path::new("type"),
-                &new["type"],
-                "field is immutable",
-            ));
-        }
-        validate_immutable(new, old, &["data"], errors);
     }
 }
 

@@ -4,7 +4,8 @@ mod rules;
 
 use crate::kind::load_balancer::load_balancer;
 use crate::kind::{
-    Context, Fill, Kind, Members, NameRule, Selectable, StatusMeta, list, not_supported, text,
+    Context, Fill, Kind, Members, MetadataCheck, NameRule, Selectable, StatusMeta, list,
+    not_supported, text,
 };
 use crate::table::cell;
 use serde_json::{Map, Value, json};
@@ -13,6 +14,7 @@ use std::collections::HashMap;
 
 /// Service.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     names: NameRule::Label,
     create_on_update: true,
     returns_deleted: true,
@@ -20,6 +22,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     prepare,
     validate: rules::validate,
+    warnings: rules::warnings,
+    update_warnings: |service, _| rules::warnings(service),
     validate_status: rules::validate_status,
     selectable: &[Selectable::new("spec.clusterIP"), Selectable::new("spec.type")],
     unknown_label: not_supported,
@@ -56,7 +60,15 @@ fn default(object: &mut Members, _version: &str) {
                 port.insert("targetPort".to_owned(), number);
             }
         }
-        let external = matches!(spec.text("type"), "NodePort" | "LoadBalancer");
+        let has_addresses = spec
+            .get("externalIPs")
+            .and_then(Value::as_array)
+            .is_some_and(|addresses| !addresses.is_empty());
+        let external = match spec.text("type") {
+            "NodePort" | "LoadBalancer" => true,
+            "ClusterIP" => has_addresses,
+            _ => false,
+        };
         if external {
             spec.absent("externalTrafficPolicy", "Cluster");
         }

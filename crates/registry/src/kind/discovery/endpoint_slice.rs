@@ -1,6 +1,6 @@
 //! EndpointSlices: all addresses have one family.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, format};
+use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -9,8 +9,11 @@ use std::collections::HashSet;
 
 /// EndpointSlice.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole],
     default,
+    prepare,
     validate,
+    warnings,
     cells: Some(cells),
     rules: "addresses of one family, ports, hints, sizes; immutable family",
     ..Kind::plain("discovery.k8s.io", "EndpointSlice")
@@ -24,6 +27,27 @@ fn default(object: &mut Members, _version: &str) {
         port.absent("name", "");
         port.absent("protocol", "TCP");
     }
+}
+
+/// The older topology of endpoints cannot be written; what is stored stays while no endpoint
+/// changes.
+fn prepare(_: &Context<'_>, slice: &mut Value, old: Option<&Value>) {
+    if old.is_some_and(|old| old["endpoints"] == slice["endpoints"]) {
+        return;
+    }
+    for endpoint in slice.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(members) = endpoint.as_object_mut() {
+            members.remove("deprecatedTopology");
+        }
+    }
+}
+
+fn warnings(slice: &Value) -> Vec<String> {
+    let is_name = slice["addressType"] == "FQDN";
+    is_name
+        .then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned())
+        .into_iter()
+        .collect()
 }
 
 /// Limits of a slice, as Kubernetes has them.

@@ -1,6 +1,6 @@
 //! IPAddresses.
 use crate::kind::at::check;
-use crate::kind::{Kind, NameRule};
+use crate::kind::{Kind, MetadataCheck, NameRule};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -17,6 +17,7 @@ const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 /// IPAddress.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     names: NameRule::Address,
     validate,
     cells: Some(cells),

@@ -1,6 +1,6 @@
 //! RuntimeClasses.
 use crate::kind::at::check;
-use crate::kind::{Kind, resources, template, text};
+use crate::kind::{Kind, MetadataCheck, resources, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -9,8 +9,10 @@ use std::collections::HashSet;
 
 /// RuntimeClass.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     create_on_update: true,
     unconditional_update: false,
+    qualified_finalizers: false,
     validate,
     cells: Some(cells),
     rules: "handler, overhead, tolerations; immutable handler",

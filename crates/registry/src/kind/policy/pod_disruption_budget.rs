@@ -3,7 +3,7 @@ pub(crate) mod charge;
 
 use crate::kind::at::check;
 use crate::kind::format::{at_most_all, count_or_percent};
-use crate::kind::{Kind, StatusMeta};
+use crate::kind::{Kind, NameRule, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -11,7 +11,10 @@ use setpoint_object::time::Timestamp;
 
 /// PodDisruptionBudget.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[],
+    names: NameRule::Segment,
     unconditional_update: false,
+    qualified_finalizers: false,
     validate,
     cells: Some(cells),
     rules: "one of two bounds, selector",

@@ -1,11 +1,12 @@
 //! Roles and ClusterRoles.
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, NameRule, text};
+use crate::kind::{Kind, MetadataCheck, NameRule, text};
 use serde_json::Value;
 use setpoint_object::field;
 
 /// Role.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     names: NameRule::Segment,
     create_on_update: true,
     validate,
@@ -15,6 +16,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 
 /// ClusterRole.
 pub(in crate::kind) static CLUSTER: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     names: NameRule::Segment,
     create_on_update: true,
     validate,

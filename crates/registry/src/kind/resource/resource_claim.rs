@@ -1,7 +1,7 @@
 //! ResourceClaims and ResourceClaimTemplates.
 use super::device;
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, StatusMeta, format, text};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, StatusMeta, format, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -11,6 +11,7 @@ use std::collections::HashSet;
 
 /// ResourceClaim.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     returns_deleted: true,
     default,
     validate,
@@ -22,6 +23,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 
 /// ResourceClaimTemplate.
 pub(in crate::kind) static TEMPLATE: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     returns_deleted: true,
     default: default_template,
     validate: validate_template,
@@ -53,6 +55,20 @@ fn count(request: &mut Members) {
     }
 }
 
+/// Metadata that a template may not have, in the order of its declaration.
+const TEMPLATE_UNSET: [&str; 10] = [
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
 /// Limits of a status.
 const CONSUMERS_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
@@ -70,8 +86,14 @@ fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
 fn validate_template(template: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(template, old, errors, |at| {
         let spec = at.get("spec");
-        spec.get("metadata.labels").labels();
-        spec.get("metadata.annotations").annotations();
+        let metadata = spec.get("metadata");
+        metadata.get("annotations").annotations();
+        metadata.get("labels").labels();
+        for member in TEMPLATE_UNSET {
+            if metadata.has(member) && metadata.get(member).value != "" {
+                metadata.get(member).forbidden("cannot be set");
+            }
+        }
         device::claim(&spec.get("spec.devices"));
     });
     if let Some(old) = old {

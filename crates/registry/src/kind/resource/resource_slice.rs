@@ -13,6 +13,13 @@ use std::collections::HashSet;
 pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
     validate,
+    disabled: &[
+        "spec.devices[].attributes.*.bools",
+        "spec.devices[].attributes.*.ints",
+        "spec.devices[].attributes.*.strings",
+        "spec.devices[].attributes.*.versions",
+        "spec.devices[].nodeAllocatableResourceMappings",
+    ],
     selectable: &[Selectable::new("spec.nodeName"), Selectable::new("spec.driver")],
     selects_namespace: false,
     unknown_label,
@@ -34,20 +41,22 @@ const PROPERTIES_MAX: usize = 32;
 const CONSUMPTIONS_MAX: usize = 2;
 const TAINTS_MAX: usize = 16;
 const VALUE_BYTES_MAX: usize = 64;
+const BINDING_CONDITIONS_MAX: usize = 4;
 
 /// Validates a slice: devices of one pool, whose driver and node never change.
 fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if let Some(old) = old {
+        check(slice, None, errors, |at| {
+            for (member, before) in [
+                ("spec.pool.name", &old["spec"]["pool"]["name"]),
+                ("spec.driver", &old["spec"]["driver"]),
+                ("spec.nodeName", &old["spec"]["nodeName"]),
+            ] {
+                at.get(member).immutable(before);
+            }
+        });
+    }
     check(slice, old, errors, |at| rules(&at.get("spec")));
-    let Some(old) = old else { return };
-    check(slice, None, errors, |at| {
-        for (member, before) in [
-            ("spec.pool.name", &old["spec"]["pool"]["name"]),
-            ("spec.driver", &old["spec"]["driver"]),
-            ("spec.nodeName", &old["spec"]["nodeName"]),
-        ] {
-            at.get(member).immutable(before);
-        }
-    });
 }
 
 fn rules(spec: &At<'_, '_>) {
@@ -182,6 +191,38 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
         at.invalid_as(&Value::Null, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec");
     } else if has_own_nodes && !has_nodes {
         at.required("exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec");
+    }
+    binding(at);
+}
+
+/// Conditions that a claim waits for, and those that fail it: both or none.
+fn binding(at: &At<'_, '_>) {
+    let (wanted, failing) = (at.get("bindingConditions"), at.get("bindingFailureConditions"));
+    for list in [&wanted, &failing] {
+        if list.at_most(BINDING_CONDITIONS_MAX) {
+            for condition in list.items() {
+                condition.faults(name::qualified_name(condition.text()));
+            }
+        }
+    }
+    for list in [&wanted, &failing] {
+        let mut seen = HashSet::new();
+        for condition in list.items() {
+            condition.unique(&mut seen);
+            if std::ptr::eq(list, &failing) && wanted.list().contains(condition.value) {
+                condition
+                    .invalid("bindingFailureConditions must not overlap with bindingConditions");
+            }
+        }
+    }
+    match (wanted.len(), failing.len()) {
+        (0, 1..) => {
+            wanted.invalid("bindingConditions are required to use bindingFailureConditions");
+        }
+        (1.., 0) => {
+            failing.invalid("bindingFailureConditions are required to use bindingConditions");
+        }
+        _ => {}
     }
 }
 

@@ -1,6 +1,6 @@
 //! CSIDrivers.
 use crate::kind::at::check;
-use crate::kind::{Fill, Kind, Members};
+use crate::kind::{Context, Fill, Kind, Members};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::field;
@@ -12,7 +12,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     returns_deleted: true,
     default,
+    prepare,
     validate,
+    warnings,
+    update_warnings,
+    disabled: &["spec.preventPodSchedulingIfMissing"],
     cells: Some(cells),
     rules: "policies, tokens, modes; immutable attachment and modes",
     ..Kind::plain("storage.k8s.io", "CSIDriver")
@@ -27,6 +31,31 @@ fn default(object: &mut Members, _version: &str) {
     spec.absent("volumeLifecycleModes", json!(["Persistent"]));
     spec.absent("requiresRepublish", false);
     spec.absent("seLinuxMount", false);
+}
+
+/// The generation begins with the first change.
+fn prepare(_: &Context<'_>, driver: &mut Value, old: Option<&Value>) {
+    let Some(old) = old else { return };
+    let stored = old["metadata"]["generation"].as_i64().unwrap_or(0);
+    let generation = stored + i64::from(driver["spec"] != old["spec"]);
+    if generation > 0 {
+        driver["metadata"]["generation"] = generation.into();
+    }
+}
+
+/// Tokens in volume attributes may be logged.
+fn warnings(driver: &Value) -> Vec<String> {
+    let spec = &driver["spec"];
+    let has_tokens = spec["tokenRequests"].as_array().is_some_and(|requests| !requests.is_empty());
+    if !has_tokens || !spec["serviceAccountTokenInSecrets"].is_null() {
+        return Vec::new();
+    }
+    vec!["spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()]
+}
+
+fn update_warnings(driver: &Value, old: &Value) -> Vec<String> {
+    let tokens = |driver: &Value| driver["spec"].get("tokenRequests").cloned();
+    if tokens(driver) == tokens(old) { Vec::new() } else { warnings(driver) }
 }
 
 /// Lifetimes of tokens in seconds.

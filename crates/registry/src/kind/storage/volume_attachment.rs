@@ -1,6 +1,6 @@
 //! VolumeAttachments.
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, StatusMeta, format};
+use crate::kind::{Kind, MetadataCheck, StatusMeta, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -8,6 +8,7 @@ use setpoint_object::{field, name};
 
 /// VolumeAttachment.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole],
     unconditional_update: false,
     returns_deleted: true,
     validate,

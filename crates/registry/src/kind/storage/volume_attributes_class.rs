@@ -1,8 +1,8 @@
 //! VolumeAttributesClasses.
-use crate::kind::Kind;
 use crate::kind::at::{check, same};
 use crate::kind::format::caseless_qualified_name;
 use crate::kind::volume::{class_title, parameters};
+use crate::kind::{Kind, MetadataCheck};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -10,6 +10,7 @@ use setpoint_object::time::Timestamp;
 
 /// VolumeAttributesClass.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     returns_deleted: true,
     validate,
     cells: Some(cells),

@@ -4,7 +4,7 @@ mod projected;
 use super::environment;
 use crate::kind::at::At;
 use crate::kind::{format, resources};
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::{field, name};
 use std::collections::{HashMap, HashSet};
 
@@ -546,14 +546,14 @@ pub(in crate::kind) fn claim_spec(at: &At<'_, '_>) {
     if reference.is_set() && source.is_set() {
         if !reference.text_of("namespace").is_empty() {
             at.invalid_as(
-                &source.path().text().into(),
+                &json!({}),
                 "may not be specified when dataSourceRef.namespace is specified",
             );
         } else if ["apiGroup", "kind", "name"]
             .iter()
             .any(|member| source.get(member).value != reference.get(member).value)
         {
-            at.invalid_as(&source.path().text().into(), "must match dataSourceRef");
+            at.invalid_as(&json!({}), "must match dataSourceRef");
         }
     }
     at.get("volumeAttributesClassName").named_if_set(name::dns1123_subdomain);

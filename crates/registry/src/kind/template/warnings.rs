@@ -3,6 +3,7 @@ use super::ALL_CONTAINERS;
 use crate::kind::text;
 use serde_json::Value;
 use setpoint_object::field;
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 /// Maximum number of warnings: each is a header.
@@ -35,12 +36,13 @@ fn items<'a>(value: &'a Value, member: &str) -> impl Iterator<Item = (usize, &'a
 }
 
 fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
-    let mut all = Vec::new();
-    let mut warn = |path: field::Path, message: String| {
-        if all.len() < WARNINGS_MAX {
-            all.push(format!("{path}: {message}"));
+    let all = RefCell::new(Vec::new());
+    let add = |warning: String| {
+        if all.borrow().len() < WARNINGS_MAX {
+            all.borrow_mut().push(warning);
         }
     };
+    let warn = |path: field::Path, message: String| add(format!("{path}: {message}"));
     const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
     for (i, constraint) in items(spec, "topologySpreadConstraints") {
         if constraint.get("labelSelector").is_none() {
@@ -53,6 +55,15 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
             if volume.get(source).is_some() {
                 let shown = if source == "storageos" { "storageOS" } else { source };
                 warn(path.child("volumes").index(i).child(shown), message.to_owned());
+            }
+        }
+    }
+    for (_, volume) in items(spec, "volumes") {
+        let has_no_member = |source: &Value| source.as_object().is_some_and(|one| one.is_empty());
+        for (_, source) in items(&volume["projected"], "sources") {
+            if has_no_member(source) {
+                let name = field::quote(text(volume, "name"));
+                add(format!("volume {name} (Projected) has no sources provided"));
             }
         }
     }
@@ -150,5 +161,5 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
             }
         }
     }
-    all
+    all.into_inner()
 }

@@ -1,6 +1,7 @@
 //! Rules of kinds: a valid object of each, and the message for each violation.
 mod access;
 mod cluster;
+mod compared;
 mod pod_changes;
 mod pods;
 mod samples;

@@ -27,7 +27,13 @@ pub(super) fn validate(autoscaler: &Value, old: Option<&Value>, errors: &mut fie
                 "must be greater than or equal to `minReplicas`",
             );
         }
-        reference(&spec.get("scaleTargetRef"));
+        let target = spec.get("scaleTargetRef");
+        reference(&target);
+        let version = target.get("apiVersion");
+        let group = version.text().rsplit_once('/').map_or("", |(group, _)| group);
+        if group.is_empty() {
+            version.invalid_as(&version.text().into(), "apiVersion must specify API group");
+        }
         for metric in spec.each("metrics") {
             validate_metric(&metric);
         }
@@ -69,22 +75,30 @@ const SOURCES: [(&str, &str); 5] = [
 
 fn validate_metric(at: &At<'_, '_>) {
     let kind = at.get("type");
-    if !kind.need_for("must specify a metric source type") {
-        return;
-    }
-    let Some((_, expected)) = SOURCES.into_iter().find(|(name, _)| *name == kind.text()) else {
-        return kind.unsupported(&SOURCES.map(|(name, _)| name));
-    };
+    kind.need_for("must specify a metric source type");
+    let names = SOURCES.map(|(name, _)| name);
+    kind.choice(&names);
+    let expected = SOURCES.into_iter().find(|(name, _)| *name == kind.text());
     let order = ["object", "external", "pods", "resource", "containerResource"];
     if let Some(member) = order.into_iter().find(|member| at.has(member)) {
         validate_source(&at.get(member), member);
     }
+    // The API reports an unknown type again here.
+    let Some((_, expected)) = expected else {
+        kind.choice(&names);
+        return forbid_others(at, "", &order);
+    };
     if !at.has(expected) {
         at.get(expected).required("must populate information for the given metric source");
     }
+    forbid_others(at, expected, &order);
+}
+
+/// One source, that of the type.
+fn forbid_others(at: &At<'_, '_>, expected: &str, order: &[&'static str]) {
     let n_given = order.iter().filter(|member| at.has(member)).count();
     if n_given != 1 {
-        for member in order.into_iter().filter(|member| *member != expected && at.has(member)) {
+        for member in order.iter().filter(|member| **member != expected && at.has(member)) {
             at.get(member).forbidden("must populate the given metric source only");
         }
     }
@@ -147,10 +161,10 @@ fn validate_source(at: &At<'_, '_>, member: &str) {
 
 fn validate_target(at: &At<'_, '_>) {
     let kind = at.get("type");
-    if kind.need_for("must specify a metric target type")
-        && !["Utilization", "Value", "AverageValue"].contains(&kind.text())
-    {
-        kind.invalid("must be either Utilization, Value, or AverageValue");
+    kind.need_for("must specify a metric target type");
+    if !["Utilization", "Value", "AverageValue"].contains(&kind.text()) {
+        let shown = kind.text().into();
+        kind.invalid_as(&shown, "must be either Utilization, Value, or AverageValue");
     }
     for member in ["value", "averageValue"] {
         resources::positive(&at.get(member), "must be positive");

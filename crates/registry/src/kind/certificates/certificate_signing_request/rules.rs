@@ -52,6 +52,16 @@ pub(super) fn validate(request: &Value, old: Option<&Value>, errors: &mut field:
     });
     let Some(old) = old else { return };
     decision_is_final(request, old, errors);
+    undecided(request, old, errors);
+    check(request, None, errors, |at| {
+        if certificate(request) != certificate(old) {
+            at.get("status.certificate").forbidden("updates may not set certificate content");
+        }
+    });
+}
+
+/// Only the endpoint `approval` decides.
+fn undecided(request: &Value, old: &Value, errors: &mut field::Errors) {
     check(request, None, errors, |at| {
         let conditions = at.get("status.conditions");
         for kind in [APPROVED, DENIED] {
@@ -63,9 +73,6 @@ pub(super) fn validate(request: &Value, old: Option<&Value>, errors: &mut field:
                 conditions
                     .forbidden(format!("updates may not modify a condition of type {kind}\n"));
             }
-        }
-        if certificate(request) != certificate(old) {
-            at.get("status.certificate").forbidden("updates may not set certificate content");
         }
     });
 }
@@ -83,6 +90,7 @@ pub(super) fn validate_status(request: &Value, old: Option<&Value>, errors: &mut
     check(request, old, errors, |at| status(&at.get("status")));
     let Some(old) = old else { return };
     decision_is_final(request, old, errors);
+    undecided(request, old, errors);
     if !certificate(old).is_empty() && certificate(request) != certificate(old) {
         check(request, None, errors, |at| {
             at.get("status.certificate")
@@ -114,7 +122,7 @@ fn decision_is_final(request: &Value, old: &Value, errors: &mut field::Errors) {
 fn spec(at: &At<'_, '_>) {
     let request = at.get("request");
     if let Err(message) = check_request(request.text()) {
-        request.invalid_as(&request.text().into(), message);
+        request.invalid_as(request.value, message);
     }
     let usages = at.get("usages");
     usages.need();

@@ -32,13 +32,24 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
                 "pod updates may not add or remove containers",
             ));
         }
+        for (i, container) in list(new_spec, member).iter().enumerate() {
+            let (path, image) = (path.child(member).index(i), text(container, "image"));
+            if image.is_empty() {
+                errors.push(field::Error::required(path.child("image"), ""));
+            } else if image.trim() != image {
+                errors.push(field::Error::invalid(
+                    path.child("image"),
+                    &image.into(),
+                    "must not have leading or trailing whitespace",
+                ));
+            }
+        }
     }
-    validate_deadline(new_spec, old_spec, &path, errors);
-    validate_tolerations(new_spec, old_spec, &path, errors);
-    validate_gates(new_spec, old_spec, errors);
-    if !errors.is_empty() {
+    if !validate_deadline(new_spec, old_spec, &path, errors) {
         return;
     }
+    validate_tolerations(new_spec, old_spec, &path, errors);
+    validate_gates(new_spec, old_spec, errors);
     let mut allowed = new_spec.clone();
     for member in ["containers", "initContainers"] {
         let Some(containers) = allowed.get_mut(member).and_then(Value::as_array_mut) else {
@@ -172,7 +183,13 @@ fn take(spec: &mut Value, old: &Value, member: &str) {
     }
 }
 
-fn validate_deadline(new: &Value, old: &Value, path: &field::Path, errors: &mut field::Errors) {
+/// Returns whether the other rules apply, too.
+fn validate_deadline(
+    new: &Value,
+    old: &Value,
+    path: &field::Path,
+    errors: &mut field::Errors,
+) -> bool {
     let path = path.child("activeDeadlineSeconds");
     let seconds = |spec: &Value| spec.get("activeDeadlineSeconds").and_then(Value::as_i64);
     match (seconds(new), seconds(old)) {
@@ -182,12 +199,16 @@ fn validate_deadline(new: &Value, old: &Value, path: &field::Path, errors: &mut 
                 &new.into(),
                 format!("must be between 0 and {}, inclusive", i32::MAX),
             ));
+            return false;
         }
-        (Some(new), Some(old)) if new > old => errors.push(field::Error::invalid(
-            path,
-            &new.into(),
-            "must be less than or equal to previous value",
-        )),
+        (Some(new), Some(old)) if new > old => {
+            errors.push(field::Error::invalid(
+                path,
+                &new.into(),
+                "must be less than or equal to previous value",
+            ));
+            return false;
+        }
         (None, Some(_)) => errors.push(field::Error::invalid(
             path,
             &Value::Null,
@@ -195,6 +216,7 @@ fn validate_deadline(new: &Value, old: &Value, path: &field::Path, errors: &mut 
         )),
         _ => {}
     }
+    true
 }
 
 fn validate_tolerations(new: &Value, old: &Value, path: &field::Path, errors: &mut field::Errors) {

@@ -339,3 +339,46 @@ fn list_immutable(spec: &At<'_, '_>, member: &str, before: &Value, single: bool,
             .invalid(format!("must be set to 'SingleStack' when releasing the secondary {noun}"));
     }
 }
+
+/// What is ignored or deprecated.
+pub(super) fn warnings(service: &Value) -> Vec<String> {
+    let spec = &service["spec"];
+    let text = |member: &str| crate::kind::text(spec, member);
+    let is_external_name = text("type") == "ExternalName";
+    let is_headless = text("clusterIP") == "None";
+    let has_addresses = !crate::kind::list(spec, "externalIPs").is_empty();
+    let mut all = Vec::new();
+    let mut warn = |is: bool, message: &str| {
+        if is {
+            all.push(message.to_owned());
+        }
+    };
+    if is_headless {
+        warn(
+            !text("loadBalancerIP").is_empty(),
+            "spec.loadBalancerIP is ignored for headless services",
+        );
+        warn(has_addresses, "spec.externalIPs is ignored for headless services");
+        warn(
+            text("sessionAffinity") != "None",
+            "spec.SessionAffinity is ignored for headless services",
+        );
+    }
+    warn(
+        has_addresses && !is_headless && !is_external_name,
+        "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
+    );
+    warn(
+        has_addresses && is_external_name,
+        "spec.externalIPs is ignored when spec.type is \"ExternalName\"",
+    );
+    warn(
+        !is_external_name && !text("externalName").is_empty(),
+        "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+    );
+    warn(
+        text("trafficDistribution") == "PreferClose",
+        "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
+    );
+    all
+}

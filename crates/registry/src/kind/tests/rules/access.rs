@@ -146,12 +146,15 @@ fn certificate_requests() {
                 json!({"conditions": [{"type": "Approved", "status": "False"}]}),
                 &[
                     "status.conditions[0].status: Unsupported value: \"False\": supported values: \"True\"",
+                    "status.conditions: Forbidden: updates may not add a condition of type \"Approved\"",
                 ],
             ),
             (
                 json!({"conditions": [{"type": "Approved", "status": "True"}, {"type": "Denied", "status": "True"}]}),
                 &[
                     "status.conditions: Invalid value: \"Denied\": Approved and Denied conditions are mutually exclusive",
+                    "status.conditions: Forbidden: updates may not add a condition of type \"Approved\"",
+                    "status.conditions: Forbidden: updates may not add a condition of type \"Denied\"",
                 ],
             ),
         ],

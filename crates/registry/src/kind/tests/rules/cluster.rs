@@ -126,7 +126,7 @@ fn budgets_and_scaling() {
     let target = json!({"type": "Utilization", "averageUtilization": 50});
     refuses(
         ("autoscaling", "v2", "HorizontalPodAutoscaler"),
-        &json!({"spec": {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d"},
+        &json!({"spec": {"maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
         "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]}}),
         &[
             (
@@ -147,6 +147,7 @@ fn budgets_and_scaling() {
                 "/spec/metrics/0/type",
                 json!("X"),
                 &[
+                    "spec.metrics[0].type: Unsupported value: \"X\": supported values: \"ContainerResource\", \"External\", \"Object\", \"Pods\", \"Resource\"",
                     "spec.metrics[0].type: Unsupported value: \"X\": supported values: \"ContainerResource\", \"External\", \"Object\", \"Pods\", \"Resource\"",
                 ],
             ),

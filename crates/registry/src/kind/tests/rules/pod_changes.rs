@@ -233,7 +233,15 @@ fn changes() {
         &pod(),
         &[
             ("/spec/containers/0/image", json!("j"), &[]),
-            ("/spec/containers/0/image", json!(""), &["spec.containers[0].image: Required value"]),
+            // Reported by the rules of a pod and by those of its changes.
+            (
+                "/spec/containers/0/image",
+                json!(""),
+                &[
+                    "spec.containers[0].image: Required value",
+                    "spec.containers[0].image: Required value",
+                ],
+            ),
             (
                 "/spec/containers/-",
                 json!({"name": "d"}),

@@ -95,8 +95,15 @@ fn volumes_and_claims() {
             (
                 "/spec/dataSource",
                 json!({"kind": "X", "name": "a"}),
+                // Dropped.
+                &[],
+            ),
+            (
+                "/spec/dataSourceRef",
+                json!({"kind": "X", "name": "a"}),
                 &[
                     "spec.dataSource: Invalid value: \"X\": must be 'PersistentVolumeClaim' when referencing the default apiGroup",
+                    "spec.dataSourceRef: Invalid value: \"X\": must be 'PersistentVolumeClaim' when referencing the default apiGroup",
                 ],
             ),
         ],

@@ -316,8 +316,8 @@ fn jobs() {
                 "/spec/selector",
                 json!({"matchLabels": {"x": "y"}}),
                 &[
-                    "spec.template.metadata.labels: Invalid value: {\"a\":\"b\",\"batch.kubernetes.io/controller-uid\":\"u\",\"batch.kubernetes.io/job-name\":\"x\",\"controller-uid\":\"u\",\"job-name\":\"x\"}: `selector` does not match template `labels`",
                     "spec.selector: Invalid value: {\"matchLabels\":{\"batch.kubernetes.io/controller-uid\":\"u\",\"x\":\"y\"}}: `selector` not auto-generated",
+                    "spec.template.metadata.labels: Invalid value: {\"a\":\"b\",\"batch.kubernetes.io/controller-uid\":\"u\",\"batch.kubernetes.io/job-name\":\"x\",\"controller-uid\":\"u\",\"job-name\":\"x\"}: `selector` does not match template `labels`",
                 ],
             ),
         ],
@@ -370,6 +370,7 @@ fn jobs() {
                 "/spec/backoffLimitPerIndex",
                 json!(2),
                 &[
+                    "spec.backoffLimitPerIndex: Invalid value: 2: requires indexed completion mode",
                     "spec.backoffLimitPerIndex: Invalid value: 2: requires indexed completion mode",
                     "spec.backoffLimitPerIndex: Invalid value: 2: field is immutable",
                 ],

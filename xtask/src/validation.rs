@@ -1,0 +1,425 @@
+//! `cargo xtask validation`: sends generated objects to Kubernetes' own kube-apiserver and to
+//! `setpoint up`, and writes how the answers differ in `docs/validation.md`.
+//!
+//! A case is a valid object with one to three small changes. It is created as a dry run; or, for a
+//! share of the cases, it updates an object that was created for real, as a dry run, too. No case
+//! depends on another one, and the seed and the number of a case say all of it. Compared are the
+//! code, the reason, the causes in their order, the message, the warnings, and the object that was
+//! accepted.
+
+mod answer;
+mod bases;
+mod change;
+mod http;
+mod page;
+mod places;
+mod random;
+mod servers;
+
+use crate::conformance;
+use answer::{Class, Outcome};
+use anyhow::{Context, Result, bail, ensure};
+use bases::{Base, CASES, FIXTURES, Material};
+use change::{Change, Changer, merge_patch};
+use http::{Answer, Connection};
+use random::Random;
+use serde_json::{Value, json};
+use servers::Servers;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The most classes of differences that are kept.
+const CLASSES_MAX: usize = 20_000;
+
+/// How often a status is written that others write, too.
+const STATUS_ATTEMPTS_MAX: usize = 10;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The program `kube-apiserver` of a Kubernetes release.
+    #[arg(long)]
+    kube_apiserver: PathBuf,
+    /// The program `etcd`.
+    #[arg(long, default_value = "etcd")]
+    etcd: PathBuf,
+    /// The built program (default: builds `setpoint` without optimization).
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// How many cases.
+    #[arg(long, default_value_t = 100_000)]
+    cases: usize,
+    /// The seed of the cases.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only cases of this kind; prints the differences, and leaves the page alone.
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only the case with this number, with both answers.
+    #[arg(long)]
+    case: Option<usize>,
+    /// Prints the differences, and leaves the page alone.
+    #[arg(long)]
+    no_page: bool,
+    /// How many connections each server has.
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// The folder for logs and stores (default: a new one below the system's).
+    #[arg(long)]
+    work: Option<PathBuf>,
+}
+
+/// How an object is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verb {
+    Create,
+    Update,
+    Patch,
+    /// An update of a subresource.
+    Of(&'static str),
+}
+
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Of(subresource) => subresource,
+        }
+    }
+}
+
+/// A generated request.
+#[derive(Clone, Debug)]
+struct Case {
+    /// The position of its base.
+    base: usize,
+    verb: Verb,
+    changes: Vec<Change>,
+}
+
+/// A base, and the objects that the servers have made of its fixture.
+#[derive(Debug)]
+struct Start {
+    base: Base,
+    /// Ours and the original's; `None` if it cannot be created for real.
+    stored: Option<[Value; 2]>,
+    /// How often it is picked.
+    weight: usize,
+}
+
+/// A kind of requests and a class of differences.
+type Key = (String, Class);
+
+/// What is known of a class.
+#[derive(Clone, Debug)]
+struct Found {
+    count: usize,
+    /// The number of the first case that was seen with it.
+    case: usize,
+    example: String,
+}
+
+/// What the cases have shown.
+#[derive(Debug, Default)]
+struct Report {
+    cases: usize,
+    accepted: usize,
+    differing: usize,
+    classes: BTreeMap<Key, Found>,
+    /// Cases and differing ones by kind.
+    kinds: BTreeMap<&'static str, [usize; 2]>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let apiserver = args.kube_apiserver.canonicalize().context("no such kube-apiserver")?;
+    let program = match &args.program {
+        Some(program) => program.canonicalize().context("no such program")?,
+        None => conformance::build()?,
+    };
+    let work = match &args.work {
+        Some(work) => work.clone(),
+        None => std::env::temp_dir().join(format!("setpoint-validation-{}", std::process::id())),
+    };
+    std::fs::create_dir_all(&work).context("make the folder")?;
+    let work = work.canonicalize()?;
+    println!("logs in {}", work.display());
+    let servers = Servers::start(&apiserver, &args.etcd, &program, &work)?;
+    let all = bases::bases(None)?;
+    let material = Material::of(&all);
+    let wanted = bases::bases(args.kind.as_deref())?;
+    let mut sides = [Connection::new(&servers.ours), Connection::new(&servers.original)];
+    let starts = stored(wanted, &mut sides)?;
+    if let Some(number) = args.case {
+        let case = case(args.seed, number, &starts, &material);
+        return show(&case, &starts, &mut sides);
+    }
+    let report = Mutex::new(Report::default());
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let worker = || -> Result<()> {
+            let mut sides = [Connection::new(&servers.ours), Connection::new(&servers.original)];
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= args.cases {
+                    return Ok(());
+                }
+                let case = case(args.seed, number, &starts, &material);
+                one(number, &case, &starts, &mut sides, &report)?;
+            }
+        };
+        let workers: Vec<_> =
+            (0..args.connections.clamp(1, 256)).map(|_| scope.spawn(worker)).collect();
+        let lost = || bail!("a thread panicked");
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| lost()))
+    })?;
+    let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    print!("{}", page::listing(&report));
+    if args.kind.is_none() && !args.no_page {
+        page::write(&report, args.cases, args.seed, &conformance::version(&apiserver)?)?;
+    }
+    Ok(())
+}
+
+/// Creates the fixtures for real on both servers.
+fn stored(bases: Vec<Base>, sides: &mut [Connection; 2]) -> Result<Vec<Start>> {
+    let namespace = json!({"metadata": {"name": FIXTURES}}).to_string();
+    for side in sides.iter_mut() {
+        side.send("POST", "/api/v1/namespaces", namespace.as_bytes())?;
+    }
+    let mut created = Vec::new();
+    for base in bases {
+        let mut is_stored = base.resource.serves("get");
+        for (at, side) in sides.iter_mut().enumerate() {
+            let name = ["ours", "original"][at];
+            let answer = side.send(
+                "POST",
+                &format!("{}?dryRun=All", base.path(CASES)),
+                base.object.to_string().as_bytes(),
+            )?;
+            if answer.code >= 300 {
+                println!("{} as a dry run, {name}: {}", base.title(), text(&answer));
+            }
+            if !base.resource.serves("get") {
+                continue;
+            }
+            let path = base.path(FIXTURES);
+            let answer = side.send("POST", &path, base.fixture.to_string().as_bytes())?;
+            if answer.code >= 300 {
+                println!("{} for real, {name}: {}", base.title(), text(&answer));
+                is_stored = false;
+                continue;
+            }
+            if base.has_status() {
+                let answer = put_status(&base, side)?;
+                if answer.code >= 300 {
+                    println!("{} status, {name}: {}", base.title(), text(&answer));
+                }
+            }
+        }
+        created.push((base, is_stored));
+    }
+    // Definitions get their conditions from controllers of the servers.
+    #[expect(clippy::disallowed_methods, reason = "another process is waited for")]
+    std::thread::sleep(Duration::from_secs(3));
+    let mut starts = Vec::new();
+    for (base, is_stored) in created {
+        let mut stored = None;
+        if is_stored {
+            let mut got = [Value::Null, Value::Null];
+            for (side, got) in sides.iter_mut().zip(&mut got) {
+                let answer = side.send("GET", &base.fixture_path(), b"")?;
+                ensure!(answer.code == 200, "{}: {}", base.title(), text(&answer));
+                *got = serde_json::from_slice(&answer.body)?;
+            }
+            stored = Some(got);
+        }
+        let weight = places::places(&base.object, base.ty).len().isqrt();
+        starts.push(Start { base, stored, weight });
+    }
+    Ok(starts)
+}
+
+/// Gives a fixture its status. Controllers of the servers may write it, too.
+fn put_status(base: &Base, side: &mut Connection) -> Result<Answer> {
+    for attempt in 1.. {
+        let answer = side.send("GET", &base.fixture_path(), b"")?;
+        let mut object: Value = serde_json::from_slice(&answer.body)?;
+        object["status"] = base.fixture["status"].clone();
+        let path = format!("{}/status", base.fixture_path());
+        let answer = side.send("PUT", &path, object.to_string().as_bytes())?;
+        if answer.code != 409 || attempt == STATUS_ATTEMPTS_MAX {
+            return Ok(answer);
+        }
+    }
+    bail!("no attempt")
+}
+
+fn text(answer: &Answer) -> String {
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let message = body["message"].as_str().map(str::to_owned);
+    let message = message.unwrap_or_else(|| String::from_utf8_lossy(&answer.body).into_owned());
+    format!("{} {message}", answer.code)
+}
+
+/// The case with a number.
+fn case(seed: u64, number: usize, starts: &[Start], material: &Material) -> Case {
+    let mut random = Random::new(seed, number);
+    let mut at = random.below(starts.iter().map(|start| start.weight).sum());
+    let mut base = 0;
+    while base + 1 < starts.len() && at >= starts[base].weight {
+        at -= starts[base].weight;
+        base += 1;
+    }
+    let Start { base: start, stored, .. } = &starts[base];
+    let verb = match random.below(100) {
+        _ if stored.is_none() => Verb::Create,
+        0..65 => Verb::Create,
+        65..75 if start.has_status() => Verb::Of("status"),
+        75..78 if start.serves("resize") => Verb::Of("resize"),
+        78..81 if start.serves("ephemeralcontainers") => Verb::Of("ephemeralcontainers"),
+        81..86 => Verb::Patch,
+        _ => Verb::Update,
+    };
+    let is_any = random.percent(10);
+    let wanted = |pointer: &str| match verb {
+        Verb::Create => !pointer.starts_with("/status"),
+        Verb::Update | Verb::Patch => {
+            pointer != "/metadata/name" && (is_any || !pointer.starts_with("/status"))
+        }
+        Verb::Of("status") => {
+            pointer != "/metadata/name" && (is_any || pointer.starts_with("/status"))
+        }
+        Verb::Of("ephemeralcontainers") => pointer.starts_with("/spec/ephemeralContainers"),
+        Verb::Of(_) => pointer.starts_with("/spec/"),
+    };
+    let object = match (verb, stored) {
+        (Verb::Create, _) | (_, None) => &start.object,
+        (_, Some([_, original])) => original,
+    };
+    let mut changer = Changer { material, random };
+    Case { base, verb, changes: changer.changes(object, start.ty, wanted) }
+}
+
+/// Sends a case with some of its changes to both servers. `None` if a change has no place.
+fn send(
+    case: &Case,
+    changes: &[Change],
+    starts: &[Start],
+    sides: &mut [Connection; 2],
+) -> Result<Option<[(Outcome, Answer); 2]>> {
+    let start = &starts[case.base];
+    let mut outcomes = Vec::new();
+    for (at, side) in sides.iter_mut().enumerate() {
+        let object = match (case.verb, &start.stored) {
+            (Verb::Create, _) | (_, None) => &start.base.object,
+            (_, Some(stored)) => &stored[at],
+        };
+        let mut request = object.clone();
+        if !changes.iter().all(|change| change.apply(&mut request)) {
+            return Ok(None);
+        }
+        let (method, path) = match case.verb {
+            Verb::Create => ("POST", start.base.path(CASES)),
+            Verb::Update => ("PUT", start.base.fixture_path()),
+            Verb::Patch => ("PATCH", start.base.fixture_path()),
+            Verb::Of(subresource) => {
+                ("PUT", format!("{}/{subresource}", start.base.fixture_path()))
+            }
+        };
+        let body = match case.verb {
+            Verb::Patch => merge_patch(object, &request),
+            _ => request.clone(),
+        };
+        let path = format!("{path}?dryRun=All");
+        let answer = side.send(method, &path, body.to_string().as_bytes())?;
+        outcomes.push((Outcome::of(&answer, &request), answer));
+    }
+    Ok(outcomes.try_into().ok())
+}
+
+/// The group of requests that a difference belongs to.
+fn key(case: &Case, starts: &[Start], class: Class) -> Key {
+    let kind = starts[case.base].base.resource.kind;
+    let is_of_pods = [&class.ours, &class.original].iter().any(|text| text.starts_with("(pod)"));
+    let kind = if is_of_pods { "templates of pods" } else { kind };
+    let verb = match case.verb {
+        Verb::Patch => Verb::Update.name(),
+        verb => verb.name(),
+    };
+    (format!("{verb} {kind}"), class)
+}
+
+/// Runs a case, and adds what it shows to the report.
+fn one(
+    number: usize,
+    case: &Case,
+    starts: &[Start],
+    sides: &mut [Connection; 2],
+    report: &Mutex<Report>,
+) -> Result<()> {
+    let lock = || report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"));
+    let Some([ours, original]) = send(case, &case.changes, starts, sides)? else { return Ok(()) };
+    let difference = ours.0.differs(&original.0);
+    let key = difference.map(|class| key(case, starts, class));
+    {
+        let mut report = lock()?;
+        report.cases += 1;
+        report.accepted += usize::from(original.0.is_accepted());
+        let kind = report.kinds.entry(starts[case.base].base.resource.kind).or_default();
+        kind[0] += 1;
+        kind[1] += usize::from(key.is_some());
+        report.differing += usize::from(key.is_some());
+        if report.cases % 10_000 == 0 {
+            println!("{} cases, {} differ", report.cases, report.differing);
+        }
+        let Some(key) = &key else { return Ok(()) };
+        if let Some(found) = report.classes.get_mut(key) {
+            found.count += 1;
+            return Ok(());
+        }
+        if report.classes.len() >= CLASSES_MAX {
+            return Ok(());
+        }
+    }
+    let Some(key) = key else { return Ok(()) };
+    // One change may be enough.
+    let mut changes = case.changes.clone();
+    if changes.len() > 1 {
+        for change in &case.changes {
+            let single = std::slice::from_ref(change);
+            let Some([ours, original]) = send(case, single, starts, sides)? else { continue };
+            if ours.0.differs(&original.0).is_some_and(|class| class == key.1) {
+                changes = single.to_vec();
+                break;
+            }
+        }
+    }
+    let shown: Vec<String> = changes.iter().map(Change::show).collect();
+    let title = starts[case.base].base.title();
+    let example = format!("{title}: {}", shown.join("; "));
+    let found = Found { count: 1, case: number, example };
+    lock()?.classes.entry(key).and_modify(|found| found.count += 1).or_insert(found);
+    Ok(())
+}
+
+/// Prints a case and its answers.
+fn show(case: &Case, starts: &[Start], sides: &mut [Connection; 2]) -> Result<()> {
+    println!("{} {}", case.verb.name(), starts[case.base].base.title());
+    for change in &case.changes {
+        println!("  {}", change.show());
+    }
+    let Some(answers) = send(case, &case.changes, starts, sides)? else {
+        bail!("a change has no place");
+    };
+    for (name, (_, answer)) in ["ours", "original"].iter().zip(&answers) {
+        println!("{name}: {} {:?}", answer.code, answer.warnings);
+        println!("{}", String::from_utf8_lossy(&answer.body));
+    }
+    println!("{:?}", answers[0].0.differs(&answers[1].0));
+    Ok(())
+}

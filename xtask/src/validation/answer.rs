@@ -1,0 +1,435 @@
+//! What two servers' answers have in common, and where they differ.
+
+use super::http::Answer;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// An answer without what differs by chance.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Outcome {
+    code: u16,
+    reason: String,
+    message: String,
+    causes: Vec<Cause>,
+    warnings: Vec<String>,
+    /// The object, if the request was accepted.
+    object: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cause {
+    field: String,
+    reason: String,
+    message: String,
+}
+
+/// How answers differ: the name of a class.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Class {
+    pub(super) what: &'static str,
+    pub(super) ours: String,
+    pub(super) original: String,
+}
+
+impl Outcome {
+    /// Reads the answer to a request with a body.
+    pub(super) fn of(answer: &Answer, request: &Value) -> Self {
+        let body = String::from_utf8_lossy(&answer.body);
+        let body = without_addresses(&body);
+        let mut body: Value = serde_json::from_str(&body).unwrap_or_default();
+        let warnings = answer.warnings.iter().map(|header| warning(header)).collect();
+        let mut outcome = Self { code: answer.code, warnings, ..Self::default() };
+        if answer.code < 400 {
+            if let Some(uid) = body["metadata"]["uid"].as_str().map(str::to_owned) {
+                clean(&mut body, &uid, &request.to_string());
+            }
+            normalize(&mut body, request);
+            outcome.object = body;
+            return outcome;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        outcome.reason = text(&body["reason"]);
+        outcome.message = text(&body["message"]);
+        if let Some(prefix) = generated(request) {
+            outcome.message = without_chance(&outcome.message, &prefix);
+        }
+        let uid = text(&request["metadata"]["uid"]);
+        if !uid.is_empty() {
+            outcome.message = outcome.message.replace(&uid, "UID");
+        }
+        for cause in body["details"]["causes"].as_array().into_iter().flatten() {
+            let mut message = text(&cause["message"]);
+            let field = text(&cause["field"]);
+            if !uid.is_empty() {
+                message = message.replace(&uid, "UID");
+            }
+            if let Some((first, _)) = message.split_once("\n") {
+                // The difference of two structs, in Go's syntax.
+                message = first.trim_end().to_owned();
+                outcome.message.clear();
+            }
+            if field == "patch" {
+                // The whole object as a text, with its uid.
+                message = shape(&message);
+                outcome.message.clear();
+            }
+            outcome.causes.push(Cause { field, reason: text(&cause["reason"]), message });
+        }
+        outcome
+    }
+
+    pub(super) fn is_accepted(&self) -> bool {
+        self.code < 400
+    }
+
+    /// The first difference.
+    pub(super) fn differs(&self, original: &Self) -> Option<Class> {
+        let class = |what, ours: String, original: String| Some(Class { what, ours, original });
+        if self == original {
+            return None;
+        }
+        if self.code >= 500 || original.code >= 500 {
+            return class("server error", self.summary(), original.summary());
+        }
+        match (self.is_accepted(), original.is_accepted()) {
+            (true, false) => return class("accepted here", "accepted".into(), original.summary()),
+            (false, true) => return class("refused here", self.summary(), "accepted".into()),
+            _ => {}
+        }
+        if (self.code, &self.reason) != (original.code, &original.reason) {
+            return class("code", self.summary(), original.summary());
+        }
+        if self.causes != original.causes {
+            return Some(causes(&self.causes, &original.causes));
+        }
+        if self.message != original.message {
+            return class("message", shape(&self.message), shape(&original.message));
+        }
+        if self.warnings != original.warnings {
+            let only = |a: &[String], b: &[String]| {
+                let only = a.iter().find(|one| !b.contains(one));
+                only.map_or("-".to_owned(), |one| shape(one))
+            };
+            let (ours, original) = (
+                only(&self.warnings, &original.warnings),
+                only(&original.warnings, &self.warnings),
+            );
+            return class("warnings", ours, original);
+        }
+        let (path, ours, original) = first(&self.object, &original.object, String::new())
+            .unwrap_or_else(|| ("order".into(), String::new(), String::new()));
+        let path = field_shape(&path);
+        class("object", format!("{path} = {ours}"), format!("{path} = {original}"))
+    }
+
+    fn summary(&self) -> String {
+        match self.causes.first() {
+            Some(cause) if self.code == 422 => cause.shape(),
+            _ => format!("{} {}", self.code, shape(&self.message)),
+        }
+    }
+}
+
+impl Cause {
+    fn shape(&self) -> String {
+        format!("{}: {}", field_shape(&self.field), shape(&self.message))
+    }
+}
+
+fn causes(ours: &[Cause], original: &[Cause]) -> Class {
+    let at = ours.iter().zip(original).take_while(|(a, b)| a == b).count();
+    let (a, b) = (ours.get(at), original.get(at));
+    let of = |cause: Option<&Cause>| cause.map_or("-".to_owned(), Cause::shape);
+    match (a, b) {
+        (Some(a), Some(b))
+            if a.field == b.field
+                && without_value(&a.message) == without_value(&b.message)
+                && a.message != b.message =>
+        {
+            let shape = format!("{}: {}", field_shape(&a.field), without_value(&a.message));
+            Class { what: "value", ours: shape.clone(), original: shape }
+        }
+        (Some(a), Some(b)) if a.field == b.field && a.reason == b.reason => {
+            Class { what: "text", ours: a.shape(), original: b.shape() }
+        }
+        (_, Some(b)) if !ours.contains(b) => {
+            Class { what: "missing", ours: "-".into(), original: b.shape() }
+        }
+        (Some(a), _) if !original.contains(a) => {
+            Class { what: "extra", ours: a.shape(), original: "-".into() }
+        }
+        _ => Class { what: "order", ours: of(a), original: of(b) },
+    }
+}
+
+/// A message about a struct or list, without it: from its first bracket to the last.
+fn without_value(message: &str) -> String {
+    let starts = |from: &str| ["{", "[", "null"].iter().any(|start| from.starts_with(start));
+    let Some((head, tail)) = message.split_once("value: ").filter(|(_, tail)| starts(tail)) else {
+        return message.to_owned();
+    };
+    let rest = match tail.rfind(['}', ']']) {
+        Some(end) if !tail.starts_with("null") => tail.get(end + 1..).unwrap_or_default(),
+        _ => tail.strip_prefix("null").unwrap_or_default(),
+    };
+    format!("{head}value: *{rest}")
+}
+
+/// The text of a header `Warning`.
+fn warning(header: &str) -> String {
+    let text = header.strip_prefix("299 - \"").and_then(|text| text.strip_suffix('"'));
+    text.unwrap_or(header).replace("\\\"", "\"")
+}
+
+/// An answer without the addresses that Services got by chance; 10.96.77.0/24 is only asked for.
+fn without_addresses(text: &str) -> String {
+    const NETWORK: &str = "10.96.";
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(NETWORK) {
+        clean.push_str(&rest[..at]);
+        rest = &rest[at + NETWORK.len()..];
+        let n = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (host, tail) = rest.split_at(n);
+        let is_whole = host.split('.').filter(|part| !part.is_empty()).count() == 2;
+        let is_chance = is_whole && !host.starts_with("77.");
+        clean.push_str(if is_chance { "allocated" } else { NETWORK });
+        clean.push_str(if is_chance { "" } else { host });
+        rest = tail;
+    }
+    clean + rest
+}
+
+/// Removes an object's uid from its texts, and times that were not asked for.
+fn clean(value: &mut Value, uid: &str, request: &str) {
+    match value {
+        Value::String(text) => {
+            let is_time = text.len() >= 20 && text.ends_with('Z') && text.get(10..11) == Some("T");
+            if is_time && !request.contains(&**text) {
+                *text = "TIME".to_owned();
+            } else if text.contains(uid) {
+                *text = text.replace(uid, "UID");
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| clean(item, uid, request)),
+        Value::Object(members) => {
+            members.values_mut().for_each(|member| clean(member, uid, request));
+        }
+        _ => {}
+    }
+}
+
+/// A path without indices and keys. Paths in templates of pods begin at the pod.
+fn field_shape(path: &str) -> String {
+    let mut shape = String::with_capacity(path.len());
+    let mut depth = 0_usize;
+    for c in path.chars() {
+        match c {
+            '[' => {
+                depth += 1;
+                if depth == 1 {
+                    shape.push_str("[]");
+                }
+            }
+            ']' => depth = depth.saturating_sub(1),
+            c if depth == 0 => shape.push(c),
+            _ => {}
+        }
+    }
+    for prefix in ["spec.jobTemplate.spec.template.spec.", "spec.template.spec.", "template.spec."]
+    {
+        if let Some(rest) = shape.strip_prefix(prefix) {
+            return format!("(pod) {rest}");
+        }
+    }
+    shape
+}
+
+/// A message without quoted texts and numbers.
+fn shape(text: &str) -> String {
+    let mut shape = String::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => {
+                shape.push('…');
+                let mut is_escaped = false;
+                for c in chars.by_ref() {
+                    match c {
+                        '"' if !is_escaped => break,
+                        c => is_escaped = c == '\\' && !is_escaped,
+                    }
+                }
+            }
+            c if c.is_ascii_digit() => {
+                while chars.next_if(char::is_ascii_digit).is_some() {}
+                shape.push('N');
+            }
+            '\n' => shape.push(' '),
+            c => shape.push(c),
+        }
+        if shape.len() > 240 {
+            shape.push('…');
+            break;
+        }
+    }
+    shape
+}
+
+/// The beginning of the name that a server makes for a request.
+fn generated(request: &Value) -> Option<String> {
+    let meta = &request["metadata"];
+    let name = meta["name"].as_str().unwrap_or_default();
+    let prefix = meta["generateName"].as_str().unwrap_or_default();
+    (name.is_empty() && !prefix.is_empty()).then(|| prefix.chars().take(58).collect())
+}
+
+/// A text in which the last five letters of a made name are stars.
+fn without_chance(text: &str, prefix: &str) -> String {
+    let mut clean = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(prefix) {
+        let end = at + prefix.len();
+        clean.push_str(&rest[..end]);
+        rest = &rest[end..];
+        let n: usize = rest.chars().take(5).map(char::len_utf8).sum();
+        if rest.chars().take(5).all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) && n == 5 {
+            clean.push_str("*****");
+            rest = &rest[n..];
+        }
+    }
+    clean + rest
+}
+
+fn normalize(object: &mut Value, request: &Value) {
+    let is_made = generated(request).is_some();
+    if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for member in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+            meta.remove(member);
+        }
+        if is_made {
+            meta.remove("name");
+        }
+    }
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    match &*kind {
+        // Who has asked.
+        "CertificateSigningRequest" => {
+            ["username", "uid", "groups", "extra"].iter().for_each(|name| drop(spec.remove(*name)));
+        }
+        "Service" => service(spec),
+        _ => {}
+    }
+}
+
+/// Allocated ports. Those of the bases are 30080 and 30090. A dry run of the original may show one
+/// that is not in the range.
+fn service(spec: &mut Map<String, Value>) {
+    let is_chance = |port: &Value| {
+        port.as_i64().is_some_and(|port| {
+            (30_000..40_000).contains(&port) && port != 30_080 && port != 30_090
+        })
+    };
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+    for port in ports.filter_map(|port| port.get_mut("nodePort")).filter(|port| is_chance(port)) {
+        *port = "allocated".into();
+    }
+    if let Some(port) = spec.get_mut("healthCheckNodePort").filter(|port| is_chance(port)) {
+        *port = "allocated".into();
+    }
+}
+
+/// The first place where two trees differ, with its values.
+fn first(ours: &Value, original: &Value, path: String) -> Option<(String, String, String)> {
+    match (ours, original) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            let dot = if path.is_empty() { "" } else { "." };
+            keys.into_iter().find_map(|key| {
+                let of = |map: &Map<String, Value>| map.get(key).cloned();
+                match (of(a), of(b)) {
+                    (Some(a), Some(b)) => first(&a, &b, format!("{path}{dot}{key}")),
+                    (a, b) => {
+                        let show = |value: Option<Value>| value.map_or("-".into(), |v| short(&v));
+                        Some((format!("{path}{dot}{key}"), show(a), show(b)))
+                    }
+                }
+            })
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => a
+            .iter()
+            .zip(b)
+            .enumerate()
+            .find_map(|(at, (a, b))| first(a, b, format!("{path}[{at}]"))),
+        _ if ours == original => None,
+        _ => Some((path, short(ours), short(original))),
+    }
+}
+
+fn short(value: &Value) -> String {
+    match value {
+        Value::String(text) if text.is_empty() => "empty".to_owned(),
+        Value::String(text) if text.chars().all(|c| c.is_ascii_alphabetic()) => text.clone(),
+        Value::Array(items) if items.is_empty() => "[]".to_owned(),
+        Value::Object(members) if members.is_empty() => "{}".to_owned(),
+        Value::String(_) => "a text".to_owned(),
+        Value::Number(_) => "a number".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::Null | Value::Bool(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn refused(causes: &[(&str, &str)]) -> Outcome {
+        let causes: Vec<_> = causes
+            .iter()
+            .map(|(field, message)| json!({"field": field, "reason": "FieldValueInvalid", "message": message}))
+            .collect();
+        let body = json!({"reason": "Invalid", "details": {"causes": causes}}).to_string();
+        Outcome::of(&Answer { code: 422, body: body.into_bytes(), ..Answer::default() }, &json!({}))
+    }
+
+    #[test]
+    fn classes_have_no_indices_and_values() {
+        let ours =
+            refused(&[("spec.template.spec.a[3].b", "Invalid value: \"x\\\"y\": at most 63")]);
+        let class = ours.differs(&refused(&[])).unwrap();
+        assert_eq!(class.what, "extra");
+        assert_eq!(class.ours, "(pod) a[].b: Invalid value: …: at most N");
+        let other = refused(&[("spec.template.spec.a[3].b", "Invalid value: \"x\": at least 1")]);
+        assert_eq!(ours.differs(&other).unwrap().what, "text");
+        assert_eq!(ours.differs(&ours), None);
+    }
+
+    #[test]
+    fn names_by_chance_are_no_difference() {
+        let request = json!({"metadata": {"generateName": "a-"}});
+        let of = |name: &str| {
+            let message = format!("Pod \"{name}\" is invalid");
+            let body = json!({"reason": "Invalid", "message": message}).to_string();
+            Outcome::of(
+                &Answer { code: 422, body: body.into_bytes(), ..Answer::default() },
+                &request,
+            )
+        };
+        assert_eq!(of("a-x7k2p"), of("a-zzzzz"));
+    }
+
+    #[test]
+    fn the_first_different_member_is_named() {
+        let of = |object: Value| {
+            let body = object.to_string().into_bytes();
+            Outcome::of(&Answer { code: 201, body, ..Answer::default() }, &json!({}))
+        };
+        let class =
+            of(json!({"spec": {"a": [{"b": 1}]}})).differs(&of(json!({"spec": {"a": [{}]}})));
+        let class = class.unwrap();
+        assert_eq!((&*class.ours, &*class.original), ("spec.a[].b = a number", "spec.a[].b = -"));
+    }
+}

@@ -1,0 +1,157 @@
+//! Valid objects that cases start from.
+
+use super::places::{Place, places};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use setpoint_facts::{DEFINITIONS, Definition, RESOURCES, Resource, Type};
+use std::collections::BTreeMap;
+
+/// The namespace of the objects that are created for real.
+pub(super) const FIXTURES: &str = "fixtures";
+/// The namespace of the objects that are created as dry runs.
+pub(super) const CASES: &str = "default";
+
+const FILES: &[&str] = &[
+    include_str!("bases/pods.json"),
+    include_str!("bases/workloads.json"),
+    include_str!("bases/core.json"),
+    include_str!("bases/cluster.json"),
+    include_str!("bases/policies.json"),
+];
+
+/// What differs in the object that is created for real, so that the dry runs do not meet it.
+const OTHERS: &[(&str, &str)] = &[
+    ("30080", "30090"),
+    ("10.96.77.7", "10.96.77.9"),
+    ("10.7.0.1", "10.7.0.2"),
+    ("[\"10.9.0.0/24\",\"2001:db8::/112\"]", "[\"2001:db8::/112\"]"),
+    ("widgets.example.com", "widgets.fixture.example.com"),
+    ("gadgets.example.com", "gadgets.fixture.example.com"),
+    ("\"group\":\"example.com\"", "\"group\":\"fixture.example.com\""),
+    ("\"namespace\":\"default\"", "\"namespace\":\"fixtures\""),
+    ("v1.ex.io", "v1.fixture.ex.io"),
+    ("v2.ex.io", "v2.fixture.ex.io"),
+    ("\"group\":\"ex.io\"", "\"group\":\"fixture.ex.io\""),
+];
+
+/// A valid object.
+#[derive(Debug)]
+pub(super) struct Base {
+    pub(super) resource: &'static Resource,
+    pub(super) ty: Type,
+    /// What is created as a dry run, changed.
+    pub(super) object: Value,
+    /// What is created for real; then its updates are dry runs.
+    pub(super) fixture: Value,
+}
+
+impl Base {
+    /// `kind/name`.
+    pub(super) fn title(&self) -> String {
+        let name = self.object["metadata"]["name"].as_str().unwrap_or("-");
+        format!("{}/{name}", self.resource.kind)
+    }
+
+    /// The path of the collection in a namespace.
+    pub(super) fn path(&self, namespace: &str) -> String {
+        let Resource { group, version, resource, namespaced, .. } = self.resource;
+        let root = match *group {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        };
+        match namespaced {
+            true => format!("{root}/namespaces/{namespace}/{resource}"),
+            false => format!("{root}/{resource}"),
+        }
+    }
+
+    /// The path of the object that is created for real.
+    pub(super) fn fixture_path(&self) -> String {
+        let name = self.fixture["metadata"]["name"].as_str().unwrap_or_default();
+        format!("{}/{name}", self.path(FIXTURES))
+    }
+
+    pub(super) fn has_status(&self) -> bool {
+        self.serves("status") && self.fixture.get("status").is_some()
+    }
+
+    pub(super) fn serves(&self, subresource: &str) -> bool {
+        self.resource.subresources.iter().any(|one| one.name == subresource)
+    }
+}
+
+/// All bases whose names contain a text.
+pub(super) fn bases(kind: Option<&str>) -> Result<Vec<Base>> {
+    let mut bases = Vec::new();
+    for file in FILES {
+        for object in serde_json::from_str::<Vec<Value>>(file)? {
+            let base = base(object)?;
+            if kind.is_none_or(|kind| base.resource.kind == kind) {
+                bases.push(base);
+            }
+        }
+    }
+    ensure!(!bases.is_empty(), "no such kind");
+    Ok(bases)
+}
+
+fn base(object: Value) -> Result<Base> {
+    let (api, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
+    let (api, kind) = (api.context("apiVersion")?, kind.context("kind")?);
+    let (group, version) = api.rsplit_once('/').unwrap_or(("", api));
+    let is_its = |one: &&Resource| (one.group, one.version, one.kind) == (group, version, kind);
+    let resource = RESOURCES.iter().find(is_its).with_context(|| format!("{api} {kind}"))?;
+    let is_body = |one: &Definition| one.kinds.contains(&(group, version, kind));
+    let definition =
+        DEFINITIONS.iter().position(is_body).with_context(|| format!("{api} {kind}"))?;
+    let mut text = object.to_string();
+    for (from, to) in OTHERS {
+        text = text.replace(from, to);
+    }
+    let mut fixture: Value = serde_json::from_str(&text)?;
+    if fixture["metadata"]["name"] == object["metadata"]["name"] && !resource.namespaced {
+        let name = format!("fixture-{}", fixture["metadata"]["name"].as_str().unwrap_or_default());
+        fixture["metadata"]["name"] = name.into();
+    }
+    Ok(Base { resource, ty: Type::Ref(u16::try_from(definition)?), object, fixture })
+}
+
+/// What members have in the bases: a change often takes a value from another place.
+#[derive(Debug, Default)]
+pub(super) struct Material {
+    by_field: BTreeMap<(u16, &'static str), Vec<Value>>,
+    by_name: BTreeMap<&'static str, Vec<Value>>,
+}
+
+impl Material {
+    pub(super) fn of(bases: &[Base]) -> Self {
+        let mut material = Self::default();
+        let add = |all: &mut Vec<Value>, value: &Value| {
+            if !all.contains(value) {
+                all.push(value.clone());
+            }
+        };
+        for base in bases {
+            for Place { pointer, field, .. } in places(&base.object, base.ty) {
+                let (Some(field), Some(value)) = (field, base.object.pointer(&pointer)) else {
+                    continue;
+                };
+                add(material.by_field.entry(field).or_default(), value);
+                if value.is_string() {
+                    add(material.by_name.entry(field.1).or_default(), value);
+                }
+            }
+        }
+        material
+    }
+
+    /// Values of a field in the bases.
+    pub(super) fn of_field(&self, field: (u16, &'static str)) -> &[Value] {
+        self.by_field.get(&field).map_or(&[], Vec::as_slice)
+    }
+
+    /// Texts of fields with this name.
+    pub(super) fn of_name(&self, name: &str) -> &[Value] {
+        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,133 @@
+//! The two servers: kube-apiserver over an etcd, and `setpoint up`.
+
+use super::http::{Address, Connection, trusting};
+use crate::started::Started;
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Plugins that call others, that keep an account of objects, or that make names by chance.
+const PLUGINS_OFF: &str = "MutatingAdmissionPolicy,MutatingAdmissionWebhook,ResourceQuota,\
+                           ServiceAccount,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook";
+/// The addresses of Services.
+const SERVICES: &str = "10.96.0.0/16";
+/// The administrator's token at kube-apiserver.
+const TOKEN: &str = "validation";
+/// How often kube-apiserver is asked whether it is ready, once in a quarter of a second.
+const ASKED_MAX: usize = 480;
+
+/// Two running servers.
+#[derive(Debug)]
+pub(super) struct Servers {
+    pub(super) ours: Address,
+    pub(super) original: Address,
+    /// Dropped in this order.
+    _started: [Started; 3],
+}
+
+impl Servers {
+    /// Starts them with empty stores, and waits until both are ready. Logs are in a folder.
+    pub(super) fn start(
+        apiserver: &Path,
+        etcd: &Path,
+        program: &Path,
+        work: &Path,
+    ) -> Result<Self> {
+        let file = |name: &str| work.join(name);
+        let ports = free_ports::<3>()?;
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let (client, peer) = (url(ports[0]), url(ports[1]));
+        let mut command = Command::new(etcd);
+        command.arg("--data-dir").arg(file("etcd")).arg("--unsafe-no-fsync");
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &format!("default={peer}")]);
+        let etcd = logged(command, &file("etcd.log"))?;
+
+        std::fs::write(file("tokens.csv"), format!("{TOKEN},admin,1,system:masters\n"))?;
+        let key = file("service-account.key");
+        let mut command = Command::new("openssl");
+        command.args(["genrsa", "-out"]).arg(&key).arg("2048");
+        let output = command.output().context("start openssl")?;
+        if !output.status.success() {
+            bail!("no key: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let port = ports[2].to_string();
+        let mut command = Command::new(apiserver);
+        command.args(["--etcd-servers", &client, "--bind-address", "127.0.0.1"]);
+        command.args(["--advertise-address", "127.0.0.1", "--secure-port", &port]);
+        command.args(["--service-cluster-ip-range", SERVICES, "--allow-privileged=true"]);
+        command.args(["--authorization-mode", "RBAC", "--endpoint-reconciler-type", "none"]);
+        command.args(["--disable-admission-plugins", PLUGINS_OFF]);
+        command.args(["--service-account-issuer", "https://kubernetes.default.svc.cluster.local"]);
+        command.args(["--enable-priority-and-fairness=false", "--max-requests-inflight=0"]);
+        command.args(["--max-mutating-requests-inflight=0"]);
+        command.arg("--service-account-signing-key-file").arg(&key);
+        command.arg("--service-account-key-file").arg(&key);
+        command.arg("--token-auth-file").arg(file("tokens.csv"));
+        command.arg("--cert-dir").arg(file("certificates"));
+        let apiserver = logged(command, &file("kube-apiserver.log"))?;
+
+        let mut command = Command::new(program);
+        command.args(["up", "--secure-port", "0", "--insecure-port", "0"]);
+        command.args(["--service-cluster-ip-range", SERVICES]);
+        command.args(["--disable-admission-plugins", PLUGINS_OFF]);
+        command.args(["--enable-priority-and-fairness=false", "--max-requests-inflight=10000"]);
+        // Without `*`, only the controllers that are named run: none.
+        command.args(["--max-mutating-requests-inflight=10000", "--controllers=-nodelifecycle"]);
+        command.arg("--kubeconfig").arg(file("kubeconfig")).arg("--cert-dir").arg(file("pki"));
+        let (setpoint, ready) = Started::ready(&mut command, &file("setpoint.log"))?;
+        let insecure = ready.split_whitespace().find_map(|word| word.strip_prefix("insecure="));
+        let insecure = insecure.and_then(|url| url.strip_prefix("http://"));
+        let ours = Address {
+            authority: insecure.context("no insecure port")?.to_owned(),
+            tls: None,
+            token: String::new(),
+        };
+        let original = wait(&format!("127.0.0.1:{port}"), work)?;
+        Ok(Self { ours, original, _started: [setpoint, apiserver, etcd] })
+    }
+}
+
+/// Starts a program whose output goes to a file.
+fn logged(mut command: Command, log: &Path) -> Result<Started> {
+    let file = File::create(log).context("make a log")?;
+    let started = command.stdout(file.try_clone()?).stderr(file).spawn();
+    Ok(Started(started.with_context(|| format!("start {command:?}"))?))
+}
+
+/// Waits until kube-apiserver is ready.
+fn wait(authority: &str, work: &Path) -> Result<Address> {
+    let certificate = work.join("certificates/apiserver.crt");
+    let mut last = String::new();
+    for _ in 0..ASKED_MAX {
+        #[expect(clippy::disallowed_methods, reason = "another process is waited for")]
+        std::thread::sleep(Duration::from_millis(250));
+        if !certificate.exists() {
+            continue;
+        }
+        let (authority, token) = (authority.to_owned(), TOKEN.to_owned());
+        let address = Address { authority, tls: Some(trusting(&certificate)?), token };
+        match Connection::new(&address).send("GET", "/readyz", b"") {
+            Ok(answer) if answer.code == 200 => return Ok(address),
+            Ok(answer) => last = String::from_utf8_lossy(&answer.body).into_owned(),
+            Err(error) => last = format!("{error:#}"),
+        }
+    }
+    bail!("kube-apiserver is not ready, see {}: {last}", work.display())
+}
+
+/// Ports on which no process listens now.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut ports = [0; N];
+    let mut held = Vec::new();
+    for port in &mut ports {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}
