@@ -9,7 +9,7 @@
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
+use setpoint_facts::{DEFINITIONS, Definition, Field, Presence, Type};
 use setpoint_object::encode;
 
 #[cfg(test)]
@@ -114,6 +114,12 @@ impl<'v> Writer<'v> {
             }
             let Member { name, value, field, .. } = self.members[at];
             match field {
+                // An empty list that is always written: protobuf, in which the original stores, does
+                // not tell it from a missing one. It has an owner nevertheless, if it was given.
+                Some(field) if field.presence == Presence::Null && is_empty(field, value) => {
+                    encode::push_text(&mut self.out, name);
+                    self.out.extend_from_slice(b":null");
+                }
                 Some(field) => {
                     // Names of fields need no escapes.
                     self.out.push(b'"');
@@ -130,6 +136,15 @@ impl<'v> Writer<'v> {
         }
         self.out.push(b'}');
         self.members.truncate(first);
+    }
+}
+
+/// Whether a value is an empty list or map.
+fn is_empty(field: &Field, value: &Value) -> bool {
+    match (&field.ty, value) {
+        (Type::List(_), Value::Array(items)) => items.is_empty(),
+        (Type::Map(_), Value::Object(members)) => members.is_empty(),
+        _ => false,
     }
 }
 

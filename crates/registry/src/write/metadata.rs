@@ -290,7 +290,9 @@ fn validate_owners(object: &Value, path: &field::Path, errors: &mut field::Error
                 ));
             }
         };
-        demand("apiVersion", !version.is_empty(), "version must not be empty");
+        // What has two slashes cannot be read: it has neither group nor version.
+        let has_version = !version.is_empty() && !version.contains('/');
+        demand("apiVersion", has_version, "version must not be empty");
         demand("kind", !kind.is_empty(), "must not be empty");
         demand("name", !text("name").is_empty(), "must not be empty");
         demand("uid", !text("uid").is_empty(), "must not be empty");

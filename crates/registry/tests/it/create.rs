@@ -95,6 +95,11 @@ async fn refusals_of_a_create() {
         ),
         (
             CONFIG_MAPS,
+            json!({"metadata": {"name": "b", "ownerReferences": [{"apiVersion": "a.io/v1/v2", "kind": "A", "name": "p", "uid": "u"}]}}),
+            r#"422 ConfigMap "b" is invalid: metadata.ownerReferences.apiVersion: Invalid value: "a.io/v1/v2": version must not be empty"#.to_owned(),
+        ),
+        (
+            CONFIG_MAPS,
             json!({"metadata": {"name": "b", "finalizers": ["x"]}}),
             r#"422 ConfigMap "b" is invalid: metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified"#.to_owned(),
         ),

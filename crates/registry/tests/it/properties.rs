@@ -72,11 +72,11 @@ fn objects() -> Vec<(&'static str, Value)> {
         ),
         (
             "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
-            json!({"spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}}),
+            json!({"spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}}),
         ),
         (
             "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers",
-            json!({"spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}}),
+            json!({"spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}}),
         ),
         ("/apis/networking.k8s.io/v1/ingressclasses", json!({"spec": {"controller": "a.b/c"}})),
         (

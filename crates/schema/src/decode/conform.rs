@@ -311,16 +311,8 @@ impl<'p> Conformer<'p> {
             // An empty list of managers resets the ownership; `apply::update` takes it
             // out.
             let asks = name == "managedFields" && self.path == "metadata";
-            let is_empty = is_zero(property.node(), member);
-            if property.omit_empty && !asks && is_empty {
+            if property.omit_empty && !asks && is_zero(property.node(), member) {
                 gone.push(name.clone());
-            } else if property.always_present
-                && property.zero_null
-                && is_empty
-                && (member.is_array() || member.is_object())
-            {
-                // Protobuf, in which the API stores, does not tell it from a missing one.
-                *member = Value::Null;
             }
         }
         for name in gone {

@@ -52,3 +52,16 @@ fn other_objects_are_sorted() {
     );
     check(&json!([{"b": 1, "a": 2}]), r#"[{"a":2,"b":1}]"#);
 }
+
+#[test]
+fn empty_lists_that_are_always_written_are_null() {
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {},
+        "spec": {"selector": {}, "template": {"spec": {"containers": [], "volumes": []}}},
+    });
+    // `volumes` is left out when objects are decoded; here it is a member as it stands.
+    assert_eq!(
+        std::str::from_utf8(&to_bytes(&deployment)).unwrap(),
+        r#"{"kind":"Deployment","apiVersion":"apps/v1","metadata":{},"spec":{"selector":{},"template":{"spec":{"volumes":[],"containers":null}}}}"#
+    );
+}

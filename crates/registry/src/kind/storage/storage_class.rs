@@ -7,7 +7,7 @@ use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// StorageClass.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -38,6 +38,7 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         parameters(&at.get("parameters"));
         at.get("reclaimPolicy").one_of_if_set(&["Delete", "Retain"]);
         at.get("volumeBindingMode").one_of(&["Immediate", "WaitForFirstConsumer"]);
+        let mut terms = HashSet::new();
         for term in at.each("allowedTopologies") {
             let mut keys = HashSet::new();
             for expression in term.each("matchLabelExpressions") {
@@ -49,6 +50,12 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
                 key.faults(name::qualified_name(key.text()));
                 key.unique(&mut keys);
             }
+            let expressions = term.get("matchLabelExpressions");
+            // The original compares each term with an empty one, too.
+            let values = values_by_key(expressions.value);
+            if values.is_empty() || !terms.insert(values) {
+                expressions.duplicate_of("");
+            }
         }
     });
     let Some(old) = old else { return };
@@ -57,6 +64,17 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             at.get(member).immutable(&old[member]);
         }
     });
+}
+
+/// The values of each key of a topology term, in order.
+fn values_by_key(expressions: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut by_key = BTreeMap::new();
+    for expression in expressions.as_array().into_iter().flatten() {
+        let values = expression["values"].as_array().into_iter().flatten();
+        let values = values.filter_map(Value::as_str).collect();
+        by_key.insert(expression["key"].as_str().unwrap_or_default(), values);
+    }
+    by_key
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -20,6 +20,13 @@ pub(super) fn spec(crd: &Value, errors: &mut Errors) {
     }
     let versions = list(crd);
     let path = Path::new("spec.versions");
+    // Also those that are not served.
+    for (i, version) in versions.iter().enumerate() {
+        if version.pointer("/schema/openAPIV3Schema").is_none_or(Value::is_null) {
+            let path = path.index(i).child("schema").child("openAPIV3Schema");
+            errors.push(Error::required(path, ""));
+        }
+    }
     for (i, version) in versions.iter().enumerate() {
         let path = path.index(i);
         let name = text(version, "name");
@@ -36,13 +43,6 @@ pub(super) fn spec(crd: &Value, errors: &mut Errors) {
     {
         let path = Path::new("spec.version");
         errors.push(Error::invalid(path, &first.into(), label_problems(first)));
-    }
-    for (i, version) in versions.iter().enumerate() {
-        let served = version.get("served") == Some(&Value::Bool(true));
-        if served && version.pointer("/schema/openAPIV3Schema").is_none() {
-            let path = path.index(i).child("schema").child("openAPIV3Schema");
-            errors.push(Error::required(path, "schemas are required"));
-        }
     }
     names::names(spec.get("names").unwrap_or(&null), errors);
     if let Some(first) = versions.first() {

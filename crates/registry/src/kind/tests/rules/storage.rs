@@ -159,6 +159,19 @@ fn classes_and_drivers() {
                 json!([{"matchLabelExpressions": [{"key": "a", "values": []}]}]),
                 &["allowedTopologies[0].matchLabelExpressions[0].values: Required value"],
             ),
+            (
+                "/allowedTopologies",
+                json!([
+                    {"matchLabelExpressions": [{"key": "a", "values": ["x", "y"]}]},
+                    {"matchLabelExpressions": [{"key": "a", "values": ["y", "x"]}]},
+                ]),
+                &["allowedTopologies[1].matchLabelExpressions: Duplicate value: \"\""],
+            ),
+            (
+                "/allowedTopologies",
+                json!([{}]),
+                &["allowedTopologies[0].matchLabelExpressions: Duplicate value: \"\""],
+            ),
         ],
     );
     refuses_changes(
