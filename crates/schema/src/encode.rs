@@ -114,8 +114,8 @@ impl<'v> Writer<'v> {
             }
             let Member { name, value, field, .. } = self.members[at];
             match field {
-                // An empty list that is always written: protobuf, in which the original stores, does
-                // not tell it from a missing one. It has an owner nevertheless, if it was given.
+                // An empty list that is always written: protobuf, in which the original stores,
+                // does not tell it from a missing one. If it was given, it has an owner.
                 Some(field) if field.presence == Presence::Null && is_empty(field, value) => {
                     encode::push_text(&mut self.out, name);
                     self.out.extend_from_slice(b":null");

@@ -2,9 +2,9 @@
 //! ServiceCIDR, the levels and schemas of flow control, and the APIServices of the built-in groups.
 //!
 //! They are [templates](super::template): a fresh control plane costs some commits and no schema
-//! work. A test compares them with the output of the write path. Existing objects are not changed at
-//! start. Authorization creates roles and bindings; controllers create configuration maps, endpoints and service accounts. The
-//! accounts of the first namespaces are created here for them
+//! work. A test compares them with the output of the write path. Existing objects are not changed
+//! at start. Authorization creates roles and bindings; controllers create configuration maps,
+//! endpoints and service accounts. The accounts of the first namespaces are created here for them
 //! ([`RegistryBuilder::default_accounts`](crate::RegistryBuilder::default_accounts)): with these, a
 //! fresh control plane has nothing that a controller would have to do.
 //!

@@ -18,9 +18,10 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/le
 /// The time between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-/// Pods per node: the name, and how long they stay on a node that cannot be reached.
+/// Pods per node: the name, and how long they stay on a node that cannot be reached. The shortest
+/// time is longer than the pauses after failures that may keep a taint on a node that is back.
 const PODS_OF_NODE: [(&str, Option<u64>); 3] =
-    [("short", Some(60)), ("long", Some(300)), ("stay", None)];
+    [("short", Some(1200)), ("long", Some(1800)), ("stay", None)];
 
 /// Three nodes. One is silent for a while, one for long, and one gets a taint of a user.
 struct Silence;
