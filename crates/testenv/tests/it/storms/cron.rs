@@ -155,8 +155,8 @@ impl Scenario for Rhythm {
     }
 }
 
-/// No storms: with `seed=4 crash=before:1 faults=0.25x40 store=0.05` two Jobs of `Replace` may run at
-/// once. A create whose answer was lost is not in the cache that the next pass reads.
+/// No storms: with `seed=4 crash=before:1 faults=0.25x40 store=0.05` two Jobs of `Replace` may run
+/// at once, and not in every play of that plan. The cause is not known.
 #[test]
 fn cron_jobs_run_once_at_each_time_with_every_plan() {
     check(&Rhythm, &Plans::new().storms(0));
