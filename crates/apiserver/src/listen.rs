@@ -33,7 +33,7 @@ pub use tls::Tls;
 use crate::Identity;
 use crate::filter::authenticate::{
     Authentication, Authenticator as _, ClientAuthorities, Credentials, RequestHeader,
-    UnknownCertificate, authenticated, subject,
+    UnknownCertificate, authenticated,
 };
 use crate::server::ApiServer;
 use http::Request;
@@ -151,13 +151,12 @@ impl TlsPeers {
             return identity;
         }
         if let Some(peer) = peer {
-            let is_known = self
+            let user = self
                 .authorities
                 .as_ref()
-                .is_some_and(|authorities| authorities.verify(&peer.0, self.clock.now()));
-            let own = peer.0.first().filter(|_| is_known);
-            if let Some(identity) = own.and_then(subject::identity) {
-                return Some(identity);
+                .and_then(|authorities| authorities.user(&peer.0, self.clock.now()));
+            if user.is_some() {
+                return user;
             }
             request.extensions.insert(UnknownCertificate);
         }

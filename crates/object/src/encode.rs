@@ -15,6 +15,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Map, Value};
+use std::cell::Cell;
 use std::io::{self, Write as _};
 use std::ops::Range;
 
@@ -23,17 +24,29 @@ use std::ops::Range;
 /// Members are sorted bytewise, whether or not `serde_json` preserves insertion order in this
 /// build.
 pub fn to_bytes(value: &Value) -> Bytes {
-    to_bytes_with_capacity(value, 256)
+    collect(|out| push(out, value))
 }
-/// As [`to_bytes`], with an initial capacity, for callers that know the approximate size.
-pub fn to_bytes_with_capacity(value: &Value, capacity: usize) -> Bytes {
-    let mut out = Vec::with_capacity(capacity);
-    push(&mut out, value);
-    // The result is stored as it is, in a store and in caches, so excess capacity would be wasted.
-    if out.capacity() - out.len() > out.len() / 4 {
-        out.shrink_to_fit();
+
+/// Maximum capacity of a thread's buffer between two uses.
+const BUFFER_MAX: usize = 256 * 1024;
+
+thread_local! {
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// What a function appends to an empty buffer, in memory of just that size: it is stored as it is,
+/// in a store and in caches. The buffer is used again by the next call on the thread, so it seldom
+/// grows.
+pub fn collect(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    // A call within `write` finds an empty one.
+    let mut buffer = BUFFER.take();
+    buffer.clear();
+    write(&mut buffer);
+    let written = Bytes::copy_from_slice(&buffer);
+    if buffer.capacity() <= BUFFER_MAX {
+        BUFFER.set(buffer);
     }
-    out.into()
+    written
 }
 /// Appends a tree, encoded as by [`to_bytes`].
 pub fn push(out: &mut Vec<u8>, value: &Value) {

@@ -26,6 +26,7 @@ mod always_pull_images;
 mod certificate_approval;
 mod certificate_signing;
 mod certificate_subject_restriction;
+mod decoded;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
@@ -73,10 +74,11 @@ use crate::authorize::Decision;
 use crate::catalog::Resource;
 use crate::request::{DeleteOptions, FieldValidation, PropagationPolicy, WriteOptions};
 use crate::shared::Inner;
-use crate::stored::{store_error, tree};
+use crate::stored::store_error;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use crate::webhook::WebhookClients;
+use decoded::Decoded;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -289,14 +291,13 @@ impl<'a> Review<'a> {
     }
     /// The namespace of the object, if there is one. Not older than the request: a level that was
     /// set before is enforced.
-    async fn namespace_object(&self) -> Result<Option<Value>, ApiError> {
+    async fn namespace_object(&self) -> Result<Option<Arc<Value>>, ApiError> {
         if self.inner.cache.reached().is_filled {
             let revision = self.inner.store.revision().await.map_err(store_error)?;
             self.inner.cache.wait_fresh(revision.0).await?;
         }
         let namespaces = GroupVersionResource::new("", "v1", "namespaces");
-        let found = self.objects().get(&namespaces, "", self.namespace).await?;
-        found.map(|namespace| tree(&namespace.bytes)).transpose()
+        self.objects().tree(&namespaces, "", self.namespace).await
     }
     fn group_resource(&self) -> GroupResource {
         self.resource.group_resource()
@@ -384,6 +385,8 @@ pub trait Admission: Debug + Send + Sync {
 /// The plugins in call order.
 #[derive(Debug)]
 pub(crate) struct Chain {
+    /// What plugins read of other objects.
+    decoded: Decoded,
     /// Kubernetes' own, before all others.
     built_in: Vec<Box<dyn Admission>>,
     added: Vec<Arc<dyn Admission>>,
@@ -409,6 +412,7 @@ impl Chain {
         let runs = |name: &str| plugins.names().any(|known| known == name);
         let clients_of = |name: &str| clients.clone().filter(|_| runs(name));
         Self {
+            decoded: Decoded::new(),
             mutating_policy: runs("MutatingAdmissionPolicy").then(MutatingAdmissionPolicy::new),
             validating_policy: runs("ValidatingAdmissionPolicy")
                 .then(ValidatingAdmissionPolicy::new),

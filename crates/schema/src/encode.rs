@@ -17,22 +17,13 @@ mod tests;
 
 /// Encodes an object by its `apiVersion` and `kind`.
 pub fn to_bytes(object: &Value) -> Bytes {
-    to_bytes_with_capacity(object, 256)
-}
-
-/// As [`to_bytes`], with an initial capacity, for callers that know the approximate size.
-pub fn to_bytes_with_capacity(object: &Value, capacity: usize) -> Bytes {
     let Some((definition, members)) = built_in(object) else {
-        return encode::to_bytes_with_capacity(object, capacity);
+        return encode::to_bytes(object);
     };
-    let mut writer = Writer { out: Vec::with_capacity(capacity), members: Vec::with_capacity(64) };
-    writer.structure(members, definition);
-    let mut out = writer.out;
-    // The result is stored as it is, so excess capacity would be wasted.
-    if out.capacity() - out.len() > out.len() / 4 {
-        out.shrink_to_fit();
-    }
-    out.into()
+    encode::collect(|out| {
+        let mut writer = Writer { out, members: Vec::with_capacity(64) };
+        writer.structure(members, definition);
+    })
 }
 
 /// The definition of a built-in object, and its members.
@@ -57,13 +48,13 @@ struct Member<'v> {
 
 /// Appends values to a text.
 #[derive(Debug)]
-struct Writer<'v> {
-    out: Vec<u8>,
+struct Writer<'o, 'v> {
+    out: &'o mut Vec<u8>,
     /// The members of the structs that are being written, the innermost last.
     members: Vec<Member<'v>>,
 }
 
-impl<'v> Writer<'v> {
+impl<'v> Writer<'_, 'v> {
     fn value(&mut self, value: &'v Value, ty: &'static Type) {
         match (value, ty) {
             (Value::Object(members), Type::Ref(index)) => {
@@ -79,7 +70,7 @@ impl<'v> Writer<'v> {
                     if at > 0 {
                         self.out.push(b',');
                     }
-                    encode::push_text(&mut self.out, name);
+                    encode::push_text(self.out, name);
                     self.out.push(b':');
                     self.value(value, ty);
                 }
@@ -95,7 +86,7 @@ impl<'v> Writer<'v> {
                 }
                 self.out.push(b']');
             }
-            _ => encode::push(&mut self.out, value),
+            _ => encode::push(self.out, value),
         }
     }
 
@@ -117,7 +108,7 @@ impl<'v> Writer<'v> {
                 // An empty list that is always written: protobuf, in which the original stores,
                 // does not tell it from a missing one. If it was given, it has an owner.
                 Some(field) if field.presence == Presence::Null && is_empty(field, value) => {
-                    encode::push_text(&mut self.out, name);
+                    encode::push_text(self.out, name);
                     self.out.extend_from_slice(b":null");
                 }
                 Some(field) => {
@@ -128,9 +119,9 @@ impl<'v> Writer<'v> {
                     self.value(value, &field.ty);
                 }
                 None => {
-                    encode::push_text(&mut self.out, name);
+                    encode::push_text(self.out, name);
                     self.out.push(b':');
-                    encode::push(&mut self.out, value);
+                    encode::push(self.out, value);
                 }
             }
         }

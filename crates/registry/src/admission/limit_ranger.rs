@@ -5,7 +5,6 @@ mod amount;
 
 use super::{Admission, Operation, Review};
 use crate::kind::{list, text};
-use crate::stored::tree;
 use amount::{Amounts, Bounds};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::{ApiError, GroupVersionResource};
+use std::sync::Arc;
 
 /// Records on a pod which amounts were set.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -81,10 +81,9 @@ fn is_pod(review: &Review<'_>) -> bool {
 fn is_claim(review: &Review<'_>) -> bool {
     review.is("", "persistentvolumeclaims")
 }
-async fn ranges(review: &Review<'_>) -> Result<Vec<Value>, ApiError> {
+async fn ranges(review: &Review<'_>) -> Result<Vec<Arc<Value>>, ApiError> {
     let ranges = GroupVersionResource::new("", "v1", "limitranges");
-    let found = review.objects().list(&ranges, review.namespace).await?;
-    found.iter().map(|range| tree(&range.bytes)).collect()
+    review.objects().trees(&ranges, review.namespace).await
 }
 /// One fault as it is, several in brackets; each once.
 fn joined(faults: Vec<String>) -> String {

@@ -3,7 +3,9 @@ use crate::catalog::Resource;
 use crate::convert;
 use crate::request::Object;
 use crate::shared::Inner;
-use crate::stored::store_error;
+use crate::stored::{store_error, tree};
+use bytes::Bytes;
+use serde_json::Value;
 use setpoint_object::{ApiError, GroupVersionResource, keys};
 use setpoint_store::{RangeRequest, Revision};
 use std::ops::Bound;
@@ -46,6 +48,22 @@ impl<'a> Objects<'a> {
         };
         found.map(|kv| shown(&row, &kv.value, kv.modified)).transpose()
     }
+    /// As [`get`](Self::get), decoded. One that has not changed since it was last asked for is not
+    /// decoded again.
+    pub(super) async fn tree(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<Value>>, ApiError> {
+        let row = self.row(resource)?;
+        let key = row.key(namespace, name);
+        let found = match self.inner.recent(&row.storage_prefix, &key) {
+            Some(found) => Some(found),
+            None => self.inner.live(&key).await?,
+        };
+        found.map(|kv| self.decoded(&row, &kv.key, &kv.value, kv.modified)).transpose()
+    }
     /// An object in the given version, if the watch cache has it. Never reads the store, so that
     /// requests of unknown users cost it nothing.
     ///
@@ -74,6 +92,27 @@ impl<'a> Objects<'a> {
         namespace: &str,
     ) -> Result<Vec<Object>, ApiError> {
         let row = self.row(resource)?;
+        self.each(&row, namespace, |_, value, modified| shown(&row, value, modified)).await
+    }
+    /// As [`list`](Self::list), decoded. Those that have not changed since they were last asked for
+    /// are not decoded again.
+    pub(super) async fn trees(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: &str,
+    ) -> Result<Vec<Arc<Value>>, ApiError> {
+        let row = self.row(resource)?;
+        self.each(&row, namespace, |key, value, modified| self.decoded(&row, key, value, modified))
+            .await
+    }
+
+    /// Calls a function with the key, the stored bytes and the revision of each object.
+    async fn each<T>(
+        &self,
+        row: &Resource,
+        namespace: &str,
+        take: impl Fn(&Bytes, &[u8], Revision) -> Result<T, ApiError>,
+    ) -> Result<Vec<T>, ApiError> {
         let prefix = keys::collection(&row.storage_prefix, row.scope, namespace);
         if !self.inner.cache.reached().is_filled {
             let request = RangeRequest { limit: OBJECTS_MAX + 1, ..RangeRequest::prefix(prefix) };
@@ -81,7 +120,7 @@ impl<'a> Objects<'a> {
             if entries.len() > OBJECTS_MAX {
                 return Err(ApiError::too_large(OBJECTS_MAX));
             }
-            return entries.iter().map(|kv| shown(&row, &kv.value, kv.modified)).collect();
+            return entries.iter().map(|kv| take(&kv.key, &kv.value, kv.modified)).collect();
         }
         let revision = self.inner.store.revision().await.map_err(store_error)?;
         self.inner.cache.wait_fresh(revision.0).await?;
@@ -92,9 +131,20 @@ impl<'a> Objects<'a> {
             if objects.len() == OBJECTS_MAX {
                 return Err(ApiError::too_large(OBJECTS_MAX));
             }
-            objects.push(shown(&row, &item.value, Revision(item.revision))?);
+            objects.push(take(&item.key, &item.value, Revision(item.revision))?);
         }
         Ok(objects)
+    }
+
+    fn decoded(
+        &self,
+        row: &Resource,
+        key: &Bytes,
+        stored: &[u8],
+        modified: Revision,
+    ) -> Result<Arc<Value>, ApiError> {
+        let decode = || tree(&shown(row, stored, modified)?.bytes);
+        self.inner.admission.decoded.get(row, key, modified.0, stored.len(), decode)
     }
 
     fn row(&self, resource: &GroupVersionResource) -> Result<Arc<Resource>, ApiError> {

@@ -1,7 +1,6 @@
 //! PodTopologyLabels: a pod gets the zone and the region of its node as labels.
 use super::{Admission, Operation, Review};
 use crate::kind::text;
-use crate::stored::tree;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -41,8 +40,7 @@ impl Admission for PodTopologyLabels {
             }
             let nodes = GroupVersionResource::new("", "v1", "nodes");
             // A node that does not exist yet has no labels.
-            let Some(node) = review.objects().get(&nodes, "", node).await? else { return Ok(()) };
-            let node = tree(&node.bytes)?;
+            let Some(node) = review.objects().tree(&nodes, "", node).await? else { return Ok(()) };
             for label in LABELS {
                 let Some(value) = node["metadata"]["labels"].get(label) else { continue };
                 let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)

@@ -1,12 +1,11 @@
 //! Priority: sets a pod's priority from its class, and ensures a single default class.
 use super::{Admission, Operation, Review};
-use crate::stored::tree;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::skim::scalar;
 use setpoint_object::{ApiError, GroupVersionResource};
+use std::sync::Arc;
 
 /// The resource of priority classes.
 fn classes() -> GroupVersionResource {
@@ -75,10 +74,10 @@ async fn settle_pod(review: &Review<'_>, pod: &mut Value) -> Result<(), ApiError
         }
         default
     } else {
-        let Some(found) = review.objects().get(&classes(), "", &name).await? else {
+        let Some(found) = review.objects().tree(&classes(), "", &name).await? else {
             return Err(review.forbidden(&format!("no PriorityClass with name {name} was found")));
         };
-        Some(tree(&found.bytes)?)
+        Some(found)
     };
     let (value, policy) = match &class {
         Some(class) => (
@@ -106,7 +105,7 @@ async fn settle_pod(review: &Review<'_>, pod: &mut Value) -> Result<(), ApiError
     Ok(())
 }
 /// The class for pods without one. Two requests at once may have made two: the lower one counts.
-async fn global_default(review: &Review<'_>) -> Result<Option<Value>, ApiError> {
+async fn global_default(review: &Review<'_>) -> Result<Option<Arc<Value>>, ApiError> {
     let defaults = defaults(review).await?.into_iter();
     Ok(defaults.min_by_key(|class| class["value"].as_i64().unwrap_or(0)))
 }
@@ -120,10 +119,9 @@ async fn only_default(review: &Review<'_>, class: &Value) -> Result<(), ApiError
         ))),
     }
 }
-/// The classes marked as default. The others are only skimmed.
-async fn defaults(review: &Review<'_>) -> Result<Vec<Value>, ApiError> {
-    let is_default = |bytes: &[u8]| scalar(bytes, &["globalDefault"]).as_deref() == Some("true");
-    let classes = review.objects().list(&classes(), "").await?;
-    let defaults = classes.iter().filter(|class| is_default(&class.bytes));
-    defaults.map(|class| tree(&class.bytes)).collect()
+/// The classes marked as default.
+async fn defaults(review: &Review<'_>) -> Result<Vec<Arc<Value>>, ApiError> {
+    let mut classes = review.objects().trees(&classes(), "").await?;
+    classes.retain(|class| class["globalDefault"] == true);
+    Ok(classes)
 }

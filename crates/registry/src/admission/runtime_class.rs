@@ -2,13 +2,13 @@
 use super::tolerations::merged;
 use super::{Admission, Operation, Review};
 use crate::kind::list;
-use crate::stored::tree;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint_object::field::quote;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::{ApiError, GroupVersionResource};
+use std::sync::Arc;
 
 const OTHER_OVERHEAD: &str =
     "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
@@ -67,11 +67,11 @@ impl Admission for RuntimeClass {
     }
 }
 
-async fn class_of(review: &Review<'_>, pod: &Value) -> Result<Option<Value>, ApiError> {
+async fn class_of(review: &Review<'_>, pod: &Value) -> Result<Option<Arc<Value>>, ApiError> {
     let Some(name) = pod["spec"]["runtimeClassName"].as_str() else { return Ok(None) };
     let classes = GroupVersionResource::new("node.k8s.io", "v1", "runtimeclasses");
-    match review.objects().get(&classes, "", name).await? {
-        Some(class) => tree(&class.bytes).map(Some),
+    match review.objects().tree(&classes, "", name).await? {
+        Some(class) => Ok(Some(class)),
         None => {
             let name = quote(name);
             Err(review.forbidden(&format!("pod rejected: RuntimeClass {name} not found")))

@@ -11,11 +11,11 @@
 //! it is left as it is, and must not refer to an account or to secrets.
 use super::{Admission, Operation, Review};
 use crate::kind;
-use crate::stored::tree;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use setpoint_object::{ApiError, GroupResource, GroupVersionResource};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The account of pods that name none.
@@ -139,13 +139,13 @@ fn account_name(spec: &Map<String, Value>) -> &str {
 }
 
 /// The pod's account. Waits for the account `default`, which may be about to be created.
-async fn find(review: &Review<'_>, name: &str) -> Result<Value, ApiError> {
+async fn find(review: &Review<'_>, name: &str) -> Result<Arc<Value>, ApiError> {
     let resource = GroupVersionResource::new("", "v1", "serviceaccounts");
     let lookups = if name == DEFAULT { LOOKUPS_MAX } else { 1 };
     let mut pause = PAUSE;
     for lookup in 1..=lookups {
-        if let Some(found) = review.objects().get(&resource, review.namespace, name).await? {
-            return tree(&found.bytes);
+        if let Some(found) = review.objects().tree(&resource, review.namespace, name).await? {
+            return Ok(found);
         }
         if lookup < lookups {
             tokio::time::sleep(pause).await;

@@ -12,15 +12,12 @@ use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
 use setpoint_object::{ApiError, GroupKind, Reason, field};
-use setpoint_schema::encode::{to_bytes, to_bytes_with_capacity};
+use setpoint_schema::encode::to_bytes;
 use setpoint_schema::{apply, diff};
 use setpoint_store::{KeyValue, Revision};
 
 /// How often a write retries after conflicts before its client gets an error.
 pub(super) const RACE_ATTEMPTS_MAX: usize = 64;
-
-/// Most changes make an object longer by at most this many bytes.
-const CHANGE_BYTES: usize = 256;
 
 /// The result of a change of the stored object.
 #[derive(Debug)]
@@ -227,7 +224,7 @@ impl Write<'_> {
             return self.finish(found, &stored, &new).await.map_err(Failed::Commit);
         }
         apply::settle_times(Some(&stored), &mut new);
-        let encoded = to_bytes_with_capacity(&new, found.value.len() + CHANGE_BYTES);
+        let encoded = to_bytes(&new);
         if encoded == found.value && !is_live {
             let live = self.inner.live(&found.key).await?;
             if live.as_ref().is_none_or(|live| live.modified != found.modified) {

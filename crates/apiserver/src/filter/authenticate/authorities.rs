@@ -3,6 +3,7 @@
 //! A certificate is verified for each request, so that it ends with its authority and with its own
 //! time, also on connections that are open. Results are remembered for a few seconds.
 
+use super::subject::identity;
 use parking_lot::{Mutex, RwLock};
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -10,6 +11,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use setpoint_object::bounded::Expiring;
 use setpoint_object::time::Timestamp;
+use setpoint_registry::Identity;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::sync::Arc;
@@ -43,8 +45,16 @@ struct Inner {
 struct Current {
     certificates: Vec<CertificateDer<'static>>,
     verifier: Arc<dyn ClientCertVerifier>,
-    /// When chains were verified, by their digests.
-    remembered: Mutex<Expiring<[u8; 32], Timestamp, Timestamp>>,
+    /// Verified chains by their digests.
+    remembered: Mutex<Expiring<[u8; 32], Verified, Timestamp>>,
+}
+
+/// A chain that an authority has signed.
+#[derive(Clone)]
+struct Verified {
+    at: Timestamp,
+    /// The user it names, if any.
+    user: Option<Identity>,
 }
 
 impl Current {
@@ -95,7 +105,21 @@ impl ClientAuthorities {
     /// Whether one of them has signed a chain, its own certificate first, for clients and for this
     /// time. Takes some tenths of a millisecond for a chain that is not remembered.
     pub fn verify(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> bool {
-        let Some((own, others)) = chain.split_first() else { return false };
+        self.verified(chain, now).is_some()
+    }
+
+    /// The user that a chain names, if one of them has signed it: see [`verify`](Self::verify) and
+    /// [`identity`].
+    pub(crate) fn user(
+        &self,
+        chain: &[CertificateDer<'static>],
+        now: Timestamp,
+    ) -> Option<Identity> {
+        self.verified(chain, now)?.user
+    }
+
+    fn verified(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> Option<Verified> {
+        let (own, others) = chain.split_first()?;
         let current = self.0.current.read().clone();
         let mut digest = Sha256::new();
         for certificate in chain {
@@ -104,15 +128,15 @@ impl ClientAuthorities {
         }
         let digest: [u8; 32] = digest.finalize().into();
         // After the clock was set back, it is verified again.
-        if current.remembered.lock().get(&digest, now).is_some_and(|at| *at <= now) {
-            return true;
+        let remembered = current.remembered.lock().get(&digest, now).cloned();
+        if let Some(verified) = remembered.filter(|verified| verified.at <= now) {
+            return Some(verified);
         }
         let time = UnixTime::since_unix_epoch(now.0);
-        let is_valid = current.verifier.verify_client_cert(own, others, time).is_ok();
-        if is_valid {
-            current.remembered.lock().put(digest, now, now + REMEMBERED);
-        }
-        is_valid
+        current.verifier.verify_client_cert(own, others, time).ok()?;
+        let verified = Verified { at: now, user: identity(own) };
+        current.remembered.lock().put(digest, verified.clone(), now + REMEMBERED);
+        Some(verified)
     }
 }
 

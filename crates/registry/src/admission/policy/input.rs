@@ -3,7 +3,6 @@ use crate::admission::Review;
 use crate::admission::matching::{self, Matched};
 use crate::admission::question::{Questions, ROUNDS_MAX};
 use crate::admission::subject::Subject;
-use crate::stored::tree;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupResource, GroupVersionResource};
@@ -56,8 +55,8 @@ pub(super) async fn namespace(review: &Review<'_>) -> Result<Arc<Value>, ApiErro
         return Ok(Arc::new(Value::Null));
     }
     let namespaces = GroupVersionResource::new("", "v1", "namespaces");
-    match review.objects().get(&namespaces, "", review.namespace).await? {
-        Some(found) => tree(&found.bytes).map(Arc::new),
+    match review.objects().tree(&namespaces, "", review.namespace).await? {
+        Some(found) => Ok(found),
         None => {
             let resource = GroupResource { group: "".into(), resource: "namespaces".into() };
             Err(ApiError::not_found(&resource, review.namespace))
