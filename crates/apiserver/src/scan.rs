@@ -32,6 +32,17 @@ impl Iterator for Members<'_> {
     type Item = Member;
 
     fn next(&mut self) -> Option<Member> {
+        let (name, value) = self.name()?;
+        let value_end = value_end(self.bytes, value)?;
+        self.at = value_end;
+        Some(Member { name, value: value..value_end })
+    }
+}
+
+impl Members<'_> {
+    /// The next member, without its end: its name, and where its value begins. The same again
+    /// until [`go_on`](Self::go_on).
+    pub(crate) fn name(&self) -> Option<(Range<usize>, usize)> {
         let mut at = skip_space(self.bytes, self.at);
         if self.bytes.get(at) == Some(&b',') {
             at = skip_space(self.bytes, at + 1);
@@ -41,10 +52,18 @@ impl Iterator for Members<'_> {
         if self.bytes.get(colon) != Some(&b':') {
             return None;
         }
-        let value = skip_space(self.bytes, colon + 1);
-        let value_end = value_end(self.bytes, value)?;
+        Some((at + 1..name_end - 1, skip_space(self.bytes, colon + 1)))
+    }
+
+    /// Continues after the value that ends before this byte.
+    pub(crate) fn go_on(&mut self, value_end: usize) {
         self.at = value_end;
-        Some(Member { name: at + 1..name_end - 1, value: value..value_end })
+    }
+
+    /// After the last member: the first byte after the object.
+    pub(crate) fn end(&self) -> Option<usize> {
+        let at = skip_space(self.bytes, self.at);
+        (self.bytes.get(at) == Some(&b'}')).then_some(at + 1)
     }
 }
 

@@ -321,6 +321,19 @@ pub fn pointer_tokens(pointer: &str) -> Option<Vec<String>> {
 /// or if the text is malformed before it. Reads only the first of repeated members, and nothing
 /// after the value.
 pub fn value_at<'a>(bytes: &'a [u8], tokens: &[String]) -> Option<&'a [u8]> {
+    let mut cursor = cursor_at(bytes, tokens)?;
+    cursor.skip_bytes().ok()
+}
+
+/// As [`value_at`], with all bytes that follow the value. The value itself is not read: a long one
+/// need not be scanned for its end in order to look into it.
+pub fn value_from<'a>(bytes: &'a [u8], tokens: &[String]) -> Option<&'a [u8]> {
+    let cursor = cursor_at(bytes, tokens)?;
+    Some(&bytes[cursor.position()..])
+}
+
+/// A cursor before the value at a JSON pointer.
+fn cursor_at<'a>(bytes: &'a [u8], tokens: &[String]) -> Option<Cursor<'a>> {
     let mut cursor = Cursor::new(bytes);
     for token in tokens {
         let mut first = true;
@@ -345,7 +358,7 @@ pub fn value_at<'a>(bytes: &'a [u8], tokens: &[String]) -> Option<&'a [u8]> {
         }
     }
     cursor.peek()?;
-    cursor.skip_bytes().ok()
+    Some(cursor)
 }
 
 #[cfg(test)]

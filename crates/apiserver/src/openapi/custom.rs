@@ -8,6 +8,7 @@ use memchr::memmem;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The description of `metadata`. Tools check for these words.
 const OBJECT_METADATA: &str = "Standard object's metadata.";
@@ -67,9 +68,26 @@ impl CustomSchema<'_> {
 /// a megabyte, some megabytes of memory.
 fn push_as_written(out: &mut Vec<u8>, row: &Row<'_>) -> Option<()> {
     type Members<'a> = BTreeMap<Cow<'a, [u8]>, Cow<'a, [u8]>>;
-    fn read(object: &[u8]) -> Members<'_> {
-        let slice = |range| Cow::Borrowed(&object[range]);
-        scan::members(object).map(|member| (slice(member.name), slice(member.value))).collect()
+    /// The members of a schema, and those of its `properties`. One pass.
+    fn read(schema: &[u8]) -> Option<(Members<'_>, Members<'_>)> {
+        let slice = |range| Cow::Borrowed(&schema[range]);
+        let (mut root, mut properties) = (Members::default(), Members::default());
+        let mut members = scan::members(schema);
+        while let Some((name, value)) = members.name() {
+            if &schema[name.clone()] == b"properties" && schema.get(value) == Some(&b'{') {
+                let inner = &schema[value..];
+                let mut of_inner = scan::members(inner);
+                for member in &mut of_inner {
+                    let part = |range: Range<usize>| Cow::Borrowed(&inner[range]);
+                    properties.insert(part(member.name), part(member.value));
+                }
+                members.go_on(value + of_inner.end()?);
+            } else {
+                let member = members.next()?;
+                root.insert(slice(member.name), slice(member.value));
+            }
+        }
+        Some((root, properties))
     }
     fn put(members: &mut Members<'_>, all: Map<String, Value>) {
         for (name, value) in all {
@@ -94,11 +112,7 @@ fn push_as_written(out: &mut Vec<u8>, row: &Row<'_>) -> Option<()> {
     if !is_complete(text) {
         return None;
     }
-    let mut root = read(text);
-    let mut properties = match root.get("properties".as_bytes()) {
-        Some(Cow::Borrowed(written)) => read(written),
-        _ => Members::default(),
-    };
+    let (mut root, mut properties) = read(text)?;
     put(&mut properties, own_properties(Dialect::V3));
     root.insert(b"properties".into(), Cow::Borrowed(b"".as_slice()));
     put(&mut root, extensions(&row.kind, row));

@@ -199,6 +199,11 @@ fn value_at_a_json_pointer_is_what_serde_json_finds() {
         let tokens = pointer_tokens(pointer).unwrap();
         let value = value_at(text, &tokens).map(|text| serde_json::from_slice(text).unwrap());
         assert_eq!(value.as_ref(), tree.pointer(pointer), "{pointer:?}");
+        let from = value_from(text, &tokens);
+        assert_eq!(from.is_some(), value.is_some(), "{pointer:?}");
+        if let (Some(from), Some(value)) = (from, value_at(text, &tokens)) {
+            assert!(from.starts_with(value) && text.ends_with(from), "{pointer:?}");
+        }
     }
     for bad in ["a", "/~", "/~2", "a/b"] {
         assert_eq!(pointer_tokens(bad), None, "{bad:?}");

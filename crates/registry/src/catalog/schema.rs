@@ -161,18 +161,17 @@ impl DefinitionSource {
     }
     /// `openAPIV3Schema` of a version as it was written: a part of the stored bytes.
     pub(crate) fn open_api(&self, version: &str) -> Option<Bytes> {
-        fn at<'b>(bytes: &'b [u8], path: &[&str]) -> Option<&'b [u8]> {
-            let path: Vec<String> = path.iter().map(|&name| name.to_owned()).collect();
-            skim::value_at(bytes, &path)
-        }
+        let path = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let bytes = self.bytes.lock().clone();
-        let versions = at(&bytes, &["spec", "versions"])?;
+        // A schema is long, so it is only read for its own end.
+        let versions = skim::value_from(&bytes, &path(&["spec", "versions"]))?;
         // Ends at the first position without a version.
-        let mut all = (0..).map_while(|n: usize| at(versions, &[&n.to_string()]));
+        let mut all = (0..).map_while(|n: usize| skim::value_from(versions, &[n.to_string()]));
         let is_wanted =
             |found: &&[u8]| skim::scalar(found, &["name"]).is_some_and(|n| n == version);
         let found = all.find(is_wanted)?;
-        let text = at(found, &["schema", "openAPIV3Schema"]).filter(|text| *text != b"null")?;
+        let text = skim::value_at(found, &path(&["schema", "openAPIV3Schema"]))
+            .filter(|text| *text != b"null")?;
         Some(bytes.slice_ref(text))
     }
 }
