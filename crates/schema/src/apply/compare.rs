@@ -7,6 +7,11 @@ use super::types::{Form, Relation, Type};
 use super::value::equal;
 use serde_json::{Map, Value};
 
+/// In how many levels from the root equal members are passed over without a look at their types.
+/// Most writes change one of `metadata`, `spec` and `status`. Each level costs at most one more
+/// comparison of what is below it.
+const PASSED_LEVELS: usize = 2;
+
 /// The paths by which two objects differ. A node that appears is itself among the added ones, with
 /// everything below it.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +24,7 @@ pub(super) struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// Compares two objects of a type.
     pub(super) fn of(ty: Type<'a>, old: &'a Value, new: &'a Value) -> Self {
-        let Delta { below, .. } = compare(ty, Some(old), Some(new));
+        let Delta { below, .. } = compare(ty, Some(old), Some(new), 0);
         below
     }
 
@@ -48,17 +53,22 @@ impl<'a> Delta<'a> {
     }
 }
 
-fn compare<'a>(ty: Type<'a>, old: Option<&'a Value>, new: Option<&'a Value>) -> Delta<'a> {
+fn compare<'a>(
+    ty: Type<'a>,
+    old: Option<&'a Value>,
+    new: Option<&'a Value>,
+    depth: usize,
+) -> Delta<'a> {
     let (old_form, new_form) = (ty.form(old), ty.form(new));
     if new.is_none() {
-        return compare_as(ty, old_form, old, new);
+        return compare_as(ty, old_form, old, new, depth);
     }
-    let delta = compare_as(ty, new_form, old, new);
+    let delta = compare_as(ty, new_form, old, new, depth);
     if old.is_none() || old_form == new_form {
         return delta;
     }
     // The value has another form: the old fields are removed, the new ones added.
-    let other = compare_as(ty, old_form, old, new);
+    let other = compare_as(ty, old_form, old, new, depth);
     Delta {
         added: delta.added || other.added,
         removed: delta.removed || other.removed,
@@ -76,6 +86,7 @@ fn compare_as<'a>(
     form: Form,
     old: Option<&'a Value>,
     new: Option<&'a Value>,
+    depth: usize,
 ) -> Delta<'a> {
     let below = match form {
         Form::Scalar(_) => return Delta::leaf(old, new),
@@ -85,7 +96,7 @@ fn compare_as<'a>(
             if ty.atomic_map() || (empty(a) && empty(b)) {
                 return Delta::leaf(old, new);
             }
-            members(ty, a, b)
+            members(ty, a, b, depth)
         }
         Form::List => {
             let (a, b) = (old.and_then(Value::as_array), new.and_then(Value::as_array));
@@ -97,6 +108,7 @@ fn compare_as<'a>(
                 ty,
                 a.map(Vec::as_slice).unwrap_or_default(),
                 b.map(Vec::as_slice).unwrap_or_default(),
+                depth,
             )
         }
     };
@@ -138,11 +150,15 @@ fn members<'a>(
     ty: Type<'a>,
     old: Option<&'a Map<String, Value>>,
     new: Option<&'a Map<String, Value>>,
+    depth: usize,
 ) -> Comparison<'a> {
     let mut gather = Gather::default();
     let mut member = |name: &'a str, old: Option<&'a Value>, new: Option<&'a Value>| {
+        if depth < PASSED_LEVELS && old == new {
+            return;
+        }
         let (ty, _) = ty.member(name).unwrap_or((Type::Deduced, false));
-        gather.child(|| PathElement::field(name), compare(ty, old, new));
+        gather.child(|| PathElement::field(name), compare(ty, old, new, depth + 1));
     };
     for (name, value) in old.into_iter().flatten() {
         member(name, Some(value), new.and_then(|new| new.get(name)));
@@ -155,7 +171,7 @@ fn members<'a>(
     gather.done()
 }
 
-fn items<'a>(ty: Type<'a>, old: &'a [Value], new: &'a [Value]) -> Comparison<'a> {
+fn items<'a>(ty: Type<'a>, old: &'a [Value], new: &'a [Value], depth: usize) -> Comparison<'a> {
     let element = |item: &'a Value| path_element(ty, item).ok().map(|element| (element, item));
     let mut sides: Vec<(PathElement<'a>, bool, &'a Value)> = Vec::new();
     sides.extend(old.iter().filter_map(element).map(|(element, item)| (element, false, item)));
@@ -177,7 +193,9 @@ fn items<'a>(ty: Type<'a>, old: &'a [Value], new: &'a [Value]) -> Comparison<'a>
         let element = || element.clone();
         let item = ty.items();
         match (old.len(), new.len()) {
-            (0 | 1, 0 | 1) => gather.child(element, compare(item, first(old), first(new))),
+            (0 | 1, 0 | 1) => {
+                gather.child(element, compare(item, first(old), first(new), depth + 1))
+            }
             // Repeated before and after: one atomic value.
             (2.., 2..) => {
                 let same = old.len() == new.len()
@@ -186,13 +204,13 @@ fn items<'a>(ty: Type<'a>, old: &'a [Value], new: &'a [Value]) -> Comparison<'a>
             }
             (2.., _) => {
                 if !new.is_empty() {
-                    gather.child(element, compare(item, None, first(new)));
+                    gather.child(element, compare(item, None, first(new), depth + 1));
                 }
                 gather.child(element, marker(false, true, false));
             }
             (_, _) => {
                 if !old.is_empty() {
-                    gather.child(element, compare(item, first(old), None));
+                    gather.child(element, compare(item, first(old), None, depth + 1));
                 }
                 gather.child(element, marker(true, false, false));
             }
