@@ -82,10 +82,13 @@ impl Search {
             // A play owns all that it uses, except the scenario, which is data.
             let played = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 let _failing = Failing(plan);
-                play::play(scenario, plan, false)
+                let played = play::play(scenario, plan, false);
+                let again = plan.is_played_twice().then(|| play::play(scenario, plan, false));
+                (again.and_then(|again| played.difference(&again)), played)
             }));
             let why = match played {
-                Ok(played) => fault(scenario, &played, clean),
+                Ok((Some(difference), _)) => Some(difference),
+                Ok((None, played)) => fault(scenario, &played, clean),
                 Err(panic) => Some(text(&*panic)),
             };
             match is_crash {
