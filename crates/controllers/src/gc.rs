@@ -334,8 +334,8 @@ impl GarbageCollector {
                 tokio::select! {
                     biased;
                     // Cancel safe: the graph is dropped together with the collector.
-                    () = feed.follow(shared, synced) => {}
                     () = stop.cancelled() => {}
+                    () = feed.follow(shared, synced) => {}
                 }
             });
             is_synced

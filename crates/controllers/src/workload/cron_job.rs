@@ -15,9 +15,11 @@
 //! answer to its create was lost, or the status could not be written. The next pass notes it, so
 //! that `Forbid` and `Replace` count it although another run may be due by then; and until then it
 //! is not deleted, so that its run does not come twice. kube-controller-manager finds such a Job
-//! only while its run is the last one that is due; after that two Jobs may run. A changed schedule applies from the pass that sees it; the
-//! times that it would have had before are not made up for. The rules are those of
-//! kube-controller-manager's `cronjob-controller`. Without a time zone it computes in UTC.
+//! only while its run is the last one that is due; after that two Jobs may run.
+//!
+//! A changed schedule applies from the pass that sees it; the times that it would have had before
+//! are not made up for. The rules are those of kube-controller-manager's `cronjob-controller`.
+//! Without a time zone it computes in UTC.
 
 mod due;
 
