@@ -338,7 +338,7 @@ fn write(args: &Args, reports: &[Report]) -> Result<()> {
     let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output()?.stdout;
     let date = String::from_utf8(date)?;
     for one in reports {
-        rows.insert(one.test.clone(), row(one, date.trim(), args.seeds));
+        rows.insert(one.test.clone(), row(one, date.trim(), args));
     }
     std::fs::write(&path, page(&rows)?).context(PATH)
 }
@@ -352,12 +352,12 @@ fn rows(page: &str) -> BTreeMap<String, String> {
     rows.collect()
 }
 
-fn row(report: &Report, date: &str, seeds: u64) -> String {
+fn row(report: &Report, date: &str, args: &Args) -> String {
     let Report { test, crashes, storms, seconds, failures } = report;
     let mut all = PROGRAMS.iter().flat_map(|program| program.scenarios);
     let subject = all.find(|one| one.test == test).map_or("", |one| one.what);
-    let storms = match *storms < seeds {
-        true => format!("{storms} of {seeds}"),
+    let storms = match *storms < args.seeds {
+        true => format!("{storms} of {}", args.seeds),
         false => storms.to_string(),
     };
     let plans = failures.iter().take(PLANS_SHOWN).map(|failure| format!("`{}`", failure.plan));
@@ -366,7 +366,10 @@ fn row(report: &Report, date: &str, seeds: u64) -> String {
         n => format!("{n}: {}", plans.collect::<Vec<_>>().join(", ")),
     };
     let minutes = seconds.div_ceil(60);
-    format!("| {subject} | `{test}` | {date} | {crashes} | {storms} | {minutes} | {failed} |\n")
+    let build = if args.dev { "dev" } else { "release" };
+    format!(
+        "| {subject} | `{test}` | {date} | {build} | {crashes} | {storms} | {minutes} | {failed} |\n"
+    )
 }
 
 fn page(rows: &BTreeMap<String, String>) -> Result<String> {
@@ -375,17 +378,18 @@ fn page(rows: &BTreeMap<String, String>) -> Result<String> {
         relists, clocks that differ, and a store that fails; [testing](testing.md#crashes-and-faults) says how.\n\
         Written by `cargo xtask seeds`; tests play fewer plans of the same scenarios.\n\n\
         | column | |\n|---|---|\n\
+        | build | `dev` is not optimized, so that fewer plays fit into the time |\n\
         | crashes | plays in which the process dies at one of its writes: before and after each of them |\n\
         | storms | plays with faults by their seed, from seed 0 on |\n\
         | failed | plays that ended otherwise than without faults, broke a rule of the scenario on the way, or did not end; \
         `PLAN='…' cargo test --release -p PACKAGE TEST -- --exact --nocapture` repeats one |\n\n\
-        | controllers | test | date | crashes | storms | minutes | failed |\n|---|---|---|---|---|---|---|\n"
+        | controllers | test | date | build | crashes | storms | minutes | failed |\n|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for program in PROGRAMS {
         for Scenario { what, test, .. } in program.scenarios {
             match rows.get(*test) {
                 Some(row) => page += row,
-                None => writeln!(page, "| {what} | `{test}` | not yet | | | | |")?,
+                None => writeln!(page, "| {what} | `{test}` | not yet | | | | | |")?,
             }
         }
     }
@@ -411,11 +415,12 @@ mod tests {
             seconds: 61,
             failures: vec![failure(3), failure(4)],
         };
-        let row = row(&one, "2026-01-01", 1000);
+        let args = Args { seeds: 1000, minutes: None, dev: true, report: None, only: Vec::new() };
+        let row = row(&one, "2026-01-01", &args);
         assert_eq!(
             row,
             format!(
-                "| replicaset | `{test}` | 2026-01-01 | 40 | 7 of 1000 | 2 | 2: `seed=3`, `seed=4` |\n"
+                "| replicaset | `{test}` | 2026-01-01 | dev | 40 | 7 of 1000 | 2 | 2: `seed=3`, `seed=4` |\n"
             )
         );
         let first = page(&BTreeMap::from([(test.to_owned(), row)])).unwrap();

@@ -1,5 +1,6 @@
 //! The house rules, as tests: layers, names, sizes.
 
+mod order;
 mod packaging;
 mod pages;
 

@@ -287,6 +287,7 @@ impl Listener {
         };
         let served = async { tokio::join!(server.run(answer, stop.clone()), drain) };
         tokio::select! {
+            biased;
             _ = served => {}
             // Cancel safe: it only checks, and ends with the connections.
             () = api.end_slow_answers() => {}

@@ -124,11 +124,10 @@ impl Controllers {
 
 /// Waits until the server is ready; false if it stops before.
 pub(crate) async fn is_served(server: &ApiServer, stop: &CancellationToken) -> bool {
-    let mut ready = server.registry().ready();
     tokio::select! {
         biased;
-        // An error means that the registry has ended, which the registry reports itself.
-        served = ready.wait_for(|ready| *ready) => served.is_ok(),
+        // Cancel safe: both only wait for a state.
+        () = server.registry().wait_ready() => true,
         () = stop.cancelled() => false,
     }
 }

@@ -513,6 +513,7 @@ async fn identify(server: &ApiServer, stop: &CancellationToken, published: Publi
     let identity = identity.authentication(members).run(leaves.clone());
     let follow = async {
         tokio::select! {
+            biased;
             // Cancel safe: both only wait for a state.
             () = stop.cancelled() => leaves.cancel(),
             () = leaves.cancelled() => {}

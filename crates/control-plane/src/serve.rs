@@ -468,6 +468,7 @@ impl Serving {
     pub async fn run_until_signal(self) -> Result<(), ServeError> {
         let stop = CancellationToken::new();
         tokio::select! {
+            biased;
             ended = self.run(stop.clone()) => ended,
             signal = cancel_on_signal(stop) => match signal.map_err(ServeError::Signals)? {},
         }

@@ -174,7 +174,7 @@ impl Shared {
         kind: &str,
         is_present: impl Fn(&Uid, &Coordinates) -> bool,
     ) {
-        let known: Vec<(Uid, Coordinates)> = {
+        let mut known: Vec<(Uid, Coordinates)> = {
             let graph = self.graph.lock();
             let is_of_kind =
                 |of: &&Coordinates| &*of.api_version == api_version && &*of.kind == kind;
@@ -185,6 +185,8 @@ impl Shared {
             });
             of_kind.collect()
         };
+        // The graph has no order.
+        known.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         for (uid, _) in known.iter().filter(|(uid, of)| !is_present(uid, of)) {
             self.forget(uid, kind);
         }
@@ -197,13 +199,15 @@ impl Shared {
             elsewhere.retain(present);
             elsewhere.clone()
         };
-        let gone: Vec<Uid> = {
+        let mut gone: Vec<Uid> = {
             let graph = self.graph.lock();
             let is_elsewhere =
                 |uid: &Uid| graph.coordinates(uid).is_some_and(|of| elsewhere.has(&of.api_version));
             let gone = graph.all_observed().filter(|uid| !present.contains(*uid));
             gone.filter(|uid| !is_elsewhere(uid)).cloned().collect()
         };
+        // The graph has no order.
+        gone.sort_unstable();
         for uid in gone {
             let to_process = self.graph.lock().forget(&uid);
             self.enqueue(to_process);
@@ -328,9 +332,10 @@ impl GarbageCollector {
             let (shared, stop) = (shared.clone(), stop.clone());
             tasks.spawn(async move {
                 tokio::select! {
+                    biased;
                     // Cancel safe: the graph is dropped together with the collector.
-                    () = feed.follow(shared, synced) => {}
                     () = stop.cancelled() => {}
+                    () = feed.follow(shared, synced) => {}
                 }
             });
             is_synced
@@ -388,6 +393,7 @@ impl GarbageCollector {
                 () = shared.rediscover.notified() => {
                     n_stale = 0;
                     tokio::select! {
+                        biased;
                         () = stop.cancelled() => break,
                         () = tokio::time::sleep(REDISCOVER_PAUSE) => {}
                     }

@@ -33,7 +33,7 @@ use setpoint_quota::{Scopes, Term, Usage, add, is_relevant, usage};
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Predicate, Reconciler, Request, Watch,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -135,7 +135,7 @@ fn same(a: &Usage, b: &Usage) -> bool {
 
 /// What the known quotas count: kinds, by namespace and name of the quota.
 #[derive(Debug, Default)]
-struct Counted(Mutex<HashMap<String, BTreeMap<String, HashSet<String>>>>);
+struct Counted(Mutex<BTreeMap<String, BTreeMap<String, HashSet<String>>>>);
 
 impl Counted {
     fn set(&self, namespace: &str, name: &str, kinds: HashSet<String>) {

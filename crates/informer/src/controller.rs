@@ -212,6 +212,7 @@ async fn consume<T: Keyed, P: Process<T>>(
             Err(_) => {
                 tracing::error!("processing deltas panicked; continuing with the next ones");
                 tokio::select! {
+                    biased;
                     () = stop.cancelled() => return,
                     () = sleep(RESTART_AFTER) => {}
                 }

@@ -230,6 +230,7 @@ impl Nodes {
                 Err(error) => {
                     tracing::warn!(%error, name, "register a node");
                     tokio::select! {
+                        biased;
                         () = stop.cancelled() => return Ok(()),
                         () = tokio::time::sleep(REGISTER_PAUSE) => {}
                     }

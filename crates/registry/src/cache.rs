@@ -194,6 +194,7 @@ impl WatchCache {
                 tasks.spawn(view.run(self.shared.clone()));
             }
             tokio::select! {
+                biased;
                 // Cancel safe: a dropped wait leaves the permit.
                 () = self.shared.has_new_views.notified() => {}
                 // Cancel safe: a dropped `join_next` has taken nothing.

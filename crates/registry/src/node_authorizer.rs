@@ -25,6 +25,7 @@ mod references;
 use crate::attributes::{Attributes, Identity};
 use crate::authorize::{Authorizer, Decision};
 use crate::cache::{ObjectChange, StoredObject};
+use crate::fifo_watch::FifoWatch;
 use crate::rbac;
 use crate::shared::Registry;
 use crate::stored::tree;
@@ -36,7 +37,6 @@ use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::{ApiError, users};
 use setpoint_rbac::{Request, Rule};
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// The role whose rules count for what is not decided by relations.
 const ROLE: &str = "system:node";
@@ -52,7 +52,7 @@ const LEASES: &str = "kube-node-lease";
 pub struct NodeAuthorizer {
     /// `None` until every object is known.
     graph: RwLock<Option<Graph>>,
-    is_filled: watch::Sender<bool>,
+    is_filled: FifoWatch<bool>,
     /// Of every agent.
     rules: Arc<[Rule]>,
 }
@@ -76,10 +76,7 @@ impl Authorizer for NodeAuthorizer {
                 let user = &request.identity.user;
                 return Ok(Decision::NoOpinion(format!("unknown node for user {user:?}")));
             }
-            if !*self.is_filled.borrow() {
-                // An error is impossible: the sender is in `self`.
-                _ = self.is_filled.subscribe().wait_for(|is_filled| *is_filled).await;
-            }
+            self.is_filled.wait_for(|is_filled| *is_filled).await;
             let graph = self.graph.read();
             let graph = graph
                 .as_ref()
@@ -102,7 +99,7 @@ impl NodeAuthorizer {
     pub fn new() -> Self {
         Self {
             graph: RwLock::default(),
-            is_filled: watch::Sender::new(false),
+            is_filled: FifoWatch::default(),
             rules: rbac::bootstrap_rules(ROLE).into(),
         }
     }
@@ -124,7 +121,7 @@ impl NodeAuthorizer {
                     if let Some(filled) = filling.take() {
                         let former = self.graph.write().replace(filled);
                         drop(former);
-                        self.is_filled.send_replace(true);
+                        self.is_filled.change(|is_filled| *is_filled = true);
                     }
                 }
                 ObjectChange::Put(object) => {

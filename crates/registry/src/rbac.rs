@@ -14,6 +14,7 @@ use crate::authorize::{Authorizer, Decision};
 use crate::bootstrap::template::{self, Template, create_missing};
 use crate::cache::{ObjectChange, StoredObject};
 use crate::catalog::Resource;
+use crate::fifo_watch::FifoWatch;
 use crate::request::{Body, Format, WriteOptions};
 use crate::shared::Registry;
 use crate::stored::tree;
@@ -55,11 +56,17 @@ pub struct Rbac {
     /// `None` until every role and binding is known.
     index: RwLock<Option<Index>>,
     is_filled: watch::Sender<bool>,
+    /// The same for requests, which continue in the order in which they arrived.
+    serves: FifoWatch<bool>,
 }
 
 impl Default for Rbac {
     fn default() -> Self {
-        Self { index: RwLock::default(), is_filled: watch::Sender::new(false) }
+        Self {
+            index: RwLock::default(),
+            is_filled: watch::Sender::new(false),
+            serves: FifoWatch::default(),
+        }
     }
 }
 
@@ -69,10 +76,7 @@ impl Authorizer for Rbac {
         request: &'a Attributes,
     ) -> BoxFuture<'a, Result<Decision, ApiError>> {
         async move {
-            if !*self.is_filled.borrow() {
-                // An error is impossible: the sender is in `self`.
-                _ = self.is_filled.subscribe().wait_for(|is_filled| *is_filled).await;
-            }
+            self.serves.wait_for(|is_filled| *is_filled).await;
             self.decide(request)
         }
         .boxed()
@@ -155,6 +159,7 @@ impl Rbac {
                     if let Some(filled) = filling.take() {
                         *self.index.write() = Some(filled);
                         self.is_filled.send_replace(true);
+                        self.serves.change(|serves| *serves = true);
                     }
                 }
                 ObjectChange::Put(object) => {

@@ -192,6 +192,7 @@ impl RegistryBuilder {
             clock: self.clock,
             rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(seed)),
             catalog: tokio::sync::watch::Sender::new(compiled.clone()),
+            generation: FifoWatch::default(),
             compiled,
             ready: tokio::sync::watch::Sender::new(false),
             serves: FifoWatch::default(),

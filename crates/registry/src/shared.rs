@@ -41,6 +41,9 @@ pub(crate) struct Inner {
     pub(crate) compiled: Arc<Catalog>,
     /// The present catalog; replaced with every change.
     pub(crate) catalog: tokio::sync::watch::Sender<Arc<Catalog>>,
+    /// The generation of the present catalog, for writes that wait for it: they must continue in
+    /// the order in which they arrived.
+    pub(crate) generation: FifoWatch<u64>,
     pub(crate) ready: tokio::sync::watch::Sender<bool>,
     /// Whether requests are served, for waiters that must continue in the order in which they
     /// arrived.

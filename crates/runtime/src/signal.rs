@@ -54,6 +54,7 @@ impl Signals {
 
     async fn next(&mut self) -> io::Result<()> {
         tokio::select! {
+            biased;
             // Cancel safe: a dropped `recv` takes nothing.
             _ = self.interrupt.recv() => {}
             // Cancel safe: as above.

@@ -29,7 +29,7 @@ use futures::future::{self, BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use state::State;
 use std::{sync::Arc, time::Duration};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// Revisions between two keyframes, which is the maximum number of commits that a read at a past
 /// revision undoes.
@@ -69,8 +69,14 @@ impl Default for MemoryOptions {
 #[derive(Clone)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
-    /// The newest revision. Feeds wait for it to change.
-    moved: watch::Sender<Revision>,
+    moved: Arc<Moved>,
+}
+
+/// The newest revision that feeds have been told of. A change wakes them in the order in which they
+/// started to wait. A `watch` wakes in random order, so that two runs with one seed would differ.
+struct Moved {
+    told: Mutex<Revision>,
+    changed: Notify,
 }
 
 impl std::fmt::Debug for MemoryStore {
@@ -102,8 +108,8 @@ impl MemoryStore {
     }
 
     fn over(state: State) -> Self {
-        let moved = watch::Sender::new(state.revision);
-        Self { state: Arc::new(Mutex::new(state)), moved }
+        let moved = Moved { told: Mutex::new(state.revision), changed: Notify::new() };
+        Self { state: Arc::new(Mutex::new(state)), moved: Arc::new(moved) }
     }
 
     /// Deletes expired values, runs one step on the state, and wakes the feeds if the revision
@@ -115,7 +121,9 @@ impl MemoryStore {
             let answer = step(&mut state);
             (answer, state.revision)
         };
-        self.moved.send_if_modified(|seen| std::mem::replace(seen, revision) != revision);
+        if std::mem::replace(&mut *self.moved.told.lock(), revision) != revision {
+            self.moved.changed.notify_waiters();
+        }
         answer
     }
 }
@@ -167,7 +175,7 @@ impl Store for MemoryStore {
         after: Revision,
     ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>> {
         let feed = self.step(|state| state.check_retained(after)).map(|()| {
-            let feed = MemoryFeed::new(self.clone(), prefix, after, self.moved.subscribe());
+            let feed = MemoryFeed::new(self.clone(), prefix, after);
             Box::new(feed) as Box<dyn ChangeFeed>
         });
         future::ready(feed).boxed()

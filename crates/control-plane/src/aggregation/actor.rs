@@ -70,6 +70,7 @@ impl Actor {
                 n => (BACKOFF * 2_u32.saturating_pow(n.min(16) - 1)).min(RESYNC),
             };
             let is_gone = tokio::select! {
+                biased;
                 // Cancel safe: each waits for a state, and what it says is read again.
                 is_gone = changed(&mut self.service, &service, condition.as_ref()) => is_gone,
                 () = triggered(triggers.as_mut(), &self.server) => false,
@@ -221,6 +222,7 @@ impl Triggers {
 
     async fn next(&mut self, server: &ApiServer) {
         tokio::select! {
+            biased;
             // Cancel safe: an event only wakes.
             () = self.service.next(server) => {}
             () = self.slices.next(server) => {}

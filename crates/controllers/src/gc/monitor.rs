@@ -36,6 +36,7 @@ impl Monitor {
         let refused = async { drop(self.status.wait_for(is_refused).await) };
         // Cancel safe: both only wait for a state.
         tokio::select! {
+            biased;
             () = synced => {}
             () = refused => {}
         }

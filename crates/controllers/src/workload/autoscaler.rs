@@ -21,11 +21,11 @@ mod evaluate;
 mod metrics;
 mod pod;
 mod replicas;
+mod status;
 
 pub use metrics::{MetricObject, MetricsError, MetricsSource, PodMetric, PodMetrics};
 
 use super::COMPONENT;
-use super::difference::difference;
 use super::view::view;
 use crate::api::Api;
 use crate::setup::Setup;
@@ -36,12 +36,10 @@ use k8s_openapi::api::autoscaling::v2 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::DynamicObject;
 use kube_core::discovery::ApiResource;
-use kube_core::params::Patch;
 use metrics::ApiMetrics;
 use parking_lot::Mutex;
 use pod::Pod;
 use replicas::Tolerance;
-use serde_json::json;
 use setpoint_object::label::Selector;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
@@ -133,8 +131,20 @@ struct Known {
     /// When the last pass was.
     passed: Option<Timestamp>,
     history: History,
+    /// The last write of a scale, until it is known to be carried out: its answer may be lost.
+    attempt: Option<Rescale>,
+    /// When the target was scaled last: the write of the status may fail.
+    scaled: Option<Timestamp>,
     /// The selector of its target; `None` before it is known.
     selector: Option<Selector>,
+}
+
+/// A change of a target's size.
+#[derive(Debug, Clone, Copy)]
+struct Rescale {
+    from: i32,
+    to: i32,
+    at: Timestamp,
 }
 
 impl Reconciler for Pass {
@@ -184,7 +194,7 @@ impl Pass {
             tracing::debug!(autoscaler = %request, %error, "not scaled");
         }
         let status = run.status;
-        write_status(&client, context, &autoscaler, &status, request).await?;
+        status::write(&client, context, &autoscaler, &status, request).await?;
         Ok(Action::requeue_after(PERIOD))
     }
 
@@ -203,34 +213,6 @@ impl Pass {
             (is_here && pods.iter().any(is_selected)).then(|| key.clone())
         };
         known.iter().filter_map(selects).collect()
-    }
-}
-
-/// Writes what differs of a status.
-async fn write_status(
-    client: &Client,
-    context: &Context,
-    autoscaler: &Autoscaler,
-    status: &api::HorizontalPodAutoscalerStatus,
-    request: &Request,
-) -> Result<(), BoxError> {
-    let (old, new) = (serde_json::to_value(&autoscaler.status)?, serde_json::to_value(status)?);
-    let patch = difference(&old, &new);
-    if patch.is_empty() {
-        return Ok(());
-    }
-    let meta = &autoscaler.metadata;
-    let metadata = json!({"uid": meta.uid, "resourceVersion": meta.resource_version});
-    let patch = Patch::Merge(json!({"metadata": metadata, "status": patch}));
-    match client.api::<Autoscaler>().patch_status(request, &patch).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_not_found() => Ok(()),
-        Err(error) => {
-            let reference = ObjectReference::of(autoscaler);
-            let note = error.to_string();
-            context.recorder().warning(&reference, "FailedUpdateStatus", note);
-            Err(error.into())
-        }
     }
 }
 
@@ -272,10 +254,13 @@ impl Run<'_> {
         self.set(ABLE, true, "SucceededGetScale", message);
         let current = replicas(&scale);
         self.with_history(|history, now| history.start(current, now));
+        self.rescaled(current);
         let proposal = self.propose(&scale, current).await?;
         let Desired { replicas: desired, reason, metrics } = proposal;
         let is_rescaled = desired != current;
         if is_rescaled {
+            let attempt = Rescale { from: current, to: desired, at: self.now };
+            self.with_known(|known| known.attempt = Some(attempt));
             if let Err(error) = self.write_scale(&resource, &mut scale, desired).await {
                 let note = format!("New size: {desired}; reason: {reason}; error: {error}");
                 self.warn("FailedRescale", &note);
@@ -291,10 +276,7 @@ impl Run<'_> {
             self.set(ABLE, true, "SucceededRescale", message);
             let note = format!("New size: {desired}; reason: {reason}");
             self.context.recorder().normal(&self.reference, "SuccessfulRescale", note);
-            if let Some(behavior) = self.behavior() {
-                self.with_history(|history, now| history.changed(&behavior, current, desired, now));
-            }
-            self.status.last_scale_time = Some(time(self.now));
+            self.rescaled(desired);
         }
         self.status.current_replicas = Some(current);
         self.status.desired_replicas = desired;
@@ -524,9 +506,27 @@ impl Run<'_> {
         replicas
     }
 
+    fn with_known<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
+        act(self.pass.known.lock().entry(self.request.clone()).or_default())
+    }
+
     fn with_history<T>(&self, act: impl FnOnce(&mut History, Timestamp) -> T) -> T {
-        let mut known = self.pass.known.lock();
-        act(&mut known.entry(self.request.clone()).or_default().history, self.now)
+        self.with_known(|known| act(&mut known.history, self.now))
+    }
+
+    /// Notes that the last write of a scale was carried out, if the target has its size.
+    fn rescaled(&mut self, size: i32) {
+        let attempt = self.with_known(|known| known.attempt.take());
+        let attempt = attempt.filter(|attempt| attempt.to == size);
+        if let Some(Rescale { from, to, at }) = attempt {
+            if let Some(behavior) = self.behavior() {
+                self.with_history(|history, _| history.changed(&behavior, from, to, at));
+            }
+            self.with_known(|known| known.scaled = Some(at));
+        }
+        if let Some(at) = self.with_known(|known| known.scaled) {
+            self.status.last_scale_time = Some(time(at));
+        }
     }
 
     fn behavior(&self) -> Option<Behavior> {

@@ -5,15 +5,21 @@
 //! One pass over a CronJob looks at its Jobs and at the last run that is due:
 //!
 //! 1. It deletes the oldest finished Jobs beyond the history limits.
-//! 2. It removes finished and missing Jobs from `status.active`.
+//! 2. It notes the Jobs of runs that the status lacks, and removes finished and missing Jobs from
+//!    `status.active`.
 //! 3. If a run came since `status.lastScheduleTime`, it creates the Job of the last one, unless the
 //!    policy forbids it or it is too late. The others are missed.
 //! 4. It writes the status, and comes back at the next run.
 //!
-//! The name of a Job has the time of its run, so no run has two: a pass that ended before it wrote
-//! the status finds the Job by its name. A changed schedule applies from the pass that sees it; the
-//! times that it would have had before are not made up for. The rules are those of
-//! kube-controller-manager's `cronjob-controller`. Without a time zone it computes in UTC.
+//! The name of a Job has the time of its run, so no run has two. The status may lack a Job: the
+//! answer to its create was lost, or the status could not be written. The next pass notes it, so
+//! that `Forbid` and `Replace` count it although another run may be due by then; and until then it
+//! is not deleted, so that its run does not come twice. kube-controller-manager finds such a Job
+//! only while its run is the last one that is due; after that two Jobs may run.
+//!
+//! A changed schedule applies from the pass that sees it; the times that it would have had before
+//! are not made up for. The rules are those of kube-controller-manager's `cronjob-controller`.
+//! Without a time zone it computes in UTC.
 
 mod due;
 
@@ -29,7 +35,7 @@ use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::batch::v1::CronJobStatus;
 use k8s_openapi::api::core::v1::ObjectReference as Reference;
 use kube_core::params::{Patch, PropagationPolicy};
-use kube_core::{ApiResource, DynamicObject};
+use kube_core::{ApiResource, DynamicObject, ObjectMeta};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -238,7 +244,7 @@ impl Pass<'_> {
             let mut ended: Vec<&Arc<Job>> = jobs
                 .iter()
                 .filter(|job| job.finished().is_some_and(|end| end.type_ == kind))
-                .filter(|job| !job.is_being_deleted())
+                .filter(|job| !job.is_being_deleted() && self.forgotten(job).is_none())
                 .collect();
             // Jobs that never started come last.
             ended.sort_by_key(|job| {
@@ -306,7 +312,7 @@ impl Pass<'_> {
                 "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew",
             );
         }
-        let name = format!("{}-{}", self.name(), run.0.as_secs() / 60);
+        let name = job_name(self.name(), run);
         let is_done = self.active().iter().any(|active| active.name.as_deref() == Some(&*name));
         if is_done || last == Some(run) {
             return Ok(action);
@@ -341,14 +347,24 @@ impl Pass<'_> {
         Ok(action)
     }
 
-    /// Notes finished Jobs and unexpected ones.
+    /// Notes finished Jobs, those that the status lacks, and unexpected ones.
     fn observe(&mut self, jobs: &[Arc<Job>]) {
+        // Compared with the status as it is before the first of them is noted.
+        let mut forgotten: Vec<_> =
+            jobs.iter().filter_map(|job| Some((self.forgotten(job)?, job))).collect();
+        forgotten.sort_by_key(|(run, _)| *run);
+        for (run, job) in forgotten {
+            if job.finished().is_none() {
+                let mut active = self.active();
+                active.push(reference(job.metadata.clone()));
+                self.status.active = Some(active);
+            }
+            self.status.last_schedule_time = Some(time(run));
+        }
         for job in jobs {
             let is_active = self.is_active(job.uid());
             let Some(end) = job.finished() else {
-                // Its creator may have ended before it wrote the status; then the name is found
-                // when it is created again.
-                if !is_active && !self.is_due_name(job) {
+                if !is_active {
                     let note = "Saw a job that the controller did not create or forgot";
                     self.warning("UnexpectedJob", format!("{note}: {}", job.name()));
                 }
@@ -370,12 +386,17 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether a Job has the name of a run after the last one that the status has.
-    fn is_due_name(&self, job: &Job) -> bool {
-        let minutes = job.name().strip_prefix(self.name()).and_then(|rest| rest.strip_prefix('-'));
-        let minutes = minutes.and_then(|minutes| minutes.parse::<u64>().ok());
+    /// The run of a Job that this controller created, but did not write to the status: it is later
+    /// than the last one there. Jobs that users make of a CronJob have no such annotation.
+    fn forgotten(&self, job: &Job) -> Option<Timestamp> {
+        if self.is_active(job.uid()) {
+            return None;
+        }
+        let annotations = job.metadata.annotations.as_ref()?;
+        let run = Timestamp::parse(annotations.get(SCHEDULED)?)?;
         let last = self.status.last_schedule_time.as_ref().and_then(timestamp);
-        minutes.is_some_and(|minutes| last.is_none_or(|last| minutes > last.0.as_secs() / 60))
+        let is_later = last.is_none_or(|last| run > last);
+        (is_later && job.name() == job_name(self.name(), run)).then_some(run)
     }
 
     /// Removes active Jobs that do not exist any more.
@@ -439,15 +460,7 @@ impl Pass<'_> {
                 return Err(error.into());
             }
         };
-        Ok(Some(Reference {
-            api_version: Some("batch/v1".to_owned()),
-            kind: Some("Job".to_owned()),
-            namespace: created.namespace,
-            name: created.name,
-            uid: created.uid,
-            resource_version: created.resource_version,
-            ..Reference::default()
-        }))
+        Ok(Some(reference(created)))
     }
 
     /// Writes the status if it differs, in the version that was read.
@@ -465,5 +478,23 @@ impl Pass<'_> {
             Err(error) if error.is_not_found() => Ok(()),
             written => Ok(written.map(drop)?),
         }
+    }
+}
+
+/// The name of the Job of a run.
+fn job_name(cron_job: &str, run: Timestamp) -> String {
+    format!("{cron_job}-{}", run.0.as_secs() / 60)
+}
+
+/// A reference to a Job, for the status.
+fn reference(job: ObjectMeta) -> Reference {
+    Reference {
+        api_version: Some("batch/v1".to_owned()),
+        kind: Some("Job".to_owned()),
+        namespace: job.namespace,
+        name: job.name,
+        uid: job.uid,
+        resource_version: job.resource_version,
+        ..Reference::default()
     }
 }

@@ -122,16 +122,16 @@ impl<'a> Attempts<'a> {
         if Instant::now() >= until {
             return Some(outcome);
         }
-        let mut catalogs = self.registry.catalog_changes();
-        let follows = catalogs.wait_for(|catalog| {
-            let stored = row(catalog, &self.target).and_then(|row| row.stored.as_ref());
+        let follows = self.registry.inner.generation.wait_for(|_| {
+            let catalog = self.registry.catalog();
+            let stored = row(&catalog, &self.target).and_then(|row| row.stored.as_ref());
             stored.is_none_or(|stored| is_at_or_after(&stored.fence, fence, moved))
         });
         // Cancel safe: waiting takes nothing.
-        let found = match tokio::time::timeout_at(until, follows).await {
-            Ok(Ok(catalog)) => row(&catalog, &self.target).cloned(),
-            Ok(Err(_)) | Err(_) => return Some(outcome),
-        };
+        if tokio::time::timeout_at(until, follows).await.is_err() {
+            return Some(outcome);
+        }
+        let found = row(&self.registry.catalog(), &self.target).cloned();
         // The resource is no longer served.
         let Some(resource) = found else { return Some(Err(ApiError::no_route())) };
         self.target.to_mut().resource = resource;

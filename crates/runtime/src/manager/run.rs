@@ -100,6 +100,7 @@ impl Manager {
     pub async fn run_until_signal(self) -> Result<(), ManagerError> {
         let stop = CancellationToken::new();
         tokio::select! {
+            biased;
             ended = self.run(stop.clone()) => ended,
             // Returns only on an error: after the first signal the other branch ends.
             signal = cancel_on_signal(stop) => match signal.map_err(ManagerError::Signals)? {},

@@ -156,6 +156,7 @@ impl Member {
                     // one.
                     while self.state.runs_any() && !stop.is_cancelled() {
                         tokio::select! {
+                            biased;
                             () = stop.cancelled() => {}
                             () = self.state.ended.notified() => {}
                         }

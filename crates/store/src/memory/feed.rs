@@ -4,7 +4,6 @@ use super::MemoryStore;
 use crate::contract::*;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
-use tokio::sync::watch;
 
 /// Maximum number of commits in one batch, so that one poll of a slow reader stays short.
 const BATCH_COMMITS_MAX: u64 = 1000;
@@ -12,19 +11,13 @@ const BATCH_COMMITS_MAX: u64 = 1000;
 pub(super) struct MemoryFeed {
     store: MemoryStore,
     prefix: Bytes,
-    moved: watch::Receiver<Revision>,
     /// Everything up to here has been delivered.
     after: Revision,
 }
 
 impl MemoryFeed {
-    pub(super) fn new(
-        store: MemoryStore,
-        prefix: Bytes,
-        after: Revision,
-        moved: watch::Receiver<Revision>,
-    ) -> Self {
-        Self { store, prefix, moved, after }
+    pub(super) fn new(store: MemoryStore, prefix: Bytes, after: Revision) -> Self {
+        Self { store, prefix, after }
     }
 
     /// The next batch if the store has new revisions, else the time at which the next value
@@ -56,18 +49,17 @@ enum Taken {
 impl ChangeFeed for MemoryFeed {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, StoreError>> {
         async move {
+            let store = self.store.clone();
             loop {
-                // Marked before `take`, so that a commit after `take` wakes the wait below.
-                self.moved.mark_unchanged();
+                // A commit from here on ends the wait below, also one before it.
+                let changed = store.moved.changed.notified();
                 match self.take()? {
                     Taken::Batch(batch) => return Ok(batch),
-                    Taken::Nothing { next_expiry: None } => {
-                        self.moved.changed().await.map_err(|_| StoreError::Closed)?
-                    }
+                    Taken::Nothing { next_expiry: None } => changed.await,
                     Taken::Nothing { next_expiry: Some(due) } => tokio::select! {
                         biased;
-                        // Cancel safe: a dropped `changed` has marked nothing as seen.
-                        moved = self.moved.changed() => moved.map_err(|_| StoreError::Closed)?,
+                        // Cancel safe: the next call looks at the state first.
+                        () = changed => {}
                         // Cancel safe: each round recomputes the time.
                         () = tokio::time::sleep_until(due) => {}
                     },

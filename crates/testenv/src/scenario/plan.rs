@@ -59,6 +59,12 @@ impl Plan {
         }
     }
 
+    /// Whether a play of it is repeated and compared: where the store fails, the order of the
+    /// server's tasks shows in the faults.
+    pub(super) fn is_played_twice(&self) -> bool {
+        self.store_chance > 0.0
+    }
+
     pub(super) fn faults(&self) -> Faults {
         Faults { seed: self.seed, chance: self.fault_chance, faults_max: self.faults_max }
     }

@@ -39,6 +39,30 @@ pub(super) struct Played {
     pub n_afterwards: usize,
 }
 
+impl Played {
+    /// The first difference between two plays of one plan, which must not differ.
+    pub(super) fn difference(&self, again: &Self) -> Option<String> {
+        let first = first_difference(&self.trace, &again.trace).map(|found| ("trace", found));
+        let timelines =
+            || first_difference(&self.timeline.to_string(), &again.timeline.to_string());
+        let first = first.or_else(|| timelines().map(|found| ("timeline", found)));
+        first.map(|(what, (n, one, other))| {
+            format!(
+                "the scenario is not deterministic; line {n} of the {what} was\n{one}\nand then\n{other}"
+            )
+        })
+    }
+}
+
+/// The first line in which two texts differ: its number from 0, and the line in both. The shorter
+/// text may lack it.
+fn first_difference(one: &str, other: &str) -> Option<(usize, String, String)> {
+    let n = one.lines().zip(other.lines()).take_while(|(one, other)| one == other).count();
+    let (one, other) = (one.lines().nth(n), other.lines().nth(n));
+    let text = |line: Option<&str>| line.unwrap_or("(its end)").to_owned();
+    (one != other).then(|| (n, text(one), text(other)))
+}
+
 /// Plays a scenario in virtual time.
 pub(super) fn play<S: Scenario>(scenario: &S, plan: Plan, is_shown: bool) -> Played {
     let runtime =
@@ -133,5 +157,19 @@ impl Process {
             number,
             stop: self.stop.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_difference;
+
+    #[test]
+    fn first_line_that_differs_is_found_also_behind_the_end() {
+        let found = |one, other| first_difference(one, other).map(|(n, ..)| n);
+        assert_eq!(found("a\nb", "a\nb"), None);
+        assert_eq!(found("a\nb\nc", "a\nx\nc"), Some(1));
+        assert_eq!(found("a", "a\nb"), Some(1));
+        assert_eq!(found("a\nb", "a"), Some(1));
     }
 }

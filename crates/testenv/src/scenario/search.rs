@@ -71,10 +71,15 @@ impl Search {
 
     fn search<S: Scenario>(&self, scenario: &S, plans: &Plans, clean: &Played) -> Outcome {
         let began = Instant::now();
-        let crashes = plans.every_crash(clean.n_writes).map(|plan| (plan, true));
-        let storms = (0..self.n_storms).map(|n| (plans.storm(n), false));
+        // In turns, so that a search of a limited time has both.
+        let mut crashes = plans.every_crash(clean.n_writes).map(|plan| (plan, true)).fuse();
+        let mut storms = (0..self.n_storms).map(|n| (plans.storm(n), false)).fuse();
+        let turns = std::iter::from_fn(|| {
+            let turn: Vec<_> = storms.next().into_iter().chain(crashes.next()).collect();
+            Some(turn).filter(|turn| !turn.is_empty())
+        });
         let mut outcome = Outcome::default();
-        for (plan, is_crash) in crashes.chain(storms) {
+        for (plan, is_crash) in turns.flatten() {
             let is_late = self.time.is_some_and(|time| began.elapsed() >= time);
             if is_late || outcome.failures.len() >= FAILURES_MAX {
                 break;
@@ -82,10 +87,13 @@ impl Search {
             // A play owns all that it uses, except the scenario, which is data.
             let played = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 let _failing = Failing(plan);
-                play::play(scenario, plan, false)
+                let played = play::play(scenario, plan, false);
+                let again = plan.is_played_twice().then(|| play::play(scenario, plan, false));
+                (again.and_then(|again| played.difference(&again)), played)
             }));
             let why = match played {
-                Ok(played) => fault(scenario, &played, clean),
+                Ok((Some(difference), _)) => Some(difference),
+                Ok((None, played)) => fault(scenario, &played, clean),
                 Err(panic) => Some(text(&*panic)),
             };
             match is_crash {

@@ -412,6 +412,63 @@ async fn missed_runs_are_made_up_for_once(env: &TestEnv) {
     );
 }
 
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn job_that_the_status_lacks_counts_as_one_of_it(env: &TestEnv) {
+    // No controller runs yet: the Jobs are those whose creation was not answered.
+    let cluster = Cluster::of(env);
+    let run = "2026-01-01T00:10:00Z";
+    let minutes = setpoint_object::time::Timestamp::parse(run).unwrap().0.as_secs() / 60;
+    let later = |name: &str| format!("{name}-{}", minutes + 10);
+    for name in ["forbid", "replace", "once", "by-hand"] {
+        let spec = match name {
+            "replace" | "by-hand" => json!({"concurrencyPolicy": "Replace"}),
+            // Its finished Job must not be forgotten before its run is noted.
+            "once" => json!({"successfulJobsHistoryLimit": 0, "startingDeadlineSeconds": 10_000}),
+            _ => json!({"concurrencyPolicy": "Forbid"}),
+        };
+        let schedule = if name == "once" { "10 0 * * *" } else { "*/10 * * * *" };
+        let held = cluster.create(CRON_JOBS, &cron_job(name, schedule, spec)).await;
+        let owner = json!({
+            "apiVersion": "batch/v1", "kind": "CronJob", "name": name,
+            "uid": held["metadata"]["uid"], "controller": true,
+        });
+        let mut one = job(&format!("{name}-{minutes}"), json!({}));
+        one["metadata"]["ownerReferences"] = json!([owner]);
+        // As `kubectl create job --from`.
+        one["metadata"]["annotations"] = match name {
+            "by-hand" => json!({"cronjob.kubernetes.io/instantiate": "manual"}),
+            _ => json!({"batch.kubernetes.io/cronjob-scheduled-timestamp": run}),
+        };
+        cluster.create(JOBS, &one).await;
+    }
+    let now = env.clock().now().rfc3339();
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now});
+    let done = json!({"status": {
+        "startTime": now, "completionTime": now, "succeeded": 1, "uncountedTerminatedPods": {},
+        "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+    }});
+    cluster.patch(&format!("{JOBS}/once-{minutes}/status"), &done).await;
+    tokio::time::sleep(Duration::from_secs(21 * 60)).await;
+    let cluster = Cluster::start(env, "cronjob");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let jobs = cluster.list(JOBS).await;
+    let names: Vec<&str> =
+        jobs.iter().map(|job| job["metadata"]["name"].as_str().unwrap()).collect();
+    let forgotten = |name: &str| format!("{name}-{minutes}");
+    let expected = [forgotten("by-hand"), later("by-hand"), forgotten("forbid"), later("replace")];
+    assert_eq!(names, expected);
+    let last = async |name: &str| {
+        let held = cluster.get(&cron_path(name)).await.unwrap();
+        held["status"]["lastScheduleTime"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((last("forbid").await, last("once").await), (run.to_owned(), run.to_owned()));
+    assert_eq!(last("replace").await, "2026-01-01T00:20:00Z");
+    let events = cluster.events("CronJob").await;
+    let unexpected = "Warning UnexpectedJob Saw a job that the controller did not create or forgot";
+    let of: Vec<&String> = events.iter().filter(|event| event.starts_with(unexpected)).collect();
+    assert_eq!(of, [&format!("{unexpected}: {}", forgotten("by-hand"))]);
+}
+
 /// Two Jobs, of which one is scaled while it runs, with failing pods, and one that fails.
 struct Batch;
 

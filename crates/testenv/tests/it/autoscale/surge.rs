@@ -165,6 +165,6 @@ impl Scenario for Surge {
 
 #[test]
 fn autoscaler_stays_in_its_bounds_and_settles_with_every_plan() {
-    let n = check(&Surge, &Plans::new().crashes().storms(15));
+    let n = check(&Surge, &Plans::new().crashes().storms(16));
     assert!(n > 20, "{n} plans");
 }
