@@ -58,9 +58,9 @@ pub(crate) struct Args {
     /// Only cases of this kind; prints the differences, and leaves the page alone.
     #[arg(long)]
     kind: Option<String>,
-    /// Only the case with this number, with both answers.
+    /// Only the case with this number, with both answers. May be repeated.
     #[arg(long)]
-    case: Option<usize>,
+    case: Vec<usize>,
     /// Prints the differences, and leaves the page alone.
     #[arg(long)]
     no_page: bool,
@@ -154,9 +154,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let wanted = bases::bases(args.kind.as_deref())?;
     let mut sides = [Connection::new(&servers.ours), Connection::new(&servers.original)];
     let starts = stored(wanted, &mut sides)?;
-    if let Some(number) = args.case {
-        let case = case(args.seed, number, &starts, &material);
-        return show(&case, &starts, &mut sides);
+    for number in &args.case {
+        let case = case(args.seed, *number, &starts, &material);
+        println!("\ncase {number}");
+        show(&case, &starts, &mut sides)?;
+    }
+    if !args.case.is_empty() {
+        return Ok(());
     }
     let report = Mutex::new(Report::default());
     let next = AtomicUsize::new(0);

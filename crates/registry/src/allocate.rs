@@ -91,8 +91,18 @@ pub(crate) enum AllocateError {
     #[error("provided IP is already allocated")]
     AddressTaken,
     /// Not in this network.
+    #[error("{}", outside(*address, *first, *last))]
+    AddressOutside {
+        /// The address.
+        address: Ipv4Addr,
+        /// The first address of the network that may be given.
+        first: u32,
+        /// The last one.
+        last: u32,
+    },
+    /// Of another family.
     #[error("the provided network does not match the current range")]
-    AddressOutside,
+    OtherFamily,
     /// No number is free.
     #[error("range is full")]
     Full,
@@ -105,6 +115,17 @@ pub(crate) enum AllocateError {
     /// The store failed: so does the whole request.
     #[error("look at a claim")]
     Store(#[from] StoreError),
+}
+
+/// The message for an address that is not in the network.
+fn outside(address: Ipv4Addr, first: u32, last: u32) -> String {
+    // The first and the last address of a network are not given.
+    let (network, end) = (first.saturating_sub(1), last.saturating_add(1));
+    let length = (network ^ end).leading_zeros();
+    let network = Ipv4Addr::from(network);
+    format!(
+        "the provided IP ({address}) is not in the valid range. The range of valid IPs is {network}/{length}"
+    )
 }
 
 /// The numbers in use that this process knows.
@@ -221,7 +242,7 @@ impl Reservation<'_> {
     pub(crate) async fn address(&mut self, address: Ipv4Addr) -> Result<(), AllocateError> {
         let (first, last) = self.allocator.bounds(Pool::Addresses);
         if !(first..=last).contains(&u32::from(address)) {
-            return Err(AllocateError::AddressOutside);
+            return Err(AllocateError::AddressOutside { address, first, last });
         }
         let is_free = self.take(Number::Address(address)).await?;
         if is_free { Ok(()) } else { Err(AllocateError::AddressTaken) }

@@ -274,6 +274,8 @@ pub struct Kind {
     // Writes.
     /// The name rule.
     pub names: NameRule,
+    /// The rule is also for `generateName`.
+    pub checks_prefix: bool,
     /// Finalizers must be qualified names or standard ones. If `false`, others cause a warning
     /// only.
     pub qualified_finalizers: bool,
@@ -285,6 +287,8 @@ pub struct Kind {
     pub unconditional_update: bool,
     /// A change of annotations increments the generation.
     pub annotations_step_generation: bool,
+    /// A change increments the generation, if the kind has one.
+    pub steps_generation: bool,
     /// The server allocates cluster addresses and node ports for it (Service).
     pub takes_numbers: bool,
     /// The status rule of kinds with a status subresource.
@@ -297,6 +301,8 @@ pub struct Kind {
     pub prepare_status: fn(&Context<'_>, &mut Value, &Value),
     /// See [`Validate`].
     pub validate: Validate,
+    /// Reports faults that hide all others, also those of the metadata. See [`Validate`].
+    pub validate_first: Validate,
     /// What [`validate`](Self::validate) and
     /// [`validate_status`](Self::validate_status) check, and after `Not:` what they leave out, for
     /// `docs/compatibility.md`; empty: not described there.
@@ -312,6 +318,9 @@ pub struct Kind {
     /// How often the metadata of an update is checked, besides once as that of any object. Each
     /// check reports.
     pub changed_metadata: &'static [MetadataCheck],
+    /// The rules of the kind leave out metadata: that of a new object has to follow the rules of
+    /// any object only, which are checked if the others are met.
+    pub metadata_last: bool,
     /// Members of features that are off by default in kube-apiserver: they are dropped unless the
     /// stored object has them. Paths as `spec.items[].name`, with `*` for any key.
     pub disabled: &'static [&'static str],
@@ -366,23 +375,27 @@ impl Kind {
             former: None,
             expires: false,
             names: NameRule::Subdomain,
+            checks_prefix: true,
             qualified_finalizers: true,
             may_own: true,
             create_on_update: false,
             unconditional_update: true,
             annotations_step_generation: false,
+            steps_generation: true,
             takes_numbers: false,
             status: None,
             default: default_nothing,
             prepare: prepare_nothing,
             prepare_status: prepare_status_nothing,
             validate: validate_nothing,
+            validate_first: validate_nothing,
             rules: "",
             validate_status: validate_nothing,
             validates_slowly: false,
             warnings: no_warnings,
             update_warnings: no_update_warnings,
             changed_metadata: &[MetadataCheck::Change],
+            metadata_last: false,
             disabled: &[],
             pod_spec: "",
             actions: &[],

@@ -381,6 +381,12 @@ impl<'v> At<'v, '_> {
             self.invalid("field is immutable");
         }
     }
+    /// The text is the same as in the stored object; a missing one is empty.
+    pub(super) fn immutable_text(&self, old: &Value) {
+        if self.text() != old.as_str().unwrap_or_default() {
+            self.invalid_as(&self.text().into(), "field is immutable");
+        }
+    }
     /// Labels.
     pub(super) fn labels(&self) {
         self.with_path(|value, path, errors| validate_labels(Some(value), &path, errors));

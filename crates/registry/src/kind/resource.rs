@@ -4,17 +4,21 @@ pub(super) mod resource_claim;
 pub(super) mod resource_slice;
 
 use crate::kind::at::check;
-use crate::kind::{Kind, resources};
+use crate::kind::{Kind, MetadataCheck, resources};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
 
 /// DeviceClass.
 pub(super) static DEVICE_CLASS: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
+    checks_prefix: false,
     returns_deleted: true,
     validate: validate_class,
+    // Expressions are compiled.
+    validates_slowly: true,
     cells: Some(cell::name_and_age),
-    rules: "selectors, configurations. Not: expressions are not compiled",
+    rules: "selectors, configurations. Not: costs of expressions",
     ..Kind::plain("resource.k8s.io", "DeviceClass")
 };
 

@@ -82,7 +82,9 @@ fn pod_name(at: &At<'_, '_>, name: &str) {
     let before = at.n_errors();
     self::name(at, name);
     if at.n_errors() == before && !["cpu", "memory"].contains(&name) && !is_huge(name) {
-        at.report(|path| field::Error::not_supported(path, &name.into(), &["cpu", "memory"]));
+        at.report(|path| {
+            field::Error::not_supported(path, &name.into(), &["cpu", "hugepages-", "memory"])
+        });
     }
 }
 /// The name of a resource that a quota limits.

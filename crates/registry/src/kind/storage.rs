@@ -6,12 +6,13 @@ pub(super) mod volume_attachment;
 pub(super) mod volume_attributes_class;
 
 use crate::kind::at::check;
-use crate::kind::{Kind, resources};
+use crate::kind::{Kind, MetadataCheck, resources};
 use serde_json::Value;
 use setpoint_object::{field, name};
 
 /// CSIStorageCapacity.
 pub(super) static CSI_STORAGE_CAPACITY: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     unconditional_update: false,
     validate: validate_capacity,
     rules: "class, topology, amount; immutable class and topology",

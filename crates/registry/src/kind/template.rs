@@ -56,6 +56,37 @@ pub(super) fn metadata(at: &At<'_, '_>) {
     self::annotations(&annotations, &at.get("spec"));
 }
 
+/// Metadata that an object in a template may not have: path, as reported, in the order of its
+/// declaration.
+const UNSET: [(&str, &str); 13] = [
+    ("name", "name"),
+    ("generateName", "generateName"),
+    ("namespace", "namespace"),
+    ("selfLink", "selfLink"),
+    ("uid", "uID"),
+    ("resourceVersion", "resourceVersion"),
+    ("generation", "generation"),
+    ("creationTimestamp", "creationTimestamp"),
+    ("deletionTimestamp", "deletionTimestamp"),
+    ("deletionGracePeriodSeconds", "deletionGracePeriodSeconds"),
+    ("ownerReferences", "ownerReferences"),
+    ("finalizers", "finalizers"),
+    ("managedFields", "managedFields"),
+];
+
+/// The metadata of an object that is made from a template: annotations and labels only.
+pub(super) fn metadata_of_template(at: &At<'_, '_>) {
+    at.get("annotations").annotations();
+    at.get("labels").labels();
+    for (member, shown) in UNSET {
+        let given = at.get(member);
+        let is_zero = given.value == "" || member == "generation" && given.int() == Some(0);
+        if given.is_set() && !is_zero {
+            at.shown_as(shown, given.value).forbidden("cannot be set");
+        }
+    }
+}
+
 /// The annotation of a pod that a node agent copied from its own files.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The annotation that says which pods of a ReplicaSet are deleted first.
@@ -354,13 +385,16 @@ fn file_keys(at: &At<'_, '_>) {
 }
 
 /// `BestEffort`, `Burstable` or `Guaranteed`, from the cpu and memory requests and limits of the
-/// containers.
+/// pod, or of its containers.
 pub(super) fn qos_class(pod: &Value) -> &'static str {
     let spec = &pod["spec"];
     let mut requests: BTreeMap<(usize, &str), &str> = BTreeMap::new();
     let mut limits: BTreeMap<(usize, &str), &str> = BTreeMap::new();
-    let containers: Vec<&Value> =
-        list(spec, "containers").iter().chain(list(spec, "initContainers")).collect();
+    // Resources of the whole pod stand for those of its containers.
+    let containers: Vec<&Value> = match spec["resources"].is_object() {
+        true => vec![spec],
+        false => list(spec, "containers").iter().chain(list(spec, "initContainers")).collect(),
+    };
     for (i, container) in containers.iter().enumerate() {
         for (member, into) in [("requests", &mut requests), ("limits", &mut limits)] {
             for name in ["cpu", "memory"] {

@@ -26,6 +26,10 @@ pub(super) fn name_and_ready(object: &Value) -> [Value; 2] {
 /// `noun`: the kind's word in API messages.
 pub(super) fn selection(spec: &At<'_, '_>, noun: &str, needs_selector: bool) {
     spec.get("replicas").not_negative();
+    selector(spec, noun, needs_selector);
+}
+/// The same without the numbers. Returns whether the selector can be read.
+pub(super) fn selector(spec: &At<'_, '_>, noun: &str, needs_selector: bool) -> bool {
     let selector = spec.get("selector");
     if selector.is_set() {
         selector.selector();
@@ -38,11 +42,19 @@ pub(super) fn selection(spec: &At<'_, '_>, noun: &str, needs_selector: bool) {
         selector.required("");
     }
     let labels = spec.get("template.metadata.labels");
-    match Selector::from_object(selector.value) {
-        Err(_) => selector.invalid("invalid label selector"),
+    let parsed = Selector::from_object(selector.value);
+    let is_readable = parsed.is_ok();
+    match parsed {
+        // The API's words differ by kind.
+        Err(_) => match noun {
+            "daemonset" => {}
+            "statefulset" => selector.invalid(""),
+            _ => selector.invalid("invalid label selector"),
+        },
         Ok(Some(parsed)) if parsed.is_everything() || selects(&parsed, &labels) => {}
         Ok(_) => mismatch(&labels),
     }
+    is_readable
 }
 fn selects(selector: &Selector, labels: &At<'_, '_>) -> bool {
     selector.matches(|key| labels.value.get(key).and_then(Value::as_str))

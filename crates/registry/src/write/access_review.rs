@@ -27,7 +27,12 @@ impl Write<'_> {
                 review["metadata"] = json!({"creationTimestamp": self.now.rfc3339()});
                 json!({"userInfo": self.attributes.identity.user_info()})
             }
-            Reviewed::Token => self.token_status(&mut review).await?,
+            Reviewed::Token => {
+                super::metadata::clear_system(&mut review);
+                super::metadata::set_namespace(self.target, &mut review)?;
+                super::metadata::deduplicate_owners(self.attributes, &mut review);
+                self.token_status(&mut review).await?
+            }
             Reviewed::OwnRules => self.rules_status(&mut review)?,
             Reviewed::Access | Reviewed::LocalAccess | Reviewed::OwnAccess => {
                 super::metadata::check_namespace(self.target, &review)?;

@@ -199,10 +199,21 @@ impl Write<'_> {
             self.validate_schema(object, None, errors);
             self.validate_scale(object, errors);
             metadata::warn_of_finalizers(self.attributes, object, None);
-        } else {
+            (self.resource.kind.validate)(object, None, errors);
+            return;
+        }
+        (self.resource.kind.validate_first)(object, None, errors);
+        if !errors.is_empty() {
+            return;
+        }
+        if !self.resource.kind.metadata_last {
             metadata::validate(self.resource, object, errors);
         }
         (self.resource.kind.validate)(object, None, errors);
+        // The rules of any object follow if those of the kind are met.
+        if errors.is_empty() {
+            metadata::validate_any(self.resource, object, errors);
+        }
     }
     /// Validates an object against its schema.
     pub(super) fn validate_schema(
@@ -228,7 +239,12 @@ impl Write<'_> {
     }
     /// 422 for an object of this kind.
     pub(super) fn invalid(&self, object: &Value, errors: &[field::Error]) -> ApiError {
-        ApiError::invalid(&self.resource.group_kind(), object.name(), errors)
+        let mut of = self.resource.group_kind();
+        // An object of two groups is validated in its stored form.
+        if let Some((group, _)) = self.resource.kind.storage {
+            of.group = group.into();
+        }
+        ApiError::invalid(&of, object.name(), errors)
     }
     /// The review that admission plugins get for this request.
     pub(super) fn review<'r>(

@@ -137,17 +137,31 @@ impl NameRule {
                 }
                 self.check(&format!("{}a", &rest[..end]))
             }
+            // A prefix may be `.` or `..`.
+            _ if self == Self::Segment && matches!(base, "." | "..") => Vec::new(),
             _ => self.check(base),
         }
     }
 }
 
-/// Validates the metadata of a new object.
+/// Validates the metadata of a new object by the rules of its kind.
 pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut field::Errors) {
+    validate_whole(resource, object, resource.kind.names, true, errors);
+}
+/// Validates the metadata of any object as that of a new one: a name is a path segment.
+pub(super) fn validate_any(resource: &Resource, object: &Value, errors: &mut field::Errors) {
+    validate_whole(resource, object, NameRule::Segment, false, errors);
+}
+fn validate_whole(
+    resource: &Resource,
+    object: &Value,
+    rule: NameRule,
+    by_kind: bool,
+    errors: &mut field::Errors,
+) {
     let path = field::Path::new("metadata");
-    let rule = resource.kind.names;
     let base = object.meta_str("generateName");
-    if !base.is_empty() {
+    if !base.is_empty() && (resource.kind.checks_prefix || !by_kind) {
         for message in rule.check_base(base) {
             errors.push(field::Error::invalid(path.child("generateName"), &base.into(), message));
         }
@@ -182,7 +196,11 @@ pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut field::
             "must be greater than or equal to 0",
         ));
     }
-    validate_common(resource, object, &path, true, errors);
+    validate_maps_and_owners(object, &path, errors);
+    validate_finalizers(object, &path, errors);
+    if by_kind {
+        validate_qualified(resource, object, &path, errors);
+    }
 }
 /// Validates the metadata of a changed object against the stored one. `by_kind`: by the rules of
 /// its kind, too.
@@ -233,18 +251,18 @@ pub(super) fn validate_update(
             ));
         }
     }
-    validate_common(resource, new, &path, by_kind, errors);
+    validate_maps_and_owners(new, &path, errors);
+    if by_kind {
+        validate_qualified(resource, new, &path, errors);
+    }
 }
-fn validate_common(
-    resource: &Resource,
-    object: &Value,
-    path: &field::Path,
-    by_kind: bool,
-    errors: &mut field::Errors,
-) {
+fn validate_maps_and_owners(object: &Value, path: &field::Path, errors: &mut field::Errors) {
     validate_labels(member_of(object, "labels"), &path.child("labels"), errors);
     validate_annotations(member_of(object, "annotations"), &path.child("annotations"), errors);
     validate_owners(object, &path.child("ownerReferences"), errors);
+}
+/// Validates the names of finalizers. The API does so as a part of the whole metadata only.
+fn validate_finalizers(object: &Value, path: &field::Path, errors: &mut field::Errors) {
     let path = path.child("finalizers");
     let finalizers = object.finalizers();
     for finalizer in &finalizers {
@@ -259,15 +277,25 @@ fn validate_common(
             format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set"),
         ));
     }
-    if by_kind && resource.kind.qualified_finalizers {
-        for (i, finalizer) in finalizers.iter().enumerate() {
-            if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
-                errors.push(field::Error::invalid(
-                    path.index(i),
-                    &(*finalizer).into(),
-                    "name is neither a standard finalizer name nor is it fully qualified",
-                ));
-            }
+}
+/// Validates that finalizers have a domain, for kinds that demand it.
+fn validate_qualified(
+    resource: &Resource,
+    object: &Value,
+    path: &field::Path,
+    errors: &mut field::Errors,
+) {
+    if !resource.kind.qualified_finalizers {
+        return;
+    }
+    let path = path.child("finalizers");
+    for (i, finalizer) in object.finalizers().iter().enumerate() {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
+            errors.push(field::Error::invalid(
+                path.index(i),
+                &(*finalizer).into(),
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
         }
     }
 }

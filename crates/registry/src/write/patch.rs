@@ -99,8 +99,8 @@ impl Write<'_> {
         Ok(object)
     }
     fn settle_patched(&self, object: &mut Value) -> Result<(), ApiError> {
-        metadata::check_body_name(self.target, object)?;
-        metadata::set_namespace(self.target, object)
+        metadata::set_namespace(self.target, object)?;
+        metadata::check_body_name(self.target, object)
     }
 }
 /// 422: the result of a patch is not an object of the kind.

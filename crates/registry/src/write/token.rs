@@ -216,7 +216,6 @@ impl Write<'_> {
         if !verdict.error.is_empty() {
             status["error"] = verdict.error.into();
         }
-        review["metadata"] = json!({});
         Ok(status)
     }
 }

@@ -58,10 +58,9 @@ impl Write<'_> {
         if self.target.subresource == Some(Subresource::Scale) {
             return self.replace_scale(body).await;
         }
-        let object = self.decode(body)?;
-        metadata::check_body_name(self.target, &object)?;
-        let mut object = object;
+        let mut object = self.decode(body)?;
         metadata::set_namespace(self.target, &mut object)?;
+        metadata::check_body_name(self.target, &object)?;
         metadata::deduplicate_owners(self.attributes, &mut object);
         let creates = self.target.subresource.is_none() && self.resource.kind.create_on_update;
         if creates && !self.exists().await? {
@@ -362,7 +361,7 @@ impl Write<'_> {
         }
     }
     fn step_generation(&self, new: &mut Value, old: &Value, ignore_status: bool) {
-        if !self.resource.tracks_generation {
+        if !self.resource.tracks_generation || !self.resource.kind.steps_generation {
             return;
         }
         let annotations = |object: &Value| metadata::member_of(object, "annotations").cloned();
@@ -375,8 +374,16 @@ impl Write<'_> {
         }
     }
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut field::Errors) {
+        if self.target.subresource.is_none() {
+            (self.resource.kind.validate_first)(new, Some(old), errors);
+        }
+        if !errors.is_empty() {
+            return;
+        }
         // Kubernetes checks the metadata of an update several times and reports all.
+        metadata::validate_any(self.resource, new, errors);
         metadata::validate_update(self.resource, new, old, false, errors);
+        let mut change_is_last = false;
         if errors.is_empty() && self.resource.custom {
             self.validate_kind(new, errors);
         } else {
@@ -384,7 +391,9 @@ impl Write<'_> {
                 None => self.resource.kind.changed_metadata,
                 Some(_) => &[MetadataCheck::Change],
             };
-            for check in checks {
+            // A change that is checked after the whole is checked after the rest of the whole.
+            change_is_last = checks == [MetadataCheck::Whole, MetadataCheck::Change];
+            for check in checks.iter().take(if change_is_last { 1 } else { checks.len() }) {
                 match check {
                     MetadataCheck::Change => {
                         metadata::validate_update(self.resource, new, old, true, errors);
@@ -411,6 +420,9 @@ impl Write<'_> {
                     (part.validate)(new, Some(old), errors);
                 }
             }
+        }
+        if change_is_last {
+            metadata::validate_update(self.resource, new, old, true, errors);
         }
     }
     /// Whether this is about a Service itself.

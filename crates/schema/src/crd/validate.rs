@@ -30,7 +30,11 @@ use std::collections::HashSet;
 /// On update, what the old definition already had wrong is let through, and what may not change is
 /// checked.
 pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
-    let mut errors = definition(crd);
+    let mut errors = Errors::new();
+    if old.is_none() {
+        names::name(crd, &mut errors);
+    }
+    errors.extend(definition(crd));
     if let Some(old) = old {
         let before = definition(old);
         let before: HashSet<_> = before.iter().map(identity).collect();
@@ -62,7 +66,6 @@ pub fn definition_warnings(crd: &Value) -> Vec<String> {
 
 fn definition(crd: &Value) -> Errors {
     let mut errors = Errors::new();
-    names::name(crd, &mut errors);
     versions::spec(crd, &mut errors);
     versions::stored(crd, &mut errors);
     names::approval(crd, &mut errors);

@@ -52,7 +52,7 @@ fn param_ref(reference: &Value, path: &Path, errors: &mut Errors) {
         let detail = "one of name or selector must be specified";
         errors.push(Error::required(path.clone(), detail));
     }
-    one_of(reference, "parameterNotFoundAction", &["Allow", "Deny"], path, errors);
+    one_of(reference, "parameterNotFoundAction", &["Deny", "Allow"], path, errors);
 }
 
 fn actions(spec: &Value, path: &Path, errors: &mut Errors) {

@@ -58,7 +58,8 @@ pub(super) fn mutating(object: &Value, errors: &mut Errors) {
     variables(spec, &mut environment, &path, errors);
     let mutations = list(spec, "mutations");
     if mutations.is_empty() {
-        errors.push(Error::required(path.child("mutations"), ""));
+        let detail = "mutations must contain at least one item";
+        errors.push(Error::required(path.child("mutations"), detail));
     }
     for (i, mutation) in mutations.iter().enumerate() {
         self::mutation(mutation, &environment, &path.child("mutations").index(i), errors);
@@ -140,7 +141,7 @@ fn variables(spec: &Value, environment: &mut Environment, path: &Path, errors: &
         if name.trim().is_empty() {
             errors.push(Error::required(path.child("name"), "name is not specified"));
         } else if !is_name(name) {
-            let detail = "name is not a valid CEL identifier";
+            let detail = "must be a valid CEL identifier";
             errors.push(Error::invalid(path.child("name"), &name.into(), detail));
         }
         let path = path.child("expression");
@@ -236,6 +237,9 @@ fn mutation(value: &Value, environment: &Environment, path: &Path, errors: &mut 
     };
     let kind = text(value, "patchType");
     match value.get(own).filter(|member| member.is_object()) {
+        Some(member) if text(member, "expression").trim().is_empty() => {
+            errors.push(Error::required(path.child(own).child("expression"), ""));
+        }
         Some(member) => {
             expression(member, "expression", wanted, environment, &path.child(own), errors);
         }

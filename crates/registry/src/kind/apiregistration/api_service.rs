@@ -36,9 +36,11 @@ fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         let spec = at.get("spec");
         let (group, version) = (spec.get("group"), spec.get("version"));
         let expected = format!("{}.{}", version.text(), group.text());
-        let name = at.get("metadata.name");
-        if name.text() != expected.as_str() {
-            name.invalid(format!("must be `spec.version+\".\"+spec.group`: \"{expected}\""));
+        for member in ["metadata.generateName", "metadata.name"] {
+            let name = at.get(member);
+            if !name.text().is_empty() && name.text() != expected.as_str() {
+                name.invalid(format!("must be `spec.version+\".\"+spec.group`: \"{expected}\""));
+            }
         }
         if group.text().is_empty() && version.text() != "v1" {
             group.required("only v1 may have an empty group and it better be legacy kube");

@@ -1,6 +1,6 @@
 //! ControllerRevisions.
 use crate::kind::at::check;
-use crate::kind::{Kind, not_supported};
+use crate::kind::{Kind, MetadataCheck, not_supported};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
@@ -8,6 +8,7 @@ use setpoint_object::time::Timestamp;
 
 /// ControllerRevision.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     validate,
     unknown_label: not_supported,
     cells: Some(cells),

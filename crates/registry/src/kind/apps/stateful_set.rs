@@ -19,6 +19,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_status,
     warnings: workload::template_warnings,
     update_warnings: workload::update_warnings,
+    disabled: &["spec.updateStrategy.rollingUpdate.maxUnavailable"],
     pod_spec: "spec.template.spec",
     unknown_label: not_supported,
     cells: Some(cells),
@@ -35,9 +36,12 @@ fn default(object: &mut Members, _version: &str) {
     let Some(spec) = object.object("spec") else { return };
     spec.absent("podManagementPolicy", "OrderedReady");
     if let Some(strategy) = spec.object_or_new("updateStrategy") {
-        strategy.absent("type", "RollingUpdate");
+        if strategy.text("type").is_empty() {
+            strategy.insert("type".to_owned(), "RollingUpdate".into());
+            strategy.absent("rollingUpdate", json!({}));
+        }
         if strategy.text("type") == "RollingUpdate"
-            && let Some(rolling) = strategy.object_or_new("rollingUpdate")
+            && let Some(rolling) = strategy.object("rollingUpdate")
         {
             rolling.absent("partition", 0);
         }
@@ -70,28 +74,30 @@ const MUTABLE: [&str; 7] = [
 fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(object, old, errors, |at| {
         let spec = at.get("spec");
-        workload::selection(&spec, "statefulset", true);
-        template_with_claims(&spec);
-        workload::runs_always(&spec.get("template"), KIND.kind);
-        workload::counts(&spec);
         strategies(&spec);
-        spec.get("ordinals.start").not_negative();
         for member in ["whenDeleted", "whenScaled"] {
             let policy = spec.get("persistentVolumeClaimRetentionPolicy");
             if policy.is_set() {
                 policy.get(member).choice(&["Retain", "Delete"]);
             }
         }
-    });
-    let Some(old) = old else {
-        return check(object, None, errors, |at| {
-            let spec = at.get("spec");
-            spec.get("serviceName").named_if_set(name::dns1123_label);
+        if old.is_none() {
             for claim in spec.each("volumeClaimTemplates") {
                 template::claim_spec(&claim.get("spec"));
             }
-        });
-    };
+        }
+        for member in ["replicas", "minReadySeconds", "ordinals.start"] {
+            spec.get(member).not_negative();
+        }
+        if old.is_none() {
+            spec.get("serviceName").named_if_set(name::dns1123_label);
+        }
+        if workload::selector(&spec, "statefulset", true) {
+            template_with_claims(&spec);
+        }
+        workload::runs_always(&spec.get("template"), KIND.kind);
+    });
+    let Some(old) = old else { return };
     if !rest_is_same(&object["spec"], &old["spec"], &MUTABLE) {
         errors.push(field::Error::forbidden(
             field::Path::new("spec"),

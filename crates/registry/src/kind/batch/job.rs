@@ -81,7 +81,9 @@ fn default(object: &mut Members, _version: &str) {
     if let Some(policy) = spec.object("podFailurePolicy") {
         for rule in policy.each("rules") {
             for pattern in rule.each("onPodConditions") {
-                pattern.absent("status", "True");
+                if pattern.text("status").is_empty() {
+                    pattern.insert("status".to_owned(), "True".into());
+                }
             }
         }
     }

@@ -87,7 +87,7 @@ fn prepare(context: &Context<'_>, request: &mut Value, old: Option<&Value>) {
 }
 
 /// Keeps the approval conditions, which have their own endpoint.
-fn prepare_status(_: &Context<'_>, request: &mut Value, old: &Value) {
+fn prepare_status(context: &Context<'_>, request: &mut Value, old: &Value) {
     let is_decision = |c: &Value| matches!(text(c, "type"), "Approved" | "Denied");
     let mut conditions: Vec<Value> = list(&request["status"], "conditions")
         .iter()
@@ -100,6 +100,7 @@ fn prepare_status(_: &Context<'_>, request: &mut Value, old: &Value) {
     if !all.is_empty() {
         request["status"]["conditions"] = all.into();
     }
+    date(context, request, Some(old));
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -10,6 +10,8 @@ use setpoint_object::{field, name};
 pub(in crate::kind) static KIND: Kind = Kind {
     // The older form is not checked strictly.
     names: NameRule::Segment,
+    metadata_last: true,
+    changed_metadata: &[],
     may_own: false,
     create_on_update: true,
     propagates: false,
@@ -190,6 +192,8 @@ fn validate_new(event: &Value, old: Option<&Value>, errors: &mut field::Errors) 
             ("firstTimestamp", "firstTimestamp"),
             ("lastTimestamp", "lastTimestamp"),
             ("count", "count"),
+            // Twice, as in the original.
+            ("reason", "reason"),
             ("type", "type"),
             ("eventTime", "eventTime"),
             ("action", "action"),
@@ -197,7 +201,15 @@ fn validate_new(event: &Value, old: Option<&Value>, errors: &mut field::Errors) 
             ("reportingComponent", "reportingController"),
             ("reportingInstance", "reportingInstance"),
         ] {
-            at.shown_as(shown, at.get(member).value).immutable(&old[member]);
+            let at = at.shown_as(shown, at.get(member).value);
+            match (at.value, &old[member]) {
+                (Value::Null | Value::String(_), before @ (Value::Null | Value::String(_)))
+                    if !member.ends_with("Time") =>
+                {
+                    at.immutable_text(before);
+                }
+                (_, before) => at.immutable(before),
+            }
         }
     });
 }

@@ -117,7 +117,8 @@ fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             }
         }
     });
-    let Some(old) = old else { return };
+    let Some(before) = old else { return };
+    let old = before;
     check(node, None, errors, |at| {
         let (spec, before) = (at.get("spec"), &old["spec"]);
         let ranges = list(before, "podCIDRs");
@@ -129,6 +130,10 @@ fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         if !id.is_empty() && id != spec.text_of("providerID") {
             spec.get("providerID")
                 .forbidden("node updates may not change providerID except from \"\" to valid");
+        }
+        // The API checks the taints of a changed node twice, and reports both.
+        if spec.value["taints"] != before["taints"] {
+            taints(at);
         }
         if spec.text_of("externalID") != text(before, "externalID") {
             spec.get("externalID").forbidden("may not be updated");

@@ -116,7 +116,8 @@ fn rules(spec: &At<'_, '_>, name: &str) {
     }
     for (_, amount) in capacity.all() {
         if amount.quantity().is_some_and(|quantity| quantity.value() < 0) {
-            amount.invalid("must be a valid resource quantity");
+            let bytes = amount.quantity().map_or(0, |quantity| quantity.value());
+            amount.invalid_as(&bytes.into(), "must be a valid resource quantity");
         }
         resources::positive(&amount, "must be greater than zero");
     }
@@ -127,12 +128,11 @@ fn rules(spec: &At<'_, '_>, name: &str) {
             Some(selector) => template::node_selector(&selector, true),
             None => affinity.get("required").required("must specify required node constraints"),
         }
-    } else if spec.has("local") {
-        spec.get("nodeAffinity").required("Local volume requires node affinity");
     }
     template::persistent_source(spec, name);
-    let is_root = spec.text_of("hostPath.path").split('/').all(|part| matches!(part, "" | "."));
-    if spec.has("hostPath") && is_root && policy.text() == "Recycle" {
+    let path = spec.text_of("hostPath.path");
+    let is_root = path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "."));
+    if is_root && policy.text() == "Recycle" {
         policy.forbidden("may not be 'recycle' for a hostPath mount of '/'");
     }
     spec.get("storageClassName").named_if_set(name::dns1123_subdomain);
@@ -157,7 +157,14 @@ fn changes(spec: &At<'_, '_>, old: &Value) {
     {
         csi.remove(secret);
     }
-    if !rest_is_same(&new, old, &NOT_SOURCE) {
+    // An empty source is another one than none.
+    let sources = |spec: &Value| -> Vec<String> {
+        let members = spec.as_object().into_iter().flatten();
+        let given = members
+            .filter(|(name, value)| !value.is_null() && !NOT_SOURCE.contains(&name.as_str()));
+        given.map(|(name, _)| name.clone()).collect()
+    };
+    if sources(&new) != sources(old) || !rest_is_same(&new, old, &NOT_SOURCE) {
         spec.get("persistentvolumesource")
             .forbidden("spec.persistentvolumesource is immutable after creation\n");
     }

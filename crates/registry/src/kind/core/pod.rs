@@ -10,8 +10,8 @@ mod update;
 
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Action, Context, Fill, Kind, Members, Selectable, StatusMeta, not_supported, pod_default,
-    template,
+    Action, Context, Fill, Kind, Members, MetadataCheck, Selectable, StatusMeta, not_supported,
+    pod_default, template,
 };
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -19,6 +19,7 @@ use setpoint_object::{field, name};
 
 /// Pod.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     returns_deleted: true,
     graceful: true,
     default,
@@ -75,7 +76,10 @@ fn prepare(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
         return;
     }
     label_keys::merge(pod);
-    pod["status"] = json!({"phase": "Pending", "qosClass": template::qos_class(pod)});
+    // The API takes the class of a status that was sent.
+    let sent = crate::kind::text(&pod["status"], "qosClass").to_owned();
+    let class = if sent.is_empty() { template::qos_class(pod).to_owned() } else { sent };
+    pod["status"] = json!({"phase": "Pending", "qosClass": class});
     if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         let message = "Scheduling is blocked due to non-empty scheduling gates";
         pod["status"]["conditions"] = json!([{
@@ -117,6 +121,22 @@ fn rules(at: &At<'_, '_>) {
     template::spec(&spec, Some(at.text_of("metadata.name")));
 }
 
+/// A projected token is that of the pod's service account.
+pub(super) fn tokens_have_an_account(spec: &At<'_, '_>) {
+    if !spec.text_of("serviceAccountName").is_empty() {
+        return;
+    }
+    for volume in spec.each("volumes") {
+        for source in volume.each("projected.sources") {
+            if source.has("serviceAccountToken") {
+                source
+                    .get("serviceAccountToken")
+                    .forbidden("must not be specified when serviceAccountName is not set");
+            }
+        }
+    }
+}
+
 /// Validates a new or changed pod.
 fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if let Some(old) = old {
@@ -125,6 +145,7 @@ fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(pod, None, errors, |at| {
         rules(at);
         let spec = at.get("spec");
+        tokens_have_an_account(&spec);
         if !spec.list_of("ephemeralContainers").is_empty() {
             spec.get("ephemeralContainers").forbidden("cannot be set on create");
         }

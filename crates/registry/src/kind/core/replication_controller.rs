@@ -11,6 +11,7 @@ use setpoint_object::time::Timestamp;
 
 /// ReplicationController.
 pub(in crate::kind) static KIND: Kind = Kind {
+    checks_prefix: false,
     orphans_by_default: true,
     default,
     validate,

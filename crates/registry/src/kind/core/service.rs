@@ -4,8 +4,7 @@ mod rules;
 
 use crate::kind::load_balancer::load_balancer;
 use crate::kind::{
-    Context, Fill, Kind, Members, MetadataCheck, NameRule, Selectable, StatusMeta, list,
-    not_supported, text,
+    Context, Fill, Kind, Members, NameRule, Selectable, StatusMeta, list, not_supported, text,
 };
 use crate::table::cell;
 use serde_json::{Map, Value, json};
@@ -14,7 +13,6 @@ use std::collections::HashMap;
 
 /// Service.
 pub(in crate::kind) static KIND: Kind = Kind {
-    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     names: NameRule::Label,
     create_on_update: true,
     returns_deleted: true,
@@ -22,6 +20,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     prepare,
     validate: rules::validate,
+    // Addresses are given before anything else is checked.
+    validate_first: rules::validate_addresses,
     warnings: rules::warnings,
     update_warnings: |service, _| rules::warnings(service),
     validate_status: rules::validate_status,
@@ -95,6 +95,12 @@ pub(crate) fn is_external(service: &Value) -> bool {
 
 pub(crate) fn has_ports(service: &Value) -> bool {
     matches!(text(&service["spec"], "type"), "NodePort" | "LoadBalancer")
+}
+
+/// Whether clients outside of the cluster can reach it.
+fn is_accessible(service: &Value) -> bool {
+    let spec = &service["spec"];
+    has_ports(service) || text(spec, "type") == "ClusterIP" && !list(spec, "externalIPs").is_empty()
 }
 
 /// Restores fields that a client may omit, and removes fields that a changed type does not use.
@@ -184,10 +190,17 @@ fn copy(spec: &mut Map<String, Value>, before: &Value, member: &str) {
 /// Removes members of the old type that the client sent back unchanged.
 fn drop_useless(service: &mut Value, old: &Value) {
     let (external, ports) = (is_external(service), has_ports(service));
-    if text(&service["spec"], "type") == text(&old["spec"], "type") {
+    let before = &old["spec"];
+    if is_accessible(old)
+        && !is_accessible(service)
+        && service["spec"]["externalTrafficPolicy"] == before["externalTrafficPolicy"]
+        && let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        spec.remove("externalTrafficPolicy");
+    }
+    if text(&service["spec"], "type") == text(before, "type") {
         return;
     }
-    let before = &old["spec"];
     let balances = text(&service["spec"], "type") == "LoadBalancer";
     let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let drop_same = |spec: &mut Map<String, Value>, members: &[&str]| {
@@ -204,7 +217,7 @@ fn drop_useless(service: &mut Value, old: &Value) {
         );
     }
     if !ports {
-        drop_same(spec, &["externalTrafficPolicy", "healthCheckNodePort"]);
+        drop_same(spec, &["healthCheckNodePort"]);
         let sent = spec.get_mut("ports").and_then(Value::as_array_mut);
         for (port, old) in sent.into_iter().flatten().zip(list(before, "ports")) {
             if node_port(port) == node_port(old)

@@ -127,7 +127,7 @@ fn validate_queuing(at: &At<'_, '_>) {
     }
     if hand > queues {
         at.get("handSize").invalid(format!("should not be greater than queues ({queues})"));
-    } else if queues <= QUEUES_MAX && bits(queues, hand) > HASH_BITS {
+    } else if bits(queues, hand) > HASH_BITS {
         at.get("handSize").invalid(format!(
             "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {HASH_BITS}"
         ));

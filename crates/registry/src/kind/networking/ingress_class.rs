@@ -27,6 +27,11 @@ fn default(object: &mut Members, _version: &str) {
 
 /// Validates a class: its controller never changes.
 fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if let Some(old) = old {
+        check(class, None, errors, |at| {
+            at.get("spec.controller").immutable_text(&old["spec"]["controller"]);
+        });
+    }
     check(class, old, errors, |at| {
         let controller = at.get("spec.controller");
         if controller.text().len() > CONTROLLER_MAX {
@@ -50,11 +55,6 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             _ => {}
         }
     });
-    if let Some(old) = old {
-        check(class, None, errors, |at| {
-            at.get("spec.controller").immutable(&old["spec"]["controller"]);
-        });
-    }
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -40,11 +40,12 @@ fn ranges(spec: &At<'_, '_>) {
     if list.len() > 2 {
         return list.invalid_as(spec.value, "may only hold up to 2 values");
     }
+    let before = list.n_errors();
     for range in list.items() {
         range.faults(format::canonical_cidr(range.text()));
     }
     let n_six = spec.texts_of("cidrs").filter(|range| range.contains(':')).count();
-    if list.len() == 2 && n_six != 1 {
+    if list.len() == 2 && n_six != 1 && list.n_errors() == before {
         list.invalid("may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64");
     }
 }

@@ -12,6 +12,7 @@ use setpoint_object::time::Timestamp;
 /// PodDisruptionBudget.
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: &[],
+    metadata_last: true,
     names: NameRule::Segment,
     unconditional_update: false,
     qualified_finalizers: false,

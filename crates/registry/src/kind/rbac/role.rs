@@ -35,7 +35,14 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             selectors.need_for(
                 "at least one clusterRoleSelector required if aggregationRule is non-nil",
             );
-            selectors.items().for_each(|selector| selector.selector());
+            for selector in selectors.items() {
+                let before = selector.n_errors();
+                selector.selector();
+                // Nothing can be selected by it.
+                if selector.n_errors() > before {
+                    selector.invalid_as(&Value::Null, "invalid label selector.");
+                }
+            }
         }
     });
 }

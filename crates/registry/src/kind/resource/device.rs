@@ -2,8 +2,10 @@
 use crate::kind::at::At;
 use crate::kind::{format, text};
 use serde_json::Value;
+use setpoint_cel::{Env, Macros, Type, check, parse};
 use setpoint_object::{encode, field, name};
 use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, LazyLock};
 
 /// Limits, as Kubernetes has them: numbers of items, and lengths in bytes.
 const REQUESTS_MAX: usize = 32;
@@ -128,7 +130,32 @@ pub(super) fn effect(at: &At<'_, '_>) {
     }
 }
 
-/// Expressions that select devices. They are not compiled here.
+/// What expressions that select devices may refer to: one device.
+static DEVICE: LazyLock<Env> = LazyLock::new(|| {
+    let by_name = |ty: Type| Type::Map(Arc::new(Type::String), Arc::new(ty));
+    let fields = [
+        ("driver", Type::String),
+        ("allowMultipleAllocations", Type::Bool),
+        ("attributes", by_name(by_name(Type::Dyn))),
+        ("capacity", by_name(by_name(Type::QUANTITY))),
+    ];
+    let fields = fields.into_iter().map(|(name, ty)| (name.to_owned(), ty));
+    Env::kubernetes().variable("device", Type::object("kubernetes.DRADevice", fields.collect()))
+});
+
+/// Compiles an expression that selects devices.
+fn select(expression: &str) -> Result<(), String> {
+    let macros = Macros { bind: true, ..Macros::KUBERNETES };
+    let checked = parse(expression, &macros)
+        .and_then(|ast| check(ast, &DEVICE))
+        .map_err(|issues| format!("compilation failed: {issues}"))?;
+    match checked.result_type() {
+        Type::Bool | Type::Dyn => Ok(()),
+        other => Err(format!("must evaluate to bool or the unknown type, not {other}")),
+    }
+}
+
+/// Expressions that select devices. Their costs are not estimated.
 pub(super) fn selectors(at: &At<'_, '_>) {
     if !at.at_most(SELECTORS_MAX) {
         return;
@@ -138,8 +165,10 @@ pub(super) fn selectors(at: &At<'_, '_>) {
             None => selector.get("cel").required(""),
             Some(cel) => {
                 let expression = cel.get("expression");
-                if expression.need() && expression.text().len() > EXPRESSION_BYTES_MAX {
+                if expression.text().len() > EXPRESSION_BYTES_MAX {
                     expression.too_long(EXPRESSION_BYTES_MAX);
+                } else if let Err(detail) = select(expression.text()) {
+                    expression.invalid_as(&expression.text().into(), detail);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! ResourceClaims and ResourceClaimTemplates.
 use super::device;
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, StatusMeta, format, text};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, StatusMeta, format, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -16,8 +16,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     validate_status,
+    // Expressions are compiled.
+    validates_slowly: true,
     cells: Some(cells),
-    rules: "requests, constraints, configurations; immutable; `status`. Not: expressions are not compiled",
+    rules: "requests, constraints, configurations; immutable; `status`. Not: costs of expressions",
     ..Kind::with_status("resource.k8s.io", "ResourceClaim", StatusMeta::All, "{}")
 };
 
@@ -27,8 +29,9 @@ pub(in crate::kind) static TEMPLATE: Kind = Kind {
     returns_deleted: true,
     default: default_template,
     validate: validate_template,
+    validates_slowly: true,
     cells: Some(cell::name_and_age),
-    rules: "the claim; immutable. Not: expressions are not compiled",
+    rules: "the claim; immutable. Not: costs of expressions",
     ..Kind::plain("resource.k8s.io", "ResourceClaimTemplate")
 };
 
@@ -55,20 +58,6 @@ fn count(request: &mut Members) {
     }
 }
 
-/// Metadata that a template may not have, in the order of its declaration.
-const TEMPLATE_UNSET: [&str; 10] = [
-    "name",
-    "generateName",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-];
-
 /// Limits of a status.
 const CONSUMERS_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
@@ -77,32 +66,27 @@ const DATA_BYTES_MAX: usize = 10 * 1024;
 
 /// Validates a claim: it never changes.
 fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    check(claim, old, errors, |at| device::claim(&at.get("spec.devices")));
-    if let Some(old) = old {
-        check(claim, None, errors, |at| at.get("spec").immutable(&old["spec"]));
-    }
+    check(claim, None, errors, |at| match old {
+        // Nothing else of a spec that may not change is checked.
+        Some(old) => at.get("spec").immutable(&old["spec"]),
+        None => device::claim(&at.get("spec.devices")),
+    });
 }
 /// Validates a template: it never changes.
-fn validate_template(template: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    check(template, old, errors, |at| {
+fn validate_template(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(object, old, errors, |at| {
         let spec = at.get("spec");
-        let metadata = spec.get("metadata");
-        metadata.get("annotations").annotations();
-        metadata.get("labels").labels();
-        for member in TEMPLATE_UNSET {
-            if metadata.has(member) && metadata.get(member).value != "" {
-                metadata.get(member).forbidden("cannot be set");
-            }
-        }
+        template::metadata_of_template(&spec.get("metadata"));
         device::claim(&spec.get("spec.devices"));
     });
     if let Some(old) = old {
-        check(template, None, errors, |at| at.get("spec").immutable(&old["spec"]));
+        check(object, None, errors, |at| at.get("spec").immutable(&old["spec"]));
     }
 }
 
 /// Validates what a scheduler and drivers report.
 fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    let was_allocated = old.is_some_and(|old| !old["status"]["allocation"].is_null());
     check(claim, old, errors, |at| {
         let status = at.get("status");
         let consumers = status.get("reservedFor");
@@ -121,7 +105,8 @@ fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Error
             consumers.forbidden("may not be specified when `allocated` is not set");
         }
         reported(&status);
-        if let Some(allocation) = status.given("allocation") {
+        // An allocation never changes, so that it is checked once.
+        if let Some(allocation) = status.given("allocation").filter(|_| !was_allocated) {
             allocated(&allocation, &at.get("spec.devices"));
         }
     });

@@ -45,21 +45,18 @@ const BINDING_CONDITIONS_MAX: usize = 4;
 
 /// Validates a slice: devices of one pool, whose driver and node never change.
 fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(slice, old, errors, |at| driver_and_pool(&at.get("spec")));
     if let Some(old) = old {
         check(slice, None, errors, |at| {
-            for (member, before) in [
-                ("spec.pool.name", &old["spec"]["pool"]["name"]),
-                ("spec.driver", &old["spec"]["driver"]),
-                ("spec.nodeName", &old["spec"]["nodeName"]),
-            ] {
-                at.get(member).immutable(before);
-            }
+            at.get("spec.pool.name").immutable_text(&old["spec"]["pool"]["name"]);
+            at.get("spec.driver").immutable_text(&old["spec"]["driver"]);
+            at.get("spec.nodeName").immutable(&old["spec"]["nodeName"]);
         });
     }
     check(slice, old, errors, |at| rules(&at.get("spec")));
 }
 
-fn rules(spec: &At<'_, '_>) {
+fn driver_and_pool(spec: &At<'_, '_>) {
     format::driver(&spec.get("driver"));
     let pool = spec.get("pool");
     device::pool_name(&pool.get("name"));
@@ -70,6 +67,9 @@ fn rules(spec: &At<'_, '_>) {
     if pool.int_of("generation") < 0 {
         pool.get("generation").invalid("must be greater than or equal to zero");
     }
+}
+
+fn rules(spec: &At<'_, '_>) {
     nodes(spec);
     if spec.has("sharedCounters") && spec.has("devices") {
         spec.invalid_union("only one of `sharedCounters` or `devices` is allowed");
@@ -144,7 +144,9 @@ fn nodes(spec: &At<'_, '_>) {
 }
 
 fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
-    at.get("name").named(name::dns1123_label);
+    for fault in name::dns1123_label(at.text_of("name")) {
+        at.get("name").invalid_as(&at.text_of("name").into(), fault);
+    }
     let (attributes, capacity) = (at.get("attributes"), at.get("capacity"));
     let n_properties = attributes.len() + capacity.len();
     if n_properties > PROPERTIES_MAX {
@@ -159,8 +161,12 @@ fn validate_device(at: &At<'_, '_>, has_own_nodes: bool) {
         device::qualified(&attributes, name);
         validate_attribute(&attribute);
     }
-    for (name, _) in capacity.all() {
+    let is_shared = at.is("allowMultipleAllocations");
+    for (name, amount) in capacity.all() {
         device::qualified(&capacity, name);
+        if amount.has("requestPolicy") && !is_shared {
+            amount.get("requestPolicy").forbidden("allowMultipleAllocations must be true");
+        }
     }
     let taints = at.get("taints");
     if taints.at_most(TAINTS_MAX) {
@@ -228,15 +234,15 @@ fn binding(at: &At<'_, '_>) {
 
 fn validate_attribute(at: &At<'_, '_>) {
     let members = ["bool", "int", "string", "version", "bools", "ints", "strings", "versions"];
-    match members.iter().filter(|member| at.has(member)).count() {
-        0 => at.invalid_union("exactly one value must be specified"),
-        1 => {}
-        _ => at.invalid("exactly one value must be specified"),
-    }
     for member in ["string", "version"] {
         if at.text_of(member).len() > VALUE_BYTES_MAX {
             at.get(member).too_long(VALUE_BYTES_MAX);
         }
+    }
+    match members.iter().filter(|member| at.has(member)).count() {
+        0 => at.invalid_union("exactly one value must be specified"),
+        1 => {}
+        _ => at.invalid("exactly one value must be specified"),
     }
 }
 

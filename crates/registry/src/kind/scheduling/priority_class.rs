@@ -11,6 +11,7 @@ use setpoint_object::time::Timestamp;
 pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
+    steps_generation: false,
     cells: Some(cells),
     rules: "values, reserved names, preemption; immutable",
     ..Kind::plain("scheduling.k8s.io", "PriorityClass")

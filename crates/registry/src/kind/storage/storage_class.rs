@@ -53,7 +53,10 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             let expressions = term.get("matchLabelExpressions");
             // The original compares each term with an empty one, too.
             let values = values_by_key(expressions.value);
-            if values.is_empty() || !terms.insert(values) {
+            if values.is_empty() {
+                expressions.duplicate_of("");
+            }
+            if !terms.insert(values) {
                 expressions.duplicate_of("");
             }
         }

@@ -60,9 +60,19 @@ pub(super) fn init_containers(at: &At<'_, '_>, pod: &Pod<'_>, is_pod: bool) {
     }
 }
 
-/// Members that an ephemeral container does not have.
-const NOT_EPHEMERAL: [&str; 6] =
-    ["ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"];
+/// Members that an ephemeral container does not have, in the order of their declaration. A list
+/// without items counts, an object without members only where it can be told from none.
+const NOT_EPHEMERAL: [&str; 9] = [
+    "ports",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+];
 
 /// Containers that debug a running pod.
 pub(super) fn ephemeral_containers(at: &At<'_, '_>, pod: &Pod<'_>) {
@@ -79,11 +89,9 @@ pub(super) fn ephemeral_containers(at: &At<'_, '_>, pod: &Pod<'_>) {
         if !target.text().is_empty() && !others.contains(target.text()) {
             target.not_found();
         }
-        for member in
-            NOT_EPHEMERAL.into_iter().chain(["resizePolicy", "restartPolicy", "restartPolicyRules"])
-        {
+        for member in NOT_EPHEMERAL {
             let at = container.get(member);
-            if at.is_set() && !same(at.value, &Value::Null) {
+            if at.is_set() && (member != "resources" || !same(at.value, &Value::Null)) {
                 at.forbidden("cannot be set for an Ephemeral Container");
             }
         }
@@ -183,8 +191,9 @@ fn mounts(at: &At<'_, '_>, pod: &Pod<'_>) {
     let mut paths = HashSet::new();
     for mount in all.items() {
         let (name, path) = (mount.get("name"), mount.get("mountPath"));
-        if name.need() && !pod.volumes.contains_key(name.text()) {
-            name.not_found();
+        name.need();
+        if !pod.volumes.contains_key(name.text()) {
+            name.report(|path| field::Error::not_found(path, &name.text().into()));
         }
         path.need();
         if !paths.insert(path.text()) {

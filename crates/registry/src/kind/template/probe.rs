@@ -53,9 +53,13 @@ fn handler(at: &At<'_, '_>, grace: Option<i64>, members: &[&str]) {
     let Some(first) = given.next() else {
         return at.required("must specify a handler type");
     };
+    one_handler(at, &first, grace, members);
     for further in given {
         further.forbidden("may not specify more than 1 handler type");
     }
+}
+/// The handler that counts: the first one.
+fn one_handler(at: &At<'_, '_>, first: &At<'_, '_>, grace: Option<i64>, members: &[&str]) {
     match members.iter().find(|member| at.has(member)) {
         Some(&"exec") => {
             first.get("command").need();

@@ -82,7 +82,8 @@ pub(super) fn volumes<'v>(spec: &At<'v, '_>, pod_name: Option<&str>) -> HashMap<
         let before = volume.n_errors();
         let name = volume.get("name");
         source(&volume, &OF_PODS, Owner::Pod(pod_name));
-        if let Some(pod) = pod_name.filter(|pod| !pod.is_empty() && volume.has("ephemeral")) {
+        let has_claim = volume.has("ephemeral") && !name.text().is_empty();
+        if let Some(pod) = pod_name.filter(|pod| !pod.is_empty() && has_claim) {
             let claim = format!("{pod}-{}", name.text());
             for fault in name::dns1123_subdomain(&claim) {
                 name.invalid(format!("PVC name \"{claim}\": {fault}"));
@@ -128,7 +129,9 @@ fn source(at: &At<'_, '_>, sources: &[&str], owner: Owner<'_>) {
     let mut found = false;
     for name in sources {
         let Some(source) = at.given(name) else { continue };
-        if found {
+        // The API counts this one of a cluster, and never refuses it.
+        let counts_only = owner.is_cluster() && *name == "flexVolume";
+        if found && !counts_only {
             // As the API spells them here.
             let shown = match *name {
                 "cephfs" => "cephFS",
@@ -141,6 +144,9 @@ fn source(at: &At<'_, '_>, sources: &[&str], owner: Owner<'_>) {
         found = true;
         let shown = if *name == "gcePersistentDisk" { "persistentDisk" } else { name };
         one_source(&at.shown_as(shown, source.value), name, at, owner);
+        if owner.is_cluster() && *name == "local" && !at.has("nodeAffinity.required") {
+            at.get("nodeAffinity").required("Local volume requires node affinity");
+        }
     }
     if !found {
         at.required("must specify a volume type");
@@ -290,15 +296,7 @@ fn one_source(at: &At<'_, '_>, name: &str, volume: &At<'_, '_>, owner: Owner<'_>
         "ephemeral" => match at.given("volumeClaimTemplate") {
             None => at.get("volumeClaimTemplate").required(""),
             Some(template) => {
-                template.get("metadata.annotations").annotations();
-                template.get("metadata.labels").labels();
-                for member in ["name", "generateName", "namespace", "finalizers", "ownerReferences"]
-                {
-                    let at = template.get("metadata");
-                    if at.has(member) {
-                        at.get(member).forbidden("cannot be set");
-                    }
-                }
+                super::metadata_of_template(&template.get("metadata"));
                 claim_spec(&template.get("spec"));
             }
         },

@@ -119,6 +119,17 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
                     }
                 }
                 let name = text(port, "name");
+                let host_ip = text(port, "hostIP");
+                if !host_ip.is_empty() && port["hostPort"].as_i64().unwrap_or(0) == 0 {
+                    let number = port["containerPort"].as_i64().unwrap_or(0);
+                    let protocol = text(port, "protocol");
+                    warn(
+                        path.clone(),
+                        format!(
+                            "hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{host_ip}}}"
+                        ),
+                    );
+                }
                 if name.is_empty() {
                     continue;
                 }

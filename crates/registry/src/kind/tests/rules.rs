@@ -2,6 +2,7 @@
 mod access;
 mod cluster;
 mod compared;
+mod generated;
 mod pod_changes;
 mod pods;
 mod samples;
@@ -49,16 +50,25 @@ fn texts(errors: &field::Errors) -> Vec<String> {
 /// The errors of a new object.
 fn created(name: Name, object: Value) -> Vec<String> {
     let object = fresh(name, object);
+    let row = rows::of(name.0, name.2).unwrap();
     let mut errors = field::Errors::new();
-    (rows::of(name.0, name.2).unwrap().validate)(&object, None, &mut errors);
+    (row.validate_first)(&object, None, &mut errors);
+    if errors.is_empty() {
+        (row.validate)(&object, None, &mut errors);
+    }
     texts(&errors)
 }
 /// The errors of a change, through the main endpoint or `status`.
 fn changed((group, _, kind): Name, old: &Value, new: &Value, is_status: bool) -> Vec<String> {
     let row = rows::of(group, kind).unwrap();
     let mut errors = field::Errors::new();
+    if !is_status {
+        (row.validate_first)(new, Some(old), &mut errors);
+    }
     let validate = if is_status { row.validate_status } else { row.validate };
-    validate(new, Some(old), &mut errors);
+    if errors.is_empty() {
+        validate(new, Some(old), &mut errors);
+    }
     texts(&errors)
 }
 

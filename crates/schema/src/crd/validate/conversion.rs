@@ -104,9 +104,10 @@ fn webhook_url(url: &str, path: Path, errors: &mut Errors) {
 }
 
 fn webhook_service(service: &Value, path: &Path, errors: &mut Errors) {
-    for field in ["name", "namespace"] {
+    // The API reports each of the two at the other's path, the name's path first.
+    for (field, shown) in [("namespace", "name"), ("name", "namespace")] {
         if text(service, field).is_empty() {
-            errors.push(Error::required(path.child(field), ""));
+            errors.push(Error::required(path.child(shown), ""));
         }
     }
     let port = service.get("port").and_then(Value::as_i64).unwrap_or(443);
@@ -122,7 +123,10 @@ fn webhook_service(service: &Value, path: &Path, errors: &mut Errors) {
     if !url_path.starts_with('/') {
         fault("must start with a '/'".to_owned());
     }
-    let inner = url_path.strip_prefix('/').unwrap_or(url_path);
+    // The API takes off the first byte, whatever it is.
+    let mut rest = url_path.chars();
+    rest.next();
+    let inner = rest.as_str();
     if inner.is_empty() {
         return;
     }

@@ -284,6 +284,7 @@ fn conversion() {
         spec.conversion.webhookClientConfig.service.namespace: Required value
         spec.conversion.webhookClientConfig.service.port: Invalid value: 70000: port is not valid: must be between 1 and 65535, inclusive
         spec.conversion.webhookClientConfig.service.path: Invalid value: "x//y": must start with a '/'
+        spec.conversion.webhookClientConfig.service.path: Invalid value: "x//y": segment[0] may not be empty
         spec.conversion.webhookClientConfig.service.path: Invalid value: "x//y": segment[1] may not be empty"#]],
     );
 }

@@ -113,7 +113,10 @@ fn times(status: &At<'_, '_>) {
 fn indexes(status: &At<'_, '_>, spec: &At<'_, '_>) {
     let (completed, failed) = (status.get("completedIndexes"), status.get("failedIndexes"));
     if let Some(completions) = spec.get("completions").int() {
-        for (at, noun) in [(&completed, "completedIndexes"), (&failed, "failedIndexes")] {
+        let has_limit = spec.has("backoffLimitPerIndex");
+        let limited = Some(&failed).filter(|_| has_limit);
+        let all = [(Some(&completed), "completedIndexes"), (limited, "failedIndexes")];
+        for (at, noun) in all.into_iter().filter_map(|(at, noun)| at.map(|at| (at, noun))) {
             if let Err(error) = count_indexes(at.text(), completions) {
                 at.invalid(format!("error parsing {noun}: {error}"));
             }

@@ -4,7 +4,7 @@ use super::rules;
 use crate::kind::at::{At, check, same};
 use crate::kind::template::qos_class;
 use crate::kind::{Part, list, template};
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_object::field;
 use std::collections::HashMap;
 
@@ -89,7 +89,7 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
     if before != after {
         errors.push(field::Error::invalid(
             field::Path::new("spec"),
-            &json!(after),
+            &new["status"]["qosClass"],
             "Pod QOS Class may not change as a result of resizing",
         ));
     }

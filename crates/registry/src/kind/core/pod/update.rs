@@ -1,7 +1,7 @@
 //! Updates of a pod: nearly all of it is immutable (spec: api-server §5.6).
-use super::rules;
+use super::{rules, tokens_have_an_account};
 use crate::kind::at::{At, check};
-use crate::kind::template::{APP_ARMOR, MIRROR};
+use crate::kind::template::{self, APP_ARMOR, MIRROR};
 use crate::kind::{list, text};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
     let annotations = |pod: &Value| pod["metadata"].get("annotations").cloned();
     if annotations(pod) != annotations(old) || new_spec != old_spec {
         check(pod, Some(old), errors, rules);
+        check(pod, Some(old), errors, |at| tokens_have_an_account(&at.get("spec")));
         check(pod, None, errors, |at| {
             immutable_annotations(&at.get("metadata.annotations"), &old["metadata"]["annotations"]);
         });
@@ -234,7 +235,13 @@ fn validate_tolerations(new: &Value, old: &Value, path: &field::Path, errors: &m
             path.child("tolerations"),
             "existing toleration can not be modified except its tolerationSeconds",
         ));
+        return;
     }
+    // The API checks them a second time, and reports both.
+    let wrap = |spec: &Value| json!({"tolerations": spec["tolerations"]});
+    check(&wrap(new), Some(&wrap(old)), errors, |at| {
+        template::tolerations(&at.shown_as("spec", at.value).get("tolerations"));
+    });
 }
 
 /// The members that differ, before and after.

@@ -19,6 +19,14 @@ pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut field:
     check(service, old, errors, rules);
 }
 
+/// Validates the addresses that are wanted, and their families.
+pub(super) fn validate_addresses(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if !is_external(service) {
+        let headless = is_headless(service);
+        check(service, old, errors, |at| addresses(&at.get("spec"), headless));
+    }
+}
+
 /// Validates a write through `/status`.
 pub(super) fn validate_status(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(service, old, errors, |at| {
@@ -224,9 +232,11 @@ fn addresses(spec: &At<'_, '_>, headless: bool) {
     }
 }
 
+const ONLY_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
+
 /// What only load balancers have.
 fn balancing(spec: &At<'_, '_>, kind: &str) {
-    const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
+    const ONLY: &str = ONLY_BALANCERS;
     let balances = kind == "LoadBalancer";
     let ranges =
         spec.shown_as("LoadBalancerSourceRanges", spec.get("loadBalancerSourceRanges").value);
@@ -244,11 +254,13 @@ fn balancing(spec: &At<'_, '_>, kind: &str) {
     if !balances && spec.has("allocateLoadBalancerNodePorts") {
         spec.get("allocateLoadBalancerNodePorts").forbidden(ONLY);
     }
-    let class = spec.get("loadBalancerClass");
+    balancer_class(&spec.get("loadBalancerClass"), balances);
+}
+fn balancer_class(class: &At<'_, '_>, balances: bool) {
     if balances {
         class.formed(name::qualified_name);
     } else if class.is_set() {
-        class.forbidden(ONLY);
+        class.forbidden(ONLY_BALANCERS);
     }
 }
 
@@ -301,6 +313,10 @@ fn changes(at: &At<'_, '_>, old: &Value) {
     let class = spec.get("loadBalancerClass");
     if balances(before) && balances(spec.value) && class.value != &before["loadBalancerClass"] {
         class.invalid(IMMUTABLE);
+    }
+    // The API checks the class of a changed Service twice, and reports both.
+    if class.value != &before["loadBalancerClass"] {
+        balancer_class(&class, balances(spec.value));
     }
     let checks_health =
         |spec: &Value| balances(spec) && text(spec, "externalTrafficPolicy") == "Local";

@@ -218,7 +218,7 @@ fn resources_of_containers() {
                 "/spec/resources",
                 json!({"requests": {"cpu": "1"}, "limits": {"ephemeral-storage": "1"}}),
                 &[
-                    "spec.resources.limits[ephemeral-storage]: Unsupported value: \"ephemeral-storage\": supported values: \"cpu\", \"memory\"",
+                    "spec.resources.limits[ephemeral-storage]: Unsupported value: \"ephemeral-storage\": supported values: \"cpu\", \"hugepages-\", \"memory\"",
                 ],
             ),
         ],
@@ -352,6 +352,7 @@ fn volumes_and_mounts() {
                 json!([{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 1}}]}}]),
                 &[
                     "spec.volumes[0].projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 1: may not specify a duration less than 10 minutes",
+                    "spec.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set",
                 ],
             ),
             (

@@ -138,7 +138,6 @@ fn services() {
                 "/spec/ipFamilies",
                 json!(["IPv6"]),
                 &[
-                    "spec.ipFamilies[0]: Invalid value: [\"IPv6\"]: may not change once set",
                     "spec.clusterIPs[0]: Invalid value: \"10.0.0.5\": expected an IPv6 value as indicated by `ipFamilies[0]`",
                 ],
             ),
