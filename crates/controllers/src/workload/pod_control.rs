@@ -175,3 +175,17 @@ pub(crate) fn message(error: &ClientError) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rest_is_in_proportion_to_many_pods() {
+        assert_eq!(rest(0), Duration::ZERO);
+        assert_eq!(rest(99), Duration::ZERO);
+        assert_eq!(rest(100), Duration::from_millis(2));
+        assert_eq!(rest(10_000), Duration::from_millis(200));
+        assert_eq!(rest(usize::MAX), Duration::from_secs(1));
+    }
+}
