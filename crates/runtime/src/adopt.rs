@@ -116,10 +116,15 @@ impl<'a, O: Cacheable> Claim<'a, O> {
         let mut is_owner_checked = false;
         let mut failures = Vec::new();
         for candidate in candidates {
+            let verdict = self.verdict(&*candidate);
+            if verdict == Verdict::Keep {
+                // Nearly all, of which there may be thousands.
+                claimed.children.push(candidate);
+                continue;
+            }
             let key = Request::of(&*candidate);
-            match self.verdict(&*candidate) {
-                Verdict::Ignore => {}
-                Verdict::Keep => claimed.children.push(candidate),
+            match verdict {
+                Verdict::Ignore | Verdict::Keep => {}
                 Verdict::Adopt => {
                     if !is_owner_checked {
                         self.check_owner().await?;

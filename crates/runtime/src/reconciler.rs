@@ -64,8 +64,8 @@ where
 /// | an error, a panic, a time-out       | one more                     | with back-off, or at a change | `error`         |
 /// | a [`Terminal`] error                | unchanged                    | at a change                   | `error`, `terminal` |
 ///
-/// In every row, a change during the pass causes one more pass at once, instead of the delay. A key
-/// that is requeued keeps the priority it was handed out with, unless [`Action::priority`] or
+/// In every row, a change during the pass causes one more pass at once, instead of the delay; or
+/// after the [rest](Action::rest), if the action has one. A key that is requeued keeps the priority it was handed out with, unless [`Action::priority`] or
 /// [`AtPriority`] names another.
 ///
 /// Where the table says "one more", the key may instead be given up after
@@ -80,6 +80,8 @@ pub struct Action {
     pub requeue: Requeue,
     /// The priority of the requeue; `None` keeps the one that the key was handed out with.
     pub priority: Option<i32>,
+    /// How long no further pass over the key begins; see [`Action::rest`].
+    pub rest: Duration,
 }
 
 /// When a key is reconciled again after a pass that succeeded.
@@ -97,7 +99,7 @@ pub enum Requeue {
 
 impl Action {
     fn new(requeue: Requeue) -> Self {
-        Self { requeue, priority: None }
+        Self { requeue, priority: None, rest: Duration::ZERO }
     }
 
     /// Done: reconcile again at a change.
@@ -119,6 +121,17 @@ impl Action {
     /// change adds the key with its own priority, and the higher of the two applies.
     pub fn priority(self, priority: i32) -> Self {
         Self { priority: Some(priority), ..self }
+    }
+
+    /// Begins no further pass over the key for this time after the pass. Changes meanwhile are
+    /// merged into one pass at its end. Default: zero.
+    ///
+    /// For passes that look at many objects, each of which may change: if the rest is in proportion
+    /// to their number, such passes take a bounded part of the processor. Unlike
+    /// [`min_interval`](crate::RateLimits::min_interval), it may differ from pass to pass. A pass
+    /// that fails does not rest.
+    pub fn rest(self, time: Duration) -> Self {
+        Self { rest: time, ..self }
     }
 }
 

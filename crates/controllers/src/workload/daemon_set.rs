@@ -20,6 +20,7 @@ mod sync;
 
 use super::history::{ControllerRevision, History, revisions};
 use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
+use super::pod_control::rest;
 use super::view::view;
 use super::{COMPONENT, fresh};
 use crate::setup::Setup;
@@ -192,6 +193,7 @@ impl Daemons {
             of_revision == hash || pods.iter().any(|pod| pod.label(HASH_LABEL) == of_revision)
         };
         history.truncate(limit, is_live).await?;
-        Ok(wait.map_or_else(Action::await_change, Action::requeue_after))
+        let rest = rest(pods.len());
+        Ok(wait.map_or_else(Action::await_change, Action::requeue_after).rest(rest))
     }
 }

@@ -20,7 +20,8 @@
 
 use super::COMPONENT;
 use super::difference::difference;
-use super::pod::Pod;
+use super::pod::{self, Pod};
+use super::pod_control::rest;
 use super::replica_set::{ReplicaSet, ReplicationController};
 use super::view::view;
 use crate::setup::Setup;
@@ -138,7 +139,7 @@ impl DisruptionController {
         let controller = Controller::builder(NAME)
             .for_(Watch::<Budget>::new())
             .watches_with(Watch::<Pod>::new(), budgets_of)
-            .maps(Watch::<Pod>::new(), target_of)
+            .watches(Watch::<Pod>::new(), |event| event.object().map(target_of).unwrap_or_default())
             // Their caches are read.
             .watches(Watch::<ReplicaSet>::new(), |_| Vec::new())
             .watches(Watch::<ReplicationController>::new(), |_| Vec::new())
@@ -153,16 +154,10 @@ impl DisruptionController {
 
 /// The budgets that select a pod, before or after a change.
 fn budgets_of(event: &Event<Pod>, client: &Client) -> Vec<Request> {
-    let (old, new) = match event {
-        Event::Updated { old, new } => (Some(old), Some(new)),
-        event => (None, event.object()),
-    };
-    let pods: Vec<Arc<Pod>> =
-        [old, new].into_iter().flatten().filter_map(|pod: &Object<Pod>| pod.get().ok()).collect();
     let namespace = &event.key().namespace;
     let all = client.api::<Budget>().list(Some(namespace), &Selector::everything());
     let selects = |budget: &Arc<Budget>| {
-        budget.selector().is_some_and(|selector| pods.iter().any(|pod| pod.is_selected(&selector)))
+        budget.selector().is_some_and(|selector| pod::is_event_selected(event, &selector))
     };
     let all = all.unwrap_or_default().into_iter().filter(selects);
     all.filter_map(|budget| Some(Request::new(namespace.clone(), budget.metadata.name.clone()?)))
@@ -244,7 +239,9 @@ impl Budgets {
                 written => _ = written?,
             }
         }
-        Ok(recheck.map_or_else(Action::await_change, Action::requeue_after))
+        // About as many pods as the pass looked at.
+        let rest = rest(usize::try_from(status.expected_pods).unwrap_or_default());
+        Ok(recheck.map_or_else(Action::await_change, Action::requeue_after).rest(rest))
     }
 
     /// The status, and when an eviction will be too long ago.

@@ -26,7 +26,7 @@ pub use legacy::EndpointsController;
 pub use mirror::EndpointSliceMirroring;
 pub use slice::EndpointSliceController;
 
-use super::pod::is_ready;
+use super::pod::{is_event_selected, is_ready};
 use super::view::view;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ServicePort};
@@ -249,17 +249,11 @@ fn target_ref(pod: &Pod) -> core::ObjectReference {
 
 /// The Services that select a pod, before or after a change.
 fn services_of(event: &Event<super::pod::Pod>, client: &Client) -> Vec<Request> {
-    let (old, new) = match event {
-        Event::Updated { old, new } => (Some(old), Some(new)),
-        event => (None, event.object()),
-    };
-    let pods = [old, new].into_iter().flatten();
-    let pods: Vec<_> = pods.filter_map(|pod: &Object<super::pod::Pod>| pod.get().ok()).collect();
     let namespace = &event.key().namespace;
     let services = client.api::<Service>().list(Some(namespace), &Selector::everything());
     let selects = |service: &Arc<Service>| {
         let selector = service.selector().filter(|_| service.has_endpoints());
-        selector.is_some_and(|selector| pods.iter().any(|pod| pod.is_selected(&selector)))
+        selector.is_some_and(|selector| is_event_selected(event, &selector))
     };
     let services = services.unwrap_or_default().into_iter().filter(selects);
     let names: BTreeSet<String> = services.map(|service| service.name().to_owned()).collect();

@@ -9,9 +9,28 @@ use serde_json::{Value, json};
 use setpoint_object::name::dns1123_subdomain;
 use setpoint_runtime::{Client, ClientError, Context, EventRecorder, ObjectReference, Request};
 use std::error::Error;
+use std::time::Duration;
 
 /// The most pods that one pass creates or deletes: 500, as in the reference.
 pub(crate) const BURST_MAX: usize = 500;
+
+/// How long a key rests for each pod that its pass looked at: 20 µs, which is many times what the
+/// look takes.
+const REST_PER_POD: Duration = Duration::from_micros(20);
+/// Below this many pods a pass costs nothing, and the key does not rest.
+const REST_PODS_MIN: usize = 100;
+/// The longest rest, of 50,000 pods.
+const REST_MAX: Duration = Duration::from_secs(1);
+
+/// How long a key rests after a pass over this many pods. Each of them changes several times while
+/// it starts; without a rest there would be a pass per change, and all changes would cost the
+/// square of their number.
+pub(crate) fn rest(n_pods: usize) -> Duration {
+    if n_pods < REST_PODS_MIN {
+        return Duration::ZERO;
+    }
+    REST_PER_POD.saturating_mul(u32::try_from(n_pods).unwrap_or(u32::MAX)).min(REST_MAX)
+}
 
 /// Creates and deletes the pods of one owner.
 pub(crate) struct PodControl<'a> {
@@ -155,4 +174,18 @@ pub(crate) fn message(error: &ClientError) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rest_is_in_proportion_to_many_pods() {
+        assert_eq!(rest(0), Duration::ZERO);
+        assert_eq!(rest(99), Duration::ZERO);
+        assert_eq!(rest(100), Duration::from_millis(2));
+        assert_eq!(rest(10_000), Duration::from_millis(200));
+        assert_eq!(rest(usize::MAX), Duration::from_secs(1));
+    }
 }

@@ -10,7 +10,9 @@
 //! 2. Creates the missing pods in batches of 1, 2, 4 …, or deletes those that are too many, by the
 //!    order of `rank`; at most 500 in a pass.
 //! 3. Writes the status, with the pods as they were at the start of the pass. A pass that could not
-//!    create or delete sets the condition `ReplicaFailure`.
+//!    create or delete sets the condition `ReplicaFailure`. One that had nothing to create or delete
+//!    rests for a time in proportion to the number of pods, so that thousands of pods that start
+//!    do not cost a pass each.
 //!
 //! A pass reads its own writes (`fresh`), so it needs no expectations. Nobody else creates
 //! pods of the owner, and one key has one pass at a time; so there are never more pods than
@@ -22,7 +24,7 @@ mod status;
 mod tests;
 
 use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
-use super::pod_control::{BURST_MAX, PodControl, pod_from_template, slow_start};
+use super::pod_control::{BURST_MAX, PodControl, pod_from_template, rest, slow_start};
 use super::view::view;
 use super::{COMPONENT, fresh};
 use crate::setup::Setup;
@@ -40,6 +42,7 @@ use setpoint_runtime::{
 pub(crate) use status::ReplicaStatus;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Number of objects that are processed at the same time: 5, as in the reference.
 const WORKERS: usize = 5;
@@ -266,11 +269,15 @@ async fn pass<O: Replicated>(request: &Request, context: &Context) -> Result<Act
     let status = status::of(&*owner, &active, n_terminating, managed.as_ref().err(), now);
     status::write(&owners, &*owner, &status).await?;
     managed?;
+    // A pass that creates or deletes pods may have more of them to do.
+    let is_settled = i32::try_from(active.len()) == Ok(owner.spec().replicas());
+    let rest = if is_settled { rest(active.len()) } else { Duration::ZERO };
     let min = owner.spec().min_ready_seconds;
-    match pod::next_available(active, min, context.clock().now()) {
-        Some(wait) if min > 0 => Ok(Action::requeue_after(wait)),
-        _ => Ok(Action::await_change()),
-    }
+    let action = match min {
+        0 => None,
+        _ => pod::next_available(active, min, context.clock().now()).map(Action::requeue_after),
+    };
+    Ok(action.unwrap_or_else(Action::await_change).rest(rest))
 }
 
 /// Creates the missing pods, or deletes those that are too many.

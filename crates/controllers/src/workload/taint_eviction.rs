@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1 as core;
 use kube_core::params::{DeleteParams, Patch, Preconditions};
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
+use setpoint_object::skim;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::source::Enqueue;
 use setpoint_runtime::{
@@ -46,12 +47,8 @@ impl TaintEvictionController {
                 Watch::<NodePod>::new().index(BY_NODE, by_node),
                 |event: &Event<NodePod>, keys: &Enqueue<'_, Request>| {
                     // Status updates, which are most of all events, change nothing here.
-                    let node = |pod: &Object<NodePod>| {
-                        let pod = pod.get().ok()?;
-                        Some((pod.spec.node_name.clone(), pod.spec.tolerations.len()))
-                    };
                     let is_same =
-                        matches!(event, Event::Updated { old, new } if node(old) == node(new));
+                        matches!(event, Event::Updated { old, new } if has_same_spec(old, new));
                     if !is_same && !matches!(event, Event::Deleted { .. }) {
                         keys.add(event.key().clone());
                     }
@@ -79,6 +76,15 @@ impl TaintEvictionController {
         manager.add(controller)?;
         Ok(())
     }
+}
+
+/// Whether two versions of a pod are on the same node and stand the same taints. Decodes nothing.
+fn has_same_spec(old: &Object<NodePod>, new: &Object<NodePod>) -> bool {
+    let (Some(old), Some(new)) = (old.json(), new.json()) else { return false };
+    ["nodeName", "tolerations"]
+        .map(|name| ["spec".to_owned(), name.to_owned()])
+        .iter()
+        .all(|path| skim::value_at(&old, path) == skim::value_at(&new, path))
 }
 
 /// The taints that remove pods.

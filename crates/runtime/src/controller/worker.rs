@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use setpoint_workqueue::{AddOptions, Item, RestingItem, WorkQueue};
 use tokio::{
     task::coop::consume_budget,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tracing::Instrument;
 
@@ -131,20 +131,21 @@ impl<R: RequestKey> Worker<R> {
                 break;
             }
             if let Some(admitted) = self.admit(&item) {
-                let written = {
+                let (written, rest) = {
                     let pass = pin!(self.pass(reconciler, &item, common, admitted.as_ref()));
                     poll_resting_while(&mut resting, pass).await?
                 };
                 drop(admitted);
+                let lagging = match written.0.is_empty() || self.options.catch_up.is_zero() {
+                    true => Vec::new(),
+                    false => self.sources.lagging_caches(&written),
+                };
                 // If the key is to be requeued it was added already: its delay has begun.
-                if written.0.is_empty() || self.options.catch_up.is_zero() {
+                if lagging.is_empty() && rest.is_zero() {
                     item.done();
                 } else {
-                    match self.sources.lagging_caches(&written) {
-                        lagging if lagging.is_empty() => item.done(),
-                        // The worker goes on to other keys.
-                        lagging => resting.push(self.catch_up(item.rest(), lagging).boxed()),
-                    }
+                    // The worker goes on to other keys.
+                    resting.push(self.hold_back(item.rest(), lagging, rest).boxed());
                 }
             } else {
                 drop(item);
@@ -193,14 +194,14 @@ impl<R: RequestKey> Worker<R> {
         Some(entered)
     }
 
-    /// Reconciles a key once; returns what the pass wrote.
+    /// Reconciles a key once; returns what the pass wrote, and how long the key rests.
     async fn pass(
         &self,
         reconciler: &impl Reconciler<R>,
         item: &Item<'_, R>,
         common: &Arc<CommonContext>,
         admitted: Option<&GatePass>,
-    ) -> Result<Written, ControllerError> {
+    ) -> Result<(Written, Duration), ControllerError> {
         let key = item.key();
         let at = Instant::now();
         let (tag, waited) = item.tag_and_waited();
@@ -244,6 +245,10 @@ impl<R: RequestKey> Worker<R> {
         let ended = Instant::now();
         self.shared.counters.took.observe(ended.duration_since(at));
         let _entered = span.enter();
+        let rest = match &outcome {
+            Outcome::Ok(action) => action.rest,
+            _ => Duration::ZERO,
+        };
         let (outcome, failed) = match self.settle(item, outcome) {
             Ok(outcome) => (outcome, None),
             Err(error) => (PassOutcome::Panic(cut(error.to_string())), Some(error)),
@@ -253,7 +258,7 @@ impl<R: RequestKey> Worker<R> {
             trace.end(&outcome, &recording.notes(), common.clock.now());
         }
         let written = recording.end(ended, outcome);
-        failed.map_or(Ok(written), Err)
+        failed.map_or(Ok((written, rest)), Err)
     }
 
     /// The trace span of a pass, if passes are traced.
@@ -342,11 +347,17 @@ impl<R> Starts<R> {
 }
 
 impl<R: RequestKey> Worker<R> {
-    /// Holds a key back until these caches show what its last pass wrote and have delivered it to
-    /// their handlers, so that the events of the writes lead to one pass. Ends early at the
-    /// time-out, or when the controller stops.
-    pub(super) async fn catch_up(&self, item: RestingItem<R>, lagging: Vec<LaggingCache>) {
-        let deadline = Instant::now() + self.options.catch_up;
+    /// Holds a key back until its rest is over, and these caches show what its last pass wrote and
+    /// have delivered it to their handlers, so that the events of the writes lead to one pass. The
+    /// caches have a time-out. Ends early when the controller stops.
+    pub(super) async fn hold_back(
+        &self,
+        item: RestingItem<R>,
+        lagging: Vec<LaggingCache>,
+        rest: Duration,
+    ) {
+        let now = Instant::now();
+        let deadline = now + self.options.catch_up;
         let caught_up = async {
             let mut registrations = Vec::with_capacity(lagging.len());
             let shown = async {
@@ -371,7 +382,7 @@ impl<R: RequestKey> Worker<R> {
             biased;
             () = self.common.stopping.cancelled() => {}
             // Cancel safe: it only observes.
-            () = caught_up => {}
+            _ = async { tokio::join!(caught_up, sleep_until(now + rest)) } => {}
         }
         item.done();
     }

@@ -197,6 +197,34 @@ async fn passes_over_one_key_start_at_least_an_interval_apart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_rests_has_one_pass_for_its_changes_and_delays_no_other_key() {
+    let (server, trace) = (server(), Trace::default());
+    let started = tokio::time::Instant::now();
+    let sink = trace.clone();
+    let reconciler = move |request: Request, _: Context| {
+        sink.record(format!("{} at {}", request.name, started.elapsed().as_secs()));
+        let rest = if &*request.name == "hot" { 10 } else { 0 };
+        let action = Action::await_change().rest(Duration::from_secs(rest));
+        std::future::ready(Ok::<_, BoxError>(action))
+    };
+    let controller = controller().concurrency(1).build(reconciler).unwrap();
+    let (running, handle) = run(&server, controller);
+    for n in 0..25 {
+        for name in ["hot", "cold"].iter().filter(|name| **name == "hot" || n == 12) {
+            let mut changed = config_map(name);
+            changed["spec"] = json!(n);
+            server.put(MAPS, changed);
+        }
+        pass(Duration::from_secs(1)).await;
+    }
+    expect!["hot at 0 · hot at 10 · cold at 12 · hot at 20"].assert_eq(&trace.take());
+    assert_eq!(handle.stats().total(), 4);
+    // It rests until 30: a controller that stops does not wait for that.
+    running.stop().await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(30));
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_tenants_burst_delays_no_other_tenant_and_uses_at_most_its_workers() {
     for grouped in [false, true] {
         let (server, trace) = (server(), Trace::default());

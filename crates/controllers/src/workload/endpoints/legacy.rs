@@ -6,7 +6,7 @@ use super::{
     labels, services_of, target_ref,
 };
 use crate::setup::Setup;
-use crate::workload::pod_control::{is_namespace_terminating, message, precondition};
+use crate::workload::pod_control::{is_namespace_terminating, message, precondition, rest};
 use crate::workload::{COMPONENT, fresh, pod};
 use k8s_openapi::api::core::v1::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, ServicePort,
@@ -144,8 +144,9 @@ impl AllEndpoints {
                 && held.metadata.labels.as_ref() == Some(&labels)
                 && annotations.is_some_and(|all| all.contains_key(OVER_CAPACITY)) == is_truncated
         });
+        let action = Action::await_change().rest(rest(pods.len()));
         if is_same {
-            return Ok(Action::await_change());
+            return Ok(action);
         }
         let mut annotations = annotations.cloned().unwrap_or_default();
         match trigger {
@@ -173,7 +174,7 @@ impl AllEndpoints {
             subsets: Some(subsets).filter(|subsets| !subsets.is_empty()),
         };
         write(context, &api, &wanted, held.is_some()).await?;
-        Ok(Action::await_change())
+        Ok(action)
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     addresses_in, hostname, is_endpoint, is_ready, labels, services_of, target_ref,
 };
 use crate::setup::Setup;
-use crate::workload::pod_control::{is_namespace_terminating, name_prefix, precondition};
+use crate::workload::pod_control::{is_namespace_terminating, name_prefix, precondition, rest};
 use crate::workload::{COMPONENT, fresh, pod};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointHints, EndpointPort};
@@ -108,7 +108,8 @@ impl Slices {
         let writes = Writes::of(&service, &slices, wanted)?;
         writes.write(&client.api::<Slice>(), &service, trigger.as_deref()).await?;
         // A pod whose node is not known is left out until it is.
-        Ok(if is_node_missing { Action::requeue() } else { Action::await_change() })
+        let action = if is_node_missing { Action::requeue() } else { Action::await_change() };
+        Ok(action.rest(rest(pods.len())))
     }
 }
 
