@@ -65,8 +65,8 @@ where
 /// | a [`Terminal`] error                | unchanged                    | at a change                   | `error`, `terminal` |
 ///
 /// In every row, a change during the pass causes one more pass at once, instead of the delay; or
-/// after the [rest](Action::rest), if the action has one. A key that is requeued keeps the priority it was handed out with, unless [`Action::priority`] or
-/// [`AtPriority`] names another.
+/// after the [rest](Action::rest), if the action has one. A key that is requeued keeps the priority
+/// it was handed out with, unless [`Action::priority`] or [`AtPriority`] names another.
 ///
 /// Where the table says "one more", the key may instead be given up after
 /// [`max_attempts`](crate::RateLimits::max_attempts). A

@@ -10,9 +10,9 @@
 //! 2. Creates the missing pods in batches of 1, 2, 4 …, or deletes those that are too many, by the
 //!    order of `rank`; at most 500 in a pass.
 //! 3. Writes the status, with the pods as they were at the start of the pass. A pass that could not
-//!    create or delete sets the condition `ReplicaFailure`. One that had nothing to create or delete
-//!    rests for a time in proportion to the number of pods, so that thousands of pods that start
-//!    do not cost a pass each.
+//!    create or delete sets the condition `ReplicaFailure`. One that had nothing to create or
+//!    delete rests for a time in proportion to the number of pods, so that thousands of pods that
+//!    start do not cost a pass each.
 //!
 //! A pass reads its own writes (`fresh`), so it needs no expectations. Nobody else creates
 //! pods of the owner, and one key has one pass at a time; so there are never more pods than

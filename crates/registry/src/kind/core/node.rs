@@ -117,8 +117,7 @@ fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             }
         }
     });
-    let Some(before) = old else { return };
-    let old = before;
+    let Some(old) = old else { return };
     check(node, None, errors, |at| {
         let (spec, before) = (at.get("spec"), &old["spec"]);
         let ranges = list(before, "podCIDRs");

@@ -76,10 +76,7 @@ fn prepare(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
         return;
     }
     label_keys::merge(pod);
-    // The API takes the class of a status that was sent.
-    let sent = crate::kind::text(&pod["status"], "qosClass").to_owned();
-    let class = if sent.is_empty() { template::qos_class(pod).to_owned() } else { sent };
-    pod["status"] = json!({"phase": "Pending", "qosClass": class});
+    pod["status"] = json!({"phase": "Pending", "qosClass": template::qos_class(pod)});
     if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         let message = "Scheduling is blocked due to non-empty scheduling gates";
         pod["status"]["conditions"] = json!([{
