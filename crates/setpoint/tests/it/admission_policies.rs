@@ -379,7 +379,7 @@ async fn policies_and_bindings_are_checked_when_they_are_written() {
             (|s| s["validations"][0]["messageExpression"] = "authorizer.path('/').check('get').reason()".into(), "spec.validations[0].messageExpression: Invalid value: \"authorizer.path('/').check('get').reason()\": compilation failed: ERROR: <input>:1:1: undeclared reference to 'authorizer'"),
             (|s| s["validations"][0]["reason"] = "Unauthorized".into(), "spec.validations[0].reason: Unsupported value: \"Unauthorized\": supported values: \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\""),
             (|s| s["auditAnnotations"] = json!([{"key": "k", "valueExpression": "object.a"}]), "spec.auditAnnotations[0].valueExpression: Invalid value: \"object.a\": must evaluate to one of [string null_type] but got dyn"),
-            (|s| s["variables"] = json!([{"name": "a-b", "expression": "1"}]), "spec.variables[0].name: Invalid value: \"a-b\": name is not a valid CEL identifier"),
+            (|s| s["variables"] = json!([{"name": "a-b", "expression": "1"}]), "spec.variables[0].name: Invalid value: \"a-b\": must be a valid CEL identifier"),
             (|s| s["paramKind"] = json!({"apiVersion": "a/b/c", "kind": "X"}), "spec.paramKind.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c"),
             (|s| s["matchConditions"] = json!([{"name": "c", "expression": "1"}]), "spec.matchConditions[0].expression: Invalid value: \"1\": must evaluate to bool but got int"),
         ];
