@@ -268,7 +268,7 @@ async fn a_resize_keeps_the_qos_class() {
         server.patch_with(path, PatchType::StrategicMerge, grow, &WriteOptions::default()).await;
     assert_eq!(
         refused(grown),
-        r#"422 Pod "p" is invalid: spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing"#
+        r#"422 Pod "p" is invalid: spec: Invalid value: "BestEffort": Pod QOS Class may not change as a result of resizing"#
     );
 }
 
