@@ -5,7 +5,7 @@
 
 use super::client::{Ask, Endpoint};
 use super::large::{self, Form};
-use super::payload::{CONFIG_MAPS, config_map};
+use super::payload::{self, CONFIG_MAPS, config_map};
 use super::{Figures, Goal, Unit, beside};
 use crate::process::Program;
 use bytes::Bytes;
@@ -30,6 +30,7 @@ pub(super) fn measure(figures: &mut Figures, n_pods: usize) -> anyhow::Result<()
     let binary = std::env::current_exe()?.with_file_name("setpoint-benches-served");
     let mut program = Program::start_binary(&binary, &[])?;
     let endpoint = Endpoint::of(&program.kubeconfig)?;
+    payload::prepare(&endpoint)?;
     large::fill(&endpoint, n_pods)?;
     std::thread::sleep(SETTLE);
     let mut tell = |program: &mut Program, when: &str, goal: Goal| -> anyhow::Result<()> {
