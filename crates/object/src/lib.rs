@@ -37,6 +37,7 @@ pub mod field;
 pub mod field_selector;
 pub mod gvk;
 pub mod head;
+pub mod image;
 pub mod jsonpath;
 pub mod keys;
 pub mod label;

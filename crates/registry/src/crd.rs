@@ -313,8 +313,7 @@ impl Controller {
         }
         let generation = inner.catalog.borrow().generation + 1;
         let catalog = serve::catalog(&inner.compiled, generation, &self.served);
-        inner.catalog.send_replace(catalog.into());
-        inner.generation.change(|present| *present = generation);
+        inner.catalog.change(|present| *present = catalog.into());
         for prefix in changes.closed {
             inner.cache.close_watches(&prefix);
         }

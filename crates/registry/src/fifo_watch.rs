@@ -2,36 +2,49 @@
 //!
 //! Like `tokio::sync::watch`, but wakes waiting tasks in the order in which they started to wait. A
 //! `watch` wakes them in random order, so that two runs from one seed would differ.
-use parking_lot::Mutex;
 use std::pin::pin;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 #[derive(Debug, Default)]
 pub(crate) struct FifoWatch<T> {
-    value: Mutex<T>,
+    value: watch::Sender<T>,
     changed: Notify,
 }
-impl<T: Copy> FifoWatch<T> {
-    /// The present value.
-    pub(crate) fn get(&self) -> T {
-        *self.value.lock()
+impl<T> FifoWatch<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: watch::Sender::new(value), changed: Notify::new() }
+    }
+    /// The present value. The guard blocks changes, so it must be dropped soon.
+    pub(crate) fn borrow(&self) -> watch::Ref<'_, T> {
+        self.value.borrow()
+    }
+    /// A receiver for tasks outside simulations, which may be woken in any order.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<T> {
+        self.value.subscribe()
     }
     /// Changes the value and wakes all waiting tasks.
     pub(crate) fn change(&self, change: impl FnOnce(&mut T)) {
-        change(&mut self.value.lock());
+        self.value.send_modify(change);
         self.changed.notify_waiters();
     }
     /// Waits until `is_so` holds. Dropping the future has no effect.
     pub(crate) async fn wait_for(&self, is_so: impl Fn(&T) -> bool) {
-        while !is_so(&self.get()) {
+        let holds = || is_so(&self.value.borrow());
+        while !holds() {
             let mut changed = pin!(self.changed.notified());
             // From here on, a change wakes this call, even if the change comes before the await.
             changed.as_mut().enable();
-            if is_so(&self.get()) {
+            if holds() {
                 return;
             }
             changed.await;
         }
+    }
+}
+impl<T: Copy> FifoWatch<T> {
+    /// The present value.
+    pub(crate) fn get(&self) -> T {
+        *self.value.borrow()
     }
 }
 #[cfg(test)]

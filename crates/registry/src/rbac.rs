@@ -51,23 +51,11 @@ const ATTEMPTS_MAX: usize = 8;
 /// The RBAC authorizer. Add it with
 /// [`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer) and run [`Rbac::run`] beside
 /// the registry.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Rbac {
     /// `None` until every role and binding is known.
     index: RwLock<Option<Index>>,
-    is_filled: watch::Sender<bool>,
-    /// The same for requests, which continue in the order in which they arrived.
-    serves: FifoWatch<bool>,
-}
-
-impl Default for Rbac {
-    fn default() -> Self {
-        Self {
-            index: RwLock::default(),
-            is_filled: watch::Sender::new(false),
-            serves: FifoWatch::default(),
-        }
-    }
+    is_filled: FifoWatch<bool>,
 }
 
 impl Authorizer for Rbac {
@@ -76,7 +64,7 @@ impl Authorizer for Rbac {
         request: &'a Attributes,
     ) -> BoxFuture<'a, Result<Decision, ApiError>> {
         async move {
-            self.serves.wait_for(|is_filled| *is_filled).await;
+            self.is_filled.wait_for(|is_filled| *is_filled).await;
             self.decide(request)
         }
         .boxed()
@@ -158,8 +146,7 @@ impl Rbac {
                 ObjectChange::Synced(_) => {
                     if let Some(filled) = filling.take() {
                         *self.index.write() = Some(filled);
-                        self.is_filled.send_replace(true);
-                        self.serves.change(|serves| *serves = true);
+                        self.is_filled.change(|is_filled| *is_filled = true);
                     }
                 }
                 ObjectChange::Put(object) => {

@@ -40,14 +40,9 @@ pub(crate) struct Inner {
     /// The rows that do not depend on definitions.
     pub(crate) compiled: Arc<Catalog>,
     /// The present catalog; replaced with every change.
-    pub(crate) catalog: tokio::sync::watch::Sender<Arc<Catalog>>,
-    /// The generation of the present catalog, for writes that wait for it: they must continue in
-    /// the order in which they arrived.
-    pub(crate) generation: FifoWatch<u64>,
-    pub(crate) ready: tokio::sync::watch::Sender<bool>,
-    /// Whether requests are served, for waiters that must continue in the order in which they
-    /// arrived.
-    pub(crate) serves: FifoWatch<bool>,
+    pub(crate) catalog: FifoWatch<Arc<Catalog>>,
+    /// Whether requests are served.
+    pub(crate) ready: FifoWatch<bool>,
     pub(crate) cache: cache::WatchCache,
     /// What lists hold of objects that were converted for them.
     pub(crate) converted_by_lists: ConvertedBytes,
@@ -130,8 +125,7 @@ impl Inner {
     }
     /// Sets whether requests are served.
     pub(crate) fn set_ready(&self, ready: bool) {
-        self.serves.change(|serves| *serves = ready);
-        self.ready.send_replace(ready);
+        self.ready.change(|present| *present = ready);
     }
 }
 impl Registry {
@@ -170,7 +164,7 @@ impl Registry {
     /// Waits until start-up is done. Waiting callers continue in the order in which they arrived.
     /// Dropping the future has no effect.
     pub async fn wait_ready(&self) {
-        self.inner.serves.wait_for(|serves| *serves).await;
+        self.inner.ready.wait_for(|ready| *ready).await;
     }
     /// Whether the store answers within two seconds. Dropping the future has no effect.
     pub async fn store_answers(&self) -> bool {

@@ -116,16 +116,12 @@ impl<'a, O: Cacheable> Claim<'a, O> {
         let mut is_owner_checked = false;
         let mut failures = Vec::new();
         for candidate in candidates {
-            let verdict = self.verdict(&*candidate);
-            if verdict == Verdict::Keep {
+            match self.verdict(&*candidate) {
+                Verdict::Ignore => {}
                 // Nearly all, of which there may be thousands.
-                claimed.children.push(candidate);
-                continue;
-            }
-            let key = Request::of(&*candidate);
-            match verdict {
-                Verdict::Ignore | Verdict::Keep => {}
+                Verdict::Keep => claimed.children.push(candidate),
                 Verdict::Adopt => {
+                    let key = Request::of(&*candidate);
                     if !is_owner_checked {
                         self.check_owner().await?;
                         is_owner_checked = true;
@@ -141,6 +137,7 @@ impl<'a, O: Cacheable> Claim<'a, O> {
                 }
                 Verdict::Release => {
                     let Some(patch) = release(&*candidate, &self.reference.uid) else { continue };
+                    let key = Request::of(&*candidate);
                     match api.json_patch(&key, &patch).await {
                         Ok(_) => claimed.released.push(key),
                         // It was recreated, or released concurrently.

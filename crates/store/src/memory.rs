@@ -69,14 +69,9 @@ impl Default for MemoryOptions {
 #[derive(Clone)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
-    moved: Arc<Moved>,
-}
-
-/// The newest revision that feeds have been told of. A change wakes them in the order in which they
-/// started to wait. A `watch` wakes in random order, so that two runs with one seed would differ.
-struct Moved {
-    told: Mutex<Revision>,
-    changed: Notify,
+    /// Wakes feeds after a commit, in the order in which they started to wait. A `watch` wakes in
+    /// random order, so that two runs with one seed would differ.
+    committed: Arc<Notify>,
 }
 
 impl std::fmt::Debug for MemoryStore {
@@ -108,21 +103,21 @@ impl MemoryStore {
     }
 
     fn over(state: State) -> Self {
-        let moved = Moved { told: Mutex::new(state.revision), changed: Notify::new() };
-        Self { state: Arc::new(Mutex::new(state)), moved: Arc::new(moved) }
+        Self { state: Arc::new(Mutex::new(state)), committed: Arc::default() }
     }
 
     /// Deletes expired values, runs one step on the state, and wakes the feeds if the revision
     /// changed.
     fn step<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
-        let (answer, revision) = {
+        let (answer, is_changed) = {
             let mut state = self.state.lock();
+            let before = state.revision;
             state.expire();
             let answer = step(&mut state);
-            (answer, state.revision)
+            (answer, state.revision != before)
         };
-        if std::mem::replace(&mut *self.moved.told.lock(), revision) != revision {
-            self.moved.changed.notify_waiters();
+        if is_changed {
+            self.committed.notify_waiters();
         }
         answer
     }

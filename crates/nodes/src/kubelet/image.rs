@@ -1,20 +1,21 @@
 //! Images that cannot be pulled.
+use setpoint_object::image::ImageReference;
 
 /// Why an image cannot exist: the reason of a waiting container, and the message.
 pub(crate) fn fault(image: &str, policy: &str) -> Option<(&'static str, String)> {
-    if !is_reference(image) {
+    let Some(reference) = ImageReference::parse(image) else {
         let message = format!(
             "Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": invalid reference format"
         );
         return Some(("InvalidImageName", message));
-    }
-    let (host, path) = image.split_once('/').unwrap_or(("", image));
-    let is_host = host.contains(['.', ':']) || host == "localhost";
+    };
+    let host = reference.domain.unwrap_or_default().split(':').next().unwrap_or_default();
     // RFC 2606 reserves `invalid`: no name in it resolves.
-    let is_unknown_host = is_host
-        && host.split(':').next().unwrap_or_default().split('.').any(|label| label == "invalid");
-    let is_absent = path.ends_with(":404")
-        || ["does-not-exist", "nonexistent", "non-existent"].iter().any(|name| path.contains(name));
+    let is_unknown_host = host.split('.').any(|label| label == "invalid");
+    let is_absent = reference.tag == Some("404")
+        || ["does-not-exist", "nonexistent", "non-existent"]
+            .iter()
+            .any(|name| reference.path.contains(name));
     if !is_unknown_host && !is_absent {
         return None;
     }
@@ -31,37 +32,6 @@ pub(crate) fn fault(image: &str, policy: &str) -> Option<(&'static str, String)>
         "failed to pull and unpack image \"{image}\": failed to resolve reference \"{image}\": {why}"
     );
     Some(("ErrImagePull", message))
-}
-
-/// Whether a text has the form of an image reference.
-fn is_reference(image: &str) -> bool {
-    let (name, digest) = match image.split_once('@') {
-        Some((name, digest)) => (name, Some(digest)),
-        None => (image, None),
-    };
-    let (path, tag) = match name.rsplit_once(':') {
-        // A colon before a slash belongs to a port.
-        Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
-        _ => (name, None),
-    };
-    let repository = match path.split_once('/') {
-        Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => rest,
-        _ => path,
-    };
-    let is_part = |part: &str| {
-        let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        part.starts_with(is_inner)
-            && part.ends_with(is_inner)
-            && part.chars().all(|c| is_inner(c) || matches!(c, '.' | '_' | '-'))
-    };
-    let is_tag = |tag: &str| {
-        (1..=128).contains(&tag.len())
-            && tag.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
-            && !tag.starts_with(['.', '-'])
-    };
-    repository.split('/').all(is_part)
-        && tag.is_none_or(is_tag)
-        && digest.is_none_or(|digest| digest.contains(':') && digest.len() > 32)
 }
 
 #[cfg(test)]

@@ -94,14 +94,12 @@ mod tests {
         let changed = ask().await;
         assert_eq!(changed["automountServiceAccountToken"], false);
         assert_eq!(changed["metadata"]["resourceVersion"], revision.to_string());
-        bench
-            .put(
-                "serviceaccounts/default/long",
-                &json!({"kind": "ServiceAccount",
-            "apiVersion": "v1", "metadata": {"name": "long", "namespace": "default",
-            "annotations": {"text": "x".repeat(super::BYTES_MAX)}}}),
-            )
-            .await;
+        let text = "x".repeat(super::BYTES_MAX);
+        let long = json!({
+            "kind": "ServiceAccount", "apiVersion": "v1",
+            "metadata": {"name": "long", "namespace": "default", "annotations": {"text": text}},
+        });
+        bench.put("serviceaccounts/default/long", &long).await;
         bench.settle().await;
         let long = async || {
             Objects::new(bench.inner()).tree(&resource, "default", "long").await.unwrap().unwrap()

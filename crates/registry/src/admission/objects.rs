@@ -7,7 +7,7 @@ use crate::stored::{store_error, tree};
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::{ApiError, GroupVersionResource, keys};
-use setpoint_store::{RangeRequest, Revision};
+use setpoint_store::{KeyValue, RangeRequest, Revision};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -41,11 +41,7 @@ impl<'a> Objects<'a> {
         name: &str,
     ) -> Result<Option<Object>, ApiError> {
         let row = self.row(resource)?;
-        let key = row.key(namespace, name);
-        let found = match self.inner.recent(&row.storage_prefix, &key) {
-            Some(found) => Some(found),
-            None => self.inner.live(&key).await?,
-        };
+        let found = self.find(&row, namespace, name).await?;
         found.map(|kv| shown(&row, &kv.value, kv.modified)).transpose()
     }
     /// As [`get`](Self::get), decoded. One that has not changed since it was last asked for is not
@@ -57,11 +53,7 @@ impl<'a> Objects<'a> {
         name: &str,
     ) -> Result<Option<Arc<Value>>, ApiError> {
         let row = self.row(resource)?;
-        let key = row.key(namespace, name);
-        let found = match self.inner.recent(&row.storage_prefix, &key) {
-            Some(found) => Some(found),
-            None => self.inner.live(&key).await?,
-        };
+        let found = self.find(&row, namespace, name).await?;
         found.map(|kv| self.decoded(&row, &kv.key, &kv.value, kv.modified)).transpose()
     }
     /// An object in the given version, if the watch cache has it. Never reads the store, so that
@@ -104,6 +96,19 @@ impl<'a> Objects<'a> {
         let row = self.row(resource)?;
         self.each(&row, namespace, |key, value, modified| self.decoded(&row, key, value, modified))
             .await
+    }
+
+    async fn find(
+        &self,
+        row: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<KeyValue>, ApiError> {
+        let key = row.key(namespace, name);
+        match self.inner.recent(&row.storage_prefix, &key) {
+            Some(found) => Ok(Some(found)),
+            None => self.inner.live(&key).await,
+        }
     }
 
     /// Calls a function with the key, the stored bytes and the revision of each object.

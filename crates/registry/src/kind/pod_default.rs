@@ -1,6 +1,7 @@
 //! Defaults of pod templates, containers, volumes and claims.
 use crate::kind::{Fill, Members};
 use serde_json::{Value, json};
+use setpoint_object::image::ImageReference;
 
 /// An object with a member `template`, or a PodTemplate.
 pub(super) fn template(owner: &mut Members) {
@@ -71,76 +72,11 @@ fn http_get(handler: &mut Members) {
 /// `Always` for an image whose tag is or defaults to `latest`. A text that names no image has no
 /// tag.
 pub(super) fn pull_policy(image: &str) -> &'static str {
-    if !is_reference(image) {
-        return "IfNotPresent";
-    }
-    let (name, digest) = image.split_once('@').map_or((image, None), |(n, d)| (n, Some(d)));
-    let last = name.rsplit('/').next().unwrap_or(name);
-    match (last.split_once(':'), digest) {
-        (Some((_, "latest")), _) | (None, None) => "Always",
+    let Some(image) = ImageReference::parse(image) else { return "IfNotPresent" };
+    match (image.tag, image.digest) {
+        (Some("latest"), _) | (None, None) => "Always",
         _ => "IfNotPresent",
     }
-}
-
-/// Maximum length of the name of an image without its domain, in bytes.
-const IMAGE_NAME_MAX: usize = 255;
-/// Maximum length of a tag, in bytes.
-const TAG_MAX: usize = 128;
-
-/// Whether a text names an image, as the distribution specification has it:
-/// `[domain/]path[:tag][@digest]`.
-fn is_reference(image: &str) -> bool {
-    let is_hex = |text: &str| text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    // The identifier of an image is not its name.
-    if image.len() == 64 && is_hex(image) {
-        return false;
-    }
-    let (name, digest) = image.split_once('@').map_or((image, None), |(n, d)| (n, Some(d)));
-    let has_digest = digest.is_none_or(|digest| {
-        digest.split_once(':').is_some_and(|(algorithm, hex)| {
-            let starts = algorithm.starts_with(|c: char| c.is_ascii_alphabetic());
-            let inner = |b: u8| b.is_ascii_alphanumeric() || b"+._-".contains(&b);
-            starts && algorithm.bytes().all(inner) && hex.len() >= 32 && is_hex(hex)
-        })
-    });
-    let is_domain = |first: &str| {
-        first.contains(['.', ':']) || first == "localhost" || first != first.to_lowercase()
-    };
-    let (domain, path) = match name.split_once('/').filter(|(first, _)| is_domain(first)) {
-        Some((domain, path)) => (Some(domain), path),
-        None => (None, name),
-    };
-    let has_domain = domain.is_none_or(|domain| {
-        let (host, port) = domain.split_once(':').map_or((domain, None), |(h, p)| (h, Some(p)));
-        let label = |label: &str| {
-            let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-            !label.is_empty()
-                && label.bytes().all(inner)
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-        };
-        host.split('.').all(label)
-            && port.is_none_or(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
-    });
-    let (path, tag) = path.split_once(':').map_or((path, None), |(p, t)| (p, Some(t)));
-    let has_tag = tag.is_none_or(|tag| {
-        let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-        (1..=TAG_MAX).contains(&tag.len())
-            && tag.bytes().next().is_some_and(word)
-            && tag.bytes().all(|b| word(b) || matches!(b, b'.' | b'-'))
-    });
-    let has_path = path.len() <= IMAGE_NAME_MAX && path.split('/').all(is_image_part);
-    has_digest && has_domain && has_tag && has_path
-}
-/// Lower-case letters and digits, with single separators between them: `.`, `_`, `__` or dashes.
-fn is_image_part(part: &str) -> bool {
-    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let separators = part.split(is_word).filter(|separator| !separator.is_empty());
-    part.starts_with(is_word)
-        && part.ends_with(is_word)
-        && separators.into_iter().all(|separator| {
-            matches!(separator, "." | "_" | "__") || separator.bytes().all(|b| b == b'-')
-        })
 }
 
 /// A resource with a limit and no request is requested at its limit.

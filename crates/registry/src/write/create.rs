@@ -202,16 +202,19 @@ impl Write<'_> {
             (self.resource.kind.validate)(object, None, errors);
             return;
         }
-        (self.resource.kind.validate_first)(object, None, errors);
+        let kind::Kind { validate_first, validate, metadata_last, checks_prefix, .. } =
+            *self.resource.kind;
+        validate_first(object, None, errors);
         if !errors.is_empty() {
             return;
         }
-        if !self.resource.kind.metadata_last {
+        if !metadata_last {
             metadata::validate(self.resource, object, errors);
         }
-        (self.resource.kind.validate)(object, None, errors);
-        // The rules of any object follow if those of the kind are met.
-        if errors.is_empty() {
+        validate(object, None, errors);
+        // The rules of any object follow if those of the kind are met, which are the stricter ones
+        // for most kinds.
+        if errors.is_empty() && (metadata_last || !checks_prefix) {
             metadata::validate_any(self.resource, object, errors);
         }
     }

@@ -122,9 +122,8 @@ impl<'a> Attempts<'a> {
         if Instant::now() >= until {
             return Some(outcome);
         }
-        let follows = self.registry.inner.generation.wait_for(|_| {
-            let catalog = self.registry.catalog();
-            let stored = row(&catalog, &self.target).and_then(|row| row.stored.as_ref());
+        let follows = self.registry.inner.catalog.wait_for(|catalog| {
+            let stored = row(catalog, &self.target).and_then(|row| row.stored.as_ref());
             stored.is_none_or(|stored| is_at_or_after(&stored.fence, fence, moved))
         });
         // Cancel safe: waiting takes nothing.

@@ -393,7 +393,8 @@ impl Write<'_> {
             };
             // A change that is checked after the whole is checked after the rest of the whole.
             change_is_last = checks == [MetadataCheck::Whole, MetadataCheck::Change];
-            for check in checks.iter().take(if change_is_last { 1 } else { checks.len() }) {
+            let now = if change_is_last { &checks[..1] } else { checks };
+            for check in now {
                 match check {
                     MetadataCheck::Change => {
                         metadata::validate_update(self.resource, new, old, true, errors);

@@ -52,7 +52,7 @@ impl ChangeFeed for MemoryFeed {
             let store = self.store.clone();
             loop {
                 // A commit from here on ends the wait below, also one before it.
-                let changed = store.moved.changed.notified();
+                let changed = store.committed.notified();
                 match self.take()? {
                     Taken::Batch(batch) => return Ok(batch),
                     Taken::Nothing { next_expiry: None } => changed.await,

@@ -113,13 +113,14 @@ fn times(status: &At<'_, '_>) {
 fn indexes(status: &At<'_, '_>, spec: &At<'_, '_>) {
     let (completed, failed) = (status.get("completedIndexes"), status.get("failedIndexes"));
     if let Some(completions) = spec.get("completions").int() {
-        let has_limit = spec.has("backoffLimitPerIndex");
-        let limited = Some(&failed).filter(|_| has_limit);
-        let all = [(Some(&completed), "completedIndexes"), (limited, "failedIndexes")];
-        for (at, noun) in all.into_iter().filter_map(|(at, noun)| at.map(|at| (at, noun))) {
+        let check = |at: &At<'_, '_>, noun: &str| {
             if let Err(error) = count_indexes(at.text(), completions) {
                 at.invalid(format!("error parsing {noun}: {error}"));
             }
+        };
+        check(&completed, "completedIndexes");
+        if spec.has("backoffLimitPerIndex") {
+            check(&failed, "failedIndexes");
         }
         if let Some(index) = overlap(completed.text(), failed.text(), completions) {
             failed.invalid(format!("failedIndexes and completedIndexes overlap at index: {index}"));

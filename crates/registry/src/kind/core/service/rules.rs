@@ -236,13 +236,12 @@ const ONLY_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
 
 /// What only load balancers have.
 fn balancing(spec: &At<'_, '_>, kind: &str) {
-    const ONLY: &str = ONLY_BALANCERS;
     let balances = kind == "LoadBalancer";
     let ranges =
         spec.shown_as("LoadBalancerSourceRanges", spec.get("loadBalancerSourceRanges").value);
     if ranges.len() > 0 {
         if !balances {
-            ranges.forbidden(ONLY);
+            ranges.forbidden(ONLY_BALANCERS);
         }
         for range in ranges.items() {
             let text = range.text().trim();
@@ -252,7 +251,7 @@ fn balancing(spec: &At<'_, '_>, kind: &str) {
         }
     }
     if !balances && spec.has("allocateLoadBalancerNodePorts") {
-        spec.get("allocateLoadBalancerNodePorts").forbidden(ONLY);
+        spec.get("allocateLoadBalancerNodePorts").forbidden(ONLY_BALANCERS);
     }
     balancer_class(&spec.get("loadBalancerClass"), balances);
 }
