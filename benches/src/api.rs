@@ -9,6 +9,7 @@ mod beside;
 mod client;
 mod fan_out;
 mod large;
+pub(crate) mod load;
 mod payload;
 mod resident;
 mod small;
@@ -164,12 +165,16 @@ impl Figures {
     }
 }
 
+/// Raises the limit of open files: there is a socket per watcher, in the program and here.
+fn raise_open_files() -> anyhow::Result<()> {
+    let (_, most) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
+    Ok(nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, most, most)?)
+}
+
 /// Runs all measurements and writes the table.
 pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // One socket per watcher, in the program and here.
-    let (_, most) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
-    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, most, most)?;
+    raise_open_files()?;
     let wants = |what| args.only.is_none_or(|only| only == what);
     // The build made by `cargo xtask bench` is first in the figures, and second in turns.
     let builds = [args.before.clone().map(|path| (1, Some(path))), Some((0, args.program.clone()))];

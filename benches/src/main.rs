@@ -1,10 +1,11 @@
 //! The benchmarks, and the tables of their results.
 //!
 //! `cargo xtask bench` builds the shipped program and this one for release, measures the API server
-//! and rewrites its part of `benches/RESULTS.md`. With one of `api`, `informer`, `workqueue`,
-//! `runtime`, `storage`, `watch`, `planes`, `envtest`, `scale` and `scaling` it does the same for
-//! the API over HTTPS, informers, the work queue, controllers, storage, watchers, idle control
-//! planes, test environments, thousands of pods, and the growth of operations with their objects.
+//! and rewrites its part of `benches/RESULTS.md`. With one of `api`, `load`, `informer`,
+//! `workqueue`, `runtime`, `storage`, `watch`, `planes`, `envtest`, `scale` and `scaling` it does
+//! the same for the API over HTTPS, the API beside kube-apiserver, informers, the work queue,
+//! controllers, storage, watchers, idle control planes, test environments, thousands of pods, and
+//! the growth of operations with their objects.
 //! Figures of one run can be compared; figures of different machines or days cannot. Each figure is
 //! shown with its goal.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
@@ -21,6 +22,7 @@ mod gate;
 mod https;
 mod in_process;
 mod informer;
+mod originals;
 mod planes;
 mod planes_memory;
 mod pods;
@@ -53,6 +55,8 @@ struct Cli {
 enum Command {
     /// Measure the API over HTTPS, and write its table.
     Api(api::Args),
+    /// Measure the API beside kube-apiserver and etcd, and write its table.
+    Load(api::load::Args),
     /// Serve Pods on the loopback address, as the source for measured clients.
     Source(source::Args),
     /// Run one client of the source and print its results.
@@ -95,6 +99,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         None => server(),
         Some(Command::Api(args)) => api::measure(&args),
+        Some(Command::Load(args)) => api::load::measure(&args),
         Some(Command::Source(args)) => source::run(&args),
         Some(Command::Client(args)) => client::run(&args, || 0),
         Some(Command::FirstCreate) => {

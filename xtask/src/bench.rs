@@ -9,9 +9,9 @@ use std::path::PathBuf;
 /// The benchmark to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Arguments of the bench program: `api`, `informer`, `workqueue`, `runtime`, `storage`,
-    /// `watch`, `planes`, `envtest`, `gate`, `scale` or `scaling` for their tables, including
-    /// peers; none: the API server's.
+    /// Arguments of the bench program: `api`, `load`, `informer`, `workqueue`, `runtime`,
+    /// `storage`, `watch`, `planes`, `envtest`, `gate`, `scale` or `scaling` for their tables,
+    /// including peers; none: the API server's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -43,7 +43,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // Including those that count their allocations.
         build("setpoint-benches", "release")?;
     }
-    if matches!(what, None | Some("api" | "crds" | "envtest" | "scale" | "storage" | "watch")) {
+    if matches!(
+        what,
+        None | Some("api" | "crds" | "envtest" | "load" | "scale" | "storage" | "watch")
+    ) {
         // Measurements from outside use the shipped build.
         build("setpoint-cli", "dist")?;
         cargo.env("SETPOINT_BENCH_PROGRAM", target_folder()?.join("dist/setpoint"));

@@ -1,11 +1,12 @@
 //! Lists of many Pods, one after the other.
 
-use super::client::{Ask, Endpoint};
+use super::client::{Ask, Connection, Endpoint};
 use super::payload::{PODS, listed_pod, status_patch};
 use super::{Figures, Goal, Unit};
 use crate::process::Program;
 use anyhow::ensure;
 use bytes::Bytes;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Number of reads of each list in a turn.
@@ -48,6 +49,48 @@ impl Form {
     }
 }
 
+/// What reads of a list took.
+#[derive(Debug)]
+pub(super) struct Read {
+    /// Each until its last byte.
+    pub(super) whole: Vec<Duration>,
+    /// Each until its first bytes.
+    first: Vec<Duration>,
+    /// The server's CPU time of one.
+    pub(super) cpu: Duration,
+    /// The size of the body, as sent.
+    n_bytes: usize,
+}
+
+impl Form {
+    /// Reads the list once, and then [`READS`] times for the figures. `cpu` is the server's.
+    pub(super) async fn read(
+        self,
+        connection: &mut Connection,
+        cpu: impl Fn() -> anyhow::Result<Duration>,
+    ) -> anyhow::Result<Read> {
+        connection.send(self.ask(), Bytes::new()).await?.ok()?;
+        let before = cpu()?;
+        let (mut whole, mut first, mut n_bytes) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..READS {
+            let answer = connection.send(self.ask(), Bytes::new()).await?.ok()?;
+            whole.push(answer.whole);
+            first.push(answer.first);
+            n_bytes = answer.n_bytes;
+        }
+        Ok(Read { whole, first, cpu: (cpu()? - before) / READS, n_bytes })
+    }
+}
+
+fn median(mut figures: Vec<Duration>) -> Duration {
+    figures.sort_unstable();
+    figures[figures.len() / 2]
+}
+
+fn millis(figure: Duration) -> f64 {
+    figure.as_secs_f64() * 1e3
+}
+
 /// Creates Pods with a status.
 pub(super) fn fill(endpoint: &Endpoint, n_pods: usize) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -81,26 +124,19 @@ pub(super) fn measure(
     runtime.block_on(async {
         let mut connection = endpoint.connect().await?;
         for form in [Form::JSON, Form::GZIP, Form::TABLE, Form::YAML, Form::PROTOBUF] {
-            connection.send(form.ask(), Bytes::new()).await?.ok()?;
-            let cpu = program.cpu()?;
-            let (mut whole, mut first, mut n_bytes) = (Vec::new(), Vec::new(), 0);
-            for _ in 0..READS {
-                let answer = connection.send(form.ask(), Bytes::new()).await?.ok()?;
-                whole.push(answer.whole.as_secs_f64() * 1e3);
-                first.push(answer.first.as_secs_f64() * 1e3);
-                n_bytes = answer.n_bytes;
-            }
-            let cpu = (program.cpu()? - cpu).as_secs_f64() * 1e3 / f64::from(READS);
-            ensure!(n_bytes > n_pods, "{} bytes for {n_pods} Pods", n_bytes);
-            let median = |mut figures: Vec<f64>| {
-                figures.sort_unstable_by(f64::total_cmp);
-                figures[figures.len() / 2]
-            };
+            let Read { whole, first, cpu, n_bytes } =
+                form.read(&mut connection, || program.cpu()).await?;
+            ensure!(n_bytes > n_pods, "{n_bytes} bytes for {n_pods} Pods");
             let name = format!("LIST of {n_pods} Pods, {}", form.name);
             let [whole_goal, cpu_goal, first_goal] = form.goals;
-            figures.add(&format!("{name}: whole"), Unit::Millis, whole_goal, median(whole));
-            figures.add(&format!("{name}: CPU"), Unit::Millis, cpu_goal, cpu);
-            figures.add(&format!("{name}: first bytes"), Unit::Millis, first_goal, median(first));
+            figures.add(&format!("{name}: whole"), Unit::Millis, whole_goal, millis(median(whole)));
+            figures.add(&format!("{name}: CPU"), Unit::Millis, cpu_goal, millis(cpu));
+            figures.add(
+                &format!("{name}: first bytes"),
+                Unit::Millis,
+                first_goal,
+                millis(median(first)),
+            );
             let mib = n_bytes as f64 / f64::from(1 << 20);
             figures.add(&format!("{name}: size"), Unit::Mebibytes, Goal::None, mib);
         }

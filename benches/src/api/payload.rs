@@ -1,6 +1,7 @@
 //! The objects that are created.
 
 use super::client::{Ask, Endpoint};
+use crate::definitions::definition;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -102,4 +103,33 @@ pub(super) fn status_patch(n: u64) -> Bytes {
 /// An apply patch of a ConfigMap.
 pub(super) fn applied(name: &str, n: u64) -> Bytes {
     config_map(name, n)
+}
+
+/// The definition of objects with numbers; a CEL rule compares each with the next.
+pub(super) fn rules_definition(n_rules: usize) -> Bytes {
+    let numbers: serde_json::Map<_, _> = (0..=n_rules)
+        .map(|n| (format!("n{n}"), json!({"type": "integer", "minimum": 0, "maximum": 1_000_000})))
+        .collect();
+    let rules: Vec<Value> = (0..n_rules)
+        .map(|n| json!({"rule": format!("self.n{n} <= self.n{}", n + 1), "message": "must grow"}))
+        .collect();
+    let spec = json!({"type": "object", "properties": numbers, "x-kubernetes-validations": rules});
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    definition("bench.io", &format!("rules{n_rules}"), &format!("Rules{n_rules}"), schema)
+        .to_string()
+        .into()
+}
+
+/// The collection of such objects.
+pub(super) fn rules_path(n_rules: usize) -> String {
+    format!("/apis/bench.io/v1/namespaces/default/rules{n_rules}")
+}
+
+/// Such an object.
+pub(super) fn ruled(name: &str, n_rules: usize) -> Bytes {
+    let numbers: serde_json::Map<_, _> =
+        (0..=n_rules).map(|n| (format!("n{n}"), n.into())).collect();
+    json!({"apiVersion": "bench.io/v1", "kind": format!("Rules{n_rules}"), "metadata": {"name": name}, "spec": numbers})
+        .to_string()
+        .into()
 }

@@ -1,12 +1,13 @@
 //! Small requests on sixteen connections, with one request at a time each.
 
-use super::client::{Ask, Endpoint};
-use super::payload::{CONFIG_MAPS, PODS, applied, config_map, pod, status_patch};
+use super::client::{Ask, Connection, Endpoint};
+use super::payload::{
+    CONFIG_MAPS, PODS, applied, config_map, pod, ruled, rules_path, status_patch,
+};
 use super::{Figures, Goal, Unit};
 use crate::process::Program;
 use bytes::Bytes;
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
 const N_CONNECTIONS: usize = 16;
 /// Duration of each load.
@@ -16,7 +17,7 @@ const SHARE: f64 = 0.67;
 
 /// The request that a connection repeats.
 #[derive(Debug, Clone, Copy)]
-enum Load {
+pub(super) enum Load {
     Create,
     Get,
     Update,
@@ -24,10 +25,12 @@ enum Load {
     PodCreate,
     StatusPatch,
     Delete,
+    /// The create of a custom object whose definition has this many CEL rules.
+    Ruled(usize),
 }
 
 impl Load {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Create => "create of a ConfigMap (1 KiB)",
             Self::Get => "get of a ConfigMap",
@@ -36,6 +39,8 @@ impl Load {
             Self::PodCreate => "create of a Pod (4 KB)",
             Self::StatusPatch => "status merge patch of a Pod (4 KB)",
             Self::Delete => "delete of a ConfigMap",
+            Self::Ruled(1) => "create of a custom object with a CEL rule",
+            Self::Ruled(_) => "create of a custom object with 20 CEL rules",
         }
     }
 
@@ -44,7 +49,7 @@ impl Load {
             Self::Create | Self::Get | Self::Update | Self::PodCreate | Self::StatusPatch => {
                 Goal::Share(SHARE)
             }
-            Self::Apply | Self::Delete => Goal::None,
+            Self::Apply | Self::Delete | Self::Ruled(_) => Goal::None,
         }
     }
 
@@ -76,6 +81,7 @@ impl Load {
                 "application/merge-patch+json",
                 status_patch(n + 1),
             ),
+            Self::Ruled(n_rules) => ("POST", rules_path(n_rules), json, ruled(&new, n_rules)),
             Self::Delete => {
                 ("DELETE", format!("{CONFIG_MAPS}/create-{connection}-{n}"), json, Bytes::new())
             }
@@ -125,49 +131,69 @@ fn run(
 ) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut connections = Vec::new();
-        for n in 0..N_CONNECTIONS {
-            let mut connection = endpoint.connect().await?;
-            let own = format!("own-{n}");
-            connection.send(Ask::write("POST", CONFIG_MAPS), config_map(&own, 0)).await?.ok()?;
-            connection.send(Ask::write("POST", PODS), pod(&own)).await?.ok()?;
-            connections.push(connection);
-        }
+        let mut connections = connect(endpoint, N_CONNECTIONS).await?;
         for load in loads {
             let cpu = program.cpu()?;
-            let started = Instant::now();
-            let mut tasks = JoinSet::new();
-            for (number, mut connection) in connections.drain(..).enumerate() {
-                let load = *load;
-                tasks.spawn(async move {
-                    let mut n = 0;
-                    while started.elapsed() < LOAD {
-                        let (method, path, content_type, body) =
-                            load.request(load.run_name(), number, n);
-                        let ask = Ask { content_type, ..Ask::write(method, &path) };
-                        let answer = connection.send(ask, body).await?;
-                        if matches!(load, Load::Delete) && answer.status == 404 {
-                            // No objects remain.
-                            break;
-                        }
-                        answer.ok()?;
-                        n += 1;
-                    }
-                    anyhow::Ok((number, connection, n))
-                });
-            }
-            let mut back: Vec<_> = tasks.join_all().await.into_iter().collect::<Result<_, _>>()?;
-            let took = started.elapsed();
+            let driven = load.drive(&mut connections, load.run_name()).await?;
             let cpu = program.cpu()? - cpu;
-            let n: u64 = back.iter().map(|(.., n)| n).sum();
-            back.sort_unstable_by_key(|(number, ..)| *number);
-            connections.extend(back.into_iter().map(|(_, connection, _)| connection));
-            let name = load.name();
-            let per_request = cpu.as_secs_f64() * 1e6 / n as f64;
+            let (name, n) = (load.name(), driven.took.len() as f64);
+            let per_request = cpu.as_secs_f64() * 1e6 / n;
             figures.add(&format!("{name}{how}: CPU"), Unit::Micros, load.goal(), per_request);
-            let rate = n as f64 / took.as_secs_f64();
+            let rate = n / driven.wall.as_secs_f64();
             figures.add(&format!("{name}{how}: rate"), Unit::PerSecond, Goal::None, rate);
         }
         Ok(())
     })
+}
+
+/// Opens connections, and creates the ConfigMap and the Pod that each gets and changes.
+pub(super) async fn connect(endpoint: &Endpoint, n: usize) -> anyhow::Result<Vec<Connection>> {
+    let mut connections = Vec::new();
+    for n in 0..n {
+        let mut connection = endpoint.connect().await?;
+        let own = format!("own-{n}");
+        connection.send(Ask::write("POST", CONFIG_MAPS), config_map(&own, 0)).await?.ok()?;
+        connection.send(Ask::write("POST", PODS), pod(&own)).await?.ok()?;
+        connections.push(connection);
+    }
+    Ok(connections)
+}
+
+/// The result of a load.
+#[derive(Debug)]
+pub(super) struct Driven {
+    pub(super) wall: Duration,
+    /// How long each request took, in no order.
+    pub(super) took: Vec<Duration>,
+}
+
+impl Load {
+    /// Repeats the request on each connection for [`LOAD`]. `run` distinguishes the names of what
+    /// is created.
+    pub(super) async fn drive(
+        self,
+        connections: &mut [Connection],
+        run: &str,
+    ) -> anyhow::Result<Driven> {
+        let started = Instant::now();
+        let each = connections.iter_mut().enumerate().map(async |(number, connection)| {
+            let mut took = Vec::new();
+            for n in 0.. {
+                if started.elapsed() >= LOAD {
+                    break;
+                }
+                let (method, path, content_type, body) = self.request(run, number, n);
+                let ask = Ask { content_type, ..Ask::write(method, &path) };
+                let answer = connection.send(ask, body).await?;
+                if matches!(self, Self::Delete) && answer.status == 404 {
+                    // No objects remain.
+                    break;
+                }
+                took.push(answer.ok()?.whole);
+            }
+            anyhow::Ok(took)
+        });
+        let took = futures::future::try_join_all(each).await?.concat();
+        Ok(Driven { wall: started.elapsed(), took })
+    }
 }

@@ -1,15 +1,14 @@
 //! The clusters that are compared, each with its processes.
 
-use crate::envtest::environment::{client, is_healthy, write_certificates};
+use crate::envtest::environment::{client, write_certificates};
+use crate::originals::{Fsync, Process, server};
 use crate::process::{Program, cpu, memory_kib};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube_client::Client;
 use kube_client::api::{Api, ListParams};
-use setpoint_store_etcd::testing::free_ports;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a cluster may take until all its nodes are ready.
@@ -55,30 +54,6 @@ impl Kind {
     }
 }
 
-/// A process; killed when dropped.
-#[derive(Debug)]
-struct Process {
-    name: &'static str,
-    child: Child,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Process {
-    fn start(name: &'static str, path: &Path, args: &[String], log: &Path) -> anyhow::Result<Self> {
-        let mut command = Command::new(path);
-        let log = std::fs::File::create(log)?;
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().with_context(|| path.display().to_string())?;
-        Ok(Self { name, child })
-    }
-}
-
 /// CPU time of each process.
 pub(super) type Cpu = Vec<(&'static str, Duration)>;
 
@@ -118,7 +93,8 @@ impl Cluster {
                 Self { client, processes, ours: Some(program), _folder: folder }
             }
             Kind::Originals(limits) => {
-                let (mut processes, kubeconfig) = server(programs()?, &folder).await?;
+                let (mut processes, kubeconfig) =
+                    server(programs()?, folder.path(), Fsync::Off).await?;
                 let client = client(&kubeconfig).await?;
                 let path = folder.path().join("kubeconfig");
                 std::fs::write(&path, kubeconfig)?;
@@ -153,7 +129,7 @@ impl Cluster {
 
     fn ids(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let ours = self.ours.iter().map(|program| ("setpoint", program.id()));
-        ours.chain(self.processes.iter().map(|process| (process.name, process.child.id())))
+        ours.chain(self.processes.iter().map(|process| (process.name, process.id())))
     }
 
     /// CPU time of each process so far.
@@ -213,55 +189,4 @@ fn nodes(folder: &tempfile::TempDir, kubeconfig: &Path, n: u32) -> anyhow::Resul
     ];
     let log = folder.path().join("nodes.log");
     Process::start("nodes and scheduler", &std::env::current_exe()?, &args, &log)
-}
-
-/// kube-apiserver and etcd; the administrator's kubeconfig.
-async fn server(
-    programs: &Path,
-    folder: &tempfile::TempDir,
-) -> anyhow::Result<(Vec<Process>, String)> {
-    let path = |name: &str| -> PathBuf { folder.path().join(name) };
-    let file = |flag: &str, name: &str| format!("--{flag}={}", path(name).display());
-    let ports = free_ports(3);
-    let [port, etcd_port, peer_port] = ports[..] else { bail!("three ports") };
-    let kubeconfig = write_certificates(folder.path(), port)?;
-    let etcd_url = format!("http://127.0.0.1:{etcd_port}");
-    let args = [
-        format!("--advertise-client-urls={etcd_url}"),
-        file("data-dir", "etcd"),
-        format!("--listen-client-urls={etcd_url}"),
-        format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
-        "--unsafe-no-fsync=true".to_owned(),
-    ];
-    let etcd = Process::start("etcd", &programs.join("etcd"), &args, &path("etcd.log"))?;
-    let began = Instant::now();
-    while !is_healthy(etcd_port) {
-        ensure!(began.elapsed() < PATIENCE, "etcd is not healthy");
-        tokio::time::sleep(POLL).await;
-    }
-    let args = [
-        "--allow-privileged=true".to_owned(),
-        "--authorization-mode=RBAC".to_owned(),
-        "--bind-address=127.0.0.1".to_owned(),
-        file("cert-dir", ""),
-        file("client-ca-file", "client-cert-auth-ca.crt"),
-        format!("--etcd-servers={etcd_url}"),
-        format!("--secure-port={port}"),
-        format!("--service-account-issuer=https://127.0.0.1:{port}/"),
-        file("service-account-key-file", "sa-signer.crt"),
-        file("service-account-signing-key-file", "sa-signer.key"),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-    ];
-    let api_server = programs.join("kube-apiserver");
-    let api_server = Process::start("kube-apiserver", &api_server, &args, &path("server.log"))?;
-    let health = client(&kubeconfig).await?;
-    loop {
-        let request = http::Request::get("/readyz").body(Vec::new())?;
-        if health.request_text(request).await.is_ok() {
-            break;
-        }
-        ensure!(began.elapsed() < PATIENCE, "kube-apiserver is not ready");
-        tokio::time::sleep(POLL).await;
-    }
-    Ok((vec![api_server, etcd], kubeconfig))
 }
