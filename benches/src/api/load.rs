@@ -175,7 +175,7 @@ impl Measures {
     }
 
     fn table(&self) -> String {
-        let mut out = "| measure | server | p50 | p99 | CPU | times less than the original | goal | verdict |\n|---|---|---|---|---|---|---|---|".to_owned();
+        let mut out = "| measure | server | p50 | p99 | CPU or memory | times less than the original | goal | verdict |\n|---|---|---|---|---|---|---|---|".to_owned();
         for measure in &self.0 {
             for kind in measure.turns.keys() {
                 let _ = write!(out, "\n{}", measure.row(*kind));
