@@ -194,6 +194,11 @@ const PROGRAMS: &[Program] = &[
                 &["VolumeBinder"],
             ),
             of(
+                "ephemeral-volume, volumeattributesclass-protection, ttl of nodes",
+                "storage::claims_classes_and_nodes_end_the_same_with_every_plan",
+                &["EphemeralVolumeController", "AttributesClassProtection", "NodeTtlController"],
+            ),
+            of(
                 "garbage collector, namespace deletion",
                 "built_in::deletions_reach_the_same_state_with_every_plan",
                 &["GarbageCollector", "NamespaceController"],

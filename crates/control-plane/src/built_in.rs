@@ -14,9 +14,9 @@ use setpoint_apiserver::ApiServer;
 use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{
-    ApiServices, ClusterRoleAggregation, FlowSchemas, GarbageCollector, NamespaceController,
-    NamespaceDefaults, ProtectionController, QuotaController, Selection, Setup, TokenCleaner,
-    TokenSecrets, WorkloadControllers,
+    ApiServices, AttributesClassProtection, ClusterRoleAggregation, FlowSchemas, GarbageCollector,
+    NamespaceController, NamespaceDefaults, ProtectionController, QuotaController, Selection,
+    Setup, TokenCleaner, TokenSecrets, WorkloadControllers,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -30,6 +30,7 @@ const LEASE: (&str, &str) = ("kube-system", "setpoint-controllers");
 /// The resources whose first object starts a controller, as prefixes of keys.
 const CLAIMS: &str = "/registry/persistentvolumeclaims/";
 const VOLUMES: &str = "/registry/persistentvolumes/";
+const ATTRIBUTES_CLASSES: &str = "/registry/volumeattributesclasses/";
 const QUOTAS: &str = "/registry/resourcequotas/";
 const SECRETS: &str = "/registry/secrets/";
 
@@ -195,6 +196,15 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             setup().run(stop.clone(), add).boxed()
         });
         running.push(("storage protection", protection.boxed()));
+    }
+    if is_on("volumeattributesclass-protection-controller") {
+        let protection = once(registry, stop, [ATTRIBUTES_CLASSES], || {
+            let add = |setup: &Setup, manager: &mut Manager| {
+                AttributesClassProtection::new(setup.clone()).add_to(manager)
+            };
+            setup().run(stop.clone(), add).boxed()
+        });
+        running.push(("protection of attributes classes", protection.boxed()));
     }
     if is_on("resourcequota-controller") {
         let quotas = once(registry, stop, [QUOTAS], || {

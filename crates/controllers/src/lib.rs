@@ -12,6 +12,7 @@
 //! | [`GarbageCollector`] | metadata of everything that can be deleted, or a feed of the server in the same process | deletes objects whose owners are gone; foreground and orphan deletion |
 //! | [`QuotaController`] | resource quotas, in process all objects | writes the limits and the usage of quotas into their status |
 //! | [`ProtectionController`] | metadata of claims, volumes and pods | removes the finalizer of a deleted claim or volume once nothing uses it |
+//! | [`AttributesClassProtection`] | metadata of attributes classes, claims, volumes | removes the finalizer of a deleted class once nothing uses it |
 //! | [`NamespaceDefaults`] | namespaces, and the objects named below | keeps the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in every namespace |
 //! | [`TokenSecrets`] | Secrets with tokens, metadata of ServiceAccounts | fills the Secrets, and deletes them with their account |
 //! | [`TokenCleaner`] | bootstrap tokens | deletes expired ones |
@@ -33,10 +34,12 @@
 //! | [`DisruptionController`](workload::disruption::DisruptionController) | budgets, pods, their owners | counts how many pods may be evicted |
 //! | [`HorizontalPodAutoscalerController`](workload::autoscaler::HorizontalPodAutoscalerController) | autoscalers, metrics, scales | sets how many replicas a target has |
 //! | [`CsrApprover`](workload::certificates::CsrApprover), [`CsrSigner`](workload::certificates::CsrSigner), [`CsrCleaner`](workload::certificates::CsrCleaner) | certificate requests | approve, sign and delete them |
-//! | [`VolumeBinder`](workload::volume_binder::VolumeBinder) | volumes, claims, storage classes | binds, makes and reclaims volumes |
+//! | [`VolumeBinder`](workload::volume_binder::VolumeBinder) | volumes, claims, storage classes | binds, makes, expands and reclaims volumes |
+//! | [`EphemeralVolumeController`](workload::ephemeral_volume::EphemeralVolumeController) | pods, claims | creates the claims of generic ephemeral volumes |
 //! | [`PodGarbageCollector`](workload::pod_gc::PodGarbageCollector) | pods, nodes | deletes pods that nobody else ends |
 //! | [`NodeLifecycleController`](workload::node_lifecycle::NodeLifecycleController) | nodes, Leases, pods | marks nodes whose Leases are not renewed, with conditions and taints |
 //! | [`TaintEvictionController`](workload::taint_eviction::TaintEvictionController) | nodes, pods | deletes pods from tainted nodes when their tolerations end |
+//! | [`NodeTtlController`](workload::node_ttl::NodeTtlController) | nodes | says on each node how long kubelets may use what they have read |
 //!
 //! A [`Selection`] chooses among them by kube-controller-manager's names.
 //!
@@ -49,6 +52,7 @@
 pub mod aggregation;
 mod api;
 pub mod api_services;
+pub mod class_protection;
 pub mod defaults;
 pub mod flow_schemas;
 pub mod gc;
@@ -65,6 +69,7 @@ pub mod workload;
 pub use aggregation::ClusterRoleAggregation;
 pub use api::RequestError;
 pub use api_services::ApiServices;
+pub use class_protection::AttributesClassProtection;
 pub use defaults::NamespaceDefaults;
 pub use flow_schemas::FlowSchemas;
 pub use gc::GarbageCollector;

@@ -281,7 +281,7 @@ impl Volumes {
 
 /// Removes a finalizer from an object that is being deleted, if the object has not changed since it
 /// was read.
-async fn release(
+pub(crate) async fn release(
     api: &Api,
     path: &str,
     object: &Value,

@@ -15,6 +15,7 @@ pub(crate) mod names {
     pub(crate) const ENDPOINTS: &str = "endpoints-controller";
     pub(crate) const ENDPOINT_SLICE: &str = "endpointslice-controller";
     pub(crate) const ENDPOINT_SLICE_MIRRORING: &str = "endpointslice-mirroring-controller";
+    pub(crate) const EPHEMERAL_VOLUME: &str = "ephemeral-volume-controller";
     pub(crate) const HORIZONTAL_POD_AUTOSCALER: &str = "horizontal-pod-autoscaler-controller";
     pub(crate) const JOB: &str = "job-controller";
     pub(crate) const TTL_AFTER_FINISHED: &str = "ttl-after-finished-controller";
@@ -23,6 +24,7 @@ pub(crate) mod names {
     pub(crate) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
     pub(crate) const STATEFUL_SET: &str = "statefulset-controller";
     pub(crate) const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
+    pub(crate) const NODE_TTL: &str = "ttl-controller";
     pub(crate) const TAINT_EVICTION: &str = "taint-eviction-controller";
     pub(crate) const VOLUME_BINDER: &str = "persistentvolume-binder-controller";
 }
@@ -87,7 +89,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row(names::ENDPOINTS, &["endpoint"], Workload),
     row(names::ENDPOINT_SLICE, &["endpointslice"], Workload),
     row(names::ENDPOINT_SLICE_MIRRORING, &["endpointslicemirroring"], Workload),
-    row("ephemeral-volume-controller", &["ephemeral-volume"], Missing),
+    row(names::EPHEMERAL_VOLUME, &["ephemeral-volume"], Workload),
     row("garbage-collector-controller", &["garbagecollector"], BuiltIn),
     row(names::HORIZONTAL_POD_AUTOSCALER, &["horizontalpodautoscaling"], Workload),
     row(names::JOB, &["job"], Workload),
@@ -128,9 +130,9 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     // Off by default: here it follows the option that accepts bootstrap tokens, or its name.
     off("token-cleaner-controller", &["tokencleaner"], BuiltIn),
     row(names::TTL_AFTER_FINISHED, &["ttl-after-finished"], Workload),
-    row("ttl-controller", &["ttl"], Missing),
+    row(names::NODE_TTL, &["ttl"], Workload),
     row("validatingadmissionpolicy-status-controller", &[], Missing),
-    row("volumeattributesclass-protection-controller", &[], Missing),
+    row("volumeattributesclass-protection-controller", &[], BuiltIn),
 ];
 
 /// Why a selection could not be parsed.

@@ -17,11 +17,13 @@ pub mod deployment;
 mod difference;
 pub mod disruption;
 pub mod endpoints;
+pub mod ephemeral_volume;
 mod fresh;
 mod history;
 pub mod job;
 pub mod node_lifecycle;
 mod node_pods;
+pub mod node_ttl;
 mod pod;
 mod pod_control;
 pub mod pod_gc;
@@ -29,7 +31,7 @@ pub mod replica_set;
 pub mod stateful_set;
 pub mod taint_eviction;
 pub mod ttl_after_finished;
-mod view;
+pub(crate) mod view;
 pub mod volume_binder;
 
 use crate::selection::{Selection, names};
@@ -41,8 +43,10 @@ use daemon_set::DaemonSetController;
 use deployment::DeploymentController;
 use disruption::DisruptionController;
 use endpoints::{EndpointSliceController, EndpointSliceMirroring, EndpointsController};
+use ephemeral_volume::EphemeralVolumeController;
 use job::JobController;
 use node_lifecycle::NodeLifecycleController;
+use node_ttl::NodeTtlController;
 use pod_gc::PodGarbageCollector;
 use replica_set::{ReplicaSetController, ReplicationControllerController};
 use setpoint_runtime::events::EventApi;
@@ -73,6 +77,9 @@ const ROWS: &[(&str, Add)] = &[
     (names::ENDPOINT_SLICE_MIRRORING, |setup, manager| {
         EndpointSliceMirroring::new(setup).add_to(manager)
     }),
+    (names::EPHEMERAL_VOLUME, |setup, manager| {
+        EphemeralVolumeController::new(setup).add_to(manager)
+    }),
     (names::HORIZONTAL_POD_AUTOSCALER, |setup, manager| {
         HorizontalPodAutoscalerController::new(setup).add_to(manager)
     }),
@@ -86,6 +93,7 @@ const ROWS: &[(&str, Add)] = &[
     (names::STATEFUL_SET, |setup, manager| StatefulSetController::new(setup).add_to(manager)),
     (names::NODE_LIFECYCLE, |setup, manager| NodeLifecycleController::new(setup).add_to(manager)),
     (names::TAINT_EVICTION, |setup, manager| TaintEvictionController::new(setup).add_to(manager)),
+    (names::NODE_TTL, |setup, manager| NodeTtlController::new(setup).add_to(manager)),
     (names::VOLUME_BINDER, |setup, manager| VolumeBinder::new(setup).add_to(manager)),
 ];
 

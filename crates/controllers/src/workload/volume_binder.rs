@@ -10,7 +10,7 @@
 //! |---|---|
 //! | names a volume, or one fits | bound: `matching` |
 //! | its class waits for the first consumer | nothing, until the scheduler has chosen a node |
-//! | its class has the provisioner [`PROVISIONER`] | bound to a volume that is made for it, and has no storage behind it |
+//! | its class has the provisioner [`PROVISIONER`] | bound to a volume that is made for it, has no storage behind it, and grows with it |
 //! | its class has another provisioner | annotated for it, and bound when somebody has made the volume |
 //!
 //! A volume whose claim is gone is `Released`. The policy `Delete` deletes it, if this controller
@@ -31,6 +31,7 @@ use object::{
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::label::Selector;
+use setpoint_object::quantity::Quantity;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Reconciler, Request,
@@ -142,6 +143,13 @@ async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> 
         }
     }
     Ok(Action::await_change())
+}
+
+/// Whether an amount is larger than another. Amounts that cannot be read are not.
+fn is_larger(amount: &Value, other: &Value) -> bool {
+    let read = |amount: &Value| Quantity::parse(amount.as_str()?).ok();
+    let both = read(amount).zip(read(other));
+    both.is_some_and(|(amount, other)| amount.compare(&other).is_gt())
 }
 
 struct Pass<'a> {
@@ -259,6 +267,7 @@ impl Pass<'_> {
             let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
             volume = volumes.patch(&volume.key(), &Patch::Merge(patch)).await?;
         }
+        let volume = self.follow(volume, claim).await?;
         let Some(volume) = self.set_volume(&volume, "Bound", "").await? else { return Ok(()) };
         let mut claim = claim.clone();
         if claim.volume() != volume.name() || !claim.is_bound() {
@@ -274,6 +283,29 @@ impl Pass<'_> {
             claim = patched;
         }
         self.set_claim(&claim, "Bound", Some(&volume)).await.map(drop)
+    }
+
+    /// Gives a simulated volume the size and the attributes class that its claim now asks for:
+    /// admission has allowed them. Other volumes are their provisioner's.
+    async fn follow(&self, volume: Volume, claim: &Claim) -> Result<Volume, BoxError> {
+        let mut spec = volume.spec.clone();
+        if volume.is_simulated() {
+            let wanted = &claim.spec["resources"]["requests"]["storage"];
+            if is_larger(wanted, &spec["capacity"]["storage"]) {
+                spec["capacity"]["storage"] = wanted.clone();
+            }
+            let class = &claim.spec["volumeAttributesClassName"];
+            if class.as_str().is_some_and(|class| !class.is_empty()) {
+                spec["volumeAttributesClassName"] = class.clone();
+            }
+        }
+        let patch = difference(&volume.spec, &spec);
+        if patch.is_empty() {
+            return Ok(volume);
+        }
+        let patch = json!({"metadata": version(&volume.metadata), "spec": patch});
+        let volumes = self.client.api::<Volume>();
+        Ok(volumes.patch(&volume.key(), &Patch::Merge(patch)).await?)
     }
 
     /// Sets the phase of a claim, and what it has of its volume. `None` if it is gone.
@@ -293,7 +325,7 @@ impl Pass<'_> {
         if let Some(volume) = volume {
             status["accessModes"] = volume.spec["accessModes"].clone();
             // Later the file system may be smaller than the device.
-            if is_new {
+            if is_new || volume.is_simulated() {
                 status["capacity"] = volume.spec["capacity"].clone();
                 let class = &volume.spec["volumeAttributesClassName"];
                 if !class.is_null() {

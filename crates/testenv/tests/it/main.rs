@@ -11,6 +11,7 @@ mod env;
 mod jobs;
 mod scenario;
 mod services;
+mod storage;
 mod storms;
 mod volumes;
 mod workloads;

@@ -81,6 +81,11 @@ impl Claim {
 }
 
 impl Volume {
+    /// Whether the binder has made it.
+    pub(super) fn is_simulated(&self) -> bool {
+        annotation(&self.metadata, PROVISIONED_BY) == Some(PROVISIONER)
+    }
+
     pub(super) fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
