@@ -25,7 +25,7 @@ fn hooks() -> Place {
 /// A webhook for config maps other than `marker`.
 fn hook(place: &Place, name: &str, path: &str) -> Value {
     json!({
-        "name": format!("{name}.example.com"), "sideEffects": "None", "timeoutSeconds": 1,
+        "name": format!("{name}.example.com"), "sideEffects": "None",
         "clientConfig": {"url": format!("{}{path}", place.url()),
             "caBundle": STANDARD.encode(place.pem())},
         "admissionReviewVersions": ["v1"],
@@ -118,8 +118,12 @@ fn a_failed_call_ends_in_time_and_loses_nothing() {
                 Fault::Path(path) | Fault::Patch(path) | Fault::Refused(path) => path,
                 _ => "/allow",
             };
+            // Only what ends by its timeout has a short one: the machine may be busy.
+            let seconds = if text.contains("deadline") { 1 } else { 30 };
+            let longest = Duration::from_secs(seconds) + SLACK;
             let webhook = |policy: &str| {
                 let mut webhook = hook(&place, &format!("{}-{n}", policy.to_lowercase()), path);
+                webhook["timeoutSeconds"] = seconds.into();
                 webhook["failurePolicy"] = policy.into();
                 webhook["objectSelector"] = json!({"matchLabels": {"policy": policy}});
                 webhook
@@ -150,7 +154,7 @@ fn a_failed_call_ends_in_time_and_loses_nothing() {
                             shown.starts_with(start) && shown.contains(text),
                             "{method}: {shown}\n{text}"
                         );
-                        assert!(took < Duration::from_secs(1) + SLACK, "{took:?}: {shown}");
+                        assert!(took < longest, "{took:?}: {shown}");
                     });
                 }
             });
@@ -166,7 +170,7 @@ fn a_failed_call_ends_in_time_and_loses_nothing() {
             ] {
                 let done = ask(&server, method, path, &body);
                 assert!(done.code < 300, "{text}: {}", done.shown());
-                assert!(done.took < Duration::from_secs(1) + SLACK, "{:?}: {text}", done.took);
+                assert!(done.took < longest, "{:?}: {text}", done.took);
             }
             match fault {
                 Fault::Path(_) | Fault::Patch(_) | Fault::Refused(_) => {}
@@ -218,10 +222,11 @@ fn webhooks_are_called_in_order_and_again_if_a_later_one_changes_the_object() {
         (MUTATING, "m", vec![order("d", "Never"), order("c", "IfNeeded")]),
     ];
     configure(&server, &place, &configurations);
-    let n_before = place.journal().len();
     let made = create(&server, MAPS, &object("ConfigMap", "ordered"));
     assert_eq!(made["metadata"]["annotations"]["order"], "badcebc");
-    let calls = place.journal().split_off(n_before);
+    // Controllers write config maps, too.
+    let mut calls = place.journal();
+    calls.retain(|call| call["name"] == "ordered");
     let path = |call: &Value| call["path"].as_str().unwrap().to_owned();
     let (mutating, validating) = calls.split_at(7);
     let paths: Vec<String> = mutating.iter().map(path).collect();
@@ -280,6 +285,7 @@ fn with_fail_everything_that_is_stored_was_seen_by_a_webhook_that_comes_and_goes
     let configurations = |place: &Place, policy: &str| {
         let with_policy = |mut webhook: Value| {
             webhook["failurePolicy"] = policy.into();
+            webhook["timeoutSeconds"] = 1.into();
             create_only(webhook)
         };
         [
