@@ -73,7 +73,7 @@ pub(super) fn object(kind: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "data": {"x": "eA=="}})
 }
 
-/// The names of the objects of a collection that a writer has named.
+/// The objects of a collection that writers have made.
 pub(super) fn stored(server: &Server, path: &str) -> Vec<Value> {
     let list = ask(server, "GET", path, &Value::Null);
     assert_eq!(list.code, 200, "{}", list.body);
