@@ -150,8 +150,28 @@ impl Place {
         }
     }
 
-    /// Sends a signal: `STOP` freezes the process, `CONT` lets it go on.
-    pub(super) fn signal(&self, signal: &str) {
+    /// Freezes the process.
+    pub(super) fn freeze(&self) {
+        self.signal("STOP");
+        // Its threads may run on for a moment after the signal was sent.
+        let tasks = format!("/proc/{}/task", self.process.as_ref().unwrap().id());
+        let is_frozen = |task: fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('T'))
+        };
+        let started = Instant::now();
+        while !fs::read_dir(&tasks).unwrap().flatten().all(is_frozen) {
+            assert!(started.elapsed() < PATIENCE, "the {} does not stop", self.program);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Lets a frozen process go on.
+    pub(super) fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
         let id = self.process.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
     }

@@ -132,7 +132,7 @@ fn a_failed_call_ends_in_time_and_loses_nothing() {
             match fault {
                 Fault::Path(_) | Fault::Patch(_) | Fault::Refused(_) => {}
                 Fault::Dead => place.kill(),
-                Fault::Frozen => place.signal("STOP"),
+                Fault::Frozen => place.freeze(),
                 Fault::Shows(certificate) => place.start(*certificate),
             }
             // Nothing is stored, changed or deleted that the webhook has not allowed.
@@ -152,7 +152,7 @@ fn a_failed_call_ends_in_time_and_loses_nothing() {
                         let (shown, took) = (refused.shown(), refused.took);
                         assert!(
                             shown.starts_with(start) && shown.contains(text),
-                            "{method}: {shown}\n{text}"
+                            "{method} {n}: {shown}\n{text}"
                         );
                         assert!(took < longest, "{took:?}: {shown}");
                     });
@@ -174,7 +174,7 @@ fn a_failed_call_ends_in_time_and_loses_nothing() {
             }
             match fault {
                 Fault::Path(_) | Fault::Patch(_) | Fault::Refused(_) => {}
-                Fault::Frozen => place.signal("CONT"),
+                Fault::Frozen => place.thaw(),
                 Fault::Dead | Fault::Shows(_) => place.start(Certificate::Good),
             }
             remove(&server, kind, "row");
@@ -303,9 +303,9 @@ fn with_fail_everything_that_is_stored_was_seen_by_a_webhook_that_comes_and_goes
                 wait(300);
                 place.start(Certificate::Good);
                 wait(300);
-                place.signal("STOP");
+                place.freeze();
                 wait(1500);
-                place.signal("CONT");
+                place.thaw();
             }
             wait(300);
         });
