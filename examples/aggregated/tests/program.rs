@@ -153,6 +153,11 @@ async fn a_server_that_dies_and_comes_back_takes_nothing_else_with_it() -> Resul
         wrong["spec"] = json!({});
         assert_eq!(send(admin, "POST", NOTES, &wrong).await.0, 422);
 
+        let shop = "/api/v1/namespaces/shop";
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+        assert_eq!(send(admin, "POST", "/api/v1/namespaces", &namespace).await.0, 200);
+
         program.kill()?;
         // At once an error, soon a condition.
         assert_eq!(send(admin, "GET", NOTES, &Value::Null).await.0, 503);
@@ -170,11 +175,28 @@ async fn a_server_that_dies_and_comes_back_takes_nothing_else_with_it() -> Resul
         assert_eq!(send(admin, "GET", "/api/v1/namespaces", &Value::Null).await.0, 200);
         let groups = until(admin, "/apis", 200).await.to_string();
         assert!(groups.contains(notes::GROUP) && groups.contains(loads::GROUP), "{groups}");
+        // A namespace that is deleted waits for it, and says so.
+        assert_eq!(send(admin, "DELETE", shop, &Value::Null).await.0, 200);
+        let mut waits = Value::Null;
+        for _ in 0..6000 {
+            waits = until(admin, shop, 200).await["status"].clone();
+            if waits["conditions"].to_string().contains("DiscoveryFailed") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(waits["phase"], "Terminating", "{waits}");
+        let failure = waits["conditions"].as_array().and_then(|all| {
+            all.iter().find(|one| one["type"] == "NamespaceDeletionDiscoveryFailure")
+        });
+        let message = failure.map(|one| one["message"].to_string()).unwrap_or_default();
+        assert!(message.contains(notes::GROUP), "{waits}");
 
         let _again = Program::start(host.folder.path())?;
         let found = until(admin, &format!("{NOTES}/first"), 200).await;
         assert_eq!(found["spec"]["text"], "kept");
         until(admin, LOADS, 200).await;
+        until(admin, shop, 404).await;
         Ok(())
     })
     .await

@@ -12,6 +12,7 @@ mod certificates;
 mod data;
 mod encryption;
 mod failures;
+mod gate;
 mod informer;
 mod kopf;
 mod kube_rs;

@@ -35,21 +35,24 @@ pub(crate) fn connect(server: &Server) -> TcpStream {
 /// Sends these bytes and reads until the server closes the connection.
 #[track_caller]
 pub(crate) fn exchange(server: &Server, bytes: &[u8]) -> Answer {
-    let mut stream = connect(server);
+    try_exchange(&server.plain, bytes).unwrap()
+}
+
+/// As [`exchange`], with a server that may be gone.
+pub(crate) fn try_exchange(plain: &str, bytes: &[u8]) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect(plain.trim_start_matches("http://"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     // The server may answer and close before it has read everything.
     let _ = stream.write_all(bytes);
     let mut read = Vec::new();
     let ended = stream.read_to_end(&mut read);
     let text = String::from_utf8_lossy(&read).into_owned();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{ended:?}: {text:?}"));
-    let code = head
-        .split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .unwrap_or_else(|| panic!("{text:?}"));
+    let unusable = || std::io::Error::other(format!("{ended:?}: {text:?}"));
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(unusable)?;
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(unusable)?;
     let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
     let body = if is_chunked { dechunked(body) } else { body.to_owned() };
-    Answer { code, head: head.to_owned(), body }
+    Ok(Answer { code, head: head.to_owned(), body })
 }
 
 /// The decoded part of a chunked body that has arrived.

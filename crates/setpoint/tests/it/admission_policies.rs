@@ -4,6 +4,8 @@ use crate::admission_webhooks::plane;
 use crate::https::{Answered, User, with_user};
 use serde_json::{Value, json};
 use setpoint::apiserver::{AuditQueue, Stage};
+use setpoint::store::{MemoryStore, Op, Store as _, Txn};
+use std::sync::Arc;
 
 pub(crate) const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -203,6 +205,63 @@ async fn what_cannot_be_evaluated_follows_the_failure_policy() {
         // The conditions are not met.
         let other = user.send("POST", &format!("{MAPS}?dryRun=All"), &map("b", json!({}))).await;
         assert_eq!(other.shown(), "201 ok");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_bad_expression_blocks_nothing_else_and_can_be_removed() {
+    // One that this server would refuse to store: of another version, say.
+    let store = MemoryStore::default();
+    let mut broken = policy(
+        "broken",
+        json!({"failurePolicy": "Fail",
+        "matchConstraints": on(&["configmaps"], &["CREATE"]),
+        "validations": [{"expression": "object.("}]}),
+    );
+    let mut bound = binding("broken", "broken", json!({}));
+    for (object, prefix) in [
+        (&mut broken, "validatingadmissionpolicies"),
+        (&mut bound, "validatingadmissionpolicybindings"),
+    ] {
+        object["metadata"]["uid"] = prefix.into();
+        object["metadata"]["generation"] = 1.into();
+        let op = Op::Put(format!("/registry/{prefix}/broken").into(), object.to_string().into());
+        store.commit(Txn { ops: vec![op], ..Txn::default() }).await.unwrap();
+    }
+    with_user(plane().store(Arc::new(store)), async |user, _| {
+        let policies = format!("{GROUP}/validatingadmissionpolicies");
+        let secrets = "/api/v1/namespaces/default/secrets";
+        let secret = |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+        let good = json!({"matchConstraints": on(&["secrets"], &["CREATE"]),
+            "validations": [{"expression": "object.metadata.name != 'no'", "message": "not this one"}]});
+        user.create(&policies, &policy("good", good)).await;
+        let bindings = format!("{GROUP}/validatingadmissionpolicybindings");
+        user.create(&bindings, &binding("good", "good", json!({}))).await;
+        let refused = |answer: &Answered| answer.shown().ends_with("denied request: not this one");
+        user.until("POST", secrets, &secret("no"), refused).await;
+
+        // What it matches fails; everything else goes on, and so do other policies.
+        let shown = dry(&user, json!({"x": "1"})).await.shown();
+        assert!(shown.contains("ValidatingAdmissionPolicy 'broken'"), "{shown}");
+        user.create(secrets, &secret("yes")).await;
+        user.send("GET", MAPS, &Value::Null).await.ok();
+
+        // One that fails for every resource, its own included, does not lock its writer out.
+        let all = json!({"matchConstraints": on(&["*/*"], &["*"]), "failurePolicy": "Fail",
+            "validations": [{"expression": "object.absent.x == 1"}]});
+        user.create(&policies, &policy("all", all)).await;
+        user.create(&bindings, &binding("all", "all", json!({}))).await;
+        let refused = |answer: &Answered| answer.shown().contains("'all' with binding 'all'");
+        user.until("POST", &format!("{secrets}?dryRun=All"), &secret("x"), refused).await;
+        assert_eq!(user.send("GET", &format!("{secrets}/yes"), &Value::Null).await.code, 200);
+        for name in ["all", "broken"] {
+            user.send("DELETE", &format!("{bindings}/{name}"), &Value::Null).await.ok();
+            user.send("DELETE", &format!("{policies}/{name}"), &Value::Null).await.ok();
+        }
+        let is_made = |answer: &Answered| answer.code == 201;
+        user.until("POST", MAPS, &map("a", json!({"x": "1"})), is_made).await;
+        user.create(secrets, &secret("x")).await;
     })
     .await;
 }

@@ -44,7 +44,24 @@ async fn routes(server: &ApiServer) -> Vec<Step> {
     let paths: Vec<String> = paths.iter().map(|path| path.as_str().unwrap().to_owned()).collect();
     let mut routes: Vec<Step> = paths.iter().map(|path| (Method::GET, path.clone())).collect();
     // Paths that the list of a real server has not, either.
-    for path in ["/", "/version", "/api/v1", "/openapi/v2", "/openapi/v3/api/v1", "/nowhere"] {
+    let debug = "/debug/api_priority_and_fairness";
+    let pages = ["priority_levels", "queues", "requests"];
+    let pages = pages.map(|page| format!("{debug}/dump_{page}"));
+    routes.extend(pages.map(|page| (Method::GET, page)));
+    for path in [
+        "/",
+        "/version",
+        "/version/",
+        "/api/v1",
+        "/openapi/v2",
+        "/openapi/v3/api/v1",
+        "/metrics",
+        "/metrics/slis",
+        "/debug/pprof/",
+        "/logs/",
+        "/setpoint",
+        "/nowhere",
+    ] {
         routes.push((Method::GET, path.to_owned()));
         routes.push((Method::POST, path.to_owned()));
     }

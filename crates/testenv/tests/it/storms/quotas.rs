@@ -22,6 +22,9 @@ const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
+/// Number of users who create objects at the same time.
+const WRITERS: usize = 16;
+
 /// Objects up to the limits of a quota, and beyond.
 struct Limits;
 
@@ -154,6 +157,17 @@ impl Scenario for Limits {
                 });
                 create(env, PODS, &pod).await
             };
+            // Sixteen users at a time, with room for four.
+            let names: Vec<String> = (0..WRITERS).map(|n| format!("w{n}")).collect();
+            let made = futures::future::join_all(names.iter().map(|name| map(name))).await;
+            let made: Vec<&String> =
+                names.iter().zip(made).filter(|(_, is_made)| *is_made).map(|(n, _)| n).collect();
+            assert_eq!(made.len(), 4, "{made:?}");
+            shows("4", "0").await;
+            for name in made {
+                ask(env, "DELETE", &format!("{MAPS}/{name}"), &Value::Null).await;
+            }
+            shows("0", "0").await;
             // Two users at a time.
             for (first, second) in [("a", "b"), ("c", "d")] {
                 assert_eq!(tokio::join!(map(first), map(second)), (true, true));
