@@ -275,7 +275,8 @@ pub const VALUE_BYTES_MAX: usize = 1_572_864;
 pub const COMMITS_AT_ONCE: usize = 32;
 
 /// A revisioned key-value store. `commit` succeeds once the transaction is durable. Every method is
-/// cancel safe except `commit` and `commit_each`, whose outcome is unknown if the future is dropped.
+/// cancel safe except `commit` and `commit_each`, whose outcome is unknown if their future is
+/// dropped.
 ///
 /// Methods with a default body concern only some engines. A wrapper must forward them.
 pub trait Store: Send + Sync + std::fmt::Debug + 'static {
