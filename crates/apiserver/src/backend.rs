@@ -434,13 +434,13 @@ impl Backends {
     /// and compiled-in kinds, and the positions of what the catalog serves. `None`: legacy
     /// discovery lists everything that is served, at the positions that Kubernetes gives its own
     /// groups. That is so at start.
-    pub fn register(&self, registrations: Option<Vec<Registration>>) {
+    pub fn register(&self, registrations: Option<Arc<Vec<Registration>>>) {
         self.change(|table| {
-            if table.registrations.as_deref() == registrations.as_ref() {
+            if table.registrations == registrations {
                 return (None, ());
             }
             let mut next = table.next();
-            next.registrations = registrations.map(Arc::new);
+            next.registrations = registrations;
             (Some(next), ())
         });
     }

@@ -23,7 +23,8 @@
 //! - Documents of discovery and OpenAPI are fetched after a check that passed, at most once a
 //!   minute, and stay while the server is away ([`documents`]).
 //! - Each control plane runs its own, as each kube-apiserver does: also without built-in
-//!   controllers. Without such objects it is one idle watch.
+//!   controllers. It sleeps as long as the objects are those of the start, which are the same for
+//!   all control planes of a process. Without others it is one idle watch.
 //!
 //! The rules are those of kube-aggregator (spec: extension §1).
 
@@ -48,11 +49,11 @@ use setpoint_apiserver::{
     ApiServer, Attributes, Events, Identity, Registration, Requested, ResourcePath, Verb,
 };
 use setpoint_object::ApiError;
-use setpoint_registry::{EventKind, ListOptions};
+use setpoint_registry::{EventKind, ListOptions, Registry};
 use setpoint_webhook_client::{Identity as ClientCertificate, ServiceResolver};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -63,6 +64,9 @@ use tokio_util::sync::CancellationToken;
 const RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of servers whose documents are fetched at a time, each of at most some mebibytes.
 const FETCHES_MAX: usize = 4;
+
+/// The key prefix of APIServices.
+const PREFIX: &str = "/registry/apiregistration.k8s.io/apiservices/";
 
 /// The client certificate of proxied requests. Set before the first one, or never.
 #[derive(Debug, Clone, Default)]
@@ -104,6 +108,8 @@ pub(crate) struct Aggregation {
     certificate: ProxyCertificate,
     fetches: Arc<Semaphore>,
     metrics: AggregatorMetrics,
+    /// Somebody reads the metrics.
+    has_metrics: bool,
 }
 
 impl fmt::Debug for Aggregation {
@@ -127,21 +133,22 @@ struct State {
 
 impl Aggregation {
     /// Creates the aggregation of a server. `has_services`: the resolver looks among the objects of
-    /// this server, so that a missing Service is an error.
+    /// this server, so that a missing Service is an error. `metrics`: `None` if nobody reads them.
     pub(crate) fn new(
         server: ApiServer,
         resolver: Arc<dyn ServiceResolver>,
         has_services: bool,
         certificate: ProxyCertificate,
-        metrics: AggregatorMetrics,
+        metrics: Option<AggregatorMetrics>,
     ) -> Self {
         let fetches = Arc::new(Semaphore::new(FETCHES_MAX));
-        Self { server, resolver, has_services, certificate, fetches, metrics }
+        let (has_metrics, metrics) = (metrics.is_some(), metrics.unwrap_or_default());
+        Self { server, resolver, has_services, certificate, fetches, metrics, has_metrics }
     }
 
     /// Runs until `stop`. Dropping it stops everything at once.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        if !is_served(&self.server, &stop).await {
+        if !is_served(&self.server, &stop).await || !self.is_needed(&stop).await {
             return;
         }
         let follow = async {
@@ -163,6 +170,23 @@ impl Aggregation {
             () = stop.cancelled() => {}
             // Cancel safe: what it knows is read again at the next start.
             () = follow => {}
+        }
+    }
+
+    /// Registers the objects of the start and waits for the first change, unless there are others
+    /// already. `false`: stopped before.
+    async fn is_needed(&self, stop: &CancellationToken) -> bool {
+        let registry = self.server.registry();
+        // Begins before the objects are looked at, so that no change is missed.
+        let mut changes = registry.change_signal(PREFIX, None);
+        let of_start = of_start(registry).filter(|_| !self.has_metrics);
+        let Some(of_start) = of_start else { return true };
+        self.server.backends().register(Some(of_start));
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => false,
+            // Cancel safe: it only waits for a state.
+            () = changes.changed() => true,
         }
     }
 
@@ -222,11 +246,7 @@ impl Aggregation {
             if matches!(state.known.get(&service.name), Some(Known::Remote { .. })) {
                 self.remove(state, &service.name);
             }
-            let registration = Registration {
-                group_version: service.group_version.clone(),
-                group_priority: service.group_priority,
-                version_priority: service.version_priority,
-            };
+            let registration = service.registration();
             state.known.insert(service.name, Known::Local(registration));
             return;
         };
@@ -271,8 +291,24 @@ impl Aggregation {
             Known::Local(registration) => Some(registration.clone()),
             Known::Remote { .. } => None,
         });
-        self.server.backends().register(Some(registrations.collect()));
+        self.server.backends().register(Some(Arc::new(registrations.collect())));
     }
+}
+
+/// The registrations of a start, if the objects are still those of the start: they are the same for
+/// all control planes of a process, so they are read once.
+fn of_start(registry: &Registry) -> Option<Arc<Vec<Registration>>> {
+    static OF_ALL: OnceLock<Arc<Vec<Registration>>> = OnceLock::new();
+    if let Some(known) = OF_ALL.get() {
+        return registry.is_as_started(PREFIX).then(|| known.clone());
+    }
+    let (objects, newest) = registry.stored_objects(PREFIX);
+    if !registry.is_of_start(newest) {
+        return None;
+    }
+    let services = objects.iter().filter_map(|object| ApiService::parse(&object.value));
+    let read = services.map(|service| service.registration()).collect();
+    Some(OF_ALL.get_or_init(|| Arc::new(read)).clone())
 }
 
 /// A request for all APIServices, as the server itself.

@@ -308,6 +308,23 @@ impl SharedControllers {
 
     /// Whether none of them has work.
     fn is_settled(&self, registry: &Registry) -> bool {
+        if !self.is_fresh(registry) {
+            return self.have_no_work(registry);
+        }
+        debug_assert!(self.have_no_work(registry), "a start leaves no work");
+        true
+    }
+
+    /// Whether the objects are those that every control plane has written at its start, as these
+    /// controllers would leave them. Then they need not be read.
+    fn is_fresh(&self, registry: &Registry) -> bool {
+        let has_defaults = registry.has_default_accounts() && self.root_ca.is_none();
+        let is_as_started = |watched: &Watched| watched.is_as_started(registry);
+        (has_defaults || !self.has_defaults) && self.watched().iter().all(is_as_started)
+    }
+
+    /// The same as [`Self::is_settled`], by the objects.
+    fn have_no_work(&self, registry: &Registry) -> bool {
         let all = |watched: Watched| watched.objects(registry);
         let root_ca = self.root_ca.as_deref();
         let maps = || root_ca.map(|_| all(ROOT_CAS)).unwrap_or_default();
@@ -330,7 +347,9 @@ impl SharedControllers {
 async fn first_to_collect(registry: &Registry) {
     let mut changes = registry.object_changes();
     while let Some(change) = changes.next().await {
+        // The objects of the start have no owners.
         if let ObjectChange::Put(object) = change
+            && !registry.is_of_start(object.revision)
             && GarbageCollector::is_concerned(&object.value)
         {
             return;

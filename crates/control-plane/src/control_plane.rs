@@ -271,7 +271,7 @@ impl ControlPlaneBuilder {
             .bootstrap_tokens(self.bootstrap_tokens)
             .seed(of_server);
         let flow_metrics = self.extensions.flow_metrics.take();
-        let aggregated = self.extensions.aggregator_metrics.take().unwrap_or_default();
+        let aggregated = self.extensions.aggregator_metrics.take();
         let tasks = Tasks(self.extensions.take_tasks());
         let mut server = self.extensions.server(server);
         if let Some(address) = self.address {

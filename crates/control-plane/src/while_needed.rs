@@ -63,6 +63,11 @@ impl Watched {
         objects.into_iter().map(|object| object.value).collect()
     }
 
+    /// Whether the objects of the resource are those of the start of the server.
+    pub(crate) fn is_as_started(&self, registry: &Registry) -> bool {
+        registry.is_as_started(&self.prefix())
+    }
+
     fn prefix(&self) -> String {
         keys::built_in_prefix(self.group, self.resource)
     }

@@ -147,13 +147,9 @@ impl Allocator {
     pub(crate) fn reserve<'a>(&'a self, store: &'a dyn Store) -> Reservation<'a> {
         Reservation { allocator: self, store, taken: BTreeSet::new() }
     }
-    /// The claims of all numbers in a new Service, without reading them.
-    pub(crate) fn claim_all(&self, service: &Value, birth: &NewObject<'_>) -> Claims {
-        let mut claims = Claims::default();
-        let owned = ServiceNumbers::of(service);
-        owned.0.iter().for_each(|number| claims.take(*number, service, birth));
-        self.used.lock().extend(&owned.0);
-        claims
+    /// Marks a number as used whose claim is being written, given its key. Other keys do nothing.
+    pub(crate) fn note(&self, key: &[u8]) {
+        self.used.lock().extend(claims::number(key));
     }
     /// Whether the objects of addresses, in a snapshot of the cache, are those of the addresses in
     /// use. Reads no object, except some of those whose addresses are not in use.

@@ -8,16 +8,19 @@ use crate::kind::CompiledKind;
 use crate::origins::Origins;
 use crate::service_account::ServiceAccountTokens;
 use crate::shared::Inner;
+use crate::stored::store_error;
 use crate::threads::Threads;
 use crate::webhook::WebhookClients;
 use crate::{bootstrap, cache, crd, foreign, type_check};
 
 pub use crate::shared::{Registry, WeakRegistry};
+use bytes::Bytes;
 use rand::SeedableRng;
-use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
-use setpoint_store::{Revision, Store};
+use setpoint_object::{ApiError, keys};
+use setpoint_store::{RangeRequest, Revision, Store};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +43,8 @@ pub const EVENT_TTL: Duration = Duration::from_secs(3600);
 const START_UP_PATIENCE: Duration = Duration::from_secs(30);
 /// The pause between two attempts.
 const START_UP_PAUSE: Duration = Duration::from_millis(500);
+/// The revision of a store that was never written to.
+const EMPTY: Revision = Revision(1);
 /// Builds a registry.
 #[derive(Debug)]
 pub struct RegistryBuilder {
@@ -189,6 +194,7 @@ impl RegistryBuilder {
             store,
             is_shared: self.is_shared,
             default_accounts: self.default_accounts,
+            started_at: AtomicU64::new(0),
             clock: self.clock,
             rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(seed)),
             catalog: FifoWatch::new(compiled.clone()),
@@ -283,11 +289,24 @@ impl RegistryWorker {
     }
     async fn attempt_start_up(&self) -> Result<(crd::Controller, Revision), ApiError> {
         let inner = &*self.inner;
-        inner.allocator.repair(&*inner.store, &inner.birth()).await?;
-        bootstrap::objects::ensure(inner).await?;
+        let before = inner.store.revision().await.map_err(store_error)?;
+        let is_empty = before == EMPTY && !inner.is_shared && self.is_empty().await?;
+        if !is_empty {
+            inner.allocator.repair(&*inner.store, &inner.birth()).await?;
+        }
+        let n_objects = bootstrap::objects::ensure(inner, is_empty).await?;
         let definitions = crd::Controller::load(&Registry { inner: self.inner.clone() }).await?;
-        let present = inner.store.revision().await.map_err(crate::stored::store_error)?;
+        let present = inner.store.revision().await.map_err(store_error)?;
+        // Each object is a revision: nobody else has written.
+        if is_empty && present.0 == before.0 + n_objects as u64 {
+            inner.started_at.store(present.0, Ordering::Relaxed);
+        }
         Ok((definitions, present))
+    }
+    async fn is_empty(&self) -> Result<bool, ApiError> {
+        let root = RangeRequest::prefix(Bytes::from_static(keys::ROOT.as_bytes()));
+        let found = self.inner.store.range(RangeRequest { limit: 1, ..root }).await;
+        Ok(found.map_err(store_error)?.value.entries.is_empty())
     }
 }
 /// Once per period of history, compacts revisions before the one seen a period ago.

@@ -19,6 +19,7 @@ use setpoint_object::time::Clock;
 use setpoint_object::{ApiError, Origin};
 use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -34,6 +35,9 @@ pub(crate) struct Inner {
     pub(crate) is_shared: bool,
     /// The first namespaces get their ServiceAccount at the start.
     pub(crate) default_accounts: bool,
+    /// The revision of the last object of the start, if this start found an empty store and wrote
+    /// all objects itself; otherwise zero.
+    pub(crate) started_at: AtomicU64,
     pub(crate) clock: Clock,
     /// Source of uids, generated names and watch timeouts.
     pub(crate) rng: parking_lot::Mutex<rand::rngs::SmallRng>,
@@ -188,6 +192,23 @@ impl Registry {
     pub fn newest_change(&self, storage_prefix: &str) -> Option<u64> {
         let is_filled = self.inner.cache.reached().is_filled;
         is_filled.then(|| self.inner.cache.resource(storage_prefix).newest())
+    }
+    /// Whether an object of this revision is one that this server has written at its start, to a
+    /// store that was empty: nothing in it is left to do. False for all objects of another store.
+    pub fn is_of_start(&self, revision: u64) -> bool {
+        // Relaxed: a reader of an object is behind the end of the start.
+        (1..=self.inner.started_at.load(Ordering::Relaxed)).contains(&revision)
+    }
+    /// Whether the objects of a resource are those that this server has written at its start, to a
+    /// store that was empty, and no other. `storage_prefix` is
+    /// [`Resource::storage_prefix`](crate::Resource::storage_prefix).
+    pub fn is_as_started(&self, storage_prefix: &str) -> bool {
+        self.newest_change(storage_prefix).is_some_and(|newest| self.is_of_start(newest))
+    }
+    /// Whether the first namespaces got their account `default` at the start
+    /// ([`RegistryBuilder::default_accounts`](crate::RegistryBuilder::default_accounts)).
+    pub fn has_default_accounts(&self) -> bool {
+        self.inner.default_accounts
     }
     /// Waits until the resource has an object, for what a server without any need not have.
     /// `storage_prefix` is [`Resource::storage_prefix`](crate::Resource::storage_prefix). Cancel

@@ -86,6 +86,7 @@ const CASES: &[(&str, Case)] = &[
     ("compares decide the whole transaction and return the current state", |s, _| {
         compares(s).boxed()
     }),
+    ("transactions that are committed together are each for itself", |s, _| each(s).boxed()),
     ("created stays through updates and is new after a delete", |s, _| created(s).boxed()),
     ("a range is ordered, bounded, limited and counted", |s, _| ranges(s).boxed()),
     ("a read at a revision sees that revision", |s, _| exact_reads(s).boxed()),
@@ -219,6 +220,34 @@ async fn compares(store: &dyn Store) {
     }
     let right = txn(vec![absent, Compare::Modified("/a".into(), first)]);
     assert_eq!(ok(store.commit(right).await), Committed::Done(Revision(first.0 + 1)));
+}
+
+async fn each(store: &dyn Store) {
+    let start = ok(store.revision().await);
+    let create = |key: &str, value: &str| Txn {
+        compares: vec![Compare::Absent(key.to_owned().into())],
+        ops: vec![put(key, value)],
+        ttl: None,
+    };
+    done(store, vec![put("/b", "old")]).await;
+    let twice = Txn { ops: vec![put("/d", "1"), delete("/d")], ..Txn::default() };
+    let txns = vec![create("/a", "1"), create("/b", "2"), twice, create("/c", "3")];
+    let outcomes = store.commit_each(txns).await;
+    assert!(
+        matches!(
+            outcomes[..],
+            [
+                Ok(Committed::Done(_)),
+                Ok(Committed::Refused { .. }),
+                Err(StoreError::DuplicateKey { .. }),
+                Ok(Committed::Done(_)),
+            ]
+        ),
+        "{outcomes:?}"
+    );
+    assert_eq!(listing(store, RangeRequest::prefix("/")).await, "/a=1 /b=old /c=3 of 3");
+    assert_eq!(ok(store.revision().await), Revision(start.0 + 3));
+    assert!(store.commit_each(Vec::new()).await.is_empty());
 }
 
 async fn created(store: &dyn Store) {

@@ -14,7 +14,8 @@
 //! | every read | the result is a state the store had | no effect |
 //! | [`ChangeFeed::next`] | this feed will not return the batch again | no batch is lost: the next call returns it |
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{self, StreamExt};
 
 /// The store's counter. Every commit that changes something gets the next revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -268,8 +269,14 @@ pub fn is_sealed(value: &[u8]) -> bool {
 /// Maximum size of a transaction: 1.5 MiB, etcd's request limit.
 pub const VALUE_BYTES_MAX: usize = 1_572_864;
 
+/// How many commits [`Store::commit_each`] has in progress by default.
+///
+/// 32: enough to hide the delay of a network or of a disk.
+pub const COMMITS_AT_ONCE: usize = 32;
+
 /// A revisioned key-value store. `commit` succeeds once the transaction is durable. Every method is
-/// cancel safe except `commit`, whose outcome is unknown if its future is dropped.
+/// cancel safe except `commit` and `commit_each`, whose outcome is unknown if their future is
+/// dropped.
 ///
 /// Methods with a default body concern only some engines. A wrapper must forward them.
 pub trait Store: Send + Sync + std::fmt::Debug + 'static {
@@ -288,6 +295,14 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     ) -> BoxFuture<'a, Result<Snapshot<Range>, StoreError>>;
     /// Checks the compares and writes.
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>>;
+    /// Commits each transaction for itself, and returns the outcomes in the same order. One that
+    /// fails or is refused does not affect the others. The default has at most
+    /// [`COMMITS_AT_ONCE`] in progress, so that a remote engine answers many at once and a durable
+    /// one syncs many at once; a wrapper may keep it. The memory engine commits all in one step.
+    fn commit_each(&self, txns: Vec<Txn>) -> BoxFuture<'_, Vec<Result<Committed, StoreError>>> {
+        let commits: Vec<_> = txns.into_iter().map(|txn| self.commit(txn)).collect();
+        stream::iter(commits).buffered(COMMITS_AT_ONCE).collect().boxed()
+    }
     /// Opens a feed of the changes under `prefix` after revision `after`.
     fn changes(
         &self,

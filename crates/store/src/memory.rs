@@ -164,6 +164,12 @@ impl Store for MemoryStore {
         future::lazy(move |_| self.step(|state| state.commit(txn))).boxed()
     }
 
+    fn commit_each(&self, txns: Vec<Txn>) -> BoxFuture<'_, Vec<Result<Committed, StoreError>>> {
+        // Feeds are told once.
+        let commit = |state: &mut State| txns.into_iter().map(|txn| state.commit(txn)).collect();
+        future::lazy(move |_| self.step(commit)).boxed()
+    }
+
     fn changes(
         &self,
         prefix: Bytes,

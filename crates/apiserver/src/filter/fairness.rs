@@ -72,7 +72,8 @@ struct Shared {
     prefixes: [String; 2],
     /// When time zero was.
     epoch: Instant,
-    config: RwLock<Arc<Config>>,
+    /// `None`: no request needed it yet.
+    config: RwLock<Option<Arc<Config>>>,
     state: Mutex<State>,
 }
 
@@ -238,19 +239,15 @@ impl Drop for WaitGuard<'_> {
 impl Fairness {
     /// A server with this many seats.
     pub(crate) fn new(seats: u32) -> Self {
-        let config = Config { at: None, schemas: Vec::new(), levels: Vec::new() };
         let shared = Shared {
             seats,
             prefixes: ["flowschemas", "prioritylevelconfigurations"]
                 .map(|resource| keys::built_in_prefix(GROUP, resource)),
             epoch: Instant::now(),
-            config: RwLock::new(Arc::new(config)),
+            config: RwLock::default(),
             state: Mutex::default(),
         };
-        let new = Self(Arc::new(shared));
-        // The mandatory objects are there from the beginning.
-        new.compile(None, &[], &[]);
-        new
+        Self(Arc::new(shared))
     }
 
     /// Waits for a seat, for at most `patience`. `objects_max`: the objects of a page. `None`: the
@@ -322,7 +319,7 @@ impl Fairness {
 
     /// The figures for metrics.
     pub(crate) fn figures(&self) -> FlowControl {
-        let config = self.0.config.read().clone();
+        let config = self.known_config();
         let flow = |schema: &Arc<Schema>| schema.stats.read(&schema.level_name, &schema.name);
         let flows = config.schemas.iter().map(flow).collect();
         let state = self.0.state.lock();
@@ -374,23 +371,28 @@ impl Fairness {
         // The server's own requests are exempt in every configuration. So a server without other
         // requests compiles none.
         if identity.is_loopback() {
-            let config = self.0.config.read();
+            let config = self.known_config();
             if config.at.is_none() {
-                return config.clone();
+                return config;
             }
         }
         let [schemas, levels] = &self.0.prefixes;
         let at = registry.newest_change(schemas).zip(registry.newest_change(levels));
-        {
-            let config = self.0.config.read();
-            // A cache that is filled again may lack objects for a moment.
-            if at.is_none() || config.at == at {
-                return config.clone();
-            }
+        let config = self.known_config();
+        // A cache that is filled again may lack objects for a moment.
+        if at.is_none() || config.at == at {
+            return config;
         }
         let (schemas, newest_schema) = registry.stored_objects(schemas);
         let (levels, newest_level) = registry.stored_objects(levels);
         self.compile(Some((newest_schema, newest_level)), &schemas, &levels)
+    }
+
+    /// The configuration of the last request; before the first one, that without objects, in which
+    /// the mandatory ones exist nevertheless.
+    fn known_config(&self) -> Arc<Config> {
+        let known = self.0.config.read().clone();
+        known.unwrap_or_else(|| self.compile(None, &[], &[]))
     }
 
     fn compile(
@@ -399,17 +401,18 @@ impl Fairness {
         schemas: &[StoredObject],
         levels: &[StoredObject],
     ) -> Arc<Config> {
-        let former = self.0.config.read().clone();
         let mut state = self.0.state.lock();
+        let former = self.0.config.read().clone();
         // Another request may have been faster, with a newer state.
-        if self.0.config.read().at > at {
-            return self.0.config.read().clone();
+        let newer = former.as_ref().filter(|former| former.at > at);
+        if let Some(newer) = newer {
+            return newer.clone();
         }
         let mut names = std::mem::take(&mut state.levels);
         let position = |name: &Arc<str>| position(&mut names, &state.scheduler, name, levels);
         let stats = |schema: &Arc<str>, level: &Arc<str>| {
             let same = |known: &&Arc<Schema>| known.name == *schema && known.level_name == *level;
-            let known = former.schemas.iter().find(same);
+            let known = former.iter().flat_map(|former| &former.schemas).find(same);
             known.map_or_else(Arc::<Stats>::default, |known| known.stats.clone())
         };
         let config = Arc::new(Config::compile(at, schemas, levels, self.0.seats, position, stats));
@@ -424,7 +427,7 @@ impl Fairness {
         state.levels = names;
         let now = self.now();
         let dispatched = state.scheduler.configure(&limits, now);
-        *self.0.config.write() = config.clone();
+        *self.0.config.write() = Some(config.clone());
         drop(state);
         self.deliver(dispatched);
         config

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
+use setpoint_apiserver::Registration;
 use setpoint_object::GroupVersion;
 use setpoint_webhook_client::{Service, Trust};
 
@@ -98,6 +99,15 @@ impl ApiService {
             target,
             conditions,
         })
+    }
+
+    /// Its position in discovery.
+    pub(super) fn registration(&self) -> Registration {
+        Registration {
+            group_version: self.group_version.clone(),
+            group_priority: self.group_priority,
+            version_priority: self.version_priority,
+        }
     }
 
     /// Its condition `Available`.

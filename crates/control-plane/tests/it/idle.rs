@@ -173,3 +173,31 @@ async fn roles_are_aggregated_after_a_quiet_time() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn discovery_follows_api_services_from_their_first_change() {
+    with_user(ControlPlane::builder().controllers(false), async |user| {
+        quiet().await;
+        let at_first = user.get("/apis").await;
+        let path = format!("{API_SERVICES}/v1.batch");
+        user.patch(&path, json!({"metadata": {"labels": {"mine": "yes"}}})).await;
+        quiet().await;
+        assert_eq!(user.get("/apis").await, at_first);
+        user.delete(&path).await;
+        quiet().await;
+        let names = |groups: &Value| -> Vec<String> {
+            let groups = groups["groups"].as_array().into_iter().flatten();
+            groups.map(|group| group["name"].as_str().unwrap_or_default().to_owned()).collect()
+        };
+        let mut without = names(&at_first);
+        without.retain(|name| name != "batch");
+        assert_eq!(names(&user.get("/apis").await), without);
+    })
+    .await;
+    // The next one of the process begins with all of them.
+    with_user(ControlPlane::builder().controllers(false), async |user| {
+        quiet().await;
+        assert!(user.get("/apis").await.to_string().contains("\"batch\""));
+    })
+    .await;
+}

@@ -6,11 +6,12 @@
 //! at start. Authorization creates roles and bindings; controllers create configuration maps,
 //! endpoints and service accounts. The accounts of the first namespaces are created here for them
 //! ([`RegistryBuilder::default_accounts`](crate::RegistryBuilder::default_accounts)): with these, a
-//! fresh control plane has nothing that a controller would have to do.
+//! fresh control plane has nothing that a controller would have to do
+//! ([`Registry::is_as_started`]).
 //!
 //! [`maintain`] creates again what Kubernetes would, once a minute, and restores the specs of flow
 //! control objects that users have not taken over.
-use super::template::{self, Template, create_missing};
+use super::template::{self, Template, create, create_missing};
 use crate::attributes::{Attributes, Target};
 use crate::request::{Body, Format, WriteOptions};
 use crate::shared::{Inner, Registry};
@@ -58,10 +59,18 @@ fn accounts() -> &'static [Template] {
     &OF_NAMESPACES
 }
 
-/// Creates the missing objects.
-pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
+/// Creates the missing objects; in an empty store all of them, without looking. Returns their
+/// number.
+pub(crate) async fn ensure(inner: &Inner, is_empty: bool) -> Result<usize, ApiError> {
     let accounts = if inner.default_accounts { accounts() } else { &[] };
-    create_missing(inner, objects().iter().chain(accounts)).await.map(drop)
+    let all = objects().iter().chain(accounts);
+    let n_all = objects().len() + accounts.len();
+    if is_empty {
+        create(inner, &all.collect::<Vec<_>>()).await?;
+    } else {
+        create_missing(inner, all).await?;
+    }
+    Ok(n_all)
 }
 
 /// Whether [`maintain`] creates an object again.

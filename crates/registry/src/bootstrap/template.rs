@@ -3,17 +3,19 @@
 //! | placeholder | stands for |
 //! |---|---|
 //! | `@uid` | the object's uid |
+//! | `@owner` | the uid of the object that it is written with |
 //! | `@now` | the present time |
 //! | `@network`, `@address` | the network of cluster addresses, and its first address |
+//!
+//! A line that begins with `+` is written in the transaction of the line before: the claim of the
+//! first Service's address, and the address's object.
 use crate::shared::Inner;
-use crate::stored::{store_error, tree};
+use crate::stored::store_error;
+use crate::uid::{UID_BYTES, uid_bytes};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
-use setpoint_object::{ApiError, keys};
-use setpoint_store::{At, Compare, Op, StoreError, Txn};
-
-/// How many objects are read or written at the same time.
-const AT_ONCE: usize = 32;
+use setpoint_object::ApiError;
+use setpoint_store::{At, COMMITS_AT_ONCE, Compare, Op, StoreError, Txn};
 
 /// One object of the start.
 pub(crate) struct Template {
@@ -22,89 +24,186 @@ pub(crate) struct Template {
     pub(crate) text: &'static str,
     /// The same, in pieces.
     pieces: Vec<Piece>,
+    /// What is written with it.
+    companions: Vec<Companion>,
+}
+
+/// A key that is written with an object.
+struct Companion {
+    key: Vec<Piece>,
+    value: Vec<Piece>,
 }
 
 /// A piece of an encoded object.
 enum Piece {
     Text(&'static str),
     Uid,
+    Owner,
     Now,
     Network,
     Address,
 }
 
 /// The placeholders.
-const PLACEHOLDERS: [(&str, Piece); 4] = [
+const PLACEHOLDERS: [(&str, Piece); 5] = [
     ("@uid", Piece::Uid),
+    ("@owner", Piece::Owner),
     ("@now", Piece::Now),
     ("@network", Piece::Network),
     ("@address", Piece::Address),
 ];
 
-impl Template {
-    /// Reads a line of a file.
-    fn of_line(line: &'static str) -> Option<Self> {
-        let (key, text) = line.split_once(' ')?;
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        while let Some(at) = rest.find('@') {
-            let (before, after) = rest.split_at(at);
-            pieces.push(Piece::Text(before));
-            let known = PLACEHOLDERS.into_iter().find(|(name, _)| after.starts_with(name));
-            let (piece, length) = match known {
-                Some((name, piece)) => (piece, name.len()),
-                None => (Piece::Text("@"), 1),
-            };
-            pieces.push(piece);
-            rest = &after[length..];
-        }
-        pieces.push(Piece::Text(rest));
-        Some(Self { key, text, pieces })
-    }
-
-    /// The encoded object, with the values of a control plane.
-    fn object(&self, values: &Values<'_>) -> Vec<u8> {
-        let uid = values.inner.uid();
-        let text = |piece: &Piece| -> &str {
-            match piece {
-                Piece::Text(text) => text,
-                Piece::Uid => &uid,
-                Piece::Now => &values.now,
-                Piece::Network => &values.network,
-                Piece::Address => &values.address,
+/// Reads a file: one line per object, with key, space, and encoded object.
+pub(crate) fn read(file: &'static str) -> Vec<Template> {
+    let mut templates: Vec<Template> = Vec::new();
+    for line in file.lines() {
+        let Some((key, text)) = line.split_once(' ') else { continue };
+        match (key.strip_prefix('+'), templates.last_mut()) {
+            (Some(key), Some(owner)) => {
+                let companion = Companion { key: pieces(key), value: pieces(text) };
+                owner.companions.push(companion);
             }
-        };
-        // The length first: without the spare capacity of a buffer that grows.
-        let length = self.pieces.iter().map(|piece| text(piece).len()).sum();
-        let mut object = Vec::with_capacity(length);
-        self.pieces.iter().for_each(|piece| object.extend_from_slice(text(piece).as_bytes()));
-        object
+            _ => {
+                templates.push(Template { key, text, pieces: pieces(text), companions: Vec::new() })
+            }
+        }
     }
+    templates
+}
+
+fn pieces(text: &'static str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('@') {
+        let (before, after) = rest.split_at(at);
+        pieces.push(Piece::Text(before));
+        let known = PLACEHOLDERS.into_iter().find(|(name, _)| after.starts_with(name));
+        let (piece, length) = match known {
+            Some((name, piece)) => (piece, name.len()),
+            None => (Piece::Text("@"), 1),
+        };
+        pieces.push(piece);
+        rest = &after[length..];
+    }
+    pieces.push(Piece::Text(rest));
+    pieces
 }
 
 /// What the placeholders of a control plane stand for, except for uids.
-struct Values<'a> {
-    inner: &'a Inner,
+struct Values {
     now: String,
     network: String,
     address: String,
 }
 
-impl<'a> Values<'a> {
-    fn of(inner: &'a Inner) -> Self {
+impl Values {
+    fn of(inner: &Inner) -> Self {
         let network = inner.allocator.network();
         Self {
-            inner,
             now: inner.clock.now().rfc3339(),
             network: network.to_string(),
             address: network.first().to_string(),
         }
     }
+
+    fn text<'v>(&'v self, piece: &'v Piece, [uid, owner]: [&'v Uid; 2]) -> &'v [u8] {
+        match piece {
+            Piece::Text(text) => text.as_bytes(),
+            Piece::Uid => uid,
+            Piece::Owner => owner,
+            Piece::Now => self.now.as_bytes(),
+            Piece::Network => self.network.as_bytes(),
+            Piece::Address => self.address.as_bytes(),
+        }
+    }
+
+    fn len(&self, pieces: &[Piece]) -> usize {
+        const UID: &Uid = &[0; UID_BYTES];
+        pieces.iter().map(|piece| self.text(piece, [UID; 2]).len()).sum()
+    }
 }
 
-/// Reads a file: one line per object, with key, space, and encoded object.
-pub(crate) fn read(file: &'static str) -> Vec<Template> {
-    file.lines().filter_map(Template::of_line).collect()
+type Uid = [u8; UID_BYTES];
+
+/// One buffer with the encoded objects of a start: far fewer allocations than one for each, of
+/// which a process with many control planes would make hundreds of thousands. It is freed with the
+/// last of them.
+struct Encoder {
+    values: Values,
+    bytes: Vec<u8>,
+}
+
+impl Encoder {
+    /// Room for all objects, without spare capacity.
+    fn new(inner: &Inner, templates: &[&Template]) -> Self {
+        let values = Values::of(inner);
+        let length = templates.iter().map(|template| {
+            let companions = template.companions.iter();
+            let companions = companions.map(|with| values.len(&with.key) + values.len(&with.value));
+            values.len(&template.pieces) + companions.sum::<usize>()
+        });
+        let bytes = Vec::with_capacity(length.sum());
+        Self { values, bytes }
+    }
+
+    /// Appends a text; returns where it is.
+    fn push(&mut self, pieces: &[Piece], uids: [&Uid; 2]) -> std::ops::Range<usize> {
+        let start = self.bytes.len();
+        for piece in pieces {
+            self.bytes.extend_from_slice(self.values.text(piece, uids));
+        }
+        start..self.bytes.len()
+    }
+}
+
+/// The transactions that create objects, each if it does not exist.
+fn creations(inner: &Inner, templates: &[&Template]) -> Vec<Txn> {
+    let mut encoder = Encoder::new(inner, templates);
+    let mut places = Vec::with_capacity(templates.len());
+    for template in templates {
+        let owner = uid_bytes(&inner.rng);
+        places.push((None, encoder.push(&template.pieces, [&owner; 2])));
+        for Companion { key, value } in &template.companions {
+            // The owner's claim has no uid of its own.
+            let has_uid = value.iter().any(|piece| matches!(piece, Piece::Uid));
+            let uid = if has_uid { uid_bytes(&inner.rng) } else { owner };
+            let key = encoder.push(key, [&uid, &owner]);
+            places.push((Some(key), encoder.push(value, [&uid, &owner])));
+        }
+    }
+    let bytes = Bytes::from(encoder.bytes);
+    let mut places = places.into_iter();
+    let creation = |template: &&Template| {
+        let key = Bytes::from_static(template.key.as_bytes());
+        let value = places.next().map(|(_, value)| bytes.slice(value)).unwrap_or_default();
+        let n_keys = 1 + template.companions.len();
+        let (mut compares, mut ops) = (Vec::with_capacity(n_keys), Vec::with_capacity(n_keys));
+        compares.push(Compare::Absent(key.clone()));
+        for (key, value) in places.by_ref().take(template.companions.len()) {
+            let key = key.map(|key| bytes.slice(key)).unwrap_or_default();
+            inner.allocator.note(&key);
+            compares.push(Compare::Absent(key.clone()));
+            ops.push(Op::Put(key, bytes.slice(value)));
+        }
+        ops.push(Op::Put(key, value));
+        Txn { compares, ops, ttl: None }
+    };
+    templates.iter().map(creation).collect()
+}
+
+/// Creates objects. One that exists already stays as it is.
+///
+/// # Errors
+///
+/// The first one. The other objects are created nevertheless.
+pub(crate) async fn create(inner: &Inner, templates: &[&Template]) -> Result<(), ApiError> {
+    let outcomes = inner.store.commit_each(creations(inner, templates)).await;
+    // Refused: another server of the same store created it first, or has allocated the Service's
+    // address. The object then stays missing; nothing in this crate needs it.
+    match outcomes.into_iter().find_map(Result::err) {
+        Some(error) => Err(store_error(error)),
+        None => Ok(()),
+    }
 }
 
 /// Creates the objects that are missing. Returns those that exist already.
@@ -116,42 +215,24 @@ pub(crate) async fn create_missing(
     inner: &Inner,
     objects: impl Iterator<Item = &'static Template>,
 ) -> Result<Vec<&'static Template>, ApiError> {
-    // Together, so that a remote store answers many at once, and a durable one syncs many at once.
+    // Together, so that a remote store answers many at once.
     let reads: Vec<_> =
         objects.map(async |object| (object, is_missing(inner, object.key).await)).collect();
-    let found: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
-    let values = Values::of(inner);
-    let (mut commits, mut existing, mut first) = (Vec::new(), Vec::new(), None);
+    let found: Vec<_> = stream::iter(reads).buffered(COMMITS_AT_ONCE).collect().await;
+    let (mut missing, mut existing, mut first) = (Vec::new(), Vec::new(), None);
     for (template, is_missing) in found {
         match is_missing {
-            Ok(true) => commits.push(inner.store.commit(creation(&values, template)?)),
+            Ok(true) => missing.push(template),
             Ok(false) => existing.push(template),
             Err(error) => _ = first.get_or_insert(error),
         }
     }
-    let mut done = stream::iter(commits).buffered(AT_ONCE);
-    while let Some(done) = done.next().await {
-        // Refused: another server of the same store created it first, or has allocated the
-        // Service's address. The object then stays missing; nothing in this crate needs it.
-        if let Err(error) = done {
-            first.get_or_insert(store_error(error));
-        }
+    if !missing.is_empty()
+        && let Err(error) = create(inner, &missing).await
+    {
+        first.get_or_insert(error);
     }
     first.map_or(Ok(existing), Err)
-}
-
-fn creation(values: &Values<'_>, template: &Template) -> Result<Txn, ApiError> {
-    let object = template.object(values);
-    let key = Bytes::from_static(template.key.as_bytes());
-    let mut txn = Txn { compares: vec![Compare::Absent(key.clone())], ..Txn::default() };
-    if template.key.starts_with(keys::SERVICES) {
-        let inner = values.inner;
-        let claims = inner.allocator.claim_all(&tree(&object)?, &inner.birth());
-        txn.compares.extend(claims.compares);
-        txn.ops.extend(claims.ops);
-    }
-    txn.ops.push(Op::Put(key, object.into_boxed_slice().into()));
-    Ok(txn)
 }
 
 async fn is_missing(inner: &Inner, key: &'static str) -> Result<bool, ApiError> {

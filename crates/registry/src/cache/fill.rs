@@ -47,6 +47,12 @@ pub(super) async fn read(store: &Arc<dyn Store>, at: Revision) -> Result<Filled,
     starts.extend(store.divide(&root, &end, PART_KEYS).await?);
     let ends = starts.iter().skip(1).cloned().chain([end]);
     let mut parts = starts.iter().cloned().zip(ends).enumerate();
+    if starts.len() == 1
+        && let Some((_, (start, end))) = parts.next()
+    {
+        // As most stores of a process with many: not worth a task.
+        return Ok(put_together(part(&**store, at, start, end).await?.into_iter()));
+    }
     let mut runs: Vec<Vec<Run>> = starts.iter().map(|_| Vec::new()).collect();
 
     let n_tasks = Handle::current().metrics().num_workers() + 1;

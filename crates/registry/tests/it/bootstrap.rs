@@ -1,8 +1,9 @@
 //! The objects of a fresh control plane.
 use crate::server::Server;
 use serde_json::{Value, json};
-use setpoint_registry::WriteOptions;
+use setpoint_registry::{ListOptions, Verb, WriteOptions};
 use setpoint_store::{Op, RangeRequest, Store, Txn};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// As kube-apiserver sends them: collection and object.
@@ -166,5 +167,45 @@ async fn flow_control_objects_and_namespaces_come_back_unless_users_take_them_ov
     assert_eq!(exempt["spec"]["exempt"]["nominalConcurrencyShares"], 7);
     let batch = server.get("/apis/apiregistration.k8s.io/v1/apiservices/v1.batch").await;
     assert_eq!(batch.unwrap_err().code(), 404);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_a_start_over_an_empty_store_are_known() {
+    let (namespaces, classes) = ("/registry/namespaces/", "/registry/priorityclasses/");
+    let server = Server::start().await;
+    let last = server.store.revision().await.unwrap().0;
+    assert!(server.registry.is_of_start(last) && !server.registry.is_of_start(last + 1));
+    for prefix in [namespaces, classes, "/registry/pods/"] {
+        assert!(server.registry.is_as_started(prefix), "{prefix}");
+    }
+    let one = json!({"metadata": {"name": "n"}});
+    server.create("/api/v1/namespaces", one).await.unwrap();
+    let request = server.request(Verb::List, "/api/v1/namespaces");
+    let list = server.registry.list(&request, &ListOptions::default()).await.unwrap();
+    assert_eq!(list.items.len(), 5);
+    assert!(!server.registry.is_as_started(namespaces));
+    assert!(server.registry.is_as_started(classes));
+
+    // Each has a uid of its own, and the claim of the Service's address has the Service's.
+    let range = server.store.range(RangeRequest::prefix("/registry/")).await.unwrap();
+    let entries = range.value.entries.iter();
+    let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for entry in entries {
+        let object: Value = serde_json::from_slice(&entry.value).unwrap();
+        let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
+        keys.entry(uid).or_default().push(String::from_utf8_lossy(&entry.key).into_owned());
+    }
+    let twice: Vec<_> = keys.values().filter(|keys| keys.len() > 1).collect();
+    let claim = "/registry/ranges/serviceips/10.0.0.1".to_owned();
+    let service = "/registry/services/specs/default/kubernetes".to_owned();
+    assert_eq!(twice, [&vec![claim, service]]);
+
+    // Another start finds them, and takes them for anybody's.
+    let (store, before) = (server.store.clone(), server.store.revision().await.unwrap());
+    server.stop().await;
+    let server = Server::over(store).await;
+    assert_eq!(server.store.revision().await.unwrap(), before);
+    assert!(!server.registry.is_of_start(last) && !server.registry.is_as_started(classes));
     server.stop().await;
 }

@@ -42,7 +42,7 @@ impl Fairness {
 
     fn dump_levels(&self) -> String {
         let mut page = "PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, ExecutingRequests, DispatchedRequests, RejectedRequests, TimedoutRequests, CancelledRequests\n".to_owned();
-        let config = self.0.config.read().clone();
+        let config = self.known_config();
         let state = self.0.state.lock();
         for level in &config.levels {
             let of_level = || config.schemas.iter().filter(|s| s.level_name == level.name);
@@ -79,7 +79,7 @@ impl Fairness {
 
     fn dump_queues(&self) -> String {
         let mut page = "PriorityLevelName, Index, PendingRequests, ExecutingRequests, SeatsInUse, NextDispatchR, InitialSeatsSum, MaxSeatsSum, TotalWorkSum\n".to_owned();
-        let config = self.0.config.read().clone();
+        let config = self.known_config();
         let state = self.0.state.lock();
         for level in &config.levels {
             let queues = level.id.map(|id| state.scheduler.queues(id));
@@ -107,7 +107,7 @@ impl Fairness {
             page += ", UserName, Verb, APIPath, Namespace, Name, APIVersion, Resource, SubResource";
         }
         page.push('\n');
-        let (config, now) = (self.0.config.read().clone(), clock.now());
+        let (config, now) = (self.known_config(), clock.now());
         let state = self.0.state.lock();
         let mut n_rows = 0;
         for level in &config.levels {
