@@ -3,10 +3,13 @@
 //!
 //! The scenarios are tests that call `testenv::scenario::check`. Each is played with a crash before
 //! and after every write, and with as many storms as there are seeds. A failed play does not end
-//! the chore: the page has the plans that failed.
+//! the chore: the page has the plans that failed. With `--resume` the plays of several days add up.
+
+mod scenarios;
 
 use crate::cargo::{cargo, root, target_folder};
 use anyhow::{Context, Result, bail, ensure};
+use scenarios::{PROGRAMS, Program, Scenario, WITHOUT};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,6 +33,10 @@ pub(crate) struct Args {
     /// Builds without optimization: that is done sooner, and a play takes several times as long.
     #[arg(long)]
     dev: bool,
+    /// Goes on where the page ends: plays the storms after those of the page, and the crashes after
+    /// those. Rows of another build, and rows with failed plays, begin again.
+    #[arg(long)]
+    resume: bool,
     /// Plays nothing: takes the outcome of plays elsewhere from the file that `SEEDS_REPORT` named.
     #[arg(long)]
     report: Option<PathBuf>,
@@ -37,225 +44,19 @@ pub(crate) struct Args {
     only: Vec<String>,
 }
 
-/// The tests of one program.
-struct Program {
-    package: &'static str,
-    test: &'static str,
-    scenarios: &'static [Scenario],
+impl Args {
+    fn build(&self) -> &'static str {
+        if self.dev { "dev" } else { "release" }
+    }
 }
-
-/// A test that plays a scenario.
-struct Scenario {
-    /// What is under test.
-    what: &'static str,
-    test: &'static str,
-    /// The controllers of this repository that it runs, by their types.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the controllers"))]
-    controllers: &'static [&'static str],
-}
-
-const fn of(
-    what: &'static str,
-    test: &'static str,
-    controllers: &'static [&'static str],
-) -> Scenario {
-    Scenario { what, test, controllers }
-}
-
-/// Every test that plays a scenario.
-const PROGRAMS: &[Program] = &[
-    Program {
-        package: "setpoint-testenv",
-        test: "it",
-        scenarios: &[
-            of(
-                "deployment, replicaset: both a surge and unavailable pods",
-                "workloads::deployment::rolling_update_keeps_its_limits_with_every_plan",
-                &["DeploymentController", "ReplicaSetController"],
-            ),
-            of(
-                "deployment, replicaset: a surge, no unavailable pod",
-                "workloads::deployment::rolling_update_without_unavailable_pods_keeps_its_limits",
-                &["DeploymentController", "ReplicaSetController"],
-            ),
-            of(
-                "deployment, replicaset: Recreate",
-                "workloads::deployment::recreated_deployment_never_has_pods_of_two_versions",
-                &["DeploymentController", "ReplicaSetController"],
-            ),
-            of(
-                "replicaset",
-                "workloads::replica_set::replica_set_keeps_its_number_with_every_plan",
-                &["ReplicaSetController"],
-            ),
-            of(
-                "replicationcontroller",
-                "workloads::replica_set::replication_controller_keeps_its_number_with_every_plan",
-                &["ReplicationControllerController"],
-            ),
-            of(
-                "statefulset: OrderedReady",
-                "workloads::stateful_set::ordered_set_has_its_numbers_with_every_plan",
-                &["StatefulSetController"],
-            ),
-            of(
-                "statefulset: Parallel",
-                "workloads::stateful_set::parallel_set_has_its_numbers_with_every_plan",
-                &["StatefulSetController"],
-            ),
-            of(
-                "daemonset: an unavailable pod",
-                "workloads::daemon_set::daemon_set_keeps_nodes_available_with_every_plan",
-                &["DaemonSetController"],
-            ),
-            of(
-                "daemonset: a surge",
-                "workloads::daemon_set::daemon_set_with_surge_keeps_all_nodes_available",
-                &["DaemonSetController"],
-            ),
-            of(
-                "job",
-                "jobs::job_has_no_pod_too_many_and_counts_each_once_with_every_plan",
-                &["JobController"],
-            ),
-            of(
-                "cronjob",
-                "storms::cron::cron_jobs_run_once_at_each_time_with_every_plan",
-                &["CronJobController"],
-            ),
-            of(
-                "horizontal-pod-autoscaler, deployment, replicaset",
-                "autoscale::surge::autoscaler_stays_in_its_bounds_and_settles_with_every_plan",
-                &["HorizontalPodAutoscalerController"],
-            ),
-            of(
-                "disruption, replicaset: minAvailable",
-                "storms::budgets::evictions_leave_the_minimum_available_with_every_plan",
-                &["DisruptionController", "ReplicaSetController"],
-            ),
-            of(
-                "disruption, replicaset: maxUnavailable",
-                "storms::budgets::evictions_stay_within_the_maximum_unavailable_with_every_plan",
-                &["DisruptionController", "ReplicaSetController"],
-            ),
-            of(
-                "endpoints, endpointslice, endpointslicemirroring",
-                "storms::services::services_have_each_endpoint_once_with_every_plan",
-                &["EndpointsController", "EndpointSliceController", "EndpointSliceMirroring"],
-            ),
-            of(
-                "scheduler",
-                "storms::scheduler::nodes_are_never_overcommitted_with_any_plan",
-                &["Scheduler"],
-            ),
-            of(
-                "node-lifecycle, taint-eviction",
-                "storms::nodes::pods_leave_silent_nodes_when_their_time_is_over_with_every_plan",
-                &["NodeLifecycleController", "TaintEvictionController"],
-            ),
-            of(
-                "ttl-after-finished, pod-garbage-collector",
-                "storms::leftovers::leftovers_go_when_their_time_is_over_with_every_plan",
-                &["TtlAfterFinished", "PodGarbageCollector"],
-            ),
-            of(
-                "resourcequota",
-                "storms::quotas::quotas_are_never_exceeded_and_settle_with_every_plan",
-                &["QuotaController"],
-            ),
-            of(
-                "namespace, serviceaccount, root CA, tokens in Secrets, token-cleaner",
-                "storms::defaults::namespaces_have_their_defaults_with_every_plan",
-                &["NamespaceController", "NamespaceDefaults", "TokenSecrets", "TokenCleaner"],
-            ),
-            of(
-                "clusterrole-aggregation",
-                "storms::roles::roles_are_joined_with_every_plan",
-                &["ClusterRoleAggregation"],
-            ),
-            of(
-                "APIServices of definitions, condition of FlowSchemas",
-                "storms::catalog::registrations_follow_definitions_with_every_plan",
-                &["ApiServices", "FlowSchemas"],
-            ),
-            of(
-                "persistentvolume and persistentvolumeclaim protection",
-                "storms::protection::storage_in_use_stays_with_every_plan",
-                &["ProtectionController"],
-            ),
-            of(
-                "certificate signing, approval and cleaning",
-                "certificates::requests_are_decided_once_with_every_plan",
-                &["CsrApprover", "CsrSigner", "CsrCleaner"],
-            ),
-            of(
-                "persistentvolume-binder, simulated provisioner",
-                "volumes::volumes_have_one_claim_with_every_plan",
-                &["VolumeBinder"],
-            ),
-            of(
-                "ephemeral-volume, volumeattributesclass-protection, ttl of nodes",
-                "storage::claims_classes_and_nodes_end_the_same_with_every_plan",
-                &["EphemeralVolumeController", "AttributesClassProtection", "NodeTtlController"],
-            ),
-            of(
-                "garbage collector, namespace deletion",
-                "built_in::deletions_reach_the_same_state_with_every_plan",
-                &["GarbageCollector", "NamespaceController"],
-            ),
-        ],
-    },
-    Program {
-        package: "etcd-operator",
-        test: "operator",
-        scenarios: &[
-            of("examples/etcd-operator", "plans::cluster_ends_the_same_by_every_plan", &[]),
-            of(
-                "examples/etcd-operator: nodes and the backups' folder fail",
-                "plans::outages_cost_no_majority_by_any_plan",
-                &[],
-            ),
-        ],
-    },
-    Program {
-        package: "port-rule",
-        test: "port_rule",
-        scenarios: &[of("examples/port-rule", "plans::firewalls_end_the_same_by_every_plan", &[])],
-    },
-    Program {
-        package: "network",
-        test: "it",
-        scenarios: &[of("examples/network", "plans::networks_end_the_same_by_every_plan", &[])],
-    },
-    Program {
-        package: "bucket",
-        test: "bucket",
-        scenarios: &[of("examples/bucket", "no_bucket_is_left_behind_whatever_happens", &[])],
-    },
-    Program {
-        package: "website",
-        test: "website",
-        scenarios: &[of("examples/website", "website_is_ready_in_the_end_whatever_happens", &[])],
-    },
-];
-
-/// The controllers without a scenario, by their types, and why.
-const WITHOUT: &[(&str, &str)] = &[
-    (
-        "Nodes",
-        "the simulated nodes are what other tests measure controllers by; \
-         a pod's next status is a pure function of the pod and the time, with properties",
-    ),
-    (
-        "ServerIdentity",
-        "it is no controller of objects: each server renews its own Lease and address, which comparisons leave out",
-    ),
-];
 
 /// A line of a report, as `testenv` writes it.
 #[derive(Debug, Deserialize)]
 struct Report {
     test: String,
+    /// The first storm: an earlier report has those before it.
+    #[serde(default)]
+    from: u64,
     crashes: u64,
     storms: u64,
     seconds: u64,
@@ -315,6 +116,10 @@ fn play(program: &Program, tests: &[&str], args: &Args, report: &Path) -> Result
     }
     cargo.args(["--", "--exact"]).arg(format!("--test-threads={n_threads}")).args(tests);
     cargo.env("SEEDS", args.seeds.to_string()).env("SEEDS_REPORT", report);
+    if args.resume {
+        let page = std::fs::read_to_string(root().join(PATH)).context(PATH)?;
+        cargo.env("SEEDS_FROM", begins(&rows(&page), tests, args));
+    }
     if let Some(minutes) = args.minutes {
         cargo.env("SEEDS_TIME", (minutes * 60).to_string());
     }
@@ -343,7 +148,13 @@ fn write(args: &Args, reports: &[Report]) -> Result<()> {
     let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output()?.stdout;
     let date = String::from_utf8(date)?;
     for one in reports {
-        rows.insert(one.test.clone(), row(one, date.trim(), args));
+        let before = rows.get(&one.test).and_then(|row| Before::of(row, args));
+        let before = match (one.from, before) {
+            (0, _) => Before::default(),
+            (from, Some(before)) if before.storms == from => before,
+            (from, _) => bail!("{} begins with storm {from}; the page ends elsewhere", one.test),
+        };
+        rows.insert(one.test.clone(), row(one, &before, date.trim(), args));
     }
     std::fs::write(&path, page(&rows)?).context(PATH)
 }
@@ -357,11 +168,43 @@ fn rows(page: &str) -> BTreeMap<String, String> {
     rows.collect()
 }
 
-fn row(report: &Report, date: &str, args: &Args) -> String {
-    let Report { test, crashes, storms, seconds, failures } = report;
+/// Plays without a failure that a row has, and that a search may go on after.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Before {
+    crashes: u64,
+    storms: u64,
+    minutes: u64,
+}
+
+impl Before {
+    /// `None` for a row of another build, or with failed plays.
+    fn of(row: &str, args: &Args) -> Option<Self> {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let &[_, _, _, _, build, crashes, storms, minutes, failed, ..] = &*cells else {
+            return None;
+        };
+        let storms = storms.split(' ').next()?.parse().ok()?;
+        let before =
+            Self { crashes: crashes.parse().ok()?, storms, minutes: minutes.parse().ok()? };
+        Some(before).filter(|_| build == args.build() && failed == "0")
+    }
+}
+
+/// The storms to begin with, as `SEEDS_FROM` has them.
+fn begins(rows: &BTreeMap<String, String>, tests: &[&str], args: &Args) -> String {
+    let begins = tests.iter().map(|test| {
+        let before = rows.get(*test).and_then(|row| Before::of(row, args));
+        format!("{test}={}", before.unwrap_or_default().storms)
+    });
+    begins.collect::<Vec<_>>().join(",")
+}
+
+fn row(report: &Report, before: &Before, date: &str, args: &Args) -> String {
+    let Report { test, crashes, storms, seconds, failures, .. } = report;
+    let (crashes, storms) = (crashes + before.crashes, storms + before.storms);
     let mut all = PROGRAMS.iter().flat_map(|program| program.scenarios);
     let subject = all.find(|one| one.test == test).map_or("", |one| one.what);
-    let storms = match *storms < args.seeds {
+    let storms = match storms < args.seeds {
         true => format!("{storms} of {}", args.seeds),
         false => storms.to_string(),
     };
@@ -370,8 +213,8 @@ fn row(report: &Report, date: &str, args: &Args) -> String {
         0 => "0".to_owned(),
         n => format!("{n}: {}", plans.collect::<Vec<_>>().join(", ")),
     };
-    let minutes = seconds.div_ceil(60);
-    let build = if args.dev { "dev" } else { "release" };
+    let minutes = seconds.div_ceil(60) + before.minutes;
+    let build = args.build();
     format!(
         "| {subject} | `{test}` | {date} | {build} | {crashes} | {storms} | {minutes} | {failed} |\n"
     )
@@ -383,6 +226,7 @@ fn page(rows: &BTreeMap<String, String>) -> Result<String> {
         relists, clocks that differ, and a store that fails; [testing](testing.md#crashes-and-faults) says how.\n\
         Written by `cargo xtask seeds`; tests play fewer plans of the same scenarios.\n\n\
         | column | |\n|---|---|\n\
+        | date | of the last plays: a search may go on where an earlier one has ended |\n\
         | build | `dev` is not optimized, so that fewer plays fit into the time |\n\
         | crashes | plays in which the process dies at one of its writes: before and after each of them |\n\
         | storms | plays with faults by their seed, from seed 0 on |\n\
@@ -415,13 +259,14 @@ mod tests {
         let failure = |seed: u32| Failure { plan: format!("seed={seed}"), why: String::new() };
         let one = Report {
             test: test.to_owned(),
+            from: 0,
             crashes: 40,
             storms: 7,
             seconds: 61,
             failures: vec![failure(3), failure(4)],
         };
-        let args = Args { seeds: 1000, minutes: None, dev: true, report: None, only: Vec::new() };
-        let row = row(&one, "2026-01-01", &args);
+        let args = dev();
+        let row = row(&one, &Before::default(), "2026-01-01", &args);
         assert_eq!(
             row,
             format!(
@@ -430,6 +275,43 @@ mod tests {
         );
         let first = page(&BTreeMap::from([(test.to_owned(), row)])).unwrap();
         assert_eq!(page(&rows(&first)).unwrap(), first);
+    }
+
+    fn dev() -> Args {
+        Args {
+            seeds: 1000,
+            minutes: None,
+            dev: true,
+            resume: false,
+            report: None,
+            only: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn search_goes_on_after_rows_without_failures() {
+        let test = "jobs::job_has_no_pod_too_many_and_counts_each_once_with_every_plan";
+        let of = |from, storms, failures| Report {
+            test: test.to_owned(),
+            from,
+            crashes: 3,
+            storms,
+            seconds: 61,
+            failures,
+        };
+        let args = dev();
+        let first = row(&of(0, 7, Vec::new()), &Before::default(), "2026-01-01", &args);
+        let before = Before::of(&first, &args).unwrap();
+        assert_eq!(before, Before { crashes: 3, storms: 7, minutes: 2 });
+        let second = row(&of(7, 993, Vec::new()), &before, "2026-01-02", &args);
+        assert_eq!(second, format!("| job | `{test}` | 2026-01-02 | dev | 6 | 1000 | 4 | 0 |\n"));
+        let rows = BTreeMap::from([(test.to_owned(), first.clone())]);
+        assert_eq!(begins(&rows, &[test, "other"], &args), format!("{test}=7,other=0"));
+        assert_eq!(Before::of(&first, &Args { dev: false, ..dev() }), None);
+        let failed = Failure { plan: "seed=3".to_owned(), why: String::new() };
+        let failed = row(&of(0, 7, vec![failed]), &Before::default(), "2026-01-01", &args);
+        assert_eq!(Before::of(&failed, &args), None);
+        assert_eq!(Before::of(&format!("| job | `{test}` | not yet | | | | | |\n"), &args), None);
     }
 
     /// Files that play scenarios for another reason than to test a controller.
@@ -460,7 +342,7 @@ mod tests {
         found.sort();
         let mut known: Vec<String> = known.into_iter().map(str::to_owned).collect();
         known.sort();
-        assert_eq!(found, known, "PROGRAMS in xtask/src/seeds.rs");
+        assert_eq!(found, known, "PROGRAMS in xtask/src/seeds/scenarios.rs");
     }
 
     #[test]
@@ -487,7 +369,10 @@ mod tests {
         known.extend(WITHOUT.iter().map(|(name, _)| name));
         known.sort_unstable();
         known.dedup();
-        assert_eq!(found, known, "controllers of scenarios, and WITHOUT, in xtask/src/seeds.rs");
+        assert_eq!(
+            found, known,
+            "controllers of scenarios, and WITHOUT, in xtask/src/seeds/scenarios.rs"
+        );
         for (name, _) in WITHOUT {
             let all = PROGRAMS.iter().flat_map(|program| program.scenarios);
             let has_one = all.flat_map(|one| one.controllers).any(|known| known == name);

@@ -1,6 +1,7 @@
 //! The test environment: a control plane with the managers that run against it.
 
 use crate::Timeline;
+use crate::wait::Changes;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::api::{Patch, PatchParams};
 use kube_client::{Api, Client, ResourceExt as _};
@@ -10,7 +11,7 @@ use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder};
 use setpoint_object::seed;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::{Manager, ManagerBuilder, ManagerError};
-use setpoint_store::{MemoryStore, Revision, Store, StoreError};
+use setpoint_store::{MemoryStore, Revision, Store};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -163,7 +164,7 @@ impl TestEnvBuilder {
             }
         }
         drop(ready);
-        let mut following: JoinSet<Result<(), StoreError>> = JoinSet::new();
+        let mut following = JoinSet::new();
         // The timeline omits the objects of an empty control plane.
         let after = self.store.revision().await.unwrap_or(Revision(0));
         following.spawn(timeline.clone().follow(self.store.clone(), after));
@@ -209,7 +210,7 @@ pub struct TestEnv {
     serving: Mutex<JoinSet<Result<(), ControlPlaneError>>>,
     managers: Mutex<JoinSet<Result<(), ManagerError>>>,
     stop_managers: CancellationToken,
-    _following: JoinSet<Result<(), StoreError>>,
+    _following: JoinSet<()>,
 }
 
 impl fmt::Debug for TestEnv {
@@ -263,6 +264,12 @@ impl TestEnv {
     /// All changes of objects since the environment started.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
+    }
+
+    /// The changes of objects from now on, for stand-ins that act on them: a poll would cost as
+    /// much as it takes virtual time.
+    pub fn changes(&self) -> Changes {
+        Changes::of(&self.timeline)
     }
 
     pub(crate) fn patience(&self) -> Duration {

@@ -60,6 +60,7 @@ pub use matcher::{Matcher, all_of, exists, gone, has_condition, matches};
 pub use scenario::{Life, Plan, Plans, Scenario};
 pub use setpoint_macros::test;
 pub use timeline::Timeline;
+pub use wait::Changes;
 
 mod harness;
 #[doc(hidden)]

@@ -19,6 +19,7 @@
 //! | variable | effect |
 //! |---|---|
 //! | `SEEDS=1000` | a crash before and after every write, and this many storms. A failed play does not end the search |
+//! | `SEEDS_FROM=85` | begins with this storm, and after as many crashes, where an earlier search has ended. `test=85,…` for some tests of a program |
 //! | `SEEDS_TIME=600` | ends the search after this many seconds |
 //! | `SEEDS_REPORT=file` | appends a line of JSON to the file: what was played, and the plans that failed |
 //!

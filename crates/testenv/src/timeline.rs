@@ -3,15 +3,18 @@
 use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_object::Origin;
-use setpoint_store::{Change, Revision, Store, StoreError};
+use setpoint_store::{Batch, Change, Revision, Store, StoreError};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Maximum number of changes that are stored, the newest.
 const LINES_MAX: usize = 4_096;
+/// Between two attempts to read a store that fails.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of changed fields in a line.
 const FIELDS_MAX: usize = 6;
 /// Maximum length of a value in a line, in characters.
@@ -98,24 +101,38 @@ impl Timeline {
         lines.newest.push_back((revision, line));
     }
 
-    /// Records a store's changes after a revision, until its feed ends.
-    pub(crate) async fn follow(
-        self,
-        store: Arc<dyn Store>,
-        after: Revision,
-    ) -> Result<(), StoreError> {
-        let mut feed = store.changes("/".into(), after).await?;
+    /// Records a store's changes after a revision, without end. A feed that breaks is opened again
+    /// where it broke.
+    pub(crate) async fn follow(self, store: Arc<dyn Store>, after: Revision) {
+        let mut seen = after;
         loop {
-            let batch = feed.next().await?;
-            for change in &batch.changes {
-                if let Some(line) = describe(change) {
-                    let elapsed = self.inner.started.elapsed().as_secs_f64();
-                    let line = format!("{elapsed:>9.3}s r{:<6} {line}", change.revision.0);
-                    self.push(Some(change.revision), line);
+            match store.changes("/".into(), seen).await {
+                Ok(mut feed) => {
+                    while let Ok(batch) = feed.next().await {
+                        self.record(&batch);
+                        seen = batch.revision;
+                    }
                 }
+                Err(StoreError::Compacted { oldest, .. }) => {
+                    self.note(format_args!("the changes before r{} are lost", oldest.0));
+                    seen = oldest;
+                }
+                // The store fails now and then.
+                Err(_) => {}
             }
-            self.inner.reached.send_replace(batch.revision.0);
+            tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    fn record(&self, batch: &Batch) {
+        for change in &batch.changes {
+            if let Some(line) = describe(change) {
+                let elapsed = self.inner.started.elapsed().as_secs_f64();
+                let line = format!("{elapsed:>9.3}s r{:<6} {line}", change.revision.0);
+                self.push(Some(change.revision), line);
+            }
+        }
+        self.inner.reached.send_replace(batch.revision.0);
     }
 }
 

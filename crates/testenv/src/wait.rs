@@ -2,6 +2,7 @@
 
 use crate::matcher::{self, Matcher};
 use crate::{TestEnv, Timeline};
+use futures::future::pending;
 use kube_client::core::{ApiResource, DynamicObject};
 use kube_client::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -12,19 +13,47 @@ use tokio::time::Instant;
 
 /// The first pause between two polls of a state that no object change reveals.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
-/// The longest pause between two polls.
+/// The longest pause between two polls of a wait of less than [`PAUSE_PARTS`] times this.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// A longer wait pauses for this part of its time, so that a virtual day takes some hundred polls.
+const PAUSE_PARTS: u32 = 20;
+
+/// Tells that objects have changed. A clone has seen what the original has.
+#[derive(Debug, Clone)]
+pub struct Changes(watch::Receiver<u64>);
+
+impl Changes {
+    pub(crate) fn of(timeline: &Timeline) -> Self {
+        Self(timeline.changes())
+    }
+
+    /// Passes over the changes so far.
+    pub fn skip(&mut self) {
+        self.0.mark_unchanged();
+    }
+
+    /// Waits until an object has changed since this was made, and since the last call. Changes in
+    /// between are one. Cancel safe.
+    pub async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The environment is gone, and with it all changes.
+            pending().await
+        }
+    }
+}
 
 /// Schedules polls: after every change of an object, and at growing intervals.
 struct Polls {
-    changes: watch::Receiver<u64>,
+    changes: Changes,
     pause: Duration,
+    began: Instant,
     end: Instant,
 }
 
 impl Polls {
     fn new(timeline: &Timeline, patience: Duration) -> Self {
-        Self { changes: timeline.changes(), pause: PAUSE_MIN, end: Instant::now() + patience }
+        let began = Instant::now();
+        Self { changes: Changes::of(timeline), pause: PAUSE_MIN, began, end: began + patience }
     }
 
     /// Waits for the next poll; returns `false` when the time is up.
@@ -34,9 +63,11 @@ impl Polls {
         }
         tokio::select! {
             biased;
-            // Without a timeline there are no changes: its task has ended.
-            Ok(()) = self.changes.changed() => {}
-            () = tokio::time::sleep(self.pause) => self.pause = (self.pause * 2).min(PAUSE_MAX),
+            () = self.changes.next() => {}
+            () = tokio::time::sleep(self.pause) => {
+                let max = PAUSE_MAX.max(self.began.elapsed() / PAUSE_PARTS);
+                self.pause = (self.pause * 2).min(max);
+            }
         }
         true
     }
@@ -44,7 +75,8 @@ impl Polls {
 
 impl TestEnv {
     /// Waits until `look` returns `Some`, and returns the value. Calls it after every change of any
-    /// object, and at growing intervals of at most 2 s.
+    /// object, and at growing intervals: of at most 2 s in the first 40 s, and then of a twentieth
+    /// of the time.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {

@@ -14,6 +14,9 @@
 //! A pod that was created for the Job carries a finalizer until it is counted. Pods whose Job is
 //! gone lose it too: their keys are those of the Job, or, without a controller, `pod/<name>`.
 //!
+//! A pass with nothing to create, delete or count rests for a time in proportion to the active
+//! pods, so that thousands of pods that start do not cost a pass each.
+//!
 //! Passes read their own writes (`fresh`), so a Job never has more pods than
 //! `parallelism`, unless that is lowered. The back-off of failed pods is in memory (`backoff`).
 //! The rules are those of kube-controller-manager's `job-controller`.
@@ -28,7 +31,7 @@ mod track;
 
 use super::difference::difference;
 use super::pod::{self, BY_CONTROLLER, is_ready, orphan_key};
-use super::pod_control::slow_start;
+use super::pod_control::{rest, slow_start};
 use super::{COMPONENT, fresh};
 use crate::setup::Setup;
 use backoff::Backoff;
@@ -259,10 +262,13 @@ impl Jobs {
         status.terminating = Some(numbers.terminating);
         let tracked = state.track(status, finished, now);
         self.write(request, writer, &tracked, state.backoff, now).await?;
+        // A pass that creates, deletes or counts pods may have more of them to do.
+        let is_settled = tracked.release.is_empty() && numbers.active == count(&state.active);
+        let rest = if is_settled { rest(state.active.len()) } else { Duration::ZERO };
         match (error, wait) {
             (Some(error), _) => Err(error.into()),
-            (None, Some(wait)) if !wait.is_zero() => Ok(Action::requeue_after(wait)),
-            (None, _) => Ok(Action::await_change()),
+            (None, Some(wait)) if !wait.is_zero() => Ok(Action::requeue_after(wait).rest(rest)),
+            (None, _) => Ok(Action::await_change().rest(rest)),
         }
     }
 

@@ -12,7 +12,8 @@
 //!    time.
 //! 4. For `RollingUpdate`, deletes pods of older revisions from the highest ordinal down to
 //!    `partition`, while at most `maxUnavailable` are unavailable.
-//! 5. Writes the status and shortens the history.
+//! 5. Writes the status and shortens the history. A pass over a set with all its pods rests for a
+//!    time in proportion to them, so that thousands of pods that start do not cost a pass each.
 //!
 //! The retention policy of claims is kept by owner references: to the set (`whenDeleted`), or to a
 //! pod beyond the wanted ordinals (`whenScaled`). The garbage collector does the rest.
@@ -22,6 +23,7 @@ mod sync;
 
 use super::history::{History, revisions};
 use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
+use super::pod_control::rest;
 use super::view::view;
 use super::{COMPONENT, fresh};
 use crate::setup::Setup;
@@ -224,7 +226,10 @@ async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> 
         name == current.name() || name == update.name() || live.iter().any(|live| live == name)
     };
     history.truncate(limit, is_live).await?;
-    Ok(wait.map_or_else(Action::await_change, Action::requeue_after))
+    // A pass that creates or deletes pods may have more of them to do.
+    let is_settled = i32::try_from(pods.len()) == Ok(set.replicas());
+    let rest = if is_settled { rest(pods.len()) } else { Duration::ZERO };
+    Ok(wait.map_or_else(Action::await_change, Action::requeue_after).rest(rest))
 }
 
 /// Writes the status if it differs.

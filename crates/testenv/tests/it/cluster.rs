@@ -6,18 +6,17 @@ use setpoint_controllers::{Selection, Setup, WorkloadControllers};
 use setpoint_runtime::BoxError;
 use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{Manager, ManagerBuilder};
-use setpoint_testenv::TestEnv;
+use setpoint_testenv::{Changes, TestEnv};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The poll period of the kubelets, and so the time until a pod's next state.
+/// The time until a pod's next state.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How long a wait may take: longer than the back-offs of all faults of a storm.
 const PATIENCE: Duration = Duration::from_secs(45_000);
-/// Between two looks at an object: the longer, the longer the wait has taken.
-const PAUSE_MIN: Duration = Duration::from_millis(200);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Between a change of any object and the next look at one.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// A manager of the named controllers.
 pub(crate) fn controllers(
@@ -37,6 +36,7 @@ pub(crate) fn controllers(
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: Client,
+    changes: Changes,
 }
 
 /// The outcome of a running pod.
@@ -50,7 +50,7 @@ pub(crate) enum Fate {
 
 impl Cluster {
     pub(crate) fn of(env: &TestEnv) -> Self {
-        Self { client: env.client() }
+        Self { client: env.client(), changes: env.changes() }
     }
 
     /// Runs the named controllers in an environment.
@@ -104,14 +104,18 @@ impl Cluster {
 
     /// Waits until the object fulfils a condition, and returns it. `None` stands for no object.
     pub(crate) async fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        let began = Instant::now();
-        while began.elapsed() < PATIENCE {
+        let mut changes = self.changes();
+        let end = Instant::now() + PATIENCE;
+        loop {
             let object = self.get(path).await.unwrap_or(Value::Null);
             if is_so(&object) {
                 return object;
             }
-            let pause = (began.elapsed() / 20).clamp(PAUSE_MIN, PAUSE_MAX);
-            tokio::time::sleep(pause).await;
+            if tokio::time::timeout_at(end, changes.next()).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+            changes.skip();
         }
         panic!("{path} is\n{:#}", self.get(path).await.unwrap_or(Value::Null));
     }
@@ -160,12 +164,22 @@ impl Cluster {
     }
 
     async fn kubelets(&self, fate: impl Fn(&Value) -> Fate) {
+        let mut changes = self.changes();
         loop {
             for pod in self.list("/api/v1/pods").await {
                 self.step(&pod, &fate).await;
             }
+            changes.next().await;
             tokio::time::sleep(LOOK).await;
+            changes.skip();
         }
+    }
+
+    /// The changes of objects from now on.
+    pub(crate) fn changes(&self) -> Changes {
+        let mut changes = self.changes.clone();
+        changes.skip();
+        changes
     }
 
     /// The next state of one pod.

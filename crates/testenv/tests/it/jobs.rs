@@ -1,6 +1,7 @@
 //! Jobs and CronJobs, as a user sees them.
 
 use crate::cluster::{Cluster, Fate, condition, controllers, has, pod_spec};
+use crate::storms::observer::at_every_change;
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
@@ -505,22 +506,18 @@ impl Scenario for Batch {
                 assert_eq!(done["status"]["uncountedTerminatedPods"], json!({}));
             }
         };
-        let watch = async {
-            loop {
-                for (name, parallelism) in [("good", 2), ("bad", 1)] {
-                    let pods = cluster.list(PODS).await;
-                    let of_job = |pod: &&Value| pod["metadata"]["labels"]["job-name"] == name;
-                    let n = pods.iter().filter(of_job).filter(|pod| is_active(pod)).count();
-                    assert!(n <= parallelism, "{name} has {n} pods");
-                    n_max.set(n_max.get().max(n));
-                }
-                tokio::time::sleep(Duration::from_millis(500)).await;
+        let watch = at_every_change(env, "/registry/pods/", |pods, change| {
+            for (name, parallelism) in [("good", 2), ("bad", 1)] {
+                let of_job = |pod: &&Value| pod["metadata"]["labels"]["job-name"] == name;
+                let n = pods.values().filter(of_job).filter(|pod| is_active(pod)).count();
+                assert!(n <= parallelism, "{change}: {name} has {n} pods");
+                n_max.set(n_max.get().max(n));
             }
-        };
+        });
         tokio::select! {
             biased;
-            () = cluster.with_kubelets(fate, user) => {}
             () = watch => {}
+            () = cluster.with_kubelets(fate, user) => {}
         }
         assert!(n_max.get() > 0);
         let pods = cluster.list(PODS).await;

@@ -1,6 +1,7 @@
 //! PersistentVolumes and claims, as a user sees them.
 
 use crate::cluster::{Cluster, controllers};
+use crate::storms::observer::at_every_change;
 use serde_json::{Value, json};
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
@@ -257,24 +258,18 @@ impl Scenario for Binding {
             }
             cluster.until_all(VOLUMES, <[Value]>::is_empty).await;
         };
-        let watch = async {
-            loop {
-                let claims = cluster.list(CLAIMS).await;
-                let mut names: Vec<&str> = claims
-                    .iter()
-                    .filter_map(|claim| claim["spec"]["volumeName"].as_str())
-                    .collect();
-                names.sort_unstable();
-                let n = names.len();
-                names.dedup();
-                assert_eq!(names.len(), n, "a volume has two claims: {claims:#?}");
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
-        };
+        let watch = at_every_change(env, "/registry/persistentvolumeclaims/", |claims, change| {
+            let mut names: Vec<&str> =
+                claims.values().filter_map(|claim| claim["spec"]["volumeName"].as_str()).collect();
+            names.sort_unstable();
+            let n = names.len();
+            names.dedup();
+            assert_eq!(names.len(), n, "{change}: a volume has two claims: {claims:#?}");
+        });
         tokio::select! {
             biased;
-            () = user => {}
             () = watch => {}
+            () = user => {}
         }
     }
 }

@@ -106,6 +106,7 @@ impl Scenario for Surge {
         let worker_path = format!("{WORKERS}/w");
         // Plays the controller of the workers, and the kubelets.
         let follow = async {
+            let mut changes = cluster.changes();
             loop {
                 if let Some(held) = cluster.get(&worker_path).await {
                     let n = usize::try_from(held["spec"]["replicas"].as_i64().unwrap()).unwrap();
@@ -127,7 +128,9 @@ impl Scenario for Surge {
                         cluster.patch(&format!("{worker_path}/status"), &status).await;
                     }
                 }
+                changes.next().await;
                 tokio::time::sleep(Duration::from_secs(2)).await;
+                changes.skip();
             }
         };
         let user = async {
@@ -139,9 +142,7 @@ impl Scenario for Surge {
                         && reasons(a)[0] == "True ReadyForNewScale"
                         && reasons(a)[1] == "True ValidMetricFound"
                 };
-                while !is_settled(&cluster.get(&path("w")).await.unwrap()) {
-                    tokio::time::sleep(Duration::from_secs(3)).await;
-                }
+                cluster.until(&path("w"), is_settled).await;
             };
             world.0.lock().0 = 20_000;
             worker(&cluster, "w", 2).await;

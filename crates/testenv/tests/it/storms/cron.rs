@@ -7,16 +7,17 @@ use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
 use setpoint_testenv::scenario::check;
 use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 /// How long all CronJobs may take to run in their rhythm: longer than the back-offs of all faults.
 const PATIENCE: Duration = Duration::from_secs(45_000);
-/// The time between two looks at running Jobs.
+/// The time between a change and the next look at running Jobs.
 const LOOK: Duration = Duration::from_secs(5);
 /// The minutes since the epoch when plays start: 2026-01-01T00:00:00Z.
 const START: u64 = 1_767_225_600 / 60;
@@ -126,36 +127,51 @@ async fn play(env: &TestEnv) -> Runs {
         }
     });
     // Plays the controller of Jobs.
-    let is_ending = RefCell::new(false);
+    let (is_ending, ending) = (Cell::new(false), Notify::new());
     let work = async {
         let mut since: BTreeMap<String, Instant> = BTreeMap::new();
+        let mut changes = cluster.changes();
         loop {
+            let mut next = Duration::MAX;
             for job in cluster.list(JOBS).await.iter().filter(|job| is_running(job)) {
                 let uid = job["metadata"]["uid"].as_str().unwrap().to_owned();
                 let of = &job["metadata"]["labels"]["of"];
                 let (_, _, time, _) = CRONS.iter().find(|(name, ..)| of == name).unwrap();
                 let since = *since.entry(uid).or_insert_with(Instant::now);
-                if *is_ending.borrow() || since.elapsed() >= *time {
+                if is_ending.get() || since.elapsed() >= *time {
                     complete(env, &cluster, job).await;
+                } else {
+                    next = next.min(*time - since.elapsed());
                 }
             }
-            tokio::time::sleep(LOOK).await;
+            let changed = async {
+                changes.next().await;
+                tokio::time::sleep(LOOK).await;
+            };
+            tokio::select! {
+                biased;
+                () = ending.notified() => {}
+                _ = tokio::time::timeout(next, changed) => {}
+            }
+            changes.skip();
         }
     };
     let user = async {
         for (name, policy, ..) in CRONS {
             cluster.create(CRON_JOBS, &cron_job(name, policy)).await;
         }
-        let end = began + Duration::from_secs(13 * 60);
-        while Instant::now() < end || !CRONS.iter().all(|cron| is_in_rhythm(cron, &runs.borrow())) {
+        tokio::time::sleep(Duration::from_secs(13 * 60)).await;
+        let mut changes = cluster.changes();
+        while !CRONS.iter().all(|cron| is_in_rhythm(cron, &runs.borrow())) {
             assert!(began.elapsed() < PATIENCE, "{runs:?}");
-            tokio::time::sleep(LOOK).await;
+            changes.next().await;
         }
         for (name, ..) in CRONS {
             let path = format!("{CRON_JOBS}/{name}");
             cluster.patch(&path, &json!({"spec": {"suspend": true}})).await;
         }
-        *is_ending.borrow_mut() = true;
+        is_ending.set(true);
+        ending.notify_one();
         for (name, ..) in CRONS {
             let is_idle = |cron: &Value| {
                 cron["status"]["active"].is_null()

@@ -2,6 +2,7 @@
 
 use super::observer::{at_every_change, of};
 use crate::cluster::{Cluster, condition, controllers, has};
+use crate::workloads::cluster::ask;
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
@@ -10,13 +11,16 @@ use setpoint_testenv::{Life, Plans, Scenario, TestEnv};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-/// The time between two heartbeats.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+/// The time between two heartbeats: less than half of what a silent node has.
+const HEARTBEAT: Duration = Duration::from_secs(20);
+/// The time from a change of a node or pod to what its kubelet does about it.
+const LOOK: Duration = Duration::from_secs(1);
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// Pods per node: the name, and how long they stay on a node that cannot be reached. The shortest
 /// time is longer than the pauses after failures that may keep a taint on a node that is back.
@@ -53,10 +57,16 @@ struct Kubelets<'a> {
     env: &'a TestEnv,
     cluster: Cluster,
     silent: &'a RefCell<BTreeSet<&'static str>>,
+    /// Told when a node or pod has changed, and when a node is silent no more.
+    work: &'a Notify,
 }
 
 impl Kubelets<'_> {
     async fn run(&self) {
+        tokio::join!(self.beats(), self.looks());
+    }
+
+    async fn beats(&self) {
         loop {
             for node in ["n1", "n2", "n3"] {
                 if !self.silent.borrow().contains(node) {
@@ -68,19 +78,32 @@ impl Kubelets<'_> {
     }
 
     async fn beat(&self, node: &str) {
-        let now = self.env.clock().now();
-        let path = format!("{LEASES}/{node}");
-        let renewed = json!({"spec": {"renewTime": now.rfc3339().replace('Z', ".000000Z")}});
-        if self.cluster.get(&path).await.is_some() {
-            self.cluster.patch(&path, &renewed).await;
-        } else {
-            let mut lease = json!({
-                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                "metadata": {"name": node}, "spec": {"holderIdentity": node},
-            });
-            lease["spec"]["renewTime"] = renewed["spec"]["renewTime"].clone();
+        let now = self.env.clock().now().rfc3339().replace('Z', ".000000Z");
+        let mut lease = json!({"spec": {"renewTime": now}});
+        if ask(self.env, "PATCH", &format!("{LEASES}/{node}"), &lease).await.is_none() {
+            lease["apiVersion"] = "coordination.k8s.io/v1".into();
+            lease["kind"] = "Lease".into();
+            lease["metadata"] = json!({"name": node});
+            lease["spec"]["holderIdentity"] = node.into();
             self.cluster.create(LEASES, &lease).await;
         }
+    }
+
+    async fn looks(&self) {
+        loop {
+            for node in ["n1", "n2", "n3"] {
+                if !self.silent.borrow().contains(node) {
+                    self.look(node).await;
+                }
+            }
+            self.work.notified().await;
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Makes a node ready, and does what its pods need.
+    async fn look(&self, node: &str) {
+        let now = self.env.clock().now();
         let path = format!("{NODES}/{node}");
         let Some(found) = self.cluster.get(&path).await else { return };
         if !has(&found, "Ready") {
@@ -141,11 +164,15 @@ impl Scenario for Silence {
         let cluster = Cluster::of(env);
         let silent = RefCell::new(BTreeSet::new());
         let is_over = Cell::new(false);
-        let kubelets = Kubelets { env, cluster: cluster.clone(), silent: &silent };
+        let work = Notify::new();
+        let kubelets = Kubelets { env, cluster: cluster.clone(), silent: &silent, work: &work };
         // When nodes got the taint.
         let mut tainted: BTreeMap<String, Instant> = BTreeMap::new();
         let watch = at_every_change(env, "/registry/", |objects, change| {
-            if change.is_of("minions") || change.is_of("nodes") {
+            if change.is_of("minions") || change.is_of("pods") {
+                work.notify_one();
+            }
+            if change.is_of("minions") {
                 let name = change.new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                 match is_tainted(&change.new) {
                     true => _ = tainted.entry(name).or_insert_with(Instant::now),
@@ -191,6 +218,7 @@ impl Scenario for Silence {
                 |node: &Value| condition(node, "Ready")["status"] == "Unknown" && is_tainted(node);
             cluster.until(&format!("{NODES}/n2"), is_silent).await;
             silent.borrow_mut().remove("n2");
+            work.notify_one();
             cluster.until(&format!("{NODES}/n2"), is_clean).await;
             let is_going = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_string();
             for name in ["short", "long"] {
@@ -198,6 +226,7 @@ impl Scenario for Silence {
             }
             // The other one comes back late.
             silent.borrow_mut().clear();
+            work.notify_one();
             cluster.until(&format!("{NODES}/n3"), is_clean).await;
             let taint = json!([{"key": "maintenance", "effect": "NoExecute"}]);
             cluster.patch(&format!("{NODES}/n1"), &json!({"spec": {"taints": taint}})).await;

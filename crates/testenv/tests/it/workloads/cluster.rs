@@ -112,8 +112,12 @@ pub(crate) async fn active_pods(env: &TestEnv) -> Vec<String> {
 
 /// Schedules pods, makes them ready, and ends those that are being deleted.
 async fn kubelet(env: &TestEnv) {
+    let mut changes = env.changes();
     loop {
+        changes.next().await;
         tokio::time::sleep(STEP).await;
+        // What changes from here on is for the next look.
+        changes.skip();
         let pods = ask(env, "GET", "/api/v1/pods", &Value::Null).await.unwrap();
         for pod in pods["items"].as_array().into_iter().flatten() {
             step(env, pod).await;
