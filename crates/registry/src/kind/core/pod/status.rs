@@ -45,7 +45,9 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
         ] {
             states(&status, member, &old["status"], &old["spec"], containers);
         }
-        status.get("qosClass").immutable(&old["status"]["qosClass"]);
+        if status.has("qosClass") {
+            status.get("qosClass").immutable(&old["status"]["qosClass"]);
+        }
     });
 }
 
