@@ -134,8 +134,9 @@ const JSON_SCHEMA_PROPS: &str =
 /// rounded to thousandths.
 const EXACT: [&str; 2] = ["CapacityRequirements", "DeviceRequestAllocationResult"];
 
-/// Lists and maps that `omitempty` leaves out, and that the rules of their kinds refuse even without
-/// items, by their struct: they stay, so that the rules see them. No accepted object has one.
+/// Lists and maps that `omitempty` leaves out, and that the rules of their kinds refuse even
+/// without items, by their struct: they stay, so that the rules see them. No accepted object has
+/// one.
 const REFUSED_EMPTY: [(&str, &str); 5] = [
     ("EphemeralContainer", "ports"),
     ("EphemeralContainer", "resizePolicy"),

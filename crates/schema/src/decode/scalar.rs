@@ -53,10 +53,10 @@ fn quantity(value: &mut Value) -> Result<(), Fault> {
 pub(super) fn round_amount(value: &mut Value) {
     let Some(text) = value.as_str() else { return };
     // Only smaller units and negative exponents can have more digits.
-    if text.ends_with(['n', 'u']) || text.contains("e-") {
-        if let Ok(quantity) = Quantity::parse(text) {
-            *value = Value::from(quantity.in_thousandths().as_str());
-        }
+    if (text.ends_with(['n', 'u']) || text.contains("e-"))
+        && let Ok(quantity) = Quantity::parse(text)
+    {
+        *value = Value::from(quantity.in_thousandths().as_str());
     }
 }
 
