@@ -335,6 +335,10 @@ fn send(
                 ("PUT", format!("{}/{subresource}", start.base.fixture_path()))
             }
         };
+        if let (false, Some([ours, original])) = (case.verb == Verb::Create, &start.stored) {
+            let wanted = if at == 0 { ours } else { original };
+            request = own(request, original, wanted);
+        }
         let body = match case.verb {
             Verb::Patch => merge_patch(object, &request),
             _ => request.clone(),
@@ -344,6 +348,22 @@ fn send(
         outcomes.push((Outcome::of(&answer, &request), answer));
     }
     Ok(outcomes.try_into().ok())
+}
+
+/// A request with what a server made by chance, as that server has it: changes are taken from the
+/// original's object.
+fn own(request: Value, original: &Value, wanted: &Value) -> Value {
+    let mut text = request.to_string();
+    for pointer in ["/metadata/uid", "/spec/clusterIP"] {
+        let of = |object: &Value| object.pointer(pointer).and_then(Value::as_str).map(quoted);
+        if let (Some(from), Some(to)) = (of(original), of(wanted)) {
+            text = text.replace(&from, &to);
+        }
+    }
+    serde_json::from_str(&text).unwrap_or(request)
+}
+fn quoted(text: &str) -> String {
+    format!("\"{text}\"")
 }
 
 /// The group of requests that a difference belongs to.

@@ -86,6 +86,8 @@ pub(crate) enum Endpoint {
         /// Whether its answers have rows: reviews, tokens and bindings have none.
         tables: bool,
     },
+    /// The log of a pod: its route has plain text, too, which is chosen by no clause.
+    Log,
     /// A custom resource: accepts partial wildcards.
     Custom,
     /// A watch of either.
@@ -104,6 +106,8 @@ pub(crate) enum Endpoint {
 
 /// The media types of objects.
 const TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+/// The media type of logs.
+const TEXT: &str = "text/plain";
 /// The media types of watches.
 const STREAM_TYPES: &str =
     "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
@@ -113,7 +117,8 @@ impl Endpoint {
     /// knows the requested resource. Types only: parameters are not looked at, and a wildcard is
     /// `*/*`.
     fn is_routed(self) -> bool {
-        matches!(self, Self::Builtin { .. } | Self::Watch { custom: false } | Self::Discovery)
+        let is_routed = matches!(self, Self::Builtin { .. } | Self::Discovery | Self::Log);
+        is_routed || self == Self::Watch { custom: false }
     }
 
     /// The media types of the route.
@@ -122,6 +127,7 @@ impl Endpoint {
             Self::Builtin { collection: true, .. } | Self::Watch { .. } => {
                 format!("{TYPES}, {STREAM_TYPES}")
             }
+            Self::Log => format!("{TEXT}, {TYPES}"),
             _ => TYPES.to_owned(),
         }
     }
@@ -218,8 +224,12 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
     }
     let clauses = clauses(accept);
     let partial_wildcards = !endpoint.is_routed();
-    let named =
-        |clause: &Clause<'_>| clause.encoding(partial_wildcards).is_some() || clause.is_protobuf();
+    let is_text = |clause: &Clause<'_>| {
+        endpoint == Endpoint::Log && TEXT.split_once('/') == Some((clause.main, clause.sub))
+    };
+    let named = |clause: &Clause<'_>| {
+        clause.encoding(partial_wildcards).is_some() || clause.is_protobuf() || is_text(clause)
+    };
     if endpoint.is_routed() && !clauses.iter().any(named) {
         return Err(no_such_representation(&endpoint.route_types()));
     }
@@ -240,7 +250,8 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
         if transform != Transform::None && plain {
             return None;
         }
-        let has_tables = !matches!(endpoint, Endpoint::Builtin { tables: false, .. });
+        let has_tables =
+            !matches!(endpoint, Endpoint::Builtin { tables: false, .. } | Endpoint::Log);
         if matches!(transform, Transform::Table(_)) && !has_tables {
             return None;
         }

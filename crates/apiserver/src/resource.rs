@@ -219,6 +219,8 @@ impl Exchange<'_> {
     fn accept(&self, target: &Target) -> Result<Accepted, ApiError> {
         let endpoint = if target.resource.custom {
             Endpoint::Custom
+        } else if target.subresource == Some(Subresource::Log) {
+            Endpoint::Log
         } else {
             let collection = self.attributes.verb == Verb::List;
             Endpoint::Builtin { collection, tables: has_tables(target) }

@@ -66,6 +66,10 @@ fn text(source: &Source, issues: &[Issue]) -> String {
 /// Below characters that are wider than a Latin one stand wide dots and a wide caret.
 fn shown(source: &Source, issue: &Issue) -> String {
     let Position { line, column } = issue.position;
+    // A text without characters has no columns and no line to show.
+    if source.text().is_empty() {
+        return format!("ERROR: <input>:1:0: {}", issue.message);
+    }
     let mut text = format!("ERROR: <input>:{line}:{}: {}", column + 1, issue.message);
     if let Some(snippet) = source.line(line) {
         let snippet = snippet.replace('\t', " ");

@@ -343,7 +343,7 @@ mod tests {
         );
         assert!(faults("'é😀' =").starts_with("ERROR: <input>:1:6: Syntax error: token"));
         assert!(
-            faults("").starts_with("ERROR: <input>:1:1: Syntax error: mismatched input '<EOF>'")
+            faults("").starts_with("ERROR: <input>:1:0: Syntax error: mismatched input '<EOF>'")
         );
         assert!(
             faults("has(1)").starts_with("ERROR: <input>:1:5: invalid argument to has() macro")

@@ -32,9 +32,6 @@ pub enum ParseQuantityError {
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
     )]
     Format,
-    /// The number has no digits.
-    #[error("unable to parse numeric part of quantity")]
-    Number,
     /// The suffix is unknown.
     #[error("unable to parse quantity's suffix")]
     Suffix,
@@ -89,9 +86,7 @@ impl Quantity {
         if !has_suffix_form(suffix) {
             return Err(ParseQuantityError::Format);
         }
-        if whole.is_empty() && fraction.is_empty() {
-            return Err(ParseQuantityError::Number);
-        }
+        // No digits are zero, as in the reference: `m` and `-` are quantities.
         let (family, scale) = parse_suffix(suffix).ok_or(ParseQuantityError::Suffix)?;
         let nanos = match scale {
             Scale::Ten(power) => shift_decimal(whole, fraction, power.saturating_add(9)),
@@ -127,6 +122,11 @@ impl Quantity {
         let cut = rounded.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
         i64::try_from(cut).unwrap_or_default()
     }
+    /// The same in whole thousandths; smaller fractions are rounded away from zero.
+    pub fn in_thousandths(&self) -> Self {
+        const MILLI: i128 = NANO / 1000;
+        Self::of(div_away_from_zero(self.nanos, MILLI) * MILLI, self.family)
+    }
     /// In units, as near as a floating point number comes.
     pub fn approximate(&self) -> f64 {
         self.nanos as f64 / NANO as f64
@@ -134,6 +134,10 @@ impl Quantity {
     /// Compares the values, regardless of suffixes.
     pub fn compare(&self, other: &Self) -> Ordering {
         self.nanos.cmp(&other.nanos)
+    }
+    /// Whether it is a whole number of units.
+    pub fn is_whole(&self) -> bool {
+        self.nanos % NANO == 0
     }
     /// Whether it is zero.
     pub fn is_zero(&self) -> bool {

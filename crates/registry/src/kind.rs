@@ -34,6 +34,7 @@ mod batch;
 pub(crate) mod certificates;
 pub(crate) mod check;
 mod compiled;
+mod condition;
 mod coordination;
 pub(crate) mod core;
 mod data;
@@ -289,18 +290,27 @@ pub struct Kind {
     pub annotations_step_generation: bool,
     /// A change increments the generation, if the kind has one.
     pub steps_generation: bool,
+    /// A change of members that are then dropped ([`disabled`](Self::disabled), `prepare`)
+    /// increments the generation, too.
+    pub counts_disabled: bool,
     /// The server allocates cluster addresses and node ports for it (Service).
     pub takes_numbers: bool,
     /// The status rule of kinds with a status subresource.
     pub status: Option<StatusRule>,
     /// See [`Default`](type@Default).
     pub default: Default,
+    /// Why the body of a request cannot be converted to the stored form, although each member has
+    /// its type; `None`: it can.
+    pub unreadable: fn(&Value) -> Option<String>,
     /// See [`Prepare`].
     pub prepare: Prepare,
     /// Restores fields on a write through `/status`: (context, object, stored object).
     pub prepare_status: fn(&Context<'_>, &mut Value, &Value),
     /// See [`Validate`].
     pub validate: Validate,
+    /// Reports changes that are not allowed, after the metadata was checked against the stored
+    /// one; [`validate`](Self::validate) may report some, too. See [`Validate`].
+    pub validate_change: Validate,
     /// Reports faults that hide all others, also those of the metadata. See [`Validate`].
     pub validate_first: Validate,
     /// What [`validate`](Self::validate) and
@@ -382,12 +392,15 @@ impl Kind {
             unconditional_update: true,
             annotations_step_generation: false,
             steps_generation: true,
+            counts_disabled: false,
             takes_numbers: false,
             status: None,
             default: default_nothing,
+            unreadable: |_| None,
             prepare: prepare_nothing,
             prepare_status: prepare_status_nothing,
             validate: validate_nothing,
+            validate_change: validate_nothing,
             validate_first: validate_nothing,
             rules: "",
             validate_status: validate_nothing,

@@ -33,6 +33,7 @@ mod tests;
 mod yaml;
 
 pub use conform::{conform, conform_custom, conform_metadata, zero};
+pub use json::json_object_fault;
 pub use strict::field_problems;
 
 use serde_json::Value;

@@ -26,6 +26,7 @@ mod report;
 mod scalar;
 
 pub(crate) use format::is_known as is_known_format;
+pub(crate) use openapi::type_of;
 pub use report::{ERRORS_BYTES_MAX, STEPS_MAX};
 
 use crate::node::TypeSchema;

@@ -4,6 +4,9 @@ use super::http::Answer;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
+/// The length of a uid.
+const UID_LEN: usize = 36;
+
 /// An answer without what differs by chance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
@@ -35,7 +38,7 @@ impl Outcome {
     /// Reads the answer to a request with a body.
     pub(super) fn of(answer: &Answer, request: &Value) -> Self {
         let body = String::from_utf8_lossy(&answer.body);
-        let body = without_addresses(&body);
+        let body = without_addresses(&body, &request.to_string());
         let mut body: Value = serde_json::from_str(&body).unwrap_or_default();
         let warnings = answer.warnings.iter().map(|header| warning(header)).collect();
         let mut outcome = Self { code: answer.code, warnings, ..Self::default() };
@@ -53,7 +56,9 @@ impl Outcome {
         if let Some(prefix) = generated(request) {
             outcome.message = without_chance(&outcome.message, &prefix);
         }
-        let uid = text(&request["metadata"]["uid"]);
+        // A shorter one is no uid, and may be part of a word.
+        let uid = Some(text(&request["metadata"]["uid"])).filter(|uid| uid.len() == UID_LEN);
+        let uid = uid.unwrap_or_default();
         if !uid.is_empty() {
             outcome.message = outcome.message.replace(&uid, "UID");
         }
@@ -62,6 +67,9 @@ impl Outcome {
             let field = text(&cause["field"]);
             if !uid.is_empty() {
                 message = message.replace(&uid, "UID");
+            }
+            if let Some(prefix) = generated(request) {
+                message = without_chance(&message, &prefix);
             }
             if let Some((first, _)) = message.split_once("\n") {
                 // The difference of two structs, in Go's syntax.
@@ -206,8 +214,9 @@ fn warning(header: &str) -> String {
     text.unwrap_or(header).replace("\\\"", "\"")
 }
 
-/// An answer without the addresses that Services got by chance; 10.96.77.0/24 is only asked for.
-fn without_addresses(text: &str) -> String {
+/// An answer without the addresses that Services got by chance; of 10.96.77.0/24 some are asked
+/// for.
+fn without_addresses(text: &str, request: &str) -> String {
     const NETWORK: &str = "10.96.";
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -217,7 +226,8 @@ fn without_addresses(text: &str) -> String {
         let n = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (host, tail) = rest.split_at(n);
         let is_whole = host.split('.').filter(|part| !part.is_empty()).count() == 2;
-        let is_chance = is_whole && !host.starts_with("77.");
+        let is_asked = host.starts_with("77.") && request.contains(&format!("{NETWORK}{host}"));
+        let is_chance = is_whole && !is_asked;
         clean.push_str(if is_chance { "allocated" } else { NETWORK });
         clean.push_str(if is_chance { "" } else { host });
         rest = tail;
@@ -334,6 +344,9 @@ fn normalize(object: &mut Value, request: &Value) {
         }
         if is_made {
             meta.remove("name");
+            if let Some(labels) = meta.get_mut("labels").and_then(Value::as_object_mut) {
+                labels.remove("kubernetes.io/metadata.name");
+            }
         }
     }
     // The servers got the fixture's phase in different seconds.
@@ -457,7 +470,10 @@ mod tests {
         let request = json!({"metadata": {"generateName": "a-"}});
         let of = |name: &str| {
             let message = format!("Pod \"{name}\" is invalid");
-            let body = json!({"reason": "Invalid", "message": message}).to_string();
+            let causes = [json!({"field": "metadata.name", "message": format!("\"{name}\"")})];
+            let body =
+                json!({"reason": "Invalid", "message": message, "details": {"causes": causes}});
+            let body = body.to_string();
             Outcome::of(
                 &Answer { code: 422, body: body.into_bytes(), ..Answer::default() },
                 &request,

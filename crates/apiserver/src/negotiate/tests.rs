@@ -90,6 +90,24 @@ fn an_unacceptable_form_is_refused_with_the_list_of_forms() {
 }
 
 #[test]
+fn logs_are_text_for_their_route_alone() {
+    let accepted = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let route = "406: Not Acceptable\n\nAvailable representations: text/plain, application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    for (accept, text) in [
+        ("text/plain", accepted),
+        ("text/plain, application/cbor", accepted),
+        ("application/json;as=Table;g=meta.k8s.io;v=v1", accepted),
+        ("text/*", route),
+        ("text/html", route),
+        ("application/cbor", route),
+    ] {
+        refused(accept, Endpoint::Log, text);
+    }
+    check("text/plain;q=0.5, application/json", Endpoint::Log, Encoding::Json, Transform::None);
+    check("*/*", Endpoint::Log, Encoding::Json, Transform::None);
+}
+
+#[test]
 fn documents_in_json_alone_are_refused_in_other_forms() {
     for accept in ["", "*/*", "application/json", "application/json;as=Foo", "text/html,*/*;q=0.1"]
     {

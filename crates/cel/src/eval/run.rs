@@ -76,12 +76,9 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                 match (self.eval(a)?, value) {
                     (Value::Optional(Some(inner)), true) => Ok((*inner).clone()),
                     (found @ Value::Optional(Some(_)), false) => Ok(found),
-                    (Value::Optional(None), true) => self.eval(b),
-                    (Value::Optional(None), false) => match self.eval(b)? {
-                        other @ Value::Optional(_) => Ok(other),
-                        _ => Err(Error::NoSuchOverload),
-                    },
-                    _ => Err(Error::NoSuchOverload),
+                    (Value::Optional(None), _) => self.eval(b),
+                    // As cel-go: what is no optional value is there.
+                    (found, _) => Ok(found),
                 }
             }
             Node::List { elements, optional } => {

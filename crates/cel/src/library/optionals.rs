@@ -108,6 +108,9 @@ mod tests {
     fn absent_values_are_no_errors() {
         check("{'a': 1}.?a.orValue(5)", "1");
         check("{'a': 1}.?b.orValue(5)", "5");
+        check("dyn(1).orValue(5)", "1");
+        check("dyn(1).or(optional.of(5))", "1");
+        check("b'x' in {}", "false");
         check("{'a': {'b': 1}}.?a.b", "optional(1)");
         check("{'a': {'b': 1}}.?x.b", "optional.none()");
         check("[1][?0].value()", "1");

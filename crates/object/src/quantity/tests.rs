@@ -56,10 +56,9 @@ fn invalid_quantity_has_the_error_of_the_api() {
         ("a", ParseQuantityError::Format),
         ("1.2.3", ParseQuantityError::Format),
         ("1 Mi", ParseQuantityError::Format),
-        ("--1", ParseQuantityError::Number),
+        ("--1", ParseQuantityError::Suffix),
         ("é", ParseQuantityError::Format),
-        ("+", ParseQuantityError::Number),
-        (".", ParseQuantityError::Number),
+        ("e", ParseQuantityError::Suffix),
         ("1KI", ParseQuantityError::Format),
         ("1mi", ParseQuantityError::Suffix),
         ("1K", ParseQuantityError::Suffix),
@@ -68,6 +67,10 @@ fn invalid_quantity_has_the_error_of_the_api() {
         ("1i3", ParseQuantityError::Suffix),
     ] {
         assert_eq!(Quantity::parse(text), Err(error), "{text}");
+    }
+    // No digits are zero.
+    for text in [".", "+", "-", "m", "Ki", ".Ki", "e3"] {
+        assert!(Quantity::parse(text).unwrap().is_zero(), "{text}");
     }
 }
 

@@ -23,6 +23,8 @@ static MISSING: Value = Value::Null;
 pub(super) struct At<'v, 'p> {
     /// The value; `null` if it is missing.
     pub(super) value: &'v Value,
+    /// The root of the stored object; `null` for a new object.
+    old: &'v Value,
     up: Option<&'p At<'v, 'p>>,
     step: Step<'p>,
     errors: &'p RefCell<field::Errors>,
@@ -51,19 +53,27 @@ pub(super) fn check(
     errors: &mut field::Errors,
     rules: impl Fn(&At<'_, '_>),
 ) {
-    let found = collect(object, &field::Path::root(), &rules);
+    let found = collect(object, old, &field::Path::root(), &rules);
     if found.is_empty() {
         return;
     }
     let Some(old) = old else { return errors.extend(found) };
-    let known: HashSet<String> =
-        collect(old, &field::Path::root(), &rules).iter().map(ToString::to_string).collect();
+    let known: HashSet<String> = collect(old, Some(old), &field::Path::root(), &rules)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     errors.extend(found.into_iter().filter(|error| !known.contains(&error.to_string())));
 }
 
-fn collect(value: &Value, path: &field::Path, rules: &impl Fn(&At<'_, '_>)) -> field::Errors {
+fn collect(
+    value: &Value,
+    old: Option<&Value>,
+    path: &field::Path,
+    rules: &impl Fn(&At<'_, '_>),
+) -> field::Errors {
     let errors = RefCell::new(field::Errors::new());
-    rules(&At { value, up: None, step: Step::Root(path), errors: &errors });
+    let old = old.unwrap_or(&MISSING);
+    rules(&At { value, old, up: None, step: Step::Root(path), errors: &errors });
     errors.into_inner()
 }
 
@@ -87,7 +97,7 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
 // Walking.
 impl<'v, 'p> At<'v, 'p> {
     fn down<'q>(&'q self, value: &'v Value, step: Step<'q>) -> At<'v, 'q> {
-        At { value, up: Some(self), step, errors: self.errors }
+        At { value, old: self.old, up: Some(self), step, errors: self.errors }
     }
     /// A member, or a member of members, separated by dots.
     pub(super) fn get<'q>(&'q self, name: &'q str) -> At<'v, 'q> {
@@ -142,6 +152,20 @@ impl<'v, 'p> At<'v, 'p> {
     /// The same place with another value.
     pub(super) fn with(self, value: &'v Value) -> Self {
         Self { value, ..self }
+    }
+    /// The value at the same path of the stored object, `null` if there is none, for rules that
+    /// depend on it. The object is the one that [`check`] got.
+    pub(super) fn stored(&self) -> &'v Value {
+        let up = || self.up.map_or(self.old, At::stored);
+        let of = |value: Option<&'v Value>| value.unwrap_or(&MISSING);
+        match self.step {
+            Step::Root(_) => self.old,
+            Step::Member(name) => find(up(), name),
+            Step::Item(name, i) => of(find(up(), name).get(i)),
+            Step::Entry(name, key) => of(find(up(), name).get(key)),
+            Step::Index(i) => of(up().get(i)),
+            Step::Key(key) => of(up().get(key)),
+        }
     }
     /// The path.
     pub(super) fn path(&self) -> field::Path {

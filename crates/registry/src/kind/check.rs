@@ -75,17 +75,17 @@ pub fn validate_label_selector(selector: &Value, path: &field::Path, errors: &mu
                 "not a valid selector operator",
             )),
         }
-        for (i, value) in values.iter().enumerate() {
-            for message in name::label_value(value.as_str().unwrap_or_default()) {
-                errors.push(field::Error::invalid(path.child("values").index(i), value, message));
-            }
-        }
         for message in setpoint_object::name::qualified_name(text(expression, "key")) {
             errors.push(field::Error::invalid(
                 path.child("key"),
                 &text(expression, "key").into(),
                 message,
             ));
+        }
+        for (i, value) in values.iter().enumerate() {
+            for message in name::label_value(value.as_str().unwrap_or_default()) {
+                errors.push(field::Error::invalid(path.child("values").index(i), value, message));
+            }
         }
     }
 }

@@ -14,7 +14,13 @@ pub(super) static DEVICE_CLASS: Kind = Kind {
     changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     checks_prefix: false,
     returns_deleted: true,
-    validate: validate_class,
+    validate: |class, old, errors| {
+        if old.is_none() {
+            validate_class(class, None, errors);
+        }
+    },
+    // The API looks at the whole metadata first.
+    validate_change: |class, old, errors| validate_class(class, old, errors),
     // Expressions are compiled.
     validates_slowly: true,
     cells: Some(cell::name_and_age),

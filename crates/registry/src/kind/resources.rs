@@ -100,7 +100,7 @@ pub(super) fn quantity(at: &At<'_, '_>, name: &str) {
     let Some(quantity) = at.quantity() else { return };
     not_negative(at);
     let counts = OF_QUOTAS[FIRST_COUNT..].contains(&name) || is_extended(name);
-    if counts && quantity.milli_value() % 1000 != 0 {
+    if counts && !quantity.is_whole() {
         at.invalid("must be an integer");
     }
 }

@@ -15,11 +15,12 @@ pub(super) static CSI_STORAGE_CAPACITY: Kind = Kind {
     changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     unconditional_update: false,
     validate: validate_capacity,
+    validate_change: validate_capacity_change,
     rules: "class, topology, amount; immutable class and topology",
     ..Kind::plain("storage.k8s.io", "CSIStorageCapacity")
 };
 
-/// Validates how much of a class there is: the class and the nodes never change.
+/// Validates how much of a class there is.
 fn validate_capacity(capacity: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(capacity, old, errors, |at| {
         at.get("nodeTopology").selector();
@@ -29,6 +30,9 @@ fn validate_capacity(capacity: &Value, old: Option<&Value>, errors: &mut field::
         }
         resources::not_negative(&at.get("capacity"));
     });
+}
+/// The class and the nodes never change.
+fn validate_capacity_change(capacity: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if let Some(old) = old {
         check(capacity, None, errors, |at| {
             for member in ["nodeTopology", "storageClassName"] {

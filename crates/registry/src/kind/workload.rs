@@ -23,10 +23,10 @@ pub(super) fn name_and_ready(object: &Value) -> [Value; 2] {
 }
 
 /// A selector that is not empty and selects the template, and numbers that are not negative.
-/// `noun`: the kind's word in API messages.
-pub(super) fn selection(spec: &At<'_, '_>, noun: &str, needs_selector: bool) {
+/// `noun`: the kind's word in API messages. Returns whether the selector can be read.
+pub(super) fn selection(spec: &At<'_, '_>, noun: &str, needs_selector: bool) -> bool {
     spec.get("replicas").not_negative();
-    selector(spec, noun, needs_selector);
+    selector(spec, noun, needs_selector)
 }
 /// The same without the numbers. Returns whether the selector can be read.
 pub(super) fn selector(spec: &At<'_, '_>, noun: &str, needs_selector: bool) -> bool {
@@ -87,7 +87,10 @@ pub(super) fn counts(spec: &At<'_, '_>) {
 
 /// The selector and the template of a Deployment or a ReplicaSet.
 pub(super) fn replicated(spec: &At<'_, '_>) {
-    selection(spec, "deployment", true);
+    // The API looks at the template only with a selector that can be read.
+    if !selection(spec, "deployment", true) {
+        return;
+    }
     let at = spec.get("template");
     template::template(&at);
     // The message for Deployments names the ReplicaSet, too.

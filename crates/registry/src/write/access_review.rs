@@ -149,7 +149,9 @@ impl Write<'_> {
             ..Attributes::new(identity, Verb::from(verb), requested)
         };
         let mut status = Map::new();
+        let ignored = review_selector::ignored(resource);
         let mut say = |member: &str, value: Value| status.insert(member.to_owned(), value);
+        let mut faults = Vec::new();
         let (is_allowed, reason) = match self.inner.authorization.decide(&request).await {
             Ok(Decision::Allow(reason)) => (true, reason),
             Ok(Decision::NoOpinion(reason)) => (false, reason),
@@ -158,10 +160,14 @@ impl Write<'_> {
                 (false, reason)
             }
             Err(error) => {
-                say("evaluationError", error.0.message.clone().into());
+                faults.push(error.0.message.clone());
                 (false, String::new())
             }
         };
+        faults.extend(ignored);
+        if !faults.is_empty() {
+            say("evaluationError", faults.join("; ").into());
+        }
         say("allowed", is_allowed.into());
         if !reason.is_empty() {
             say("reason", reason.into());

@@ -23,6 +23,9 @@ impl Write<'_> {
         if !self.resource.custom {
             order_problems(&self.resource.schema, body, &mut problems);
         }
+        if let Some(error) = (self.resource.kind.unreadable)(&value) {
+            return Err(cannot_be_handled(gvk, &gvk.kind, &error));
+        }
         self.report(gvk, &problems)?;
         self.default(&mut value)?;
         Ok(value)

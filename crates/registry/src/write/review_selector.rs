@@ -2,6 +2,8 @@
 use crate::kind::{list, text};
 use serde_json::Value;
 use setpoint_object::field::{self, Path};
+use setpoint_object::field_selector::FieldSelector;
+use setpoint_object::label::Selector;
 use setpoint_object::name;
 
 /// The members of a review with selectors.
@@ -97,6 +99,43 @@ pub(super) fn labels(selector: &Value) -> String {
     joined(selector, requirements)
 }
 
+/// What is said of selectors that the question could not take whole: the question was then about
+/// more.
+pub(super) fn ignored(resource: &Value) -> Vec<String> {
+    let said = |member: &str, n_fit: usize, n_all: usize, fits_raw: bool| {
+        let how = match (n_all, fits_raw) {
+            (0, true) => return None,
+            (0, false) => "",
+            _ if n_fit == n_all => return None,
+            _ if n_fit > 0 => "partially ",
+            _ => "",
+        };
+        Some(format!("spec.resourceAttributes.{member} {how}ignored due to parse error"))
+    };
+    let of = |member: &str, fits: fn(&Value) -> bool, parses: fn(&str) -> bool| {
+        let selector = &resource[member];
+        let all = list(selector, "requirements");
+        let n_fit = all.iter().filter(|requirement| fits(requirement)).count();
+        said(member, n_fit, all.len(), parses(text(selector, "rawSelector")))
+    };
+    let of_fields = of(
+        "fieldSelector",
+        |requirement| {
+            let operator = text(requirement, "operator");
+            matches!(operator, "In" | "NotIn") && list(requirement, "values").len() == 1
+        },
+        |raw| FieldSelector::parse(raw).is_ok(),
+    );
+    let of_labels = of(
+        "labelSelector",
+        |requirement| {
+            matches!(text(requirement, "operator"), "In" | "NotIn" | "Exists" | "DoesNotExist")
+        },
+        |raw| Selector::parse(raw).is_ok(),
+    );
+    of_fields.into_iter().chain(of_labels).collect()
+}
+
 fn joined(selector: &Value, requirements: impl Iterator<Item = String>) -> String {
     match text(selector, "rawSelector") {
         "" => requirements.collect::<Vec<_>>().join(","),
@@ -108,8 +147,22 @@ fn joined(selector: &Value, requirements: impl Iterator<Item = String>) -> Strin
 mod tests {
     use super::*;
     use serde_json::json;
-    use setpoint_object::field_selector::FieldSelector;
-    use setpoint_object::label::Selector;
+
+    #[test]
+    fn selectors_that_cannot_be_read_are_said_to_be_ignored() {
+        let of = |resource: Value| ignored(&resource).join("; ");
+        let one = |operator: &str| json!({"key": "a", "operator": operator, "values": ["b"]});
+        assert_eq!(of(json!({})), "");
+        let all = json!({"labelSelector": {"requirements": [one("In"), one("NotIn")]}});
+        assert_eq!(of(all), "");
+        assert_eq!(
+            of(json!({
+                "fieldSelector": {"rawSelector": "10.0.0.256"},
+                "labelSelector": {"requirements": [one("In"), one("Equal")]},
+            })),
+            "spec.resourceAttributes.fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector partially ignored due to parse error"
+        );
+    }
 
     #[test]
     fn requirements_are_selectors_of_requests() {

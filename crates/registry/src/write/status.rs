@@ -1,7 +1,7 @@
 //! Writes through `/status`: they change only `status` and, depending on the kind, some metadata.
 use super::Write;
 use super::metadata::put_back;
-use crate::kind::StatusMeta;
+use crate::kind::{StatusMeta, disabled};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 
@@ -31,6 +31,7 @@ pub(super) fn prepare(write: &Write<'_>, new: &mut Value, old: &Value) {
             put_back(members, name, Some(value));
         }
     }
+    disabled::drop_from(write.resource.kind, new, Some(old));
     (write.resource.kind.prepare_status)(&write.context(), new, old);
 }
 fn is_writable(name: &str) -> bool {

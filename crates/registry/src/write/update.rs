@@ -343,9 +343,15 @@ impl Write<'_> {
                 {
                     put_back(members, "status", old.get("status"));
                 }
+                let counts_disabled = self.resource.kind.counts_disabled;
+                if counts_disabled {
+                    self.step_generation(new, old, rule.is_some());
+                }
                 kind::disabled::drop_from(self.resource.kind, new, Some(old));
                 (self.resource.kind.prepare)(&self.context(), new, Some(old));
-                self.step_generation(new, old, rule.is_some());
+                if !counts_disabled {
+                    self.step_generation(new, old, rule.is_some());
+                }
             }
             Some(Subresource::Status) => status::prepare(self, new, old),
             Some(Subresource::Scale) => self.step_generation(new, old, rule.is_some()),
@@ -360,12 +366,19 @@ impl Write<'_> {
             }
         }
     }
+    fn spec_differs(&self, new: &Value, old: &Value, ignore_status: bool) -> bool {
+        let empty = match self.resource.custom {
+            true => diff::Empty::IsAValue,
+            false => diff::Empty::IsMissing,
+        };
+        diff::spec_differs(old, new, ignore_status || !self.resource.custom, empty)
+    }
     fn step_generation(&self, new: &mut Value, old: &Value, ignore_status: bool) {
         if !self.resource.tracks_generation || !self.resource.kind.steps_generation {
             return;
         }
         let annotations = |object: &Value| metadata::member_of(object, "annotations").cloned();
-        let has_changed = diff::spec_differs(old, new, ignore_status || !self.resource.custom)
+        let has_changed = self.spec_differs(new, old, ignore_status)
             || self.resource.kind.annotations_step_generation
                 && annotations(old) != annotations(new);
         if has_changed {
@@ -383,7 +396,9 @@ impl Write<'_> {
         // Kubernetes checks the metadata of an update several times and reports all.
         metadata::validate_any(self.resource, new, errors);
         metadata::validate_update(self.resource, new, old, false, errors);
-        let mut change_is_last = false;
+        // A second check of the metadata follows the rules.
+        let mut checks_after: &[MetadataCheck] = &[];
+        let mut has_changed = false;
         if errors.is_empty() && self.resource.custom {
             self.validate_kind(new, errors);
         } else {
@@ -391,15 +406,17 @@ impl Write<'_> {
                 None => self.resource.kind.changed_metadata,
                 Some(_) => &[MetadataCheck::Change],
             };
-            // A change that is checked after the whole is checked after the rest of the whole.
-            change_is_last = checks == [MetadataCheck::Whole, MetadataCheck::Change];
-            let now = if change_is_last { &checks[..1] } else { checks };
-            for check in now {
-                match check {
-                    MetadataCheck::Change => {
-                        metadata::validate_update(self.resource, new, old, true, errors);
-                    }
-                    MetadataCheck::Whole => metadata::validate(self.resource, new, errors),
+            let n_before = match checks {
+                [MetadataCheck::Whole, _] => 1,
+                checks => checks.len(),
+            };
+            let (before, after) = checks.split_at(n_before);
+            checks_after = after;
+            for check in before {
+                self.check_metadata(*check, new, old, errors);
+                if *check == MetadataCheck::Change && self.target.subresource.is_none() {
+                    (self.resource.kind.validate_change)(new, Some(old), errors);
+                    has_changed = true;
                 }
             }
         }
@@ -422,8 +439,25 @@ impl Write<'_> {
                 }
             }
         }
-        if change_is_last {
-            metadata::validate_update(self.resource, new, old, true, errors);
+        for check in checks_after {
+            self.check_metadata(*check, new, old, errors);
+        }
+        if !has_changed && self.target.subresource.is_none() {
+            (self.resource.kind.validate_change)(new, Some(old), errors);
+        }
+    }
+    fn check_metadata(
+        &self,
+        check: MetadataCheck,
+        new: &Value,
+        old: &Value,
+        errors: &mut field::Errors,
+    ) {
+        match check {
+            MetadataCheck::Whole => metadata::validate(self.resource, new, errors),
+            MetadataCheck::Change => {
+                metadata::validate_update(self.resource, new, old, true, errors);
+            }
         }
     }
     /// Whether this is about a Service itself.

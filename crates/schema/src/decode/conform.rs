@@ -130,6 +130,21 @@ const EMPTY_MAP_BYTES: usize = 640;
 const JSON_SCHEMA_PROPS: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
+/// The structs whose maps of quantities are no resource lists: amounts of a resource list are
+/// rounded to thousandths.
+const EXACT: [&str; 2] = ["CapacityRequirements", "DeviceRequestAllocationResult"];
+
+/// Lists and maps that `omitempty` leaves out, and that the rules of their kinds refuse even
+/// without items, by their struct: they stay, so that the rules see them. No accepted object has
+/// one.
+const REFUSED_EMPTY: [(&str, &str); 5] = [
+    ("EphemeralContainer", "ports"),
+    ("EphemeralContainer", "resizePolicy"),
+    ("EphemeralContainer", "restartPolicyRules"),
+    ("HPAScalingRules", "policies"),
+    ("JSONSchemaProps", "dependencies"),
+];
+
 pub(super) struct Conformer<'p> {
     problems: &'p mut Vec<String>,
     /// Where unknown fields are reported: `spec.containers[0]`.
@@ -201,10 +216,11 @@ impl<'p> Conformer<'p> {
             (Value::Bool(_), (_, true)) | (Value::Array(_), (false, false)) => Ok(()),
             // The unions decode themselves and say no more than this.
             (_, (_, true)) => Err(DecodeError("boolean or JSON schema expected".to_owned())),
-            (_, (true, _)) => {
-                Err(DecodeError("JSON schema or JSON schema array expected".to_owned()))
+            // The others take anything else for nothing.
+            (value, (_, false)) => {
+                *value = Value::Null;
+                Ok(())
             }
-            (_, (false, false)) => Err(DecodeError("array or object expected".to_owned())),
         };
         // The reference's unions decode themselves, and not strictly: their unknown fields are
         // dropped without a report.
@@ -260,6 +276,7 @@ impl<'p> Conformer<'p> {
     fn map(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
         let Value::Object(members) = value else { return Err(self.mismatch(schema, value)) };
         let Some(values) = schema.additional.map(|id| schema.at(id)) else { return Ok(()) };
+        let has_amounts = values.scalar == Scalar::Quantity && !EXACT.contains(&&*self.owner);
         let (path, fields) = (self.path.len(), self.fields.len());
         for (name, member) in members.iter_mut() {
             self.enter(path, name);
@@ -268,6 +285,9 @@ impl<'p> Conformer<'p> {
                 self.add(member)?;
             } else {
                 self.member(values, member)?;
+            }
+            if has_amounts {
+                scalar::round_amount(member);
             }
             self.path.truncate(path);
             self.fields.truncate(fields);
@@ -311,7 +331,11 @@ impl<'p> Conformer<'p> {
             // An empty list of managers resets the ownership; `apply::update` takes it
             // out.
             let asks = name == "managedFields" && self.path == "metadata";
-            if property.omit_empty && !asks && is_zero(property.node(), member) {
+            if property.omit_empty
+                && !asks
+                && is_zero(property.node(), member)
+                && !(is_empty(member) && REFUSED_EMPTY.contains(&(&*self.owner, name.as_str())))
+            {
                 gone.push(name.clone());
             }
         }
@@ -382,6 +406,14 @@ fn add_always_present(schema: View<'_>, members: &mut Map<String, Value>) -> usi
         }
     }
     bytes
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
 }
 
 /// Whether `omitempty` leaves a value out. A struct that is there is never empty.

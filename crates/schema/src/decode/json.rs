@@ -33,6 +33,20 @@ pub(super) fn parse_within(body: &[u8], budget: Budget) -> Result<(Decoded, Budg
     }
 }
 
+/// Why a text is neither a JSON object nor `null`: what Go's decoder says when it reads a map.
+pub fn json_object_fault(text: &[u8]) -> Option<String> {
+    match parse(text) {
+        Ok(Decoded { value: Value::Object(_) | Value::Null, .. }) => None,
+        Ok(decoded) => {
+            let found = super::go_type::found(&decoded.value, false);
+            Some(format!(
+                "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+            ))
+        }
+        Err(error) => Some(error.0),
+    }
+}
+
 /// Where the parser stands, what it has noticed and how much it has made.
 #[derive(Default)]
 struct Notes {

@@ -49,6 +49,17 @@ fn quantity(value: &mut Value) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Rounds a quantity in canonical form to thousandths, away from zero.
+pub(super) fn round_amount(value: &mut Value) {
+    let Some(text) = value.as_str() else { return };
+    // Only smaller units and negative exponents can have more digits.
+    if (text.ends_with(['n', 'u']) || text.contains("e-"))
+        && let Ok(quantity) = Quantity::parse(text)
+    {
+        *value = Value::from(quantity.in_thousandths().as_str());
+    }
+}
+
 fn time(value: &mut Value, micro: bool) -> Result<(), Fault> {
     let Value::String(text) = &*value else { return Err(not_a_string(value)) };
     let fraction =
@@ -61,6 +72,9 @@ fn time(value: &mut Value, micro: bool) -> Result<(), Fault> {
     *value = if time == Moment::ZERO { Value::Null } else { Value::from(text) };
     Ok(())
 }
+
+/// Digits of a microsecond.
+const MICRO_DIGITS: usize = 6;
 
 /// Go's error for a text that does not follow a layout.
 fn time_error(text: &str, layout: &str) -> String {
@@ -93,8 +107,14 @@ fn time_error(text: &str, layout: &str) -> String {
         }
         rest = &rest[taken..];
     }
-    if missing == "Z07:00" && layout == RFC3339_MICRO && !rest.starts_with('.') {
-        missing = ".000000";
+    if missing == "Z07:00" && layout == RFC3339_MICRO {
+        // The layout has six digits after the point.
+        let digits = rest
+            .strip_prefix('.')
+            .map(|rest| rest.bytes().take_while(u8::is_ascii_digit).take(MICRO_DIGITS + 1).count());
+        if digits.is_none_or(|digits| digits < MICRO_DIGITS) {
+            missing = ".000000";
+        }
     }
     format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {missing:?}")
 }

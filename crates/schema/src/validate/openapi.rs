@@ -303,7 +303,7 @@ fn identity<'v>(keys: &[Str], item: &'v Value) -> Vec<Option<&'v Value>> {
 }
 
 /// JSON's name of the type a value has.
-pub(super) fn type_of(value: &Value) -> &'static str {
+pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",

@@ -26,28 +26,38 @@ pub(super) fn check_type(schema: View<'_>, path: &str, value: &Value, report: &m
             report.push(type_invalid(path, &format!("{wanted}{null}"), &found));
         }
         if schema.shape == Shape::Integer && value.is_number() {
-            report.push(rootless(unchecked("integer", format, path)));
+            report.push(rootless(unfit("Checked", "integer", format, path)));
         }
         return;
     }
     let Value::Number(number) = value else { return };
+    fits(schema, "Checked", number, path, report);
+}
+
+/// Reports a number, or a bound of numbers, that the type of the schema cannot hold.
+fn fits(schema: View<'_>, what: &str, number: &Number, path: &str, report: &mut Report) {
+    let format = schema.format.as_deref().unwrap_or("");
+    let is_whole = || number.as_f64().is_some_and(|n| n.fract() == 0.0);
     let fits = match (schema.shape, format) {
-        (Shape::Integer, "int32") => number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+        (Shape::Integer, "int32") => {
+            number.as_f64().is_some_and(|n| n.abs() <= f64::from(i32::MAX) + 1.0) && is_whole()
+        }
+        (Shape::Integer, _) => is_whole(),
         (Shape::Number, "float") => number.as_f64().is_some_and(|n| n.abs() <= f64::from(f32::MAX)),
         _ => true,
     };
     if !fits {
         let kind = if schema.shape == Shape::Integer { "integer" } else { "number" };
-        report.push(rootless(unchecked(kind, format, path)));
+        report.push(rootless(unfit(what, kind, format, path)));
     }
 }
 
-/// The sentence about a number that its format cannot hold.
-fn unchecked(kind: &str, format: &str, path: &str) -> String {
+/// The sentence about a number that its type and format cannot hold.
+fn unfit(what: &str, kind: &str, format: &str, path: &str) -> String {
     if format.is_empty() {
-        format!("Checked value must be of type {kind} (default format) in {path}")
+        format!("{what} value must be of type {kind} (default format) in {path}")
     } else {
-        format!("Checked value must be of type {kind} with format {format} in {path}")
+        format!("{what} value must be of type {kind} with format {format} in {path}")
     }
 }
 
@@ -69,7 +79,7 @@ pub(super) fn check(schema: View<'_>, path: &str, value: &Value, report: &mut Re
         }
         Value::Number(n) => {
             if let Some(validation) = validation {
-                number(validation, path, n, value, report);
+                number(schema, validation, path, n, value, report);
             }
         }
         _ => {}
@@ -99,27 +109,42 @@ fn string(v: &Validation, path: &str, text: &str, value: &Value, report: &mut Re
     }
 }
 
-fn number(v: &Validation, path: &str, n: &Number, value: &Value, report: &mut Report) {
-    if let Some(factor) = &v.multiple_of
-        && !is_multiple(n, factor)
-    {
-        report.push(invalid(path, value, &format!("should be a multiple of {factor}")));
-    }
-    if let Some(max) = &v.maximum {
-        let order = compare(n, max);
-        if v.exclusive_maximum && order != Ordering::Less {
-            report.push(invalid(path, value, &format!("should be less than {max}")));
-        } else if order == Ordering::Greater {
-            report.push(invalid(path, value, &format!("should be less than or equal to {max}")));
+fn number(
+    schema: View<'_>,
+    v: &Validation,
+    path: &str,
+    n: &Number,
+    value: &Value,
+    report: &mut Report,
+) {
+    if let Some(factor) = &v.multiple_of {
+        fits(schema, "MultipleOf", factor, path, report);
+        if factor.as_f64().is_some_and(|factor| factor <= 0.0) {
+            let detail =
+                format!("factor MultipleOf declared for {path} must be positive: {factor}");
+            let shown = Value::Number(factor.clone());
+            report.push(Error::invalid(Path::new(path), &shown, detail));
+        } else if !is_multiple(n, factor) {
+            report.push(invalid(path, value, &format!("should be a multiple of {factor}")));
         }
     }
     if let Some(min) = &v.minimum {
+        fits(schema, "Minimum boundary", min, path, report);
         let order = compare(n, min);
         if v.exclusive_minimum && order != Ordering::Greater {
             report.push(invalid(path, value, &format!("should be greater than {min}")));
         } else if order == Ordering::Less {
             let what = format!("should be greater than or equal to {min}");
             report.push(invalid(path, value, &what));
+        }
+    }
+    if let Some(max) = &v.maximum {
+        fits(schema, "Maximum boundary", max, path, report);
+        let order = compare(n, max);
+        if v.exclusive_maximum && order != Ordering::Less {
+            report.push(invalid(path, value, &format!("should be less than {max}")));
+        } else if order == Ordering::Greater {
+            report.push(invalid(path, value, &format!("should be less than or equal to {max}")));
         }
     }
 }

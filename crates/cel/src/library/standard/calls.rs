@@ -2,7 +2,7 @@
 
 use crate::eval::{Context, Error};
 use crate::library::go;
-use crate::value::{Civil, Duration, Key, Timestamp, Value};
+use crate::value::{Civil, Duration, Timestamp, Value};
 
 type Result<'v> = std::result::Result<Value<'v>, Error>;
 
@@ -132,12 +132,8 @@ pub(super) fn greater_equals<'v>(_: &mut Context<'_>, args: &[Value<'v>]) -> Res
 pub(super) fn contained<'v>(context: &mut Context<'_>, args: &[Value<'v>]) -> Result<'v> {
     Ok(Value::Bool(match args {
         [value, Value::List(list)] => list.contains(value, &mut context.fuel)?,
-        [value, Value::Map(map)] => {
-            if Key::lookup(value).is_none() && !matches!(value, Value::Double(_)) {
-                return Err(Error::NoSuchOverload);
-            }
-            map.get(value).is_some()
-        }
+        // As in cel-go a value that can be no key is not among the keys.
+        [value, Value::Map(map)] => map.get(value).is_some(),
         [Value::String(field), Value::Object(object)] => object.get(field).is_some(),
         _ => return Err(Error::NoSuchOverload),
     }))

@@ -21,6 +21,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     // Rules in CEL are compiled.
     validates_slowly: true,
     warnings: crd::definition_warnings,
+    update_warnings: |new, old| {
+        let known = crd::definition_warnings(old);
+        let all = crd::definition_warnings(new).into_iter();
+        all.filter(|warning| !known.contains(warning)).collect()
+    },
     ..Kind::with_status(
         "apiextensions.k8s.io",
         "CustomResourceDefinition",

@@ -1,5 +1,6 @@
 //! APIServices.
 use crate::kind::at::{At, check};
+use crate::kind::data::decoded_len;
 use crate::kind::{Fill, Kind, Members, MetadataCheck, NameRule, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
@@ -36,10 +37,13 @@ fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         let spec = at.get("spec");
         let (group, version) = (spec.get("group"), spec.get("version"));
         let expected = format!("{}.{}", version.text(), group.text());
+        let expected = field::quote(&expected);
         for member in ["metadata.generateName", "metadata.name"] {
             let name = at.get(member);
-            if !name.text().is_empty() && name.text() != expected.as_str() {
-                name.invalid(format!("must be `spec.version+\".\"+spec.group`: \"{expected}\""));
+            // A name that is no segment of a path is reported with the metadata.
+            let is_segment = name::path_segment(name.text()).is_empty();
+            if is_segment && !name.text().is_empty() && field::quote(name.text()) != expected {
+                name.invalid(format!("must be `spec.version+\".\"+spec.group`: {expected}"));
             }
         }
         if group.text().is_empty() && version.text() != "v1" {
@@ -67,7 +71,8 @@ fn backend(spec: &At<'_, '_>) {
     let has_bundle = !bundle.text().is_empty();
     let Some(service) = spec.given("service") else {
         if has_bundle {
-            bundle.invalid("local APIServices may not have a caBundle");
+            let size = format!("{} bytes", decoded_len(bundle.text()));
+            bundle.invalid_as(&size.into(), "local APIServices may not have a caBundle");
         }
         if insecure {
             spec.get("insecureSkipTLSVerify")

@@ -17,6 +17,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     prepare,
     validate,
     validate_status,
+    unreadable,
     warnings: workload::template_warnings,
     update_warnings: workload::update_warnings,
     pod_spec: "spec.template.spec",
@@ -31,21 +32,37 @@ pub(in crate::kind) static KIND: Kind = Kind {
     )
 };
 
+/// The annotation with the template's generation.
+const GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// The annotation is a number of the stored form.
+fn unreadable(object: &Value) -> Option<String> {
+    let text = object["metadata"]["annotations"][GENERATION].as_str()?;
+    let error = match text.parse::<i64>().err()?.kind() {
+        std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
+            "value out of range"
+        }
+        _ => "invalid syntax",
+    };
+    Some(format!("strconv.ParseInt: parsing {}: {error}", setpoint_object::field::quote(text)))
+}
+
 fn default(object: &mut Members, _version: &str) {
     if let Some(metadata) = object.object_or_new("metadata")
         && let Some(annotations) = metadata.object_or_new("annotations")
     {
-        annotations.absent("deprecated.daemonset.template.generation", "1");
+        annotations.absent(GENERATION, "1");
     }
     let Some(spec) = object.object("spec") else { return };
     if let Some(strategy) = spec.object_or_new("updateStrategy") {
         strategy.absent("type", "RollingUpdate");
-        if strategy.text("type") == "RollingUpdate" {
+        let rolls = strategy.text("type") == "RollingUpdate";
+        if rolls {
             strategy.absent("rollingUpdate", json!({}));
-            if let Some(rolling) = strategy.object("rollingUpdate") {
-                rolling.absent("maxUnavailable", 1);
-                rolling.absent("maxSurge", 0);
-            }
+        }
+        if let Some(rolling) = strategy.object("rollingUpdate") {
+            rolling.absent("maxUnavailable", i32::from(rolls));
+            rolling.absent("maxSurge", 0);
         }
     }
     spec.absent("revisionHistoryLimit", REVISIONS);
@@ -54,7 +71,7 @@ fn default(object: &mut Members, _version: &str) {
 
 /// Maintains the template generation for old clients.
 fn prepare(_: &Context<'_>, object: &mut Value, old: Option<&Value>) {
-    let key = "deprecated.daemonset.template.generation";
+    let key = GENERATION;
     let generation = match old {
         None => 1,
         Some(old) => {

@@ -17,8 +17,17 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
     validate_status,
-    warnings: workload::template_warnings,
-    update_warnings: workload::update_warnings,
+    warnings: |set| {
+        let mut all = workload::template_warnings(set);
+        all.extend(own_warnings(set, "spec.volumeClaimTemplates", ""));
+        all
+    },
+    update_warnings: |set, old| {
+        let mut all = workload::update_warnings(set, old);
+        // The API's path of an update has one more step.
+        all.extend(own_warnings(set, "spec.volumeClaimTemplates", ".Spec"));
+        all
+    },
     disabled: &["spec.updateStrategy.rollingUpdate.maxUnavailable"],
     pod_spec: "spec.template.spec",
     unknown_label: not_supported,
@@ -31,6 +40,18 @@ pub(in crate::kind) static KIND: Kind = Kind {
         r#"{"availableReplicas":0,"replicas":0}"#,
     )
 };
+
+/// Warnings about what is not the template.
+fn own_warnings(set: &Value, path: &str, step: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for (i, claim) in crate::kind::list(&set["spec"], "volumeClaimTemplates").iter().enumerate() {
+        all.extend(template::claim_warnings(&claim["spec"], &format!("{path}[{i}]{step}")));
+    }
+    if set["spec"]["revisionHistoryLimit"].as_i64().is_some_and(|limit| limit < 0) {
+        all.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_owned());
+    }
+    all
+}
 
 fn default(object: &mut Members, _version: &str) {
     let Some(spec) = object.object("spec") else { return };
@@ -94,6 +115,8 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         }
         if workload::selector(&spec, "statefulset", true) {
             template_with_claims(&spec);
+            // The API checks its metadata twice, and reports both.
+            template::metadata(&spec.get("template"));
         }
         workload::runs_always(&spec.get("template"), KIND.kind);
     });

@@ -24,6 +24,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     prepare,
     validate,
+    validate_change: validate_update,
     validate_status: status::validate,
     warnings,
     update_warnings: |new, old| {
@@ -101,6 +102,9 @@ fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
         return;
     }
     let (name, uid) = (job.name().to_owned(), job.uid().to_owned());
+    let has_labels = job["spec"]["template"]["metadata"]["labels"]
+        .as_object()
+        .is_some_and(|labels| !labels.is_empty());
     if job["spec"]["manualSelector"] != true && job["spec"].is_object() {
         let spec = &mut job["spec"];
         spec["manualSelector"] = false.into();
@@ -120,7 +124,10 @@ fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
         }
     }
     let labels = job["spec"]["template"]["metadata"].get("labels").cloned();
-    let is_bare = job["metadata"]["labels"].as_object().is_none_or(|l| l.is_empty());
+    // A name that is no value of a label is refused in the template. The API reports it here, too,
+    // only if the template has labels of its own.
+    let fits = has_labels || name::label_value(&name).is_empty();
+    let is_bare = fits && job["metadata"]["labels"].as_object().is_none_or(|l| l.is_empty());
     if let Some(labels) = labels.filter(|l| is_bare && l.is_object()) {
         job.set_meta("labels", labels);
     }
@@ -131,6 +138,9 @@ fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(job, None, errors, |at| generated(at, old));
     check(job, old, errors, rules_of_job);
     check(job, None, errors, host_names);
+}
+/// What an update may change.
+fn validate_update(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let Some(before) = old else { return };
     // The API checks the spec of a changed Job twice, and reports both.
     check(job, old, errors, rules_of_job);

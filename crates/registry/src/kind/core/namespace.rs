@@ -41,6 +41,9 @@ const FINALIZE: Part = Part {
 
 /// The label with the namespace's name. Set as a default, so that the writer owns it.
 fn default(namespace: &mut Members, _version: &str) {
+    if let Some(status) = namespace.object_or_new("status") {
+        status.absent("phase", "Active");
+    }
     let name = namespace.object("metadata").map(|meta| meta.text("name").to_owned());
     set_name_label(namespace, name.unwrap_or_default());
 }

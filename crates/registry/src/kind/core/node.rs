@@ -15,15 +15,19 @@ pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     default,
     validate,
+    validate_change,
     warnings,
     update_warnings: |node, _| warnings(node),
     disabled: &["spec.configSource", "status.config"],
-    validate_status: validate,
+    validate_status: |node, old, errors| {
+        validate(node, old, errors);
+        validate_change(node, old, errors);
+    },
     selectable: &[Selectable { absent: "false", ..Selectable::new("spec.unschedulable") }],
     selects_namespace: false,
     unknown_label: not_supported,
     cells: Some(cells),
-    rules: "taints, amounts, addresses, ranges; what is set once. Not: dynamic configuration, declared features",
+    rules: "taints, amounts, addresses, ranges; declared features; what is set once. Not: dynamic configuration",
     // Kubelets register with their status.
     status: Some(StatusRule { keeps_new: true, ..StatusRule::new(StatusMeta::All, INITIAL) }),
     ..Kind::plain("", "Node")
@@ -77,7 +81,7 @@ fn warnings(node: &Value) -> Vec<String> {
     all
 }
 
-/// Validates a node: taints, addresses and amounts, and what is set once.
+/// Validates a node: taints, addresses and amounts.
 fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(node, old, errors, |at| {
         taints(at);
@@ -117,6 +121,10 @@ fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             }
         }
     });
+    check(node, old, errors, declared_features);
+}
+/// What is set once.
+fn validate_change(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let Some(old) = old else { return };
     check(node, None, errors, |at| {
         let (spec, before) = (at.get("spec"), &old["spec"]);
@@ -138,6 +146,38 @@ fn validate(node: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             spec.get("externalID").forbidden("may not be updated");
         }
     });
+}
+/// The names of features that a node agent declares, sorted.
+fn declared_features(at: &At<'_, '_>) {
+    let mut before = None;
+    for feature in at.each("status.declaredFeatures") {
+        let text = feature.text();
+        match before {
+            Some(before) if before == text => feature.duplicate(),
+            Some(before) if before > text => feature.invalid("list must be sorted alphabetically"),
+            _ => {}
+        }
+        before = Some(text);
+        let shown = field::quote(text);
+        if text.len() > FEATURE_BYTES_MAX {
+            feature.invalid(format!(
+                "invalid feature name {shown}: must be no more than {FEATURE_BYTES_MAX} characters"
+            ));
+        } else if !is_feature(text) {
+            feature.invalid(format!(
+                "invalid feature name {shown}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+            ));
+        }
+    }
+}
+/// Maximum length of a feature's name in bytes.
+const FEATURE_BYTES_MAX: usize = 253;
+fn is_feature(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_uppercase())
+        && text.split('/').all(|segment| {
+            segment.starts_with(|c: char| c.is_ascii_alphabetic())
+                && segment.bytes().all(|b| b.is_ascii_alphanumeric())
+        })
 }
 /// Taints: each key once for an effect. The API's paths start with `metadata`.
 fn taints(at: &At<'_, '_>) {

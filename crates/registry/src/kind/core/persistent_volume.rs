@@ -16,6 +16,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     prepare,
     prepare_status,
     validate,
+    validate_change,
     warnings,
     update_warnings: |volume, _| warnings(volume),
     cells: Some(cells),
@@ -98,6 +99,9 @@ const NOT_SOURCE: [&str; 9] = [
 /// Validates a volume: one source, which never changes.
 fn validate(volume: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(volume, old, errors, |at| rules(&at.get("spec"), at.text_of("metadata.name")));
+}
+/// What an update may change.
+fn validate_change(volume: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let Some(before) = old else { return };
     // The API checks a changed volume twice, and reports both.
     check(volume, old, errors, |at| rules(&at.get("spec"), at.text_of("metadata.name")));

@@ -2,12 +2,14 @@
 use crate::kind::at::{At, check};
 use crate::kind::volume::{CLASS_ANNOTATION, access_modes, class_name, phase};
 use crate::kind::workload::rest_is_same;
-use crate::kind::{Context, Kind, Members, MetadataCheck, StatusMeta, pod_default, template, text};
+use crate::kind::{
+    Context, Kind, Members, MetadataCheck, StatusMeta, pod_default, resources, template, text,
+};
 use crate::table::cell;
 use serde_json::Value;
-use setpoint_object::field;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
 
 /// PersistentVolumeClaim.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -76,19 +78,8 @@ fn same_sources(spec: &mut Members) {
     }
 }
 
-/// Amounts that are no whole number of bytes.
 fn warnings(claim: &Value) -> Vec<String> {
-    let mut all = Vec::new();
-    for list in ["requests", "limits"] {
-        let amount = claim["spec"]["resources"][list]["storage"].as_str().unwrap_or_default();
-        // Written in thousandths of a byte.
-        if amount.ends_with('m') {
-            all.push(format!(
-                "spec.resources.{list}[storage]: fractional byte value \"{amount}\" is invalid, must be an integer"
-            ));
-        }
-    }
-    all
+    template::claim_warnings(&claim["spec"], "spec")
 }
 
 /// Validates a claim; nearly all of it is immutable.
@@ -148,6 +139,13 @@ fn changes(at: &At<'_, '_>, old: &Value) {
                 .forbidden("field can not be less than status.capacity");
         }
     }
+    // The API's path omits `spec`.
+    let mode = spec.get("volumeMode");
+    if mode.value != &old["spec"]["volumeMode"] {
+        spec.report(|_| {
+            field::Error::invalid(field::Path::new("volumeMode"), mode.value, "field is immutable")
+        });
+    }
     let attributes = spec.get("volumeAttributesClassName");
     if !old["status"]["currentVolumeAttributesClassName"].is_null() {
         let to = match attributes.value.as_str() {
@@ -165,20 +163,49 @@ fn validate_status(claim: &Value, old: Option<&Value>, errors: &mut field::Error
     check(claim, old, errors, |at| {
         for (_, amount) in at.get("status.capacity").all() {
             if amount.quantity().is_some_and(|quantity| quantity.value() < 0) {
-                amount.invalid("must be a valid resource quantity");
+                let bytes = amount.quantity().map_or(0, |quantity| quantity.value());
+                amount.invalid_as(&bytes.into(), "must be a valid resource quantity");
             }
         }
         let statuses = at.get("status.allocatedResourceStatuses");
-        for (_, status) in statuses.all() {
-            status.one_of_if_set(&[
-                "ControllerResizeInProgress",
-                "ControllerResizeInfeasible",
-                "NodeResizeInProgress",
-                "NodeResizeInfeasible",
-                "NodeResizePending",
-            ]);
+        for (key, status) in statuses.all() {
+            resource_key(&statuses, key);
+            if !RESIZES.contains(&status.text()) {
+                // The API shows the key.
+                statuses.report(|path| field::Error::not_supported(path, &key.into(), &RESIZES));
+            }
+        }
+        let allocated = at.get("status.allocatedResources");
+        for (key, amount) in allocated.all() {
+            if resource_key(&allocated, key) {
+                if amount.quantity().is_some_and(|quantity| quantity.value() < 0) {
+                    let bytes = amount.quantity().map_or(0, |quantity| quantity.value());
+                    amount.invalid_as(&bytes.into(), "must be a valid resource quantity");
+                } else {
+                    resources::quantity(&amount, "storage");
+                }
+            }
         }
     });
+}
+/// What a resize of a claim can have come to.
+const RESIZES: [&str; 5] = [
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
+/// The name of a resource of a claim: storage, or one of another domain.
+fn resource_key(at: &At<'_, '_>, key: &str) -> bool {
+    let faults = name::qualified_name(key);
+    let is_name = faults.is_empty();
+    faults.into_iter().for_each(|fault| at.invalid_as(&key.into(), fault));
+    let is_known = key == "storage" || !resources::is_native(key);
+    if is_name && !is_known {
+        at.report(|path| field::Error::not_supported(path, &key.into(), &["storage"]));
+    }
+    is_name && is_known
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -10,12 +10,13 @@ mod update;
 
 use crate::kind::at::{At, check};
 use crate::kind::{
-    Action, Context, Fill, Kind, Members, MetadataCheck, Selectable, StatusMeta, not_supported,
-    pod_default, template,
+    Action, Context, Fill, Kind, Members, MetadataCheck, Selectable, StatusMeta, StatusRule, list,
+    not_supported, pod_default, template, text,
 };
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{field, name};
+use std::collections::{HashMap, VecDeque};
 
 /// Pod.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -28,10 +29,13 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status: status::validate,
     warnings,
-    update_warnings: |new, old| {
-        if new["spec"] == old["spec"] { Vec::new() } else { spec_warnings(new) }
-    },
     pod_spec: "spec",
+    disabled: &[
+        "status.containerStatuses[].volumeMounts[].volumeStatus",
+        "status.ephemeralContainerStatuses[].volumeMounts[].volumeStatus",
+        "status.initContainerStatuses[].volumeMounts[].volumeStatus",
+        "status.nodeAllocatableResourceClaimStatuses",
+    ],
     actions: &[("binding", Action::Bind), ("eviction", Action::Evict)],
     parts: &[containers::EPHEMERAL, containers::RESIZE],
     selectable: &[
@@ -49,10 +53,15 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unknown_label: not_supported,
     cells: Some(cells::cells),
     rules: "containers, variables, probes, ports, resources, security contexts, volumes, affinity, spreading, tolerations, DNS, kernel parameters, gates; what updates, `status`, `resize` and `ephemeralcontainers` may change. Not: that annotations for seccomp and AppArmor agree with fields",
-    ..Kind::with_status("", "Pod", StatusMeta::Pod, "{}")
+    // `prepare` reads the class of a new pod.
+    status: Some(StatusRule { keeps_new: true, ..StatusRule::new(StatusMeta::Pod, "{}") }),
+    ..Kind::plain("", "Pod")
 };
 
 fn default(object: &mut Members, _version: &str) {
+    if let Some(status) = object.object("status") {
+        addresses(status);
+    }
     let Some(pod) = object.object("spec") else { return };
     pod_default::spec(pod);
     // Only Pods, not templates: there these defaults would change workloads that older clients
@@ -69,6 +78,20 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
+/// The single address is the first of the list, and wins over another one.
+fn addresses(status: &mut Members) {
+    let first = |status: &Members| {
+        let first = status.get("podIPs").and_then(|all| all.get(0)).map(|first| &first["ip"]);
+        first.and_then(Value::as_str).map(str::to_owned)
+    };
+    let single = status.text("podIP").to_owned();
+    match first(status) {
+        Some(first) if single.is_empty() => drop(status.insert("podIP".to_owned(), first.into())),
+        first if single.is_empty() || first.as_ref() == Some(&single) => {}
+        _ => drop(status.insert("podIPs".to_owned(), json!([{"ip": single}]))),
+    }
+}
+
 /// A new pod is pending, and says so if gates keep it from being scheduled; its label keys become
 /// part of selectors. A pod that exists keeps its status.
 fn prepare(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
@@ -76,7 +99,10 @@ fn prepare(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
         return;
     }
     label_keys::merge(pod);
-    pod["status"] = json!({"phase": "Pending", "qosClass": template::qos_class(pod)});
+    // A class that the client gives stays, whatever the resources say.
+    let given = pod["status"]["qosClass"].as_str().filter(|class| !class.is_empty());
+    let class = given.unwrap_or_else(|| template::qos_class(pod)).to_owned();
+    pod["status"] = json!({"phase": "Pending", "qosClass": class});
     if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         let message = "Scheduling is blocked due to non-empty scheduling gates";
         pod["status"]["conditions"] = json!([{
@@ -86,10 +112,33 @@ fn prepare(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// The node agent may not change the QoS class.
+/// A class and generations that the node agent leaves out stay.
 fn prepare_status(_: &Context<'_>, pod: &mut Value, old: &Value) {
-    if let Some(class) = old["status"].get("qosClass") {
-        pod["status"]["qosClass"] = class.clone();
+    let keep = |new: &mut Value, old: &Value, member: &str| {
+        if new[member].is_null()
+            && let Some(value) = old.get(member)
+            && let Some(new) = new.as_object_mut()
+        {
+            new.insert(member.to_owned(), value.clone());
+        }
+    };
+    if !pod["status"].is_object() {
+        pod["status"] = json!({});
+    }
+    let (status, before) = (&mut pod["status"], &old["status"]);
+    keep(status, before, "qosClass");
+    keep(status, before, "observedGeneration");
+    // A type may be there more than once.
+    let mut known: HashMap<&str, VecDeque<&Value>> = HashMap::new();
+    for condition in list(before, "conditions") {
+        known.entry(text(condition, "type")).or_default().push_back(condition);
+    }
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        let before = known.get_mut(text(condition, "type")).and_then(VecDeque::pop_front);
+        if let Some(before) = before {
+            keep(condition, before, "observedGeneration");
+        }
     }
 }
 
@@ -104,11 +153,8 @@ fn warnings(pod: &Value) -> Vec<String> {
             messages.join(" ")
         ));
     }
-    all.append(&mut spec_warnings(pod));
+    all.append(&mut template::pod_warnings(pod));
     all
-}
-fn spec_warnings(pod: &Value) -> Vec<String> {
-    template::pod_warnings(pod)
 }
 
 /// The rules of a pod, new or changed.

@@ -5,6 +5,7 @@ use crate::kind::{Kind, StatusMeta};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
+use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
 use std::collections::HashSet;
 
@@ -13,10 +14,35 @@ pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
     validate,
     validate_status,
+    warnings,
     cells: Some(cells),
     rules: "names of resources, amounts, scopes; immutable scopes; `status`",
     ..Kind::with_status("", "ResourceQuota", StatusMeta::All, "{}")
 };
+
+/// Amounts that are requested should be less than those that are allowed.
+fn warnings(quota: &Value) -> Vec<String> {
+    let hard = &quota["spec"]["hard"];
+    let of = |name: String| {
+        let amount = Quantity::parse(hard.get(&name)?.as_str()?).ok()?;
+        Some((name, amount))
+    };
+    let mut all = Vec::new();
+    for resource in ["cpu", "memory", "storage", "ephemeral-storage"] {
+        let bare = || of(resource.to_owned()).filter(|_| matches!(resource, "cpu" | "memory"));
+        let requested = of(format!("requests.{resource}")).or_else(bare);
+        let Some((request, limit)) = requested.zip(of(format!("limits.{resource}"))) else {
+            continue;
+        };
+        if request.1.compare(&limit.1).is_gt() {
+            all.push(format!(
+                "ResourceQuota {} ({}) should be less than {} ({})",
+                request.0, request.1, limit.0, limit.1
+            ));
+        }
+    }
+    all
+}
 
 /// Groups of objects that a quota can be restricted to.
 const SCOPES: [&str; 7] = [

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
+use setpoint_schema::decode::json_object_fault;
 
 /// Secret.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -14,6 +15,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     default,
     prepare,
     validate,
+    validate_change,
     warnings,
     update_warnings: |secret, _| warnings(secret),
     selectable: &[Selectable::new("type")],
@@ -78,15 +80,15 @@ fn required_keys(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether encoded data is a JSON object, or `null`.
-fn is_json_object(value: Option<&Value>) -> bool {
+/// Why encoded data is neither a JSON object nor `null`, as Go's decoder says it.
+fn json_fault(value: Option<&Value>) -> Option<String> {
     let text = value.and_then(Value::as_str).unwrap_or_default();
-    let Ok(bytes) = STANDARD.decode(text) else { return false };
-    matches!(serde_json::from_slice(&bytes), Ok(Value::Object(_) | Value::Null))
+    let bytes = STANDARD.decode(text).unwrap_or_default();
+    json_object_fault(&bytes)
 }
 
-/// Validates keys, size, type and immutability. Errors never contain values.
-fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+/// The type never changes, and data may be immutable. Errors never contain values.
+fn validate_change(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if let Some(old) = old {
         if text(old, "type") != text(new, "type") {
             errors.push(field::Error::invalid(
@@ -97,6 +99,9 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         }
         validate_immutable(new, old, &["data"], errors);
     }
+}
+/// Validates keys, size and type. Errors never contain values.
+fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let data = field::Path::new("data");
     let mut size = 0;
     for (key, value) in map(new, "data").into_iter().flatten() {
@@ -116,14 +121,11 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         if !has(key) || kind == "kubernetes.io/ssh-auth" && is_empty {
             errors.push(field::Error::required(data.key(key), ""));
         } else if key.starts_with(".docker")
-            && !is_json_object(value)
             && old.is_none_or(|old| old["data"].get(*key) != value)
+            && let Some(fault) = json_fault(value)
         {
-            errors.push(field::Error::invalid(
-                data.key(key),
-                &"<secret contents redacted>".into(),
-                "must be a JSON object",
-            ));
+            let shown = "<secret contents redacted>".into();
+            errors.push(field::Error::invalid(data.key(key), &shown, fault));
         }
     }
     if kind == "kubernetes.io/basic-auth" && !has("username") && !has("password") {

@@ -1,8 +1,9 @@
 //! EndpointSlices: all addresses have one family.
-use crate::kind::at::{At, check};
+use crate::kind::at::{At, check, same};
 use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, format};
 use crate::table::cell;
 use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
 use std::collections::HashSet;
@@ -10,6 +11,7 @@ use std::collections::HashSet;
 /// EndpointSlice.
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: &[MetadataCheck::Whole],
+    counts_disabled: true,
     default,
     prepare,
     validate,
@@ -30,8 +32,14 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 /// The older topology of endpoints cannot be written; what is stored stays while no endpoint
-/// changes.
+/// changes. A change of labels increments the generation.
 fn prepare(_: &Context<'_>, slice: &mut Value, old: Option<&Value>) {
+    if let Some(old) = old
+        && !same(&slice["metadata"]["labels"], &old["metadata"]["labels"])
+        && let Some(generation) = old["metadata"]["generation"].as_i64()
+    {
+        slice.set_meta("generation", (generation + 1).into());
+    }
     if old.is_some_and(|old| old["endpoints"] == slice["endpoints"]) {
         return;
     }
@@ -63,7 +71,8 @@ fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         at.get("addressType").one_of(&["FQDN", "IPv4", "IPv6"]);
         ports(&at.get("ports"));
         let endpoints = at.get("endpoints");
-        if endpoints.at_most(ENDPOINTS_MAX) {
+        // What is stored may be older than the rules.
+        if endpoints.stored() != endpoints.value && endpoints.at_most(ENDPOINTS_MAX) {
             for endpoint in endpoints.items() {
                 validate_endpoint(&endpoint, at.text_of("addressType"));
             }

@@ -74,7 +74,9 @@ pub(super) fn conditions(status: &At<'_, '_>) {
     let mut seen = std::collections::HashSet::new();
     for condition in status.each("conditions") {
         let kind = condition.get("type");
-        kind.unique(&mut seen);
+        if !seen.insert(kind.text()) {
+            kind.duplicate_of(kind.text());
+        }
         kind.need();
     }
 }

@@ -85,18 +85,25 @@ fn validate_status(level: &Value, old: Option<&Value>, errors: &mut field::Error
 }
 
 fn shares(at: &At<'_, '_>) {
+    nominal(at);
+    at.get("lendablePercent").between(0, 100);
+}
+fn nominal(at: &At<'_, '_>) {
     let count = at.get("nominalConcurrencyShares");
     if count.int().is_some_and(|count| count < 0) {
         count.invalid("must be a non-negative integer");
     }
-    at.get("lendablePercent").between(0, 100);
 }
 fn validate_limited(at: &At<'_, '_>) {
-    shares(at);
+    nominal(at);
+    validate_response(at);
+    at.get("lendablePercent").between(0, 100);
     let borrowing = at.get("borrowingLimitPercent");
     if borrowing.int().is_some_and(|percent| percent < 0) {
         borrowing.invalid("if specified, must be a non-negative integer");
     }
+}
+fn validate_response(at: &At<'_, '_>) {
     let response = at.get("limitResponse");
     let queuing = response.get("queuing");
     match response.text_of("type") {

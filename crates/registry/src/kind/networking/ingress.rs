@@ -1,7 +1,7 @@
 //! Ingresses: backends and path matching.
 use crate::kind::at::{At, check};
 use crate::kind::load_balancer::{self, host_name, load_balancer};
-use crate::kind::{Kind, StatusMeta, format};
+use crate::kind::{Kind, MetadataCheck, StatusMeta, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -9,6 +9,7 @@ use setpoint_object::{field, name};
 
 /// Ingress.
 pub(in crate::kind) static KIND: Kind = Kind {
+    changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     validate,
     validate_status,
     warnings,

@@ -11,6 +11,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     default,
     validate,
+    validate_change,
     cells: Some(cells),
     rules: "controller, parameters; immutable controller",
     ..Kind::plain("networking.k8s.io", "IngressClass")
@@ -25,13 +26,16 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// Validates a class: its controller never changes.
-fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+/// The controller never changes.
+fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if let Some(old) = old {
         check(class, None, errors, |at| {
             at.get("spec.controller").immutable_text(&old["spec"]["controller"]);
         });
     }
+}
+/// Validates a class.
+fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(class, old, errors, |at| {
         let controller = at.get("spec.controller");
         if controller.text().len() > CONTROLLER_MAX {

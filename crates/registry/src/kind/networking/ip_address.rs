@@ -20,6 +20,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     names: NameRule::Address,
     validate,
+    validate_change,
     cells: Some(cells),
     rules: "its name is an address, parent; immutable parent",
     ..Kind::plain("networking.k8s.io", "IPAddress")
@@ -37,6 +38,9 @@ fn validate(address: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         parent.get("name").named(name::path_segment);
         parent.get("namespace").named_if_set(name::path_segment);
     });
+}
+/// The parent never changes.
+fn validate_change(address: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if let Some(old) = old {
         check(address, None, errors, |at| {
             at.get("spec.parentRef").immutable(&old["spec"]["parentRef"]);

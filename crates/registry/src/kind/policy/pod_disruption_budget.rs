@@ -2,6 +2,7 @@
 pub(crate) mod charge;
 
 use crate::kind::at::check;
+use crate::kind::condition::conditions;
 use crate::kind::format::{at_most_all, count_or_percent};
 use crate::kind::{Kind, NameRule, StatusMeta};
 use crate::table::cell;
@@ -17,8 +18,9 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     qualified_finalizers: false,
     validate,
+    validate_status,
     cells: Some(cells),
-    rules: "one of two bounds, selector",
+    rules: "one of two bounds, selector; `status`",
     ..Kind::with_status(
         "policy",
         "PodDisruptionBudget",
@@ -40,6 +42,16 @@ fn validate(budget: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         }
         spec.get("selector").selector();
         spec.get("unhealthyPodEvictionPolicy").one_of_if_set(&["AlwaysAllow", "IfHealthyBudget"]);
+    });
+}
+
+fn validate_status(budget: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    check(budget, old, errors, |at| {
+        let status = at.get("status");
+        conditions(&status.get("conditions"));
+        for member in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+            status.get(member).not_negative();
+        }
     });
 }
 

@@ -13,6 +13,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     create_on_update: true,
     default,
     validate,
+    validate_change,
     cells: Some(cells),
     rules: "role, subjects; immutable role",
     ..Kind::plain("rbac.authorization.k8s.io", "RoleBinding")
@@ -25,6 +26,7 @@ pub(in crate::kind) static CLUSTER: Kind = Kind {
     create_on_update: true,
     default,
     validate,
+    validate_change,
     cells: Some(cells),
     rules: "role, subjects; immutable role",
     ..Kind::plain("rbac.authorization.k8s.io", "ClusterRoleBinding")
@@ -60,6 +62,9 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             validate_subject(&subject, is_namespaced);
         }
     });
+}
+/// The role never changes.
+fn validate_change(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if old.is_some_and(|old| old["roleRef"] != object["roleRef"]) {
         check(object, None, errors, |at| at.get("roleRef").invalid("cannot change roleRef"));
     }

@@ -280,3 +280,44 @@ pub(super) fn qualified(at: &At<'_, '_>, text: &str) {
         at.report(|path| field::Error::invalid(path, &id.into(), "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"));
     }
 }
+
+/// The identity of a share of a device: a lower-case UUID.
+pub(super) fn share(at: &At<'_, '_>) {
+    match uuid_fault(at.text()) {
+        Some(fault) => at.invalid(format!("error validating uid: {fault}")),
+        None if at.text().len() == UUID_LEN && at.text() == at.text().to_lowercase() => {}
+        None => at.invalid(
+            "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters",
+        ),
+    }
+}
+/// The length of a UUID with dashes.
+const UUID_LEN: usize = 36;
+/// What is wrong with a UUID, in one of the forms that Google's package reads.
+fn uuid_fault(text: &str) -> Option<String> {
+    const FORMAT: &str = "invalid UUID format";
+    const PREFIX: &str = "urn:uuid:";
+    let is_hex = |b: u8| b.is_ascii_hexdigit();
+    let plain = match text.len() {
+        32 => return (!text.bytes().all(is_hex)).then(|| FORMAT.to_owned()),
+        UUID_LEN => text.as_bytes(),
+        45 => {
+            let (prefix, rest) = text.as_bytes().split_at(PREFIX.len());
+            if !prefix.eq_ignore_ascii_case(PREFIX.as_bytes()) {
+                let prefix = setpoint_object::field::quote(&String::from_utf8_lossy(prefix));
+                return Some(format!("invalid urn prefix: {prefix}"));
+            }
+            rest
+        }
+        38 => match text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
+            Some(inner) => inner.as_bytes(),
+            None => return Some("invalid bracketed UUID format".to_owned()),
+        },
+        length => return Some(format!("invalid UUID length: {length}")),
+    };
+    let fits = plain.iter().enumerate().all(|(i, b)| match i {
+        8 | 13 | 18 | 23 => *b == b'-',
+        _ => is_hex(*b),
+    });
+    (!fits).then(|| FORMAT.to_owned())
+}

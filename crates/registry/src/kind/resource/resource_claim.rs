@@ -1,6 +1,7 @@
 //! ResourceClaims and ResourceClaimTemplates.
 use super::device;
 use crate::kind::at::{At, check};
+use crate::kind::condition::conditions;
 use crate::kind::{Fill, Kind, Members, MetadataCheck, StatusMeta, format, template, text};
 use crate::table::cell;
 use serde_json::Value;
@@ -15,6 +16,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
     default,
     validate,
+    validate_change,
     validate_status,
     // Expressions are compiled.
     validates_slowly: true,
@@ -29,6 +31,7 @@ pub(in crate::kind) static TEMPLATE: Kind = Kind {
     returns_deleted: true,
     default: default_template,
     validate: validate_template,
+    validate_change,
     validates_slowly: true,
     cells: Some(cell::name_and_age),
     rules: "the claim; immutable. Not: costs of expressions",
@@ -66,11 +69,16 @@ const DATA_BYTES_MAX: usize = 10 * 1024;
 
 /// Validates a claim: it never changes.
 fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    check(claim, None, errors, |at| match old {
-        // Nothing else of a spec that may not change is checked.
-        Some(old) => at.get("spec").immutable(&old["spec"]),
-        None => device::claim(&at.get("spec.devices")),
-    });
+    // Nothing else of a spec that may not change is checked.
+    if old.is_none() {
+        check(claim, None, errors, |at| device::claim(&at.get("spec.devices")));
+    }
+}
+/// The spec of a claim or template never changes.
+fn validate_change(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+    if let Some(old) = old {
+        check(claim, None, errors, |at| at.get("spec").immutable(&old["spec"]));
+    }
 }
 /// Validates a template: it never changes.
 fn validate_template(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
@@ -79,9 +87,6 @@ fn validate_template(object: &Value, old: Option<&Value>, errors: &mut field::Er
         template::metadata_of_template(&spec.get("metadata"));
         device::claim(&spec.get("spec.devices"));
     });
-    if let Some(old) = old {
-        check(object, None, errors, |at| at.get("spec").immutable(&old["spec"]));
-    }
 }
 
 /// Validates what a scheduler and drivers report.
@@ -162,6 +167,9 @@ fn reported(status: &At<'_, '_>) {
         format::driver(&device.get("driver"));
         device::pool_name(&device.get("pool"));
         device.get("device").named(name::dns1123_label);
+        if device.has("shareID") {
+            device::share(&device.get("shareID"));
+        }
         let shown = identity(device.value)[..3].join("/");
         if !allocated.contains(&identity(device.value)) {
             device.invalid_as(&shown.as_str().into(), "must be an allocated device in the claim");
@@ -170,6 +178,7 @@ fn reported(status: &At<'_, '_>) {
             device.duplicate_of(&shown);
         }
         device.get("conditions").at_most(CONDITIONS_MAX);
+        conditions(&device.get("conditions"));
         if device.get("data").len() > 0 {
             device::object(&device.get("data"), DATA_BYTES_MAX);
         }

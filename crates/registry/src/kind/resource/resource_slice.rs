@@ -1,7 +1,7 @@
 //! ResourceSlices.
 use super::device;
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, Selectable, format, template};
+use crate::kind::{Kind, Selectable, format, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::GroupVersionKind;
@@ -24,7 +24,10 @@ pub(in crate::kind) static KIND: Kind = Kind {
     selects_namespace: false,
     unknown_label,
     cells: Some(cells),
-    rules: "driver, pool, nodes, devices, counters; immutable driver, pool and node. Not: policies of capacities, versions of attributes",
+    counts_disabled: true,
+    warnings,
+    update_warnings: |slice, _| warnings(slice),
+    rules: "driver, pool, nodes, devices, counters; immutable driver, pool and node. Not: policies of capacities",
     ..Kind::plain("resource.k8s.io", "ResourceSlice")
 };
 
@@ -239,11 +242,46 @@ fn validate_attribute(at: &At<'_, '_>) {
             at.get(member).too_long(VALUE_BYTES_MAX);
         }
     }
+    let version = at.get("version");
+    if version.is_set() && !is_version(version.text()) {
+        version.invalid("must be a string compatible with semver.org spec 2.0.0");
+    }
     match members.iter().filter(|member| at.has(member)).count() {
         0 => at.invalid_union("exactly one value must be specified"),
         1 => {}
         _ => at.invalid("exactly one value must be specified"),
     }
+}
+/// Drivers should have lower-case names.
+fn warnings(slice: &Value) -> Vec<String> {
+    let driver = text(&slice["spec"], "driver");
+    let warning = || {
+        let driver = field::quote(driver);
+        format!(
+            "spec.driver: driver names should be lowercase; {driver} contains uppercase characters"
+        )
+    };
+    (driver != driver.to_lowercase()).then(warning).into_iter().collect()
+}
+
+/// A version as semver.org has it: three numbers, then identifiers of a pre-release and of a build.
+fn is_version(text: &str) -> bool {
+    let (text, build) = text.split_once('+').map_or((text, None), |(t, b)| (t, Some(b)));
+    let (text, before) = text.split_once('-').map_or((text, None), |(t, b)| (t, Some(b)));
+    let is_number = |text: &str| {
+        !text.is_empty()
+            && text.bytes().all(|b| b.is_ascii_digit())
+            && (text == "0" || !text.starts_with('0'))
+    };
+    let is_word = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    let is_identifier =
+        |text: &str| is_number(text) || is_word(text) && text.bytes().any(|b| !b.is_ascii_digit());
+    text.split('.').count() == 3
+        && text.split('.').all(is_number)
+        && before.is_none_or(|before| before.split('.').all(is_identifier))
+        && build.is_none_or(|build| build.split('.').all(is_word))
 }
 
 /// Counters by name.

@@ -15,6 +15,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
     default,
     validate,
+    validate_change,
     cells: Some(cells),
     rules: "provisioner, parameters, modes, topologies; immutable",
     ..Kind::plain("storage.k8s.io", "StorageClass")
@@ -61,6 +62,8 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             }
         }
     });
+}
+fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let Some(old) = old else { return };
     check(class, None, errors, |at| {
         for member in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {

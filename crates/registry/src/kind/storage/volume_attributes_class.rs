@@ -13,6 +13,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     returns_deleted: true,
     validate,
+    validate_change,
     cells: Some(cells),
     rules: "driver, parameters; immutable",
     ..Kind::plain("storage.k8s.io", "VolumeAttributesClass")
@@ -21,8 +22,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
 const DEFAULT_ATTRIBUTES_CLASS: [&str; 1] =
     ["volumeattributesclass.alpha.kubernetes.io/is-default-class"];
 
-/// Validates a class: it never changes.
-fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+/// A class never changes.
+fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if let Some(old) = old {
         check(class, None, errors, |at| {
             for member in ["driverName", "parameters"] {
@@ -32,6 +33,9 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             }
         });
     }
+}
+/// Validates a class.
+fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(class, old, errors, |at| {
         at.get("driverName").named(caseless_qualified_name);
         parameters(&at.get("parameters"));

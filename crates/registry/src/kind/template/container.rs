@@ -33,10 +33,17 @@ pub(super) fn init_containers(at: &At<'_, '_>, pod: &Pod<'_>, is_pod: bool) {
         at.list_of("containers").iter().map(|container| text(container, "name")).collect();
     for container in at.each("initContainers") {
         common(&container, pod, is_pod);
-        restart_policy(&container);
+        // Without a policy the API does not look at the rules.
+        if container.has("restartPolicy") {
+            restart_policy(&container);
+        } else if !container.list_of("restartPolicyRules").is_empty() {
+            container.get("restartPolicy").required(NEEDS_POLICY);
+        }
         let name = container.get("name");
-        if !name.text().is_empty() {
-            name.unique(&mut names);
+        if names.contains(name.text()) {
+            name.duplicate_of(name.text());
+        } else if !name.text().is_empty() {
+            names.insert(name.text());
         }
         host_ports(std::iter::once(container));
         if is_sidecar(container.value) {
@@ -300,6 +307,8 @@ fn resize_policy(at: &At<'_, '_>, pod: &Pod<'_>) {
     }
 }
 
+const NEEDS_POLICY: &str = "must specify restartPolicy when restart rules are used";
+
 /// Maximum number of rules that decide whether a container restarts, and of exit codes of a rule.
 const RESTART_RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
@@ -310,7 +319,7 @@ fn restart_policy(at: &At<'_, '_>) {
     if policy.is_set() {
         policy.one_of_if_set(&["Always", "Never", "OnFailure"]);
     } else if rules.len() > 0 {
-        policy.required("must specify restartPolicy when restart rules are used");
+        policy.required(NEEDS_POLICY);
     }
     rules.at_most(RESTART_RULES_MAX);
     for rule in rules.items() {

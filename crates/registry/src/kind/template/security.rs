@@ -35,7 +35,12 @@ pub(super) fn of_pod(spec: &At<'_, '_>) {
     windows_options(&at.get("windowsOptions"));
     app_armor(&at.get("appArmorProfile"));
     at.get("supplementalGroupsPolicy").one_of_if_set(&["Merge", "Strict"]);
-    at.get("seLinuxChangePolicy").one_of_if_set(&["MountOption", "Recursive"]);
+    // `MountOption` is a feature that is off, but where any policy is stored.
+    let policy = at.get("seLinuxChangePolicy");
+    policy.one_of_if_set(match policy.stored().is_null() {
+        true => &["Recursive"],
+        false => &["MountOption", "Recursive"],
+    });
 }
 
 /// Kernel parameters: their names, each once, and none that the host shares.
@@ -285,19 +290,24 @@ pub(super) fn host_processes(at: &At<'_, '_>) {
     }
 }
 
-/// Members of a security context that Windows does not have: of pods, and of containers.
-const NOT_WINDOWS: [&str; 11] = [
-    "appArmorProfile",
-    "seLinuxOptions",
-    "seccompProfile",
-    "fsGroup",
-    "fsGroupChangePolicy",
-    "sysctls",
-    "runAsUser",
-    "runAsGroup",
-    "supplementalGroups",
-    "supplementalGroupsPolicy",
-    "seLinuxChangePolicy",
+/// Members that Windows does not have, of pods and of the security contexts of containers, in the
+/// API's order.
+const NOT_WINDOWS: [&str; 15] = [
+    "securityContext.appArmorProfile",
+    "securityContext.seLinuxOptions",
+    "hostUsers",
+    "hostPID",
+    "hostIPC",
+    "securityContext.seccompProfile",
+    "securityContext.fsGroup",
+    "securityContext.fsGroupChangePolicy",
+    "securityContext.sysctls",
+    "shareProcessNamespace",
+    "securityContext.runAsUser",
+    "securityContext.runAsGroup",
+    "securityContext.supplementalGroups",
+    "securityContext.supplementalGroupsPolicy",
+    "securityContext.seLinuxChangePolicy",
 ];
 const NOT_WINDOWS_CONTAINER: [&str; 10] = [
     "appArmorProfile",
@@ -344,13 +354,7 @@ pub(super) fn operating_system(at: &At<'_, '_>) {
             contexts(&rule);
         }
         "windows" => {
-            refuse(&at.get("securityContext"), &NOT_WINDOWS);
-            refuse(at, &["hostUsers", "shareProcessNamespace"]);
-            for member in ["hostPID", "hostIPC"] {
-                if at.is(member) {
-                    at.get(member).forbidden("cannot be set for a windows pod");
-                }
-            }
+            refuse(at, &NOT_WINDOWS);
             contexts(&|context| refuse(context, &NOT_WINDOWS_CONTAINER));
         }
         _ => os.report(|path| {

@@ -144,7 +144,7 @@ fn source(at: &At<'_, '_>, sources: &[&str], owner: Owner<'_>) {
         found = true;
         let shown = if *name == "gcePersistentDisk" { "persistentDisk" } else { name };
         one_source(&at.shown_as(shown, source.value), name, at, owner);
-        if owner.is_cluster() && *name == "local" && !at.has("nodeAffinity.required") {
+        if owner.is_cluster() && *name == "local" && !at.has("nodeAffinity") {
             at.get("nodeAffinity").required("Local volume requires node affinity");
         }
     }

@@ -26,9 +26,36 @@ const DEPRECATED: [(&str, &str); 9] = [
 pub(in crate::kind) fn of_pod(pod: &Value) -> Vec<String> {
     of_spec(&pod["spec"], &field::Path::new("spec"))
 }
+/// Warnings for the spec of a claim at a path: amounts that are no whole number of bytes.
+pub(in crate::kind) fn of_claim(spec: &Value, path: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for list in ["requests", "limits"] {
+        let amount = text(&spec["resources"][list], "storage");
+        // In canonical form only fractions are written in thousandths.
+        if amount.ends_with('m') {
+            all.push(format!("{path}.resources.{list}[storage]: {}", fraction(amount)));
+        }
+    }
+    all
+}
 /// Warnings for a template at a path.
 pub(in crate::kind) fn of_template(template: &Value, path: &str) -> Vec<String> {
     of_spec(&template["spec"], &field::Path::new(path).child("spec"))
+}
+
+/// The warning about a quantity of bytes that is no whole number.
+fn fraction(amount: &str) -> String {
+    format!("fractional byte value {} is invalid, must be an integer", field::quote(amount))
+}
+/// How two ports of the same number and protocol are alike on their host: number and address.
+fn overlap(a: (i64, &str), b: (i64, &str)) -> Option<&'static str> {
+    if a == b {
+        Some("duplicate")
+    } else if a.0 == 0 || b.0 == 0 {
+        Some("overlapping")
+    } else {
+        (a.0 == b.0 && a.1.is_empty() != b.1.is_empty()).then_some("dangerously ambiguous")
+    }
 }
 
 fn items<'a>(value: &'a Value, member: &str) -> impl Iterator<Item = (usize, &'a Value)> {
@@ -57,6 +84,9 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
                 warn(path.child("volumes").index(i).child(shown), message.to_owned());
             }
         }
+        let claim = &volume["ephemeral"]["volumeClaimTemplate"]["spec"];
+        let path = path.child("volumes").index(i).child("ephemeral.volumeClaimTemplate.spec");
+        of_claim(claim, &path.text()).into_iter().for_each(add);
     }
     for (_, volume) in items(spec, "volumes") {
         let has_no_member = |source: &Value| source.as_object().is_some_and(|one| one.is_empty());
@@ -73,18 +103,39 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
         for (i, item) in items(spec, list) {
             let value = text(item, member);
             let path = path.child(list).index(i).child(member);
-            if value.is_empty() && list == "imagePullSecrets" {
-                warn(path, "invalid empty name \"\"".to_owned());
-            } else if !seen.insert(value) {
+            if !seen.insert(value) {
                 warn(path, format!("duplicate {noun} {}", field::quote(value)));
             }
         }
     }
+    for (i, secret) in items(spec, "imagePullSecrets") {
+        if text(secret, "name").is_empty() {
+            let path = path.child("imagePullSecrets").index(i).child("name");
+            warn(path, "invalid empty name \"\"".to_owned());
+        }
+    }
+    let fractions = |amounts: &Value, path: &field::Path, names: &[&str]| {
+        for name in names {
+            // In canonical form only fractions are written in thousandths.
+            let amount = text(amounts, name);
+            if amount.ends_with('m') {
+                warn(path.key(name), fraction(amount));
+            }
+        }
+    };
+    const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
+    fractions(&spec["overhead"], &path.child("overhead"), &BYTES);
     let mut ports = HashMap::new();
     let mut port_names = HashMap::new();
     for list in ALL_CONTAINERS {
         for (i, container) in items(spec, list) {
             let path = path.child(list).index(i);
+            for name in BYTES {
+                for member in ["limits", "requests"] {
+                    let path = path.child("resources").child(member);
+                    fractions(&container["resources"][member], &path, &[name]);
+                }
+            }
             let mut variables = HashSet::new();
             for (j, variable) in items(container, "env") {
                 let name = text(variable, "name");
@@ -102,25 +153,16 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
                     );
                 }
             }
+        }
+    }
+    for list in ALL_CONTAINERS {
+        for (i, container) in items(spec, list) {
             for (j, port) in items(container, "ports") {
-                let path = path.child("ports").index(j);
-                let key = (
-                    port["containerPort"].as_i64(),
-                    text(port, "protocol"),
-                    text(port, "hostIP"),
-                    port["hostPort"].as_i64(),
-                );
-                match ports.get(&key) {
-                    Some(other) => {
-                        warn(path.clone(), format!("duplicate port definition with {other}"));
-                    }
-                    None => {
-                        ports.insert(key, path.clone());
-                    }
-                }
-                let name = text(port, "name");
+                let path = path.child(list).index(i).child("ports").index(j);
                 let host_ip = text(port, "hostIP");
-                if !host_ip.is_empty() && port["hostPort"].as_i64().unwrap_or(0) == 0 {
+                let host = (port["hostPort"].as_i64().unwrap_or(0), host_ip);
+                let name = text(port, "name");
+                if !host_ip.is_empty() && host.0 == 0 {
                     let number = port["containerPort"].as_i64().unwrap_or(0);
                     let protocol = text(port, "protocol");
                     warn(
@@ -130,6 +172,22 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
                         ),
                     );
                 }
+                let key = (port["containerPort"].as_i64(), text(port, "protocol"));
+                let others = ports.entry(key).or_insert_with(Vec::new);
+                for (other, other_host) in others.iter().take(WARNINGS_MAX) {
+                    if let Some(how) = overlap(host, *other_host) {
+                        warn(path.clone(), format!("{how} port definition with {other}"));
+                    }
+                }
+                others.push((path, host));
+            }
+        }
+    }
+    for list in ALL_CONTAINERS {
+        for (i, container) in items(spec, list) {
+            for (j, port) in items(container, "ports") {
+                let path = path.child(list).index(i).child("ports").index(j);
+                let name = text(port, "name");
                 if name.is_empty() {
                     continue;
                 }

@@ -1,5 +1,6 @@
 //! Rules of kinds: a valid object of each, and the message for each violation.
 mod access;
+mod answers;
 mod cluster;
 mod compared;
 mod generated;
@@ -11,7 +12,7 @@ mod storage;
 mod workloads;
 
 use super::stored;
-use crate::kind::{Context, rows};
+use crate::kind::{Context, MetadataCheck, rows};
 use serde_json::{Value, json};
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;
@@ -65,9 +66,14 @@ fn changed((group, _, kind): Name, old: &Value, new: &Value, is_status: bool) ->
     if !is_status {
         (row.validate_first)(new, Some(old), &mut errors);
     }
-    let validate = if is_status { row.validate_status } else { row.validate };
-    if errors.is_empty() {
-        validate(new, Some(old), &mut errors);
+    if is_status {
+        (row.validate_status)(new, Some(old), &mut errors);
+    } else if errors.is_empty() {
+        let mut rules = [row.validate, row.validate_change];
+        if row.changed_metadata.first() == Some(&MetadataCheck::Change) {
+            rules.reverse();
+        }
+        rules.into_iter().for_each(|rule| rule(new, Some(old), &mut errors));
     }
     texts(&errors)
 }

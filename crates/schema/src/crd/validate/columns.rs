@@ -76,9 +76,7 @@ pub(super) fn scale(subresources: &Value, path: &Path, errors: &mut Errors) {
 /// `selectableFields`.
 pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &mut Errors) {
     let fields = fields.as_array().map_or(&[][..], Vec::as_slice);
-    if fields.len() > SELECTABLE_FIELDS_MAX {
-        errors.push(Error::too_many(path.clone(), fields.len(), SELECTABLE_FIELDS_MAX));
-    }
+    let all = path;
     let mut seen = HashSet::new();
     for (i, field) in fields.iter().enumerate() {
         let json_path = text(field, "jsonPath");
@@ -90,14 +88,11 @@ pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &m
         match target(json_path, schema) {
             Err(what) => {
                 let detail = format!("is an invalid path: {what}");
-                errors.push(Error::invalid(path.clone(), &json_path.into(), detail));
+                errors.push(Error::invalid(path, &json_path.into(), detail));
+                continue;
             }
             Ok(target) => {
-                let int_or_string =
-                    target.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true));
-                if int_or_string
-                    || !matches!(text(target, "type"), "string" | "boolean" | "integer")
-                {
+                if !matches!(text(target, "type"), "string" | "boolean" | "integer") {
                     errors.push(Error::invalid(
                         path.clone(),
                         &json_path.into(),
@@ -109,6 +104,9 @@ pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &m
         if !seen.insert(json_path) {
             errors.push(Error::duplicate(path, &json_path.into()));
         }
+    }
+    if seen.len() > SELECTABLE_FIELDS_MAX {
+        errors.push(Error::too_many(all.clone(), seen.len(), SELECTABLE_FIELDS_MAX));
     }
 }
 

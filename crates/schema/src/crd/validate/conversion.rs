@@ -19,7 +19,6 @@ pub(super) fn conversion(conversion: &Value, errors: &mut Errors) {
         .filter(|versions| !versions.is_empty());
     match text(conversion, "strategy") {
         "" if conversion.is_null() => {}
-        "" => errors.push(Error::required(path.child("strategy"), "")),
         "Webhook" => {
             match config {
                 Some(config) => client_config(config, &config_path, errors),
@@ -29,7 +28,9 @@ pub(super) fn conversion(conversion: &Value, errors: &mut Errors) {
             review_versions(versions.map_or(&[], Vec::as_slice), &versions_path, errors);
         }
         strategy => {
-            if strategy != "None" {
+            if strategy.is_empty() {
+                errors.push(Error::required(path.child("strategy"), ""));
+            } else if strategy != "None" {
                 let path = path.child("strategy");
                 errors.push(Error::not_supported(path, &strategy.into(), &["None", "Webhook"]));
             }
@@ -78,11 +79,25 @@ pub fn client_config(config: &Value, path: &Path, errors: &mut Errors) {
 
 fn webhook_url(url: &str, path: Path, errors: &mut Errors) {
     const FORM: &str = "; desired format: https://host[/path]";
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (scheme, rest) = match url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) {
+        Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
+        None => (String::new(), url),
+    };
+    let first = rest.split(['/', '?', '#']).next().unwrap_or("");
+    if scheme.is_empty() && first.contains(':') {
+        let why = match url.starts_with(':') {
+            true => "missing protocol scheme",
+            false => "first path segment in URL cannot contain colon",
+        };
+        let detail = format!("url must be a valid URL: parse {url:?}: {why}{FORM}");
+        return errors.push(Error::required(path, detail));
+    }
+    // Without two slashes all of it is a path.
+    let rest = rest.strip_prefix("//").unwrap_or("/");
     let host = rest.split(['/', '?', '#']).next().unwrap_or("");
     if scheme != "https" {
         let detail = format!("'https' is the only allowed URL scheme{FORM}");
-        errors.push(Error::invalid(path.clone(), &scheme.into(), detail));
+        errors.push(Error::invalid(path.clone(), &scheme.as_str().into(), detail));
     }
     if host.is_empty() {
         let detail = format!("host must be specified{FORM}");
@@ -103,6 +118,12 @@ fn webhook_url(url: &str, path: Path, errors: &mut Errors) {
     }
 }
 
+/// Whether a text can stand before the colon of a URL.
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+}
+
 fn webhook_service(service: &Value, path: &Path, errors: &mut Errors) {
     // The API reports each of the two at the other's path, the name's path first.
     for (field, shown) in [("namespace", "name"), ("name", "namespace")] {
@@ -120,6 +141,12 @@ fn webhook_service(service: &Value, path: &Path, errors: &mut Errors) {
     let mut fault = |detail: String| {
         errors.push(Error::invalid(path.clone(), &url_path.into(), detail));
     };
+    if matches!(url_path, "" | "/") {
+        return;
+    }
+    if url_path == "//" {
+        return fault("segment[0] may not be empty".to_owned());
+    }
     if !url_path.starts_with('/') {
         fault("must start with a '/'".to_owned());
     }
@@ -127,9 +154,6 @@ fn webhook_service(service: &Value, path: &Path, errors: &mut Errors) {
     let mut rest = url_path.chars();
     rest.next();
     let inner = rest.as_str();
-    if inner.is_empty() {
-        return;
-    }
     for (i, segment) in inner.strip_suffix('/').unwrap_or(inner).split('/').enumerate() {
         if segment.is_empty() {
             fault(format!("segment[{i}] may not be empty"));

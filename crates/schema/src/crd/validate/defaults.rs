@@ -1,4 +1,6 @@
 //! Defaults in a schema must themselves be valid and pruned.
+use super::structural::TYPES;
+use super::text;
 use crate::crd::build;
 use crate::node::TypeSchema;
 use crate::rules::{self, OBJECT_COST_MAX, Rules};
@@ -27,6 +29,14 @@ fn node(schema: &Value, path: &Path, budget: &mut u64, errors: &mut Errors) {
 }
 
 fn check(schema: &Value, default: &Value, path: &Path, budget: &mut u64, errors: &mut Errors) {
+    let ty = text(schema, "type");
+    if !ty.is_empty() && !TYPES.contains(&ty) {
+        // Nothing is of a type that does not exist.
+        let found = instance::type_of(default);
+        let detail = format!(" in body must be of type {ty}: {found:?}");
+        errors.push(Error::invalid(path.clone(), &found.into(), detail));
+        return;
+    }
     let schema: TypeSchema = build::node_schema(schema);
     let mut pruned = default.clone();
     if !prune::prune_node(&schema, &mut pruned).is_empty() {

@@ -47,19 +47,25 @@ pub(super) fn validate(schema: &Value, status: bool, path: &Path, errors: &mut E
         let detail = "nullable cannot be true at the root";
         errors.push(Error::forbidden(path.child("nullable"), detail));
     }
-    node(schema, path, &Place { root: true, ..Place::default() }, errors);
-    let structure = structural::validate(schema, path);
-    if !structure.is_empty() {
-        errors.extend(structure);
-    } else if errors.len() == before && !text(schema, "$schema").is_empty() {
-        let detail = "OpenAPIV3Schema 'schema' is not supported";
-        errors.push(Error::invalid(path.clone(), &"".into(), detail));
-    } else {
-        let n_errors = errors.len();
-        defaults::validate(schema, path, errors);
-        if errors.len() == n_errors {
-            expressions::validate(schema, path, before, errors);
+    // What has no structure is not looked at further; the reason is shown if there is no other.
+    let unbuilt = structural::unbuilt(schema);
+    let mut has_structure = false;
+    if unbuilt.is_none() {
+        let structure = structural::validate(schema, path);
+        if structure.is_empty() {
+            let n_errors = errors.len();
+            defaults::validate(schema, path, errors);
+            has_structure = errors.len() == n_errors;
+        } else {
+            errors.extend(structure);
         }
+    }
+    node(schema, path, &Place { root: true, ..Place::default() }, errors);
+    if let Some(detail) = unbuilt.filter(|_| errors.len() == before) {
+        errors.push(Error::invalid(path.clone(), &"".into(), detail));
+    }
+    if has_structure {
+        expressions::validate(schema, path, before, errors);
     }
 }
 
@@ -130,23 +136,42 @@ fn node(schema: &Value, path: &Path, place: &Place, errors: &mut Errors) {
         }
         node(property, &path.child("properties").key(name), &inner, errors);
     }
+    if let Some(not) = schema.get("not") {
+        node(not, &path.child("not"), &inner, errors);
+    }
     for list in ["allOf", "oneOf", "anyOf"] {
         let branches = schema.get(list).and_then(Value::as_array).into_iter().flatten();
         for (i, branch) in branches.enumerate() {
             node(branch, &path.child(list).index(i), &inner, errors);
         }
     }
-    if let Some(not) = schema.get("not") {
-        node(not, &path.child("not"), &inner, errors);
+    named(schema, "definitions", path, &inner, errors);
+    match schema.get("items") {
+        Some(Value::Array(several)) => {
+            for (i, items) in several.iter().enumerate() {
+                node(items, &path.child("items").index(i), &inner, errors);
+            }
+        }
+        Some(items) => node(items, &path.child("items"), &inner, errors),
+        None => {}
     }
-    if let Some(items) = schema.get("items") {
-        node(items, &path.child("items"), &inner, errors);
-    }
+    named(schema, "dependencies", path, &inner, errors);
     extensions(schema, path, errors);
     rules::validate(schema, path, errors);
 }
 
+/// The schemas of a map that nothing may have.
+fn named(schema: &Value, keyword: &str, path: &Path, place: &Place, errors: &mut Errors) {
+    for (name, inner) in schema.get(keyword).and_then(Value::as_object).into_iter().flatten() {
+        node(inner, &path.child(keyword).key(name), place, errors);
+    }
+}
+
 fn unsupported(schema: &Value, path: &Path, place: &Place, errors: &mut Errors) {
+    let ty = text(schema, "type");
+    if !ty.is_empty() && !structural::TYPES.contains(&ty) {
+        errors.push(Error::not_supported(path.child("type"), &ty.into(), &structural::TYPES));
+    }
     let mut forbid = |name: &str, detail: String| {
         errors.push(Error::forbidden(path.child(name), detail));
     };
@@ -161,7 +186,9 @@ fn unsupported(schema: &Value, path: &Path, place: &Place, errors: &mut Errors) 
         let set = match schema.get(keyword) {
             None | Some(Value::Null) => false,
             Some(Value::String(text)) => !text.is_empty() || keyword == "$ref",
-            Some(Value::Object(members)) => !members.is_empty() || keyword == "dependencies",
+            Some(Value::Object(members)) => {
+                !members.is_empty() || matches!(keyword, "additionalItems" | "dependencies")
+            }
             Some(_) => true,
         };
         if set {
@@ -206,7 +233,10 @@ fn extensions(schema: &Value, path: &Path, errors: &mut Errors) {
     if let Some(list_type) = list_type {
         if ty != "array" {
             needs_type("x-kubernetes-list-type", "array", errors);
-        } else if !matches!(list_type, "atomic" | "set" | "map") {
+        } else if list_type == "set" {
+            atomic_items(schema, path, errors);
+        }
+        if !matches!(list_type, "atomic" | "set" | "map") {
             let path = path.child("x-kubernetes-list-type");
             errors.push(Error::not_supported(path, &list_type.into(), &["atomic", "set", "map"]));
         }
@@ -223,7 +253,12 @@ fn extensions(schema: &Value, path: &Path, errors: &mut Errors) {
     let keys = keys.map_or(&[][..], Vec::as_slice);
     match list_type {
         Some("map") => map_list(schema, keys, path, errors),
-        Some("set") => set_items(schema, path, errors),
+        Some("set") => {
+            let items = schema.get("items").filter(|items| items.is_object());
+            items.into_iter().for_each(|items| {
+                not_nullable(items, "set", &path.child("items"), errors);
+            });
+        }
         _ => {}
     }
 }
@@ -295,10 +330,9 @@ fn map_list(schema: &Value, keys: &[Value], path: &Path, errors: &mut Errors) {
     }
 }
 
-fn set_items(schema: &Value, path: &Path, errors: &mut Errors) {
+fn atomic_items(schema: &Value, path: &Path, errors: &mut Errors) {
     let path = path.child("items");
     let Some(items) = schema.get("items").filter(|items| items.is_object()) else { return };
-    not_nullable(items, "set", &path, errors);
     let (extension, default_is_atomic) = match text(items, "type") {
         "object" => ("x-kubernetes-map-type", false),
         "array" => ("x-kubernetes-list-type", true),
@@ -323,10 +357,19 @@ pub(super) fn is_true(schema: &Value, name: &str) -> bool {
     schema.get(name) == Some(&Value::Bool(true))
 }
 
+/// Formats of numbers.
+const NUMERIC: [&str; 4] = ["int32", "int64", "float", "double"];
+
 /// `unrecognized format "foo"` for every format that is not enforced.
 pub(super) fn unknown_formats(schema: &Value, warnings: &mut Vec<String>) {
     let format = text(schema, "format");
-    if !format.is_empty() && !is_known_format(format) {
+    let is_known = match text(schema, "type") {
+        "" | "string" => is_known_format(format) && !NUMERIC.contains(&format),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    };
+    if !format.is_empty() && !is_known {
         warnings.push(format!("unrecognized format {format:?}"));
     }
     let properties = schema.get("properties").and_then(Value::as_object);

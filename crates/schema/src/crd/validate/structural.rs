@@ -5,7 +5,8 @@ use crate::pattern;
 use serde_json::{Map, Value};
 use setpoint_object::field::{Error, Errors, Path};
 
-const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+/// The types of a schema.
+pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const COMBINATORS: [&str; 3] = ["anyOf", "allOf", "oneOf"];
 
 /// The place of a node in its parent.
@@ -14,6 +15,42 @@ enum Level {
     Root,
     Item,
     Field,
+}
+
+/// Why a schema cannot have a structure: a keyword anywhere in it that is not supported. The first
+/// one; the API walks maps in any order.
+pub(super) fn unbuilt(schema: &Value) -> Option<String> {
+    let is_set = |keyword: &str| match schema.get(keyword) {
+        None | Some(Value::Null) => false,
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Object(members)) => !members.is_empty() || keyword == "additionalItems",
+        Some(_) => true,
+    };
+    // The keyword, and its name in the API's sentence.
+    const KEYWORDS: [(&str, &str); 7] = [
+        ("id", "id"),
+        ("$schema", "schema"),
+        ("$ref", "$ref"),
+        ("patternProperties", "patternProperties"),
+        ("dependencies", "dependencies"),
+        ("additionalItems", "additionalItems"),
+        ("definitions", "definitions"),
+    ];
+    if let Some((_, name)) = KEYWORDS.iter().find(|(keyword, _)| is_set(keyword)) {
+        return Some(format!("OpenAPIV3Schema '{name}' is not supported"));
+    }
+    if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
+        let detail =
+            "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined";
+        return Some(detail.to_owned());
+    }
+    if schema.get("items").is_some_and(Value::is_array) {
+        return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
+    }
+    let lists = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|list| branches(schema, list));
+    let single = ["not", "items", "additionalProperties"].into_iter();
+    let single = single.filter_map(|name| schema.get(name)).filter(|inner| inner.is_object());
+    lists.chain(single).chain(properties(schema).map(|(_, inner)| inner)).find_map(unbuilt)
 }
 
 /// Every violation of the rules below a schema.
@@ -109,9 +146,6 @@ fn typed(schema: &Value, ty: &str, level: Level, path: &Path, errors: &mut Error
     }
     if level == Level::Root && !ty.is_empty() && ty != "object" {
         errors.push(Error::invalid(path.clone(), &ty.into(), "must be object at the root"));
-    }
-    if !ty.is_empty() && !TYPES.contains(&ty) {
-        errors.push(Error::not_supported(path, &ty.into(), &TYPES));
     }
 }
 

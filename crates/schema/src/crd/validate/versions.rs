@@ -48,6 +48,13 @@ pub(super) fn spec(crd: &Value, errors: &mut Errors) {
     if let Some(first) = versions.first() {
         of_version(first, versions, &Path::new("spec"), true, errors);
     }
+    let strategy = spec.get("conversion").map(|conversion| text(conversion, "strategy"));
+    let preserves = spec.get("preserveUnknownFields") == Some(&Value::Bool(true));
+    if let Some(strategy) = strategy.filter(|strategy| preserves && *strategy != "None") {
+        let path = Path::new("spec.conversion.strategy");
+        let detail = "must be None if spec.preserveUnknownFields is true";
+        errors.push(Error::invalid(path, &strategy.into(), detail));
+    }
     conversion::conversion(spec.get("conversion").unwrap_or(&null), errors);
 }
 
@@ -116,8 +123,24 @@ fn of_version(version: &Value, all: &[Value], path: &Path, lifted: bool, errors:
         columns::columns(columns, &path.child("additionalPrinterColumns"), errors);
     }
     if let Some(fields) = here("selectableFields") {
-        let schema = version.pointer("/schema/openAPIV3Schema").unwrap_or(&Value::Null);
-        columns::selectable(fields, schema, &path.child("selectableFields"), errors);
+        let path = path.child("selectableFields");
+        // A schema that all versions share is not that of a version.
+        let schema = here("schema").and_then(|schema| schema.get("openAPIV3Schema"));
+        match schema.filter(|schema| !schema.is_null()) {
+            Some(schema) => columns::selectable(fields, schema, &path, errors),
+            None if fields.as_array().is_none_or(Vec::is_empty) => {}
+            None => {
+                let what = match lifted {
+                    true => "validations.schema is included",
+                    false => "`version.schema.openAPIV3Schema` is not included",
+                };
+                errors.push(Error::invalid(
+                    path,
+                    &"".into(),
+                    format!("may only be set when {what}"),
+                ));
+            }
+        }
     }
 }
 

@@ -3,10 +3,9 @@
 use super::rules;
 use crate::kind::at::{At, check, same};
 use crate::kind::template::qos_class;
-use crate::kind::{Part, list, template};
+use crate::kind::{Part, list, template, text};
 use serde_json::Value;
 use setpoint_object::field;
-use std::collections::HashMap;
 
 pub(super) const EPHEMERAL: Part = Part {
     validate: validate_ephemeral,
@@ -19,19 +18,30 @@ pub(super) const RESIZE: Part = Part {
     ..Part::new("resize", take_resources)
 };
 
+/// The containers that a resize may change.
+const LISTS: [&str; 2] = ["containers", "initContainers"];
+
 fn take_ephemeral(merged: &mut Value, sent: &mut Value) {
     merged["spec"]["ephemeralContainers"] = sent["spec"]["ephemeralContainers"].take();
 }
+/// Takes the resources. Of containers that are others, or in another order, takes all: validation
+/// refuses them.
 fn take_resources(merged: &mut Value, sent: &mut Value) {
+    let is_other = |list| list_of(sent, list).len() != list_of(merged, list).len();
+    if LISTS.into_iter().any(is_other) {
+        merged["spec"] = sent["spec"].take();
+        return;
+    }
     merged["spec"]["resources"] = sent["spec"]["resources"].take();
-    for list in ["containers", "initContainers"] {
+    for list in LISTS {
+        if !same_names(list_of(sent, list), list_of(merged, list)) {
+            merged["spec"][list] = sent["spec"][list].take();
+            continue;
+        }
         let Some(stored) = merged["spec"].get_mut(list).and_then(Value::as_array_mut) else {
             continue;
         };
-        let sent = by_name(list_of(sent, list));
-        for container in stored {
-            let name = container["name"].as_str().unwrap_or_default();
-            let Some(new) = sent.get(name) else { continue };
+        for (container, new) in stored.iter_mut().zip(list_of(sent, list)) {
             for member in ["resources", "resizePolicy"] {
                 match new.get(member) {
                     Some(value) => container[member] = value.clone(),
@@ -48,8 +58,8 @@ fn take_resources(merged: &mut Value, sent: &mut Value) {
 fn list_of<'a>(pod: &'a Value, name: &str) -> &'a [Value] {
     list(&pod["spec"], name)
 }
-fn by_name(containers: &[Value]) -> HashMap<&str, &Value> {
-    containers.iter().map(|c| (c["name"].as_str().unwrap_or_default(), c)).collect()
+fn same_names(a: &[Value], b: &[Value]) -> bool {
+    a.iter().zip(b).all(|(a, b)| text(a, "name") == text(b, "name"))
 }
 /// Ephemeral containers may only be added.
 fn validate_ephemeral(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
@@ -85,7 +95,8 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
         return errors.push(field::Error::forbidden(path, "windows pods cannot be resized"));
     }
     check(new, Some(old), errors, rules);
-    let (before, after) = (qos_class(old), qos_class(new));
+    let stored = text(&old["status"], "qosClass");
+    let (before, after) = (if stored.is_empty() { qos_class(old) } else { stored }, qos_class(new));
     if before != after {
         errors.push(field::Error::invalid(
             field::Path::new("spec"),
@@ -101,6 +112,9 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
             spec.forbidden("Pod running on node without support for resize");
         }
         resize_of_pod(&spec, &old["spec"]);
+        if !same_order(&spec, old) {
+            return;
+        }
         for (list, message) in [
             (
                 "initContainers",
@@ -110,9 +124,12 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
         ] {
             for (container, before) in spec.each(list).zip(list_of(old, list)) {
                 resize(&container.get("resources"), &before["resources"]);
-                let is_same =
-                    same(&rest(container.get("resources").value), &rest(&before["resources"]))
-                        && same(container.get("resizePolicy").value, &before["resizePolicy"]);
+                // The API compares the new amounts alone with the old amounts and claims: whatever
+                // has claims is refused.
+                let mut after = rest(container.get("resources").value);
+                after.as_object_mut().into_iter().for_each(|after| drop(after.remove("claims")));
+                let is_same = same(&after, &rest(&before["resources"]))
+                    && same(container.get("resizePolicy").value, &before["resizePolicy"]);
                 if is_same {
                     continue;
                 }
@@ -123,6 +140,24 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors)
             }
         }
     });
+}
+/// Reports containers that are others than before, or in another order.
+fn same_order(spec: &At<'_, '_>, old: &Value) -> bool {
+    let before = spec.n_errors();
+    for list in LISTS {
+        let names = list_of(old, list);
+        if spec.list_of(list).len() != names.len() {
+            spec.get(list).forbidden(format!("{list} may not be added or removed on resize"));
+            continue;
+        }
+        for (container, old) in spec.each(list).zip(names) {
+            if container.text_of("name") != text(old, "name") {
+                let message = format!("{list} may not be renamed or reordered on resize");
+                container.get("name").forbidden(message);
+            }
+        }
+    }
+    spec.n_errors() == before
 }
 /// Resources of the whole pod.
 fn resize_of_pod(spec: &At<'_, '_>, old: &Value) {

@@ -16,16 +16,16 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
             status.get("observedGeneration").invalid("must be a non-negative integer");
         }
         claims(&status, at.list_of("spec.resourceClaims"));
-        for member in ["podIPs", "hostIPs"] {
-            addresses(&status.get(member));
-        }
+        addresses(&status.get("podIPs"));
         let first = status.list_of("hostIPs").first();
         if let Some(first) = first.filter(|first| text(first, "ip") != status.text_of("hostIP")) {
             status.get("hostIPs").report(|path| {
                 let path = path.index(0).child("ip");
-                field::Error::invalid(path, &first["ip"], "must be equal to `hostIP`")
+                let shown = text(first, "ip").into();
+                field::Error::invalid(path, &shown, "must be equal to `hostIP`")
             });
         }
+        addresses(&status.get("hostIPs"));
     });
     let Some(old) = old else { return };
     check(pod, None, errors, |at| {
@@ -44,6 +44,9 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
             ("ephemeralContainerStatuses", ""),
         ] {
             states(&status, member, &old["status"], &old["spec"], containers);
+        }
+        if status.has("qosClass") {
+            status.get("qosClass").immutable(&old["status"]["qosClass"]);
         }
     });
 }

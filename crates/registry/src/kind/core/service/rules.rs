@@ -203,7 +203,7 @@ fn addresses(spec: &At<'_, '_>, headless: bool) {
             if list.len() > 1 {
                 list.invalid("'None' must be the first and only value");
             }
-        } else {
+        } else if !list.stored().as_array().is_some_and(|old| old.contains(address.value)) {
             address.faults(format::ip(address.text()));
         }
     }

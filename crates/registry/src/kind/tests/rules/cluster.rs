@@ -278,7 +278,7 @@ fn small_kinds() {
             "/stringData/.dockercfg",
             json!("x"),
             &[
-                "data[.dockercfg]: Invalid value: \"<secret contents redacted>\": must be a JSON object",
+                "data[.dockercfg]: Invalid value: \"<secret contents redacted>\": invalid character 'x' looking for beginning of value",
             ],
         )],
     );

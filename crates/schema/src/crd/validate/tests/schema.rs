@@ -134,8 +134,8 @@ fn lists_and_maps() {
     check_property(
         json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object", "nullable": true}}),
         expect![[r#"
-        spec.validation.openAPIV3Schema.properties[x].items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set
-        spec.validation.openAPIV3Schema.properties[x].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set"#]],
+        spec.validation.openAPIV3Schema.properties[x].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set
+        spec.validation.openAPIV3Schema.properties[x].items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set"#]],
     );
     let map = |keys: Value, a: Value| json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys, "items": {"type": "object", "properties": {"a": a}}});
     check_property(
@@ -161,6 +161,28 @@ fn lists_and_maps() {
         expect![[r#"
         spec.validation.openAPIV3Schema.properties[x].type: Invalid value: "string": must be object if x-kubernetes-map-type is specified
         spec.validation.openAPIV3Schema.properties[x].x-kubernetes-map-type: Unsupported value: "foo": supported values: "atomic", "granular""#]],
+    );
+}
+
+#[test]
+fn answers_to_generated_schemas() {
+    check_property(
+        json!({"type": "integer", "default": 1, "minimum": 0.5}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default: Invalid value: "": Minimum boundary value must be of type integer (default format) in "#
+        ]],
+    );
+    check_property(
+        json!({"type": "integer", "default": 1, "multipleOf": -1}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].default: Invalid value: -1: factor MultipleOf declared for  must be positive: -1"
+        ],
+    );
+    check_property(
+        json!({"type": "object", "additionalItems": {}}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].additionalItems: Forbidden: additionalItems is not supported"
+        ],
     );
 }
 

@@ -1,0 +1,355 @@
+//! What later runs of `cargo xtask validation` have shown: further answers of kube-apiserver 1.36.
+use super::{changed, context, created, fresh, refuses, refuses_changes, refuses_status};
+use crate::kind::rows;
+use serde_json::{Value, json};
+
+const POD: super::Name = ("", "v1", "Pod");
+
+fn pod() -> Value {
+    json!({"spec": {"containers": [{"name": "c", "image": "x"}]}})
+}
+fn warned(group: &str, kind: &str, object: &Value) -> Vec<String> {
+    (rows::of(group, kind).unwrap().warnings)(object)
+}
+
+#[test]
+fn a_new_pod_keeps_the_class_that_it_is_given() {
+    let prepare = rows::of("", "Pod").unwrap().prepare;
+    let mut new = fresh(POD, pod());
+    assert_eq!(new["status"]["qosClass"], "BestEffort");
+    new["status"] = json!({"qosClass": "Burstable", "message": "x"});
+    prepare(&context(), &mut new, None);
+    assert_eq!(new["status"], json!({"phase": "Pending", "qosClass": "Burstable"}));
+}
+
+#[test]
+fn a_status_of_a_pod_keeps_what_it_leaves_out() {
+    let row = rows::of("", "Pod").unwrap();
+    let ready = |more: Value| {
+        let mut condition = json!({"type": "Ready", "status": "True"});
+        condition.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        condition
+    };
+    let mut old = fresh(POD, pod());
+    old["status"]["observedGeneration"] = 3.into();
+    old["status"]["conditions"] = json!([ready(json!({"observedGeneration": 2}))]);
+    let mut new = old.clone();
+    new["status"] = json!({"conditions": [ready(json!({}))]});
+    (row.prepare_status)(&context(), &mut new, &old);
+    assert_eq!(new["status"]["observedGeneration"], 3);
+    assert_eq!(new["status"]["qosClass"], "BestEffort");
+    assert_eq!(new["status"]["conditions"][0]["observedGeneration"], 2);
+    new["status"]["qosClass"] = "a".into();
+    assert_eq!(
+        changed(POD, &old, &new, true),
+        ["status.qosClass: Invalid value: \"a\": field is immutable"]
+    );
+}
+
+#[test]
+fn the_single_address_of_a_pod_wins() {
+    let of = |status: Value| {
+        let mut pod = pod();
+        pod["status"] = status;
+        super::stored("", "v1", "Pod", pod)["status"].clone()
+    };
+    let one = json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]});
+    assert_eq!(of(json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.2"}]})), one);
+    assert_eq!(of(json!({"podIP": "10.0.0.1", "podIPs": []})), one);
+    assert_eq!(of(json!({"podIPs": [{"ip": "10.0.0.1"}]})), one);
+}
+
+#[test]
+fn a_resize_keeps_containers_and_whatever_has_claims() {
+    let part = rows::of("", "Pod").unwrap().part("resize").unwrap();
+    let mut sample = pod();
+    sample["spec"]["resourceClaims"] = json!([{"name": "r", "resourceClaimName": "r"}]);
+    let plain = fresh(POD, sample.clone());
+    sample["spec"]["containers"][0]["resources"] = json!({"claims": [{"name": "r"}]});
+    let claims = fresh(POD, sample);
+    let errors = |old: &Value, mut sent: Value| {
+        let mut merged = old.clone();
+        (part.take)(&mut merged, &mut sent);
+        let mut errors = setpoint_object::field::Errors::new();
+        (part.validate)(&merged, Some(old), &mut errors);
+        super::texts(&errors)
+    };
+    assert_eq!(errors(&plain, plain.clone()), [""; 0]);
+    assert_eq!(
+        errors(&claims, claims.clone()),
+        ["spec: Forbidden: only cpu and memory resources are mutable"]
+    );
+    let mut other = plain.clone();
+    other["spec"]["containers"][0]["name"] = "d".into();
+    assert_eq!(
+        errors(&plain, other),
+        [
+            "spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"
+        ]
+    );
+    let mut none = plain.clone();
+    none["spec"]["containers"] = json!([]);
+    assert_eq!(
+        errors(&plain, none),
+        [
+            "spec.containers: Required value",
+            "spec.containers: Forbidden: containers may not be added or removed on resize",
+        ]
+    );
+}
+
+#[test]
+fn labels_are_changed_by_policy_only_where_one_is_stored() {
+    let path = "spec.securityContext.seLinuxChangePolicy";
+    refuses(
+        POD,
+        &pod(),
+        &[(
+            "/spec/securityContext/seLinuxChangePolicy",
+            json!("MountOption"),
+            &[&format!(
+                "{path}: Unsupported value: \"MountOption\": supported values: \"Recursive\""
+            )],
+        )],
+    );
+    let name = ("apps", "v1", "Deployment");
+    let template = |policy: &str| {
+        json!({
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "x"}], "securityContext": {"seLinuxChangePolicy": policy}},
+        })
+    };
+    let sample = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template("Recursive")}});
+    let old = fresh(name, sample);
+    let mut new = old.clone();
+    new["spec"]["template"]["spec"]["securityContext"]["seLinuxChangePolicy"] =
+        "MountOption".into();
+    assert_eq!(changed(name, &old, &new, false), [""; 0]);
+}
+
+#[test]
+fn a_local_volume_needs_an_affinity_of_any_kind() {
+    let name = ("", "v1", "PersistentVolume");
+    let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "local": {"path": "/d"}});
+    assert_eq!(
+        created(name, json!({"spec": spec})),
+        ["spec.nodeAffinity: Required value: Local volume requires node affinity"]
+    );
+    let mut spec = spec;
+    spec["nodeAffinity"] = json!({});
+    assert_eq!(
+        created(name, json!({"spec": spec})),
+        ["spec.nodeAffinity.required: Required value: must specify required node constraints"]
+    );
+}
+
+#[test]
+fn a_local_api_shows_the_size_of_its_bundle() {
+    let name = ("apiregistration.k8s.io", "v1", "APIService");
+    let spec = json!({"group": "ex.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1, "caBundle": "YWJjZA=="});
+    assert_eq!(
+        created(name, json!({"metadata": {"name": "v1.ex.io"}, "spec": spec})),
+        ["spec.caBundle: Invalid value: \"4 bytes\": local APIServices may not have a caBundle"]
+    );
+}
+
+#[test]
+fn conditions_of_the_common_type_are_checked() {
+    let condition = json!({"type": "a b", "status": "x", "reason": "1", "observedGeneration": -1});
+    let reason = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
+    let path = "status.conditions[0]";
+    let qualified = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+    let expected = [
+        format!("{path}.type: Invalid value: \"a b\": {qualified}"),
+        format!(
+            "{path}.status: Unsupported value: \"x\": supported values: \"False\", \"True\", \"Unknown\""
+        ),
+        format!(
+            "{path}.observedGeneration: Invalid value: -1: must be greater than or equal to zero"
+        ),
+        format!("{path}.lastTransitionTime: Required value"),
+        format!("{path}.reason: Invalid value: \"1\": {reason}"),
+    ];
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    refuses_status(
+        ("policy", "v1", "PodDisruptionBudget"),
+        &json!({"spec": {"minAvailable": 1}}),
+        &[
+            (json!({"conditions": [condition]}), &expected),
+            (
+                json!({"disruptionsAllowed": -1}),
+                &[
+                    "status.disruptionsAllowed: Invalid value: -1: must be greater than or equal to 0",
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn versions_of_devices_are_semantic() {
+    let name = ("resource.k8s.io", "v1", "ResourceSlice");
+    let sample = json!({"spec": {"driver": "ex.io", "nodeName": "n", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "d", "attributes": {"a": {"version": "1.2.3-rc.1+5"}}}]}});
+    let path = "/spec/devices/0/attributes/a/version";
+    let error = |text: &str| {
+        format!(
+            "spec.devices[0].attributes[a].version: Invalid value: \"{text}\": must be a string compatible with semver.org spec 2.0.0"
+        )
+    };
+    for text in ["1.2", "01.2.3", "v1.2.3", "1.2.3-", "1.2.3-01", "1.2.3+", "a.b.c"] {
+        refuses(name, &sample, &[(path, json!(text), &[&error(text)])]);
+    }
+    assert_eq!(
+        warned("resource.k8s.io", "ResourceSlice", &json!({"spec": {"driver": "Ex.io"}})),
+        ["spec.driver: driver names should be lowercase; \"Ex.io\" contains uppercase characters"]
+    );
+}
+
+#[test]
+fn declared_features_are_sorted_names() {
+    let path = "status.declaredFeatures";
+    refuses_status(
+        ("", "v1", "Node"),
+        &json!({"spec": {}}),
+        &[
+            (json!({"declaredFeatures": ["Another", "My/sub"]}), &[]),
+            (
+                json!({"declaredFeatures": ["My", "My", "Another"]}),
+                &[
+                    &format!("{path}[1]: Duplicate value: \"My\""),
+                    &format!(
+                        "{path}[2]: Invalid value: \"Another\": list must be sorted alphabetically"
+                    ),
+                ],
+            ),
+            (
+                json!({"declaredFeatures": ["/a"]}),
+                &[&format!(
+                    "{path}[0]: Invalid value: \"/a\": invalid feature name \"/a\": must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+                )],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn credentials_that_are_no_object_are_refused_with_the_reason() {
+    let name = ("", "v1", "Secret");
+    for (text, why) in [
+        ("YQ==", "invalid character 'a' looking for beginning of value"),
+        ("", "unexpected end of JSON input"),
+        ("ODA=", "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+        ("W10=", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+    ] {
+        let secret =
+            json!({"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": text}});
+        assert_eq!(
+            created(name, secret),
+            [format!(
+                "data[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": {why}"
+            )]
+        );
+    }
+}
+
+#[test]
+fn a_daemon_set_has_a_number_in_its_annotation() {
+    let unreadable = rows::of("apps", "DaemonSet").unwrap().unreadable;
+    let of = |text: &str| {
+        unreadable(
+            &json!({"metadata": {"annotations": {"deprecated.daemonset.template.generation": text}}}),
+        )
+    };
+    assert_eq!(of("7"), None);
+    assert_eq!(of("x").unwrap(), "strconv.ParseInt: parsing \"x\": invalid syntax");
+    assert_eq!(
+        of("99999999999999999999").unwrap(),
+        "strconv.ParseInt: parsing \"99999999999999999999\": value out of range"
+    );
+}
+
+#[test]
+fn a_namespace_without_a_phase_is_active() {
+    let name = ("", "v1", "Namespace");
+    let stored =
+        super::stored("", "v1", "Namespace", json!({"metadata": {"name": "a"}, "status": {}}));
+    assert_eq!(stored["status"]["phase"], "Active");
+    let old = fresh(name, json!({}));
+    let mut new = old.clone();
+    new["status"] = stored["status"].clone();
+    assert_eq!(changed(name, &old, &new, true), [""; 0]);
+}
+
+#[test]
+fn amounts_of_resources_are_rounded_to_thousandths() {
+    let of = |amount: &str| {
+        let quota = json!({"spec": {"hard": {"cpu": amount}}});
+        super::stored("", "v1", "ResourceQuota", quota)["spec"]["hard"]["cpu"].clone()
+    };
+    assert_eq!([of("1n"), of("1500u"), of("2"), of("1e-6")], ["1m", "2m", "2", "1e-3"]);
+}
+
+#[test]
+fn an_empty_list_that_is_refused_is_seen() {
+    let name = ("autoscaling", "v2", "HorizontalPodAutoscaler");
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"});
+    let spec = json!({"maxReplicas": 3, "scaleTargetRef": target, "behavior": {"scaleUp": {"policies": []}}});
+    assert_eq!(
+        created(name, json!({"spec": spec})),
+        ["spec.behavior.scaleUp.policies: Required value: must specify at least one Policy"]
+    );
+}
+
+#[test]
+fn what_never_changes_is_reported_as_such() {
+    refuses_changes(
+        ("", "v1", "PersistentVolumeClaim"),
+        &json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}),
+        &[(
+            "/spec/volumeMode",
+            json!("Block"),
+            &[
+                "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n",
+                "volumeMode: Invalid value: \"Block\": field is immutable",
+            ],
+        )],
+    );
+}
+
+#[test]
+fn ports_and_fractions_of_bytes_cause_warnings() {
+    let port = |host: i64, ip: &str| json!({"containerPort": 80, "hostPort": host, "hostIP": ip, "protocol": "TCP"});
+    let pod = json!({"metadata": {"name": "a"}, "spec": {
+        "imagePullSecrets": [{}, {}],
+        "overhead": {"memory": "1m"},
+        "containers": [{
+            "name": "c", "resources": {"limits": {"memory": "2m"}},
+            "ports": [port(80, ""), port(80, ""), port(81, ""), port(80, "10.0.0.1"), port(0, "")],
+        }],
+    }});
+    let [first, second, third, fourth] =
+        [0, 1, 2, 3].map(|i| format!("spec.containers[0].ports[{i}]"));
+    let fifth = "spec.containers[0].ports[4]";
+    assert_eq!(
+        warned("", "Pod", &pod),
+        [
+            "spec.imagePullSecrets[1].name: duplicate name \"\"".to_owned(),
+            "spec.imagePullSecrets[0].name: invalid empty name \"\"".to_owned(),
+            "spec.imagePullSecrets[1].name: invalid empty name \"\"".to_owned(),
+            "spec.overhead[memory]: fractional byte value \"1m\" is invalid, must be an integer".to_owned(),
+            "spec.containers[0].resources.limits[memory]: fractional byte value \"2m\" is invalid, must be an integer".to_owned(),
+            format!("{second}: duplicate port definition with {first}"),
+            format!("{fourth}: dangerously ambiguous port definition with {first}"),
+            format!("{fourth}: dangerously ambiguous port definition with {second}"),
+            format!("{fifth}: overlapping port definition with {first}"),
+            format!("{fifth}: overlapping port definition with {second}"),
+            format!("{fifth}: overlapping port definition with {third}"),
+            format!("{fifth}: overlapping port definition with {fourth}"),
+        ]
+    );
+    let quota = json!({"spec": {"hard": {"cpu": "2", "limits.cpu": "1"}}});
+    assert_eq!(
+        warned("", "ResourceQuota", &quota),
+        ["ResourceQuota cpu (2) should be less than limits.cpu (1)"]
+    );
+}
