@@ -17,7 +17,8 @@ fn definition(v2_extra: &str) -> Value {
         }
         json!({
             "name": name, "served": true, "storage": is_storage,
-            "selectableFields": [{"jsonPath": ".spec.both"}],
+            // Equal lists would belong to all versions, which then must have the same schema.
+            "selectableFields": [{"jsonPath": ".spec.both"}, {"jsonPath": format!(".spec.{own}")}],
             "schema": {"openAPIV3Schema": {"type": "object", "properties":
                 {"spec": {"type": "object", "properties": fields}}}},
         })
