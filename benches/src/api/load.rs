@@ -175,7 +175,7 @@ impl Measures {
     }
 
     fn table(&self) -> String {
-        let mut out = "| measure | server | p50 | p99 | CPU or memory | times less than the original | goal | verdict |\n|---|---|---|---|---|---|---|---|".to_owned();
+        let mut out = "| measure | p50 | p99 | CPU or memory | times less than the original | goal | verdict |\n|---|---|---|---|---|---|---|".to_owned();
         for measure in &self.0 {
             for kind in measure.turns.keys() {
                 let _ = write!(out, "\n{}", measure.row(*kind));
@@ -212,7 +212,7 @@ impl Measure {
             true => (goal.join(", "), "met"),
             false => (goal.join(", "), "**missed**"),
         };
-        format!("| {name} | {server} | {p50} | {p99} | {cpu} | {shown} | {goal} | {verdict} |")
+        format!("| {name}: {server} | {p50} | {p99} | {cpu} | {shown} | {goal} | {verdict} |")
     }
 
     /// How many times less CPU or memory ours takes; without these, how many times sooner it is.
