@@ -21,7 +21,7 @@ const RESULTS: &str = "benches/RESULTS.md";
 const CONFORMANCE: &str = "docs/conformance.md";
 
 /// The pages that state figures.
-pub(crate) const PAGES: [&str; 1] = ["README.md"];
+pub(crate) const PAGES: [&str; 2] = ["README.md", "docs/envtest.md"];
 
 /// One row of a table, with the heading that it stands under.
 #[derive(Debug, PartialEq, Eq)]
