@@ -327,10 +327,8 @@ fn requests(kind: Kind, server: &Server, measures: &mut Measures) -> anyhow::Res
             Load::Ruled(20),
         ];
         let mut drive = async |load: Load, n: usize, beside: &str, run: &str| {
-            let before = server.cpu()?;
-            let driven = load.drive(&mut connections[..n], run).await?;
-            let cpu = server.cpu()? - before;
-            let cpu = cpu / u32::try_from(driven.took.len().max(1))?;
+            let driven = load.drive(&mut connections[..n], run, || server.cpu()).await?;
+            let cpu = driven.cpu / u32::try_from(driven.took.len().max(1))?;
             let connections = if n == 1 { "a connection" } else { "16 connections" };
             let name = format!("{}, {connections}{beside}", load.name());
             let figure = Figure::of(driven.took).with_cpu(cpu);
@@ -344,13 +342,10 @@ fn requests(kind: Kind, server: &Server, measures: &mut Measures) -> anyhow::Res
         }
         let mut definer = server.endpoint.connect().await?;
         for at in 0..DEFINITIONS {
-            let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-            let body =
-                definition("small.io", &format!("smalls{at}"), &format!("Small{at}"), schema);
-            define(&mut definer, body.to_string().into()).await?;
+            define(&mut definer, small_definition(at)).await?;
         }
-        let (path, last) = ("/apis/small.io/v1/namespaces/default/smalls", DEFINITIONS - 1);
-        accepted(&mut definer, &format!("{path}{last}"), || small_object("a", last)).await?;
+        let last = DEFINITIONS - 1;
+        accepted(&mut definer, &small_path(last), || small_object("a", last)).await?;
         tokio::time::sleep(SETTLE).await;
         let beside = format!(", {DEFINITIONS} definitions beside it");
         for load in [Load::Create, Load::Get, Load::Update, Load::StatusPatch] {
@@ -369,17 +364,26 @@ async fn first_objects(
     let mut took = Vec::new();
     for at in 0..FIRST {
         let at = DEFINITIONS + at;
-        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let body = definition("small.io", &format!("smalls{at}"), &format!("Small{at}"), schema);
+        let (definition, path) = (small_definition(at), small_path(at));
         let started = Instant::now();
-        define(connection, body.to_string().into()).await?;
-        let path = format!("/apis/small.io/v1/namespaces/default/smalls{at}");
+        define(connection, definition).await?;
         accepted(connection, &path, || small_object("a", at)).await?;
         took.push(started.elapsed());
     }
     let goal = Goal { p50: Some(0.02), ..Goal::default() };
     measures.add(kind, "first object after its definition was sent", goal, Figure::of(took));
     Ok(())
+}
+
+fn small_definition(at: usize) -> Bytes {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let (plural, kind) = (format!("smalls{at}"), format!("Small{at}"));
+    definition("small.io", &plural, &kind, schema).to_string().into()
+}
+
+/// The collection of its objects.
+fn small_path(at: usize) -> String {
+    format!("/apis/small.io/v1/namespaces/default/smalls{at}")
 }
 
 fn small_object(name: &str, at: usize) -> Bytes {

@@ -133,11 +133,9 @@ fn run(
     runtime.block_on(async {
         let mut connections = connect(endpoint, N_CONNECTIONS).await?;
         for load in loads {
-            let cpu = program.cpu()?;
-            let driven = load.drive(&mut connections, load.run_name()).await?;
-            let cpu = program.cpu()? - cpu;
+            let driven = load.drive(&mut connections, load.run_name(), || program.cpu()).await?;
             let (name, n) = (load.name(), driven.took.len() as f64);
-            let per_request = cpu.as_secs_f64() * 1e6 / n;
+            let per_request = driven.cpu.as_secs_f64() * 1e6 / n;
             figures.add(&format!("{name}{how}: CPU"), Unit::Micros, load.goal(), per_request);
             let rate = n / driven.wall.as_secs_f64();
             figures.add(&format!("{name}{how}: rate"), Unit::PerSecond, Goal::None, rate);
@@ -165,17 +163,20 @@ pub(super) struct Driven {
     pub(super) wall: Duration,
     /// How long each request took, in no order.
     pub(super) took: Vec<Duration>,
+    /// The server's CPU time of all of them.
+    pub(super) cpu: Duration,
 }
 
 impl Load {
     /// Repeats the request on each connection for [`LOAD`]. `run` distinguishes the names of what
-    /// is created.
+    /// is created; `cpu` is what the server has used so far.
     pub(super) async fn drive(
         self,
         connections: &mut [Connection],
         run: &str,
+        cpu: impl Fn() -> anyhow::Result<Duration>,
     ) -> anyhow::Result<Driven> {
-        let started = Instant::now();
+        let (before, started) = (cpu()?, Instant::now());
         let each = connections.iter_mut().enumerate().map(async |(number, connection)| {
             let mut took = Vec::new();
             for n in 0.. {
@@ -194,6 +195,6 @@ impl Load {
             anyhow::Ok(took)
         });
         let took = futures::future::try_join_all(each).await?.concat();
-        Ok(Driven { wall: started.elapsed(), took })
+        Ok(Driven { wall: started.elapsed(), took, cpu: cpu()? - before })
     }
 }

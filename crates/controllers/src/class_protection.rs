@@ -8,14 +8,14 @@
 //! `volumeattributesclass-protection-controller`.
 
 use crate::api::{Api, RequestError};
-use crate::protection::release;
+use crate::protection::{release, set_finalizers};
 use crate::setup::Setup;
 use crate::workload::view::view;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube_core::metadata::PartialObjectMeta;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_informer::Object;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
@@ -181,14 +181,7 @@ impl Pass {
             return Ok(());
         }
         finalizers.push(FINALIZER);
-        let metadata = json!({
-            "uid": class.uid(), "resourceVersion": class.resource_version(),
-            "finalizers": finalizers,
-        });
-        match self.api.merge_patch(path, &json!({"metadata": metadata})).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            other => other.map(drop),
-        }
+        set_finalizers(&self.api, path, class, &finalizers).await
     }
 
     /// Whether the server has a claim or a volume that uses a class.

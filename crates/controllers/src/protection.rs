@@ -292,8 +292,18 @@ pub(crate) async fn release(
         return Ok(());
     }
     let remaining: Vec<&str> = finalizers.into_iter().filter(|found| *found != finalizer).collect();
+    set_finalizers(api, path, object, &remaining).await
+}
+
+/// Sets the finalizers of an object, if it still exists and has not changed since it was read.
+pub(crate) async fn set_finalizers(
+    api: &Api,
+    path: &str,
+    object: &Value,
+    finalizers: &[&str],
+) -> Result<(), RequestError> {
     let metadata = json!({
-        "uid": object.uid(), "resourceVersion": object.resource_version(), "finalizers": remaining,
+        "uid": object.uid(), "resourceVersion": object.resource_version(), "finalizers": finalizers,
     });
     match api.merge_patch(path, &json!({"metadata": metadata})).await {
         Err(error) if error.is_not_found() => Ok(()),
