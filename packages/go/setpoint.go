@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -78,11 +79,22 @@ var shared = sync.OnceValues(func() (*Server, error) { return Start() })
 // NewPlane makes a control plane that ends with the test.
 func NewPlane(t testing.TB) *Plane {
 	t.Helper()
+	return newPlane(t, false)
+}
+
+// NewVirtualPlane makes a control plane whose time can be advanced, and that ends with the test.
+func NewVirtualPlane(t testing.TB) *Plane {
+	t.Helper()
+	return newPlane(t, true)
+}
+
+func newPlane(t testing.TB, isVirtual bool) *Plane {
+	t.Helper()
 	server, err := shared()
 	if err != nil {
 		t.Fatalf("start setpoint: %v", err)
 	}
-	plane, err := server.NewPlane()
+	plane, err := server.newPlane(isVirtual)
 	if err != nil {
 		t.Fatalf("make a control plane: %v", err)
 	}
@@ -145,9 +157,14 @@ func program() (string, error) {
 }
 
 // NewPlane makes a control plane. The caller closes it.
-func (s *Server) NewPlane() (*Plane, error) {
+func (s *Server) NewPlane() (*Plane, error) { return s.newPlane(false) }
+
+// NewVirtualPlane makes a control plane whose time can be advanced. The caller closes it.
+func (s *Server) NewVirtualPlane() (*Plane, error) { return s.newPlane(true) }
+
+func (s *Server) newPlane(isVirtual bool) (*Plane, error) {
 	var made access
-	if err := s.request(http.MethodPost, "/setpoint/planes", nil, &made); err != nil {
+	if err := s.request(http.MethodPost, "/setpoint/planes", map[string]bool{"virtualTime": isVirtual}, &made); err != nil {
 		return nil, err
 	}
 	plane := &Plane{Kubeconfig: []byte(made.Kubeconfig), server: s, path: fmt.Sprintf("/setpoint/planes/%d", made.ID)}
@@ -176,6 +193,13 @@ func (p *Plane) Snapshot(name string) error {
 // Reset brings the state of a snapshot back. Watches see the differences as changes.
 func (p *Plane) Reset(name string) error {
 	return p.server.request(http.MethodPost, p.path+"/reset", map[string]string{"name": name}, nil)
+}
+
+// Advance lets time pass, at most a week. It returns the time that is reached. Only with virtual time.
+func (p *Plane) Advance(by time.Duration) (time.Time, error) {
+	var reached struct{ Time time.Time }
+	err := p.server.request(http.MethodPost, p.path+"/advance", map[string]float64{"seconds": by.Seconds()}, &reached)
+	return reached.Time, err
 }
 
 // Close ends the control plane.

@@ -15,8 +15,8 @@ interface Access {
 
 /** A process of setpoint. It is an API server itself, but tests want a `plane` each. */
 export interface Server extends Access {
-  /** Makes a control plane. */
-  plane(): Promise<Plane>;
+  /** Makes a control plane; one with virtual time can be advanced. */
+  plane(options?: { virtualTime?: boolean }): Promise<Plane>;
   /** Ends the process and all planes. */
   close(): Promise<void>;
 }
@@ -32,5 +32,7 @@ export interface Plane extends Access {
   snapshot(name?: string): Promise<void>;
   /** Brings the state of a snapshot back. Watches see the differences as changes. */
   reset(name?: string): Promise<void>;
+  /** Lets time pass, at most a week; resolves with the time that is reached. Only with virtual time. */
+  advance(seconds: number): Promise<Date>;
   close(): Promise<void>;
 }

@@ -42,8 +42,8 @@ export class Server extends Access {
     return new Server(process, JSON.parse(await line));
   }
 
-  async plane() {
-    return new Plane(this, await this.request("POST", "/setpoint/planes"));
+  async plane({ virtualTime = false } = {}) {
+    return new Plane(this, await this.request("POST", "/setpoint/planes", { virtualTime }));
   }
 
   async close() {
@@ -70,6 +70,11 @@ export class Plane extends Access {
 
   async reset(name = "") {
     await this.#server.request("POST", `${this.#path}/reset`, { name });
+  }
+
+  async advance(seconds) {
+    const { time } = await this.#server.request("POST", `${this.#path}/advance`, { seconds });
+    return new Date(time);
   }
 
   async close() {

@@ -76,6 +76,7 @@ pub const LIMITS: Limits = Limits {
     http2_idle_max: Some(IDLE_MAX),
     leftover_bytes_max: LEFTOVER_BYTES_MAX,
     drain_max: DRAIN_MAX,
+    pace: 1,
 };
 
 /// Why a listener cannot be created.

@@ -14,6 +14,7 @@ mod kubectl;
 pub(crate) mod parent;
 pub(crate) mod planes;
 mod requests;
+mod virtual_time;
 mod which_etcd;
 
 use clap::Subcommand;

@@ -47,18 +47,9 @@ pub(crate) struct Processes {
 }
 
 impl NodeOptions {
-    /// Adds the nodes to a control plane.
-    pub(crate) async fn apply(
-        self,
-        plane: ControlPlaneBuilder,
-        data: Option<&Path>,
-    ) -> anyhow::Result<(ControlPlaneBuilder, Option<Processes>)> {
-        let (plane, processes) = self.processes(plane, data)?;
-        let Some(n) = self.nodes else {
-            // The scheduler, and nodes that carry the label.
-            let plane = if processes.is_some() { plane.nodes(0) } else { plane };
-            return Ok((plane, processes));
-        };
+    /// The nodes without containers; `None`: not wanted.
+    pub(crate) async fn simulated(&self) -> anyhow::Result<Option<SimulatedNodes>> {
+        let Some(n) = self.nodes else { return Ok(None) };
         let mut nodes = SimulatedNodes::new(n);
         let mut all: Option<Stages> = None;
         for path in &self.stages {
@@ -74,10 +65,11 @@ impl NodeOptions {
         if let Some(stages) = all {
             nodes = nodes.stages(stages);
         }
-        Ok((plane.nodes(nodes), processes))
+        Ok(Some(nodes))
     }
 
-    fn processes(
+    /// Adds the nodes with processes to a control plane.
+    pub(crate) fn processes(
         &self,
         plane: ControlPlaneBuilder,
         data: Option<&Path>,

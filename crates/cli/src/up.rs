@@ -261,6 +261,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     };
     let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
     let metrics = Metrics::new();
+    let nodes = options.nodes.simulated().await?;
     let planes = harness.is_some().then(|| {
         Planes::new(Template {
             controllers: options.controllers.clone(),
@@ -268,6 +269,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             client_ca_file: options.certificates.client_ca_file.clone(),
             token_auth_file: options.certificates.token_auth_file.clone(),
             service_network: options.service_cluster_ip_range,
+            nodes: nodes.clone(),
         })
     });
     let mut plane = ControlPlane::builder()
@@ -288,8 +290,13 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
     let own_issuers = options.service_accounts.issuers();
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;
     let folder = open.disk().map(|(_, folder)| folder);
-    let (with_nodes, processes) = options.nodes.apply(plane, folder).await?;
-    plane = with_nodes;
+    let (with_processes, processes) = options.nodes.processes(plane, folder)?;
+    plane = match (nodes, &processes) {
+        (Some(nodes), _) => with_processes.nodes(nodes),
+        // The scheduler, and nodes that carry the label.
+        (None, Some(_)) => with_processes.nodes(0),
+        (None, None) => with_processes,
+    };
     if let Some((planes, _)) = &planes {
         plane = Pages::new(planes.clone()).add_to(plane);
     }

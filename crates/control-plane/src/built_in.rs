@@ -318,7 +318,7 @@ impl SharedControllers {
     /// Whether the objects are those that every control plane has written at its start, as these
     /// controllers would leave them. Then they need not be read.
     fn is_fresh(&self, registry: &Registry) -> bool {
-        let has_defaults = registry.has_default_accounts() && self.root_ca.is_none();
+        let has_defaults = registry.has_default_accounts();
         let is_as_started = |watched: &Watched| watched.is_as_started(registry);
         (has_defaults || !self.has_defaults) && self.watched().iter().all(is_as_started)
     }

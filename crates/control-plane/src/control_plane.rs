@@ -259,6 +259,7 @@ impl ControlPlaneBuilder {
             .default_accounts(
                 has_accounts && self.controllers.is_enabled("serviceaccount-controller"),
             )
+            .roles(self.extensions.rbac().is_some())
             .service_network(self.service_network)
             .service_account_tokens(self.service_account_tokens);
         let rbac = self.extensions.rbac();
@@ -410,7 +411,11 @@ impl ControlPlane {
 
     /// Publishes a listener, and the CA (PEM) that clients verify its certificate with.
     pub(crate) fn publish(&mut self, root_ca: &str, published: Published) {
-        self.controllers.set_root_ca(root_ca.into());
+        let root_ca: Arc<str> = root_ca.into();
+        if self.server.registry().has_default_accounts() {
+            self.worker.set_root_ca(root_ca.clone());
+        }
+        self.controllers.set_root_ca(root_ca);
         self.published = (!matches!(self.controllers, Controllers::None)).then_some(published);
     }
 

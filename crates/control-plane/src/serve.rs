@@ -45,7 +45,8 @@ use authorities::AuthorityFiles;
 use certificates::{Certificates, Freshness};
 use kube_client::Client;
 use setpoint_apiserver::listen::{
-    CertificateError, CertificateFiles, ListenError, Listener, PkiError, PkiFiles, read_file,
+    CertificateError, CertificateFiles, LIMITS, Limits, ListenError, Listener, PkiError, PkiFiles,
+    read_file,
 };
 use setpoint_apiserver::{AuthorityError, Credentials, Identity, RequestHeaderNames};
 use setpoint_controllers::workload::certificates::{
@@ -131,6 +132,7 @@ pub struct ServeOptions {
     cluster_signing: Option<CertificateFiles>,
     cluster_signing_duration: Option<Duration>,
     credentials: Credentials,
+    limits: Limits,
 }
 
 impl ServeOptions {
@@ -152,6 +154,7 @@ impl ServeOptions {
             cluster_signing: None,
             cluster_signing_duration: None,
             credentials: Credentials::none(),
+            limits: LIMITS,
         }
     }
 
@@ -256,6 +259,12 @@ impl ServeOptions {
         self.credentials = credentials;
         self
     }
+
+    /// The limits of the listeners' peers. Default: [`LIMITS`].
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
 }
 
 impl ControlPlane {
@@ -278,7 +287,7 @@ impl ControlPlane {
         }
         let secure = Listener::secure(server.clone(), options.address, tls).await?;
         let (url, port) = (url(secure.address()), secure.address().port());
-        let mut secure = secure.credentials(credentials);
+        let mut secure = secure.credentials(credentials).limits(options.limits.clone());
         if let Some(front_proxy) = front_proxy {
             secure = secure.front_proxy(front_proxy);
         }
@@ -288,7 +297,7 @@ impl ControlPlane {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
             let insecure = Listener::insecure(server.clone(), address).await?;
             insecure_url = Some(format!("http://{}", insecure.address()));
-            listeners.push(insecure);
+            listeners.push(insecure.limits(options.limits.clone()));
         }
         let kubeconfig = kubeconfig::render(&url, &ca, &pki)?;
         let ip = options.advertise_address.unwrap_or_else(|| reachable(options.address.ip()));

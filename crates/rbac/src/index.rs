@@ -35,8 +35,9 @@ impl Verdict {
     }
 }
 
-/// Roles and bindings, kept by the changes of their objects. Its size is that of the objects.
-#[derive(Debug, Default)]
+/// Roles and bindings, kept by the changes of their objects. Its size is that of the objects; a
+/// clone shares rules and subjects.
+#[derive(Debug, Default, Clone)]
 pub struct Index {
     cluster_roles: Roles,
     roles: HashMap<Box<str>, Roles>,
@@ -48,7 +49,7 @@ pub struct Index {
 type Roles = HashMap<Box<str>, Arc<[Rule]>>;
 
 /// The bindings of one scope.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Bindings {
     by_name: HashMap<Box<str>, Arc<Binding>>,
     by_user: BySubject,

@@ -6,12 +6,17 @@
 //! decide wait until the index is filled, which takes milliseconds after the start.
 //!
 //! At start it creates the roles and bindings of a Kubernetes API server (`bootstrap.json`), in the
-//! form in which they are stored, with the rules of aggregated roles (`objects.txt`; a test makes
-//! it). It adds rules and subjects that an existing one lacks, and never removes any. Objects with
-//! the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as they are.
+//! form in which they are stored, with the rules of aggregated roles (`bootstrap/roles.txt`; a test
+//! makes it). It adds rules and subjects that an existing one lacks, and never removes any. Objects
+//! with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` stay as they are.
+//!
+//! The roles of the start are read once per process. All control planes share their index until
+//! they have other roles, and an object that the registry has written at its start
+//! ([`Registry::is_of_start`]) is not read again.
 use crate::attributes::{Attributes, Identity, Target};
 use crate::authorize::{Authorizer, Decision};
-use crate::bootstrap::template::{self, Template, create_missing};
+use crate::bootstrap::objects;
+use crate::bootstrap::template::{Template, create_missing};
 use crate::cache::{ObjectChange, StoredObject};
 use crate::catalog::Resource;
 use crate::fifo_watch::FifoWatch;
@@ -27,7 +32,7 @@ use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode};
 use setpoint_rbac::{Index, Request, Rule, Subject, rules_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -37,8 +42,6 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// The roles and bindings of a new cluster, by resource.
 const BOOTSTRAP: &str = include_str!("rbac/bootstrap.json");
-/// The same, a [`Template`] per line.
-const OBJECTS: &str = include_str!("rbac/objects.txt");
 /// Who writes the objects of the start, in their managed fields.
 const MANAGER: &str = "kube-apiserver";
 /// How many objects are created at the same time.
@@ -54,7 +57,7 @@ const ATTEMPTS_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub struct Rbac {
     /// `None` until every role and binding is known.
-    index: RwLock<Option<Index>>,
+    index: RwLock<Option<Arc<Index>>>,
     is_filled: FifoWatch<bool>,
 }
 
@@ -121,10 +124,13 @@ impl Rbac {
     /// and they are tried again every ten seconds. Dropping the future leaves the index as it is.
     pub async fn run(&self, registry: &Registry) {
         registry.wait_ready().await;
-        let mut failed = ensure(registry).await.err();
-        // The index begins with what was created.
-        if let Ok(revision) = registry.inner.store.revision().await {
-            registry.inner.cache.wait_until(revision.0).await;
+        let mut failed = None;
+        if !registry.has_started_with_roles() {
+            failed = ensure(registry).await.err();
+            // The index begins with what was created.
+            if let Ok(revision) = registry.inner.store.revision().await {
+                registry.inner.cache.wait_until(revision.0).await;
+            }
         }
         let retry = async {
             while let Some(error) = failed {
@@ -139,20 +145,22 @@ impl Rbac {
     async fn follow(&self, registry: &Registry) {
         let rows = Rows::of(registry);
         let mut changes = registry.object_changes();
-        let mut filling = None;
+        let mut filling: Option<Filling> = None;
         while let Some(change) = changes.next().await {
             match change {
-                ObjectChange::Resync => filling = Some(Index::default()),
+                ObjectChange::Resync => filling = Some(Filling::new()),
                 ObjectChange::Synced(_) => {
-                    if let Some(filled) = filling.take() {
-                        *self.index.write() = Some(filled);
+                    if let Some(filling) = filling.take() {
+                        *self.index.write() = Some(filling.end());
                         self.is_filled.change(|is_filled| *is_filled = true);
                     }
                 }
                 ObjectChange::Put(object) => {
-                    if let Some(row) = rows.of_object(&object)
-                        && let Ok(object) = tree(&object.value)
-                    {
+                    let Some(row) = rows.of_object(&object) else { continue };
+                    let is_known = filling.as_mut().is_some_and(|filling| {
+                        filling.confirm(&object) && registry.is_of_start(object.revision)
+                    });
+                    if !is_known && let Ok(object) = tree(&object.value) {
                         self.change(&mut filling, |index| row.put(index, &object));
                     }
                 }
@@ -169,15 +177,74 @@ impl Rbac {
     }
 
     /// Changes the index that is being filled, or else the one that decides.
-    fn change(&self, filling: &mut Option<Index>, change: impl FnOnce(&mut Index)) {
+    fn change(&self, filling: &mut Option<Filling>, change: impl FnOnce(&mut Index)) {
         match filling {
-            Some(index) => change(index),
+            Some(filling) => change(Arc::make_mut(&mut filling.index)),
             None => {
                 if let Some(index) = self.index.write().as_mut() {
-                    change(index);
+                    change(Arc::make_mut(index));
                 }
             }
         }
+    }
+}
+
+/// An index that is being filled. It begins with the roles of the start; those that turn out not to
+/// exist are removed at the end.
+struct Filling {
+    index: Arc<Index>,
+    /// For each object of the start, whether it exists.
+    exist: Vec<bool>,
+}
+
+impl Filling {
+    fn new() -> Self {
+        let start = StartRoles::get();
+        Self { index: start.index.clone(), exist: vec![false; start.objects.len()] }
+    }
+
+    /// Notes that an object exists. Whether it has the key of one of the start.
+    fn confirm(&mut self, object: &StoredObject) -> bool {
+        let place = StartRoles::get().places.get(&*object.key);
+        place.and_then(|place| self.exist.get_mut(*place)).map(|exists| *exists = true).is_some()
+    }
+
+    fn end(mut self) -> Arc<Index> {
+        let objects = StartRoles::get().objects.iter().zip(self.exist);
+        for ((row, namespace, name), _) in objects.filter(|(_, exists)| !exists) {
+            row.delete(Arc::make_mut(&mut self.index), namespace, name);
+        }
+        self.index
+    }
+}
+
+/// The roles and bindings of the start, read.
+struct StartRoles {
+    index: Arc<Index>,
+    /// Row, namespace and name of each.
+    objects: Vec<(Row, String, String)>,
+    /// Their places in `objects`, by key.
+    places: HashMap<&'static [u8], usize>,
+}
+
+impl StartRoles {
+    fn get() -> &'static Self {
+        static READ: LazyLock<StartRoles> = LazyLock::new(StartRoles::read);
+        &READ
+    }
+
+    fn read() -> Self {
+        let mut start = Self { index: Arc::default(), objects: Vec::new(), places: HashMap::new() };
+        let index = Arc::make_mut(&mut start.index);
+        for Template { key, text, .. } in objects::roles() {
+            let row = if key.contains("bindings/") { Row::Binding } else { Row::Role };
+            // The placeholders are inside of texts.
+            let Ok(object) = tree(text.as_bytes()) else { continue };
+            row.put(index, &object);
+            start.places.insert(key.as_bytes(), start.objects.len());
+            start.objects.push((row, object.namespace().to_owned(), object.name().to_owned()));
+        }
+        start
     }
 }
 
@@ -185,7 +252,7 @@ impl Rbac {
 struct Rows([(Arc<str>, Row); 4]);
 
 /// Whether the objects of a resource are roles or bindings.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Row {
     Role,
     Binding,
@@ -231,10 +298,9 @@ impl Row {
 
 /// Creates and completes the roles and bindings of a new cluster.
 async fn ensure(registry: &Registry) -> Result<(), ApiError> {
-    static TEMPLATES: LazyLock<Vec<Template>> = LazyLock::new(|| template::read(OBJECTS));
-    let created = create_missing(&registry.inner, TEMPLATES.iter()).await;
+    let created = create_missing(&registry.inner, objects::roles().iter()).await;
     // A new cluster, as most are. Otherwise the objects that exist may lack something.
-    if created.as_ref().is_ok_and(Vec::is_empty) && !TEMPLATES.is_empty() {
+    if created.as_ref().is_ok_and(Vec::is_empty) && !objects::roles().is_empty() {
         return Ok(());
     }
     let objects: BTreeMap<String, Vec<Value>> = serde_json::from_str(BOOTSTRAP)
@@ -365,6 +431,49 @@ mod tests {
         let mut binding = json!({"subjects": [user("a")]});
         assert!(complete(&mut binding, &json!({"subjects": [user("a"), user("b")]})));
         assert_eq!(binding["subjects"], json!([user("a"), user("b")]));
+    }
+
+    #[test]
+    fn control_planes_with_the_roles_of_the_start_share_one_index() {
+        let start = StartRoles::get();
+        let fill = |except: Option<usize>| {
+            let mut filling = Filling::new();
+            let exist = objects::roles().iter().enumerate().filter(|(at, _)| Some(*at) != except);
+            for (_, role) in exist {
+                let object =
+                    StoredObject::new(role.key.as_bytes().into(), 1, role.text.as_bytes().into());
+                assert!(filling.confirm(&object), "{}", role.key);
+            }
+            filling.end()
+        };
+        assert!(Arc::ptr_eq(&fill(None), &start.index));
+        // What does not exist grants nothing.
+        for (at, (row, namespace, name)) in start.objects.iter().enumerate() {
+            let index = fill(Some(at));
+            let is_cluster = namespace.is_empty();
+            assert!(
+                start.index.role(namespace, is_cluster, name).is_some() || *row == Row::Binding
+            );
+            if *row == Row::Role {
+                assert!(index.role(namespace, is_cluster, name).is_none(), "{name}");
+            }
+        }
+        let masters: Arc<str> = "system:masters".into();
+        let subject = Subject { user: "x", groups: &[masters] };
+        let question = Request {
+            verb: "get",
+            group: "",
+            resource: "pods",
+            subresource: "",
+            name: "",
+            path: "",
+        };
+        let admins = start.places[&b"/registry/clusterrolebindings/cluster-admin"[..]];
+        assert!(fill(None).decide(&subject, "", &question).allowed.is_some());
+        assert!(fill(Some(admins)).decide(&subject, "", &question).allowed.is_none());
+        // An object of another name is none of the start.
+        let key = b"/registry/clusterroles/x"[..].into();
+        assert!(!Filling::new().confirm(&StoredObject::new(key, 1, b"{}"[..].into())));
     }
 
     #[test]

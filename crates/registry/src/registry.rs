@@ -64,6 +64,7 @@ pub struct RegistryBuilder {
     service_account_tokens: ServiceAccountTokens,
     service_accounts: bool,
     default_accounts: bool,
+    roles: bool,
     service_network: ServiceNetwork,
     plugins: AdmissionPlugins,
 }
@@ -161,6 +162,13 @@ impl RegistryBuilder {
         self.default_accounts = has_accounts;
         self
     }
+    /// Whether an empty store gets the roles and bindings of [`Rbac`](crate::Rbac) with the other
+    /// objects of the start, which then need not be read. Otherwise `Rbac` creates them. Default:
+    /// no.
+    pub fn roles(mut self, has_roles: bool) -> Self {
+        self.roles = has_roles;
+        self
+    }
     /// Which of Kubernetes' own admission plugins run. Default: those that a kube-apiserver runs by
     /// default.
     pub fn admission_plugins(mut self, plugins: AdmissionPlugins) -> Self {
@@ -194,6 +202,7 @@ impl RegistryBuilder {
             store,
             is_shared: self.is_shared,
             default_accounts: self.default_accounts,
+            has_roles: self.roles,
             started_at: AtomicU64::new(0),
             clock: self.clock,
             rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(seed)),
@@ -222,7 +231,7 @@ impl RegistryBuilder {
                 .with_keys(self.seed.map(|seed| seed.wrapping_add(3))),
             token_reviewer: parking_lot::Mutex::default(),
         });
-        (Registry { inner: inner.clone() }, RegistryWorker { inner })
+        (Registry { inner: inner.clone() }, RegistryWorker { inner, root_ca: None })
     }
 }
 /// The background work of a registry: start-up objects, the watch cache's feed, CRD controllers,
@@ -230,8 +239,15 @@ impl RegistryBuilder {
 #[derive(Debug)]
 pub struct RegistryWorker {
     pub(crate) inner: Arc<Inner>,
+    root_ca: Option<Arc<str>>,
 }
 impl RegistryWorker {
+    /// The CA (PEM) that clients verify a listener with. The namespaces of an empty store get it at
+    /// the start, in the ConfigMap `kube-root-ca.crt`, as its controller would create it. Default:
+    /// none.
+    pub fn set_root_ca(&mut self, pem: Arc<str>) {
+        self.root_ca = Some(pem);
+    }
     /// Runs until `stop`, which ends watches cleanly.
     ///
     /// # Errors
@@ -291,10 +307,13 @@ impl RegistryWorker {
         let inner = &*self.inner;
         let before = inner.store.revision().await.map_err(store_error)?;
         let is_empty = before == EMPTY && !inner.is_shared && self.is_empty().await?;
-        if !is_empty {
+        let n_objects = if is_empty {
+            bootstrap::objects::create_all(inner, self.root_ca.as_deref()).await?
+        } else {
             inner.allocator.repair(&*inner.store, &inner.birth()).await?;
-        }
-        let n_objects = bootstrap::objects::ensure(inner, is_empty).await?;
+            bootstrap::objects::ensure(inner).await?;
+            0
+        };
         let definitions = crd::Controller::load(&Registry { inner: self.inner.clone() }).await?;
         let present = inner.store.revision().await.map_err(store_error)?;
         // Each object is a revision: nobody else has written.
@@ -348,6 +367,7 @@ impl Registry {
             service_account_tokens: ServiceAccountTokens::new(),
             service_accounts: false,
             default_accounts: false,
+            roles: false,
             service_network: ServiceNetwork::default(),
             plugins: AdmissionPlugins::default(),
         }

@@ -35,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) is_shared: bool,
     /// The first namespaces get their ServiceAccount at the start.
     pub(crate) default_accounts: bool,
+    /// An empty store gets roles and bindings at the start.
+    pub(crate) has_roles: bool,
     /// The revision of the last object of the start, if this start found an empty store and wrote
     /// all objects itself; otherwise zero.
     pub(crate) started_at: AtomicU64,
@@ -209,6 +211,11 @@ impl Registry {
     /// ([`RegistryBuilder::default_accounts`](crate::RegistryBuilder::default_accounts)).
     pub fn has_default_accounts(&self) -> bool {
         self.inner.default_accounts
+    }
+    /// Whether the roles and bindings of the start were written by this start, to a store that was
+    /// empty ([`RegistryBuilder::roles`](crate::RegistryBuilder::roles)).
+    pub(crate) fn has_started_with_roles(&self) -> bool {
+        self.inner.has_roles && self.is_of_start(1)
     }
     /// Waits until the resource has an object, for what a server without any need not have.
     /// `storage_prefix` is [`Resource::storage_prefix`](crate::Resource::storage_prefix). Cancel

@@ -119,7 +119,7 @@ where
 {
     let timeouts = Timeouts::new(protocol, limits);
     let mut tasks = Tasks::default();
-    let builder = builder(tasks.spawner(), protocol);
+    let builder = builder(tasks.spawner(), protocol, limits);
     let (of_requests, spawner) = (timeouts.clone(), tasks.spawner());
     let leftover_bytes_max = limits.leftover_bytes_max;
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
@@ -228,7 +228,7 @@ where
     }
 }
 
-fn builder(spawner: Spawner, protocol: Protocol) -> auto::Builder<Spawner> {
+fn builder(spawner: Spawner, protocol: Protocol, limits: &Limits) -> auto::Builder<Spawner> {
     let mut builder = auto::Builder::new(spawner);
     // The timeout for a head is in `timeouts`: hyper's would also close idle connections.
     builder
@@ -243,7 +243,7 @@ fn builder(spawner: Spawner, protocol: Protocol) -> auto::Builder<Spawner> {
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_BYTES_MAX)
         .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_MAX);
+        .keep_alive_timeout(limits.of_peer(PING_MAX));
     match protocol {
         Protocol::Http1 => builder.http1_only(),
         Protocol::Http2 => builder.http2_only(),

@@ -76,6 +76,16 @@ pub struct Limits {
     /// Maximum time for connections to finish requests after `stop`. Default: 1 min, as
     /// controller-runtime (MGR-23).
     pub drain_max: Duration,
+    /// How many times as fast as the peers' the server's time may pass: the timeouts of peers are
+    /// that many times as long. For servers whose time is advanced. Default: 1.
+    pub pace: u32,
+}
+
+impl Limits {
+    /// A timeout of a peer, by the server's time.
+    pub(crate) fn of_peer(&self, timeout: Duration) -> Duration {
+        timeout.saturating_mul(self.pace)
+    }
 }
 
 impl Default for Limits {
@@ -88,6 +98,7 @@ impl Default for Limits {
             http2_idle_max: Some(Duration::from_secs(90)),
             leftover_bytes_max: 256 * 1024,
             drain_max: Duration::from_secs(60),
+            pace: 1,
         }
     }
 }

@@ -169,9 +169,10 @@ impl Acceptor {
         };
         #[cfg(feature = "tls")]
         if let Some(acceptor) = &self.tls {
+            let handshake_max = self.limits.of_peer(HANDSHAKE_MAX);
             let stream = tokio::select! {
                 // Cancel safe: the connection ends with it.
-                stream = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)) => {
+                stream = tokio::time::timeout(handshake_max, acceptor.accept(stream)) => {
                     stream.map_err(|_| ConnectionError::Handshake)??
                 }
                 () = stop.cancelled() => return Ok(()),
@@ -210,14 +211,15 @@ impl Acceptor {
         if !self.has_plain_http2 {
             return Ok(Protocol::Http1);
         }
+        let head_max = self.limits.of_peer(self.limits.head_max);
         let mut start = [0; 1];
-        let n = tokio::time::timeout(self.limits.head_max, stream.peek(&mut start)).await;
+        let n = tokio::time::timeout(head_max, stream.peek(&mut start)).await;
         // Nothing yet: HTTP/1 has the timeout for it. `P` may also begin POST, PUT or PATCH.
         if !matches!(n, Ok(Ok(1))) || start != *b"P" {
             return Ok(Protocol::Http1);
         }
         let mut start = [0; 2];
-        let deadline = tokio::time::Instant::now() + self.limits.head_max;
+        let deadline = tokio::time::Instant::now() + head_max;
         while stream.peek(&mut start).await? < start.len() {
             if tokio::time::Instant::now() >= deadline {
                 return Err(ConnectionError::Overdue(crate::Overdue::Head));

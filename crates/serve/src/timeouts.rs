@@ -18,7 +18,7 @@
 //! how much it reads, and a peer that reads nothing is idle.
 //!
 //! The timer runs in the connection's own task. Nearly all state changes happen while that task is
-//! polled, so no other task needs to wake it.
+//! polled, so no other task needs to wake it. [`Limits::pace`] multiplies all of them.
 
 use crate::connection::Protocol;
 use crate::limits::{Limits, STALL_MAX};
@@ -57,6 +57,7 @@ struct State {
     protocol: Protocol,
     head_max: Duration,
     idle_max: Option<Duration>,
+    stall_max: Duration,
 
     // State.
     n_requests: usize,
@@ -75,7 +76,7 @@ struct State {
 impl State {
     /// When the next timeout expires, and which; `None` if there is nothing to wait for.
     fn deadline(&self) -> Option<(Instant, Overdue)> {
-        let stall = self.stalled_since.map(|since| (since + STALL_MAX, Overdue::Taking));
+        let stall = self.stalled_since.map(|since| (since + self.stall_max, Overdue::Taking));
         let quiet = match self.head_since {
             _ if self.n_requests > 0 => None,
             Some(since) => Some((since + self.head_max, Overdue::Head)),
@@ -140,11 +141,12 @@ impl Timeouts {
         let now = Instant::now();
         Self(Arc::new(Mutex::new(State {
             protocol,
-            head_max: limits.head_max,
+            head_max: limits.of_peer(limits.head_max),
             idle_max: match protocol {
-                Protocol::Http1 => Some(limits.idle_max),
-                Protocol::Http2 => limits.http2_idle_max,
+                Protocol::Http1 => Some(limits.of_peer(limits.idle_max)),
+                Protocol::Http2 => limits.http2_idle_max.map(|max| limits.of_peer(max)),
             },
+            stall_max: limits.of_peer(STALL_MAX),
             n_requests: 0,
             new_since: (protocol == Protocol::Http2).then_some(now),
             lingers: false,

@@ -75,6 +75,7 @@ const LIMITS: Limits = Limits {
     http2_idle_max: Some(IDLE_MAX),
     leftover_bytes_max: LEFTOVER_BYTES_MAX,
     drain_max: DRAIN_MAX,
+    pace: 1,
 };
 
 /// A server of webhooks, bound but not yet running.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,5 +52,17 @@ func TestReset(t *testing.T) {
 	})
 	if err := plane.Reset("other"); err == nil {
 		t.Error("there is no such snapshot")
+	}
+}
+
+// TestVirtualTime: the time of a plane is advanced.
+func TestVirtualTime(t *testing.T) {
+	t.Parallel()
+	plane := setpoint.NewVirtualPlane(t)
+	before := time.Now()
+	reached, err := plane.Advance(time.Hour + time.Minute)
+	check(t, err)
+	if passed := reached.Sub(before); passed < time.Hour {
+		t.Errorf("%v have passed", passed)
 	}
 }

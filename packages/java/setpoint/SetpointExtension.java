@@ -12,6 +12,8 @@ import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
 import java.security.KeyStore;
 import java.security.cert.CertificateFactory;
+import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -144,6 +146,11 @@ public final class SetpointExtension implements ParameterResolver {
       return new Plane(this, parse(request("POST", "/setpoint/planes", null)));
     }
 
+    /** Makes a control plane whose time can be advanced. The caller closes it. */
+    public Plane virtualPlane() {
+      return new Plane(this, parse(request("POST", "/setpoint/planes", "{\"virtualTime\": true}")));
+    }
+
     /** Ends the process and all planes. */
     @Override
     public void close() throws InterruptedException {
@@ -175,6 +182,12 @@ public final class SetpointExtension implements ParameterResolver {
       server.request("POST", path + "/reset", "{\"name\": \"" + name + "\"}");
     }
 
+    /** Lets time pass, at most a week; returns the time that is reached. Only with virtual time. */
+    public Instant advance(Duration by) {
+      var answer = server.request("POST", path + "/advance", "{\"seconds\": " + by.toMillis() / 1000.0 + "}");
+      return Instant.parse(fields(answer).get("time"));
+    }
+
     /** Ends the control plane. */
     @Override
     public void close() {
@@ -204,12 +217,17 @@ public final class SetpointExtension implements ParameterResolver {
   private static final Pattern FIELD = Pattern.compile("\"(\\w++)\"\\s*+:\\s*+(?:\"((?:[^\"\\\\]++|\\\\.)*+)\"|(\\d++))");
   private static final Pattern ESCAPE = Pattern.compile("\\\\(?:u([0-9a-fA-F]{4})|(.))");
 
-  private static Map<String, String> parse(String json) {
+  private static Map<String, String> fields(String json) {
     var fields = new HashMap<String, String>();
     var found = FIELD.matcher(json);
     while (found.find()) {
       fields.put(found.group(1), found.group(2) == null ? found.group(3) : unescaped(found.group(2)));
     }
+    return fields;
+  }
+
+  private static Map<String, String> parse(String json) {
+    var fields = fields(json);
     if (!fields.keySet().containsAll(List.of("url", "kubeconfig", "token", "certificateAuthority"))) {
       throw new IllegalStateException("not an answer of setpoint: " + json);
     }

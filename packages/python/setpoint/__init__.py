@@ -76,9 +76,9 @@ class Server(_Access):
             raise RuntimeError(f"{command} ended with {self._process.returncode}")
         super().__init__(json.loads(line))
 
-    def plane(self) -> Plane:
-        """Makes a control plane."""
-        return Plane(self, self.request("POST", "/setpoint/planes"))
+    def plane(self, *, virtual_time: bool = False) -> Plane:
+        """Makes a control plane; one with virtual time can be advanced."""
+        return Plane(self, self.request("POST", "/setpoint/planes", {"virtualTime": virtual_time}))
 
     def close(self) -> None:
         """Ends the process and all planes."""
@@ -106,6 +106,10 @@ class Plane(_Access):
     def reset(self, name: str = "") -> None:
         """Brings the state of a snapshot back. Watches see the differences as changes."""
         self._server.request("POST", f"{self._path}/reset", {"name": name})
+
+    def advance(self, seconds: float) -> str:
+        """Lets time pass, at most a week; returns the time that is reached. Only with virtual time."""
+        return self._server.request("POST", f"{self._path}/advance", {"seconds": seconds})["time"]
 
     def close(self) -> None:
         """Ends the control plane."""

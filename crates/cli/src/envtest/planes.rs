@@ -1,30 +1,40 @@
 //! Control planes in one process: one for each test, with a kubeconfig of its own, on a port of its
 //! own. They share nothing but the process.
 //!
+//! The time of a plane passes as that of the machine. One with [virtual time](super::virtual_time)
+//! can be advanced; it has threads of its own.
+//!
 //! A snapshot is a fork of the plane's store, which takes no time. A reset writes the differences
 //! between the plane and a snapshot into the store, so it costs what has changed, and watches and
 //! controllers see it as ordinary changes: resourceVersions go on.
 
 use super::control::{Answer, json, no_method, not_found};
+use super::virtual_time::{self, ADVANCE_MAX, Advancer, PACE, advancer};
 use crate::admission::AdmissionOptions;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json as value};
+use setpoint::apiserver::listen::{LIMITS, Limits};
 use setpoint::apiserver::{Anonymous, Body};
+use setpoint::object::time::Clock;
 use setpoint::object::{ApiError, Reason};
 use setpoint::registry::{Registry, ServiceNetwork};
 use setpoint::store::{MemoryStore, Op, RangeRequest, Store, StoreError, Txn, VALUE_BYTES_MAX};
-use setpoint::{ControlPlane, Selection, ServeOptions, Serving};
+use setpoint::{ControlPlane, Selection, ServeOptions, Serving, SimulatedNodes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of planes at the same time.
 const PLANES_MAX: usize = 512;
+/// How many of them may have virtual time, which takes two threads each.
+const VIRTUAL_MAX: usize = 32;
 /// Maximum number of snapshots of a plane.
 const SNAPSHOTS_MAX: usize = 64;
 /// Maximum number of orders that wait.
@@ -40,6 +50,7 @@ pub(crate) struct Template {
     pub(crate) client_ca_file: Option<PathBuf>,
     pub(crate) token_auth_file: Option<PathBuf>,
     pub(crate) service_network: ServiceNetwork,
+    pub(crate) nodes: Option<SimulatedNodes>,
 }
 
 /// Gives orders to the worker.
@@ -49,7 +60,7 @@ pub(crate) struct Planes(mpsc::Sender<Order>);
 /// Owns the planes.
 #[derive(Debug)]
 pub(crate) struct PlanesWorker {
-    template: Template,
+    template: Arc<Template>,
     orders: mpsc::Receiver<Order>,
     planes: BTreeMap<u64, Plane>,
     last_id: u64,
@@ -61,8 +72,44 @@ struct Plane {
     store: MemoryStore,
     registry: Registry,
     snapshots: BTreeMap<String, MemoryStore>,
+    /// Advances its time, if that is virtual.
+    advancer: Option<Advancer>,
     /// Ends it.
     stop: CancellationToken,
+}
+
+/// A plane that is bound but does not run yet.
+struct Opened {
+    serving: Serving,
+    registry: Registry,
+}
+
+/// How an opened plane is reached, and what its worker needs.
+struct Handles {
+    url: String,
+    document: Value,
+    registry: Registry,
+    ready: watch::Receiver<bool>,
+}
+
+impl Opened {
+    fn handles(&self) -> Handles {
+        let Self { serving, registry } = self;
+        Handles {
+            url: serving.url().to_owned(),
+            document: access(serving),
+            registry: registry.clone(),
+            ready: serving.ready(),
+        }
+    }
+
+    /// Runs until `stop`.
+    async fn run(self, id: u64, stop: CancellationToken) {
+        if let Err(error) = self.serving.run(stop).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, id, "a control plane has failed");
+        }
+    }
 }
 
 /// What a client needs to reach a server as its administrator.
@@ -86,7 +133,12 @@ struct Created {
 
 #[derive(Debug)]
 enum Order {
-    Create(oneshot::Sender<Result<Created, ApiError>>),
+    Create {
+        is_virtual: bool,
+        reply: oneshot::Sender<Result<Created, ApiError>>,
+    },
+    /// What advances the time of a plane.
+    Advancer(u64, oneshot::Sender<Result<Advancer, ApiError>>),
     /// Answers with a document.
     Other(Other, oneshot::Sender<Result<Value, ApiError>>),
 }
@@ -103,21 +155,26 @@ impl Planes {
     /// No planes yet.
     pub(crate) fn new(template: Template) -> (Self, PlanesWorker) {
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
+        let template = Arc::new(template);
         let worker = PlanesWorker { template, orders, planes: BTreeMap::new(), last_id: 0 };
         (Self(sender), worker)
     }
 
-    /// POST makes one, GET lists them, DELETE ends one; POST to `snapshot` and `reset` of one.
+    /// POST makes one, GET lists them, DELETE ends one; POST to `snapshot`, `reset` and `advance`
+    /// of one.
     pub(super) async fn answer(&self, method: &Method, path: &[&str], body: &Value) -> Answer {
         let id = |id: &str| id.parse::<u64>().map_err(|_| not_found(id));
         let name = || body["name"].as_str().unwrap_or_default().to_owned();
         let other = match (method, path) {
-            (&Method::POST, []) => return self.create(body["follow"] == true).await,
+            (&Method::POST, []) => {
+                return self.create(body["follow"] == true, body["virtualTime"] == true).await;
+            }
+            (&Method::POST, [plane, "advance"]) => return self.advance(id(plane)?, body).await,
             (&Method::GET, []) => Other::List,
             (&Method::DELETE, [plane]) => Other::Delete(id(plane)?),
             (&Method::POST, [plane, "snapshot"]) => Other::Snapshot(id(plane)?, name()),
             (&Method::POST, [plane, "reset"]) => Other::Reset(id(plane)?, name()),
-            (_, [] | [_] | [_, "snapshot" | "reset"]) => return Err(no_method(method)),
+            (_, [] | [_] | [_, "snapshot" | "reset" | "advance"]) => return Err(no_method(method)),
             _ => return Err(not_found(&path.join("/"))),
         };
         let (reply, answer) = oneshot::channel();
@@ -127,9 +184,9 @@ impl Planes {
 
     /// Makes a plane and waits until it is ready. With `follow` the answer stays open, and the
     /// plane ends with it.
-    async fn create(&self, follow: bool) -> Answer {
+    async fn create(&self, follow: bool, is_virtual: bool) -> Answer {
         let (reply, answer) = oneshot::channel();
-        self.0.send(Order::Create(reply)).await.map_err(|_| stopping())?;
+        self.0.send(Order::Create { is_virtual, reply }).await.map_err(|_| stopping())?;
         let created = answer.await.map_err(|_| stopping())??;
         let Created { document, mut ready, stop } = created;
         // Ends the plane if the client disconnects before it has the answer.
@@ -149,6 +206,22 @@ impl Planes {
         let mut answer = Response::new(Body::stream(body));
         *answer.status_mut() = StatusCode::CREATED;
         Ok(answer)
+    }
+}
+
+impl Planes {
+    /// Advances the time of a plane by `seconds`; answers with the time that is reached.
+    async fn advance(&self, id: u64, body: &Value) -> Answer {
+        let by = body["seconds"].as_f64().and_then(|n| Duration::try_from_secs_f64(n).ok());
+        let Some(by) = by.filter(|by| *by <= ADVANCE_MAX) else {
+            let most = ADVANCE_MAX.as_secs();
+            return Err(ApiError::bad_request(format!("seconds must be a number, at most {most}")));
+        };
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Order::Advancer(id, reply)).await.map_err(|_| stopping())?;
+        let advancer = answer.await.map_err(|_| stopping())??;
+        let reached = advancer.advance(by).await.ok_or_else(stopping)?;
+        Ok(json(StatusCode::OK, &value!({"id": id, "time": reached.rfc3339_micro()})))
     }
 }
 
@@ -177,12 +250,13 @@ impl PlanesWorker {
             };
             // A client that has disconnected needs no answer.
             match order {
-                Some(Order::Create(reply)) => {
-                    let created = self.create(&mut running, &stop).await;
+                Some(Order::Create { is_virtual, reply }) => {
+                    let created = self.create(is_virtual, &mut running, &stop).await;
                     if let Err(Ok(created)) = reply.send(created) {
                         created.stop.cancel();
                     }
                 }
+                Some(Order::Advancer(id, reply)) => _ = reply.send(self.advancer(id)),
                 Some(Order::Other(other, reply)) => _ = reply.send(self.other(other).await),
                 None => break,
             }
@@ -195,6 +269,7 @@ impl PlanesWorker {
 
     async fn create(
         &mut self,
+        is_virtual: bool,
         running: &mut JoinSet<u64>,
         stop: &CancellationToken,
     ) -> Result<Created, ApiError> {
@@ -202,43 +277,58 @@ impl PlanesWorker {
             let why = format!("there are {PLANES_MAX} control planes: delete one");
             return Err(ApiError::too_many_requests(why, 1));
         }
-        let store = MemoryStore::default();
-        let plugins = self.template.admission.plugins().await.map_err(ApiError::internal)?;
-        let plane = ControlPlane::builder()
-            .store(std::sync::Arc::new(store.clone()))
-            .controllers(self.template.controllers.clone())
-            .admission_plugins(plugins)
-            .service_network(self.template.service_network)
-            .anonymous(Anonymous::Everywhere)
-            .rbac()
-            .build();
-        let mut options = ServeOptions::new((Ipv4Addr::LOCALHOST, 0));
-        if let Some(path) = &self.template.client_ca_file {
-            options = options.client_ca_file(path);
+        let n_virtual = self.planes.values().filter(|plane| plane.advancer.is_some()).count();
+        if is_virtual && n_virtual >= VIRTUAL_MAX {
+            let why = format!("there are {VIRTUAL_MAX} control planes with virtual time");
+            return Err(ApiError::too_many_requests(why, 1));
         }
-        if let Some(path) = &self.template.token_auth_file {
-            options = options.token_auth_file(path);
-        }
-        let registry = plane.server().registry().clone();
-        let serving = plane.serve(options).await.map_err(ApiError::internal)?;
         self.last_id += 1;
         let (id, stop) = (self.last_id, stop.child_token());
-        let mut document = access(&serving);
-        document["id"] = id.into();
-        let created = Created { document, ready: serving.ready(), stop: stop.clone() };
-        let url = serving.url().to_owned();
-        running.spawn({
-            let stop = stop.clone();
-            async move {
-                if let Err(error) = serving.run(stop).await {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, id, "a control plane has failed");
+        let (template, store) = (self.template.clone(), MemoryStore::default());
+        let (handles, advancer) = if is_virtual {
+            let (reply, opened) = oneshot::channel();
+            let (advancer, orders) = advancer();
+            let (store, stop) = (store.clone(), stop.clone());
+            running.spawn_blocking(move || {
+                let work = async |clock| match open(&template, &store, clock, PACE).await {
+                    Ok(opened) => {
+                        _ = reply.send(Ok(opened.handles()));
+                        opened.run(id, stop).await;
+                    }
+                    Err(error) => _ = reply.send(Err(error)),
+                };
+                if let Err(error) = virtual_time::run(orders, work) {
+                    tracing::error!(%error, id, "run a control plane with virtual time");
                 }
                 id
-            }
-        });
-        self.planes.insert(id, Plane { url, store, registry, snapshots: BTreeMap::new(), stop });
+            });
+            // It ends without a reply if the system refuses a runtime.
+            let refused = || ApiError::internal("the system refuses a runtime");
+            (opened.await.map_err(|_| refused())??, Some(advancer))
+        } else {
+            let opened = open(&template, &store, Clock::wall(), 1).await?;
+            let (handles, stop) = (opened.handles(), stop.clone());
+            running.spawn(async move {
+                opened.run(id, stop).await;
+                id
+            });
+            (handles, None)
+        };
+        let Handles { url, mut document, registry, ready } = handles;
+        document["id"] = id.into();
+        let created = Created { document, ready, stop: stop.clone() };
+        let snapshots = BTreeMap::new();
+        self.planes.insert(id, Plane { url, store, registry, snapshots, advancer, stop });
         Ok(created)
+    }
+
+    fn advancer(&self, id: u64) -> Result<Advancer, ApiError> {
+        let plane = self.planes.get(&id).ok_or_else(|| not_found(&format!("plane {id}")))?;
+        plane.advancer.clone().ok_or_else(|| {
+            ApiError::bad_request(
+                "its time passes as that of the machine: make it with {\"virtualTime\": true}",
+            )
+        })
     }
 
     async fn other(&mut self, other: Other) -> Result<Value, ApiError> {
@@ -273,6 +363,38 @@ impl PlanesWorker {
             }
         }
     }
+}
+
+/// Opens a plane. Its time passes at most `pace` times as fast as its peers'.
+async fn open(
+    template: &Template,
+    store: &MemoryStore,
+    clock: Clock,
+    pace: u32,
+) -> Result<Opened, ApiError> {
+    let plugins = template.admission.plugins().await.map_err(ApiError::internal)?;
+    let mut plane = ControlPlane::builder()
+        .store(Arc::new(store.clone()))
+        .clock(clock)
+        .controllers(template.controllers.clone())
+        .admission_plugins(plugins)
+        .service_network(template.service_network)
+        .anonymous(Anonymous::Everywhere)
+        .rbac();
+    if let Some(nodes) = &template.nodes {
+        plane = plane.nodes(nodes.clone());
+    }
+    let plane = plane.build();
+    let mut options = ServeOptions::new((Ipv4Addr::LOCALHOST, 0)).limits(Limits { pace, ..LIMITS });
+    if let Some(path) = &template.client_ca_file {
+        options = options.client_ca_file(path);
+    }
+    if let Some(path) = &template.token_auth_file {
+        options = options.token_auth_file(path);
+    }
+    let registry = plane.server().registry().clone();
+    let serving = plane.serve(options).await.map_err(ApiError::internal)?;
+    Ok(Opened { serving, registry })
 }
 
 /// Writes the differences to a snapshot; returns the number of keys. One commit, unless it would be

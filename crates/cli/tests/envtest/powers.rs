@@ -2,6 +2,7 @@
 
 use crate::harness::{PATIENCE, Start, client, tls_status};
 use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
 use kube_client::Client;
 use kube_client::api::{Api, DeleteParams, PostParams, WatchParams};
@@ -228,4 +229,62 @@ async fn a_reset_brings_a_snapshot_back_as_changes() {
     assert_eq!(code(maps(&one).get("new").await), Some(404));
     // Writes go on.
     maps(&one).create(&PostParams::default(), &named("new")).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_time_of_a_plane_is_advanced_and_its_controllers_follow() {
+    let environment = Start::default()
+        .variable("SETPOINT_CONTROLLERS", "*")
+        .variable("SETPOINT_NODES", "1")
+        .start();
+    let admin = environment.admin().await;
+    page(&admin, "POST", "planes", Value::Null).await;
+    let plane = page(&admin, "POST", "planes", json!({"virtualTime": true})).await;
+    let one = client(plane["kubeconfig"].as_str().unwrap()).await;
+    let created = async |name: &str| {
+        let map = maps(&one).create(&PostParams::default(), &named(name)).await.unwrap();
+        map.metadata.creation_timestamp.unwrap().0.as_second()
+    };
+    let before = created("before").await;
+    let every_hour: CronJob = serde_json::from_value(json!({
+        "metadata": {"name": "hourly"},
+        "spec": {
+            "schedule": "0 * * * *",
+            "jobTemplate": {"spec": {"template": {"spec": {
+                "restartPolicy": "Never",
+                "containers": [{"name": "c", "image": "busybox", "command": ["sleep", "60"]}],
+            }}}},
+        },
+    }))
+    .unwrap();
+    let jobs = Api::<CronJob>::namespaced(one.clone(), "default");
+    jobs.create(&PostParams::default(), &every_hour).await.unwrap();
+    // A connection without a request stays open, and so does one that is just made.
+    let _idle = client(plane["kubeconfig"].as_str().unwrap()).await;
+    let reached =
+        page(&admin, "POST", "planes/2/advance", json!({"seconds": 4 * 60 * 60 + 300})).await;
+    let after = created("after").await;
+    assert!((4 * 3600 + 300..5 * 3600).contains(&(after - before)), "{before} {after} {reached}");
+    let text = |seconds| k8s_openapi::jiff::Timestamp::from_second(seconds).unwrap().to_string();
+    let reached = reached["time"].as_str().unwrap();
+    assert!(*text(before) < *reached && *reached <= *text(after + 1), "{reached}");
+    // Three that have succeeded are kept.
+    let finished = async {
+        loop {
+            let all = Api::<Job>::namespaced(one.clone(), "default");
+            let all = all.list(&Default::default()).await.unwrap().items;
+            let is_done = |job: &Job| job.status.as_ref().is_some_and(|s| s.succeeded == Some(1));
+            if all.iter().filter(|job| is_done(job)).count() == 3 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, finished).await.expect("the jobs of three hours");
+    // It is refused where time passes as that of the machine, and beyond a week.
+    for (path, seconds) in [("planes/1/advance", 1), ("planes/2/advance", 604_801)] {
+        let body = json!({"seconds": seconds}).to_string().into_bytes();
+        let request = http::Request::post(format!("/setpoint/{path}")).body(body).unwrap();
+        assert_eq!(code(admin.request::<Value>(request).await), Some(400), "{path}");
+    }
 }

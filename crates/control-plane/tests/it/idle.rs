@@ -1,9 +1,14 @@
 //! Controllers that sleep while there is nothing to do.
 
 use crate::user::{User, with_user};
+use bytes::Bytes;
 use serde_json::{Value, json};
-use setpoint_control_plane::ControlPlane;
+use setpoint_control_plane::{ControlPlane, ServeOptions};
+use setpoint_store::{At, MemoryStore, Store as _};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const FLOW: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
@@ -51,6 +56,51 @@ async fn fresh_control_plane_is_what_its_controllers_would_make() {
         assert!(user.get(&account).await.is_null());
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn served_control_plane_has_its_ca_as_the_controller_would_publish_it() {
+    let store = MemoryStore::default();
+    let plane = ControlPlane::builder().rbac().store(Arc::new(store.clone())).simulated(1).build();
+    let user = User::of(&plane);
+    let serving = plane.serve(ServeOptions::new((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
+    let (mut ready, ca) = (serving.ready(), serving.ca().to_owned());
+    let stop = CancellationToken::new();
+    let running = serving.run(stop.clone());
+    let acting = async {
+        ready.wait_for(|ready| *ready).await.unwrap();
+        let mut at_start = Vec::new();
+        for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+            let path = format!("{NAMESPACES}/{namespace}/configmaps/kube-root-ca.crt");
+            let map = user.get(&path).await;
+            assert_eq!(map["data"], json!({"ca.crt": ca}), "{namespace}");
+            at_start.push((path, stored_map(&store, namespace).await, uid(&map)));
+        }
+        quiet().await;
+        for (path, first, first_uid) in at_start {
+            user.delete(&path).await;
+            let again = user.until(&path, |map| !map.is_null() && uid(map) != first_uid).await;
+            let namespace = again["metadata"]["namespace"].as_str().unwrap();
+            assert_eq!(stored_map(&store, namespace).await, first);
+        }
+        stop.cancel();
+    };
+    let (ended, ()) = tokio::join!(running, acting);
+    ended.unwrap();
+}
+
+/// The stored ConfigMap with the CA, without uid and times.
+async fn stored_map(store: &MemoryStore, namespace: &str) -> String {
+    let key = format!("/registry/configmaps/{namespace}/kube-root-ca.crt");
+    let found = store.get(&Bytes::from(key), At::Latest).await.unwrap().value.unwrap();
+    let mut text = String::from_utf8(found.value.to_vec()).unwrap();
+    let object: Value = serde_json::from_str(&text).unwrap();
+    let metadata = &object["metadata"];
+    let times = [&metadata["creationTimestamp"], &metadata["managedFields"][0]["time"]];
+    for value in times.into_iter().chain([&metadata["uid"]]) {
+        text = text.replace(value.as_str().unwrap(), "");
+    }
+    text
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@ async fn stored(store: &MemoryStore) -> Vec<(String, Bytes)> {
     all
 }
 
-/// A line of `objects.txt` for each object.
+/// A line of `roles.txt` for each object.
 fn lines(objects: &[(String, Bytes)]) -> String {
     let mut lines = String::new();
     for (key, bytes) in objects {
@@ -78,7 +78,7 @@ async fn roles_of_the_start_equal_those_of_the_write_path() {
         // The aggregation of rules.
         tokio::time::sleep(Duration::from_secs(30)).await;
         let made = lines(&stored(&store).await);
-        expect_file!["../../../registry/src/rbac/objects.txt"].assert_eq(&made);
+        expect_file!["../../../registry/src/bootstrap/roles.txt"].assert_eq(&made);
         assert_eq!(lines(&start), made);
     })
     .await;

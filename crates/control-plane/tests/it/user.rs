@@ -2,7 +2,7 @@
 
 use kube_client::Client;
 use serde_json::{Value, json};
-use setpoint_control_plane::ControlPlaneBuilder;
+use setpoint_control_plane::{ControlPlane, ControlPlaneBuilder};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +16,7 @@ pub(crate) struct User(Client);
 /// Runs a control plane while `act` uses it.
 pub(crate) async fn with_user(plane: ControlPlaneBuilder, act: impl AsyncFnOnce(User)) {
     let plane = plane.simulated(1).build();
-    let user = User(plane.client());
+    let user = User::of(&plane);
     let mut ready = plane.ready();
     let stop = CancellationToken::new();
     let running = plane.run(stop.clone());
@@ -30,6 +30,10 @@ pub(crate) async fn with_user(plane: ControlPlaneBuilder, act: impl AsyncFnOnce(
 }
 
 impl User {
+    pub(crate) fn of(plane: &ControlPlane) -> Self {
+        Self(plane.client())
+    }
+
     pub(crate) async fn request(
         &self,
         method: &str,

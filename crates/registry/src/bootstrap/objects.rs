@@ -3,10 +3,11 @@
 //!
 //! They are [templates](super::template): a fresh control plane costs some commits and no schema
 //! work. A test compares them with the output of the write path. Existing objects are not changed
-//! at start. Authorization creates roles and bindings; controllers create configuration maps,
-//! endpoints and service accounts. The accounts of the first namespaces are created here for them
-//! ([`RegistryBuilder::default_accounts`](crate::RegistryBuilder::default_accounts)): with these, a
-//! fresh control plane has nothing that a controller would have to do
+//! at start. Authorization completes roles and bindings; controllers create configuration maps,
+//! endpoints and service accounts. In an empty store the roles, and what every namespace has, are
+//! created here for them ([`RegistryBuilder::roles`](crate::RegistryBuilder::roles),
+//! [`RegistryBuilder::default_accounts`](crate::RegistryBuilder::default_accounts)): a fresh
+//! control plane then has nothing that a controller would have to do
 //! ([`Registry::is_as_started`]).
 //!
 //! [`maintain`] creates again what Kubernetes would, once a minute, and restores the specs of flow
@@ -29,6 +30,10 @@ use tokio_util::sync::CancellationToken;
 const OBJECTS: &str = include_str!("objects.txt");
 /// The same, of the ServiceAccount that each of the namespaces has.
 const ACCOUNTS: &str = include_str!("accounts.txt");
+/// The same, of the ConfigMap with the listener's CA that each of the namespaces has.
+const ROOT_CAS: &str = include_str!("root_cas.txt");
+/// The same, of roles and bindings.
+const ROLES: &str = include_str!("roles.txt");
 /// The period of [`maintain`]: a minute, as in kube-apiserver.
 const PERIOD: Duration = Duration::from_secs(60);
 /// Prefixes of the keys of objects that are created at start only. A later deletion is deliberate.
@@ -59,18 +64,34 @@ fn accounts() -> &'static [Template] {
     &OF_NAMESPACES
 }
 
-/// Creates the missing objects; in an empty store all of them, without looking. Returns their
-/// number.
-pub(crate) async fn ensure(inner: &Inner, is_empty: bool) -> Result<usize, ApiError> {
+/// The ConfigMaps with the listener's CA of the first namespaces.
+fn root_cas() -> &'static [Template] {
+    static OF_NAMESPACES: LazyLock<Vec<Template>> = LazyLock::new(|| template::read(ROOT_CAS));
+    &OF_NAMESPACES
+}
+
+/// The roles and bindings of a new cluster.
+pub(crate) fn roles() -> &'static [Template] {
+    static OF_ALL: LazyLock<Vec<Template>> = LazyLock::new(|| template::read(ROLES));
+    &OF_ALL
+}
+
+/// Creates all objects in an empty store, without looking. Returns their number. `root_ca` is the
+/// CA of the listener.
+pub(crate) async fn create_all(inner: &Inner, root_ca: Option<&str>) -> Result<usize, ApiError> {
     let accounts = if inner.default_accounts { accounts() } else { &[] };
-    let all = objects().iter().chain(accounts);
-    let n_all = objects().len() + accounts.len();
-    if is_empty {
-        create(inner, &all.collect::<Vec<_>>()).await?;
-    } else {
-        create_missing(inner, all).await?;
-    }
-    Ok(n_all)
+    let root_cas = root_ca.map_or(&[][..], |_| root_cas());
+    let roles = if inner.has_roles { roles() } else { &[] };
+    let all = objects().iter().chain(accounts).chain(root_cas).chain(roles);
+    let all: Vec<&Template> = all.collect();
+    create(inner, root_ca.unwrap_or_default(), &all).await?;
+    Ok(all.len())
+}
+
+/// Creates the missing objects, except those that others complete.
+pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
+    let accounts = if inner.default_accounts { accounts() } else { &[] };
+    create_missing(inner, objects().iter().chain(accounts)).await.map(drop)
 }
 
 /// Whether [`maintain`] creates an object again.

@@ -6,6 +6,7 @@
 //! | `@owner` | the uid of the object that it is written with |
 //! | `@now` | the present time |
 //! | `@network`, `@address` | the network of cluster addresses, and its first address |
+//! | `@ca` | the CA of the listener, in PEM, as the inside of a JSON string |
 //!
 //! A line that begins with `+` is written in the transaction of the line before: the claim of the
 //! first Service's address, and the address's object.
@@ -42,15 +43,17 @@ enum Piece {
     Now,
     Network,
     Address,
+    RootCa,
 }
 
 /// The placeholders.
-const PLACEHOLDERS: [(&str, Piece); 5] = [
+const PLACEHOLDERS: [(&str, Piece); 6] = [
     ("@uid", Piece::Uid),
     ("@owner", Piece::Owner),
     ("@now", Piece::Now),
     ("@network", Piece::Network),
     ("@address", Piece::Address),
+    ("@ca", Piece::RootCa),
 ];
 
 /// Reads a file: one line per object, with key, space, and encoded object.
@@ -94,15 +97,18 @@ struct Values {
     now: String,
     network: String,
     address: String,
+    root_ca: String,
 }
 
 impl Values {
-    fn of(inner: &Inner) -> Self {
+    fn of(inner: &Inner, root_ca: &str) -> Self {
         let network = inner.allocator.network();
         Self {
             now: inner.clock.now().rfc3339(),
             network: network.to_string(),
             address: network.first().to_string(),
+            // PEM has no other character that JSON escapes.
+            root_ca: root_ca.replace('\n', "\\n"),
         }
     }
 
@@ -114,6 +120,7 @@ impl Values {
             Piece::Now => self.now.as_bytes(),
             Piece::Network => self.network.as_bytes(),
             Piece::Address => self.address.as_bytes(),
+            Piece::RootCa => self.root_ca.as_bytes(),
         }
     }
 
@@ -135,8 +142,8 @@ struct Encoder {
 
 impl Encoder {
     /// Room for all objects, without spare capacity.
-    fn new(inner: &Inner, templates: &[&Template]) -> Self {
-        let values = Values::of(inner);
+    fn new(inner: &Inner, root_ca: &str, templates: &[&Template]) -> Self {
+        let values = Values::of(inner, root_ca);
         let length = templates.iter().map(|template| {
             let companions = template.companions.iter();
             let companions = companions.map(|with| values.len(&with.key) + values.len(&with.value));
@@ -157,8 +164,8 @@ impl Encoder {
 }
 
 /// The transactions that create objects, each if it does not exist.
-fn creations(inner: &Inner, templates: &[&Template]) -> Vec<Txn> {
-    let mut encoder = Encoder::new(inner, templates);
+fn creations(inner: &Inner, root_ca: &str, templates: &[&Template]) -> Vec<Txn> {
+    let mut encoder = Encoder::new(inner, root_ca, templates);
     let mut places = Vec::with_capacity(templates.len());
     for template in templates {
         let owner = uid_bytes(&inner.rng);
@@ -191,13 +198,17 @@ fn creations(inner: &Inner, templates: &[&Template]) -> Vec<Txn> {
     templates.iter().map(creation).collect()
 }
 
-/// Creates objects. One that exists already stays as it is.
+/// Creates objects. One that exists already stays as it is. `root_ca` is the CA of the listener.
 ///
 /// # Errors
 ///
 /// The first one. The other objects are created nevertheless.
-pub(crate) async fn create(inner: &Inner, templates: &[&Template]) -> Result<(), ApiError> {
-    let outcomes = inner.store.commit_each(creations(inner, templates)).await;
+pub(crate) async fn create(
+    inner: &Inner,
+    root_ca: &str,
+    templates: &[&Template],
+) -> Result<(), ApiError> {
+    let outcomes = inner.store.commit_each(creations(inner, root_ca, templates)).await;
     // Refused: another server of the same store created it first, or has allocated the Service's
     // address. The object then stays missing; nothing in this crate needs it.
     match outcomes.into_iter().find_map(Result::err) {
@@ -206,7 +217,8 @@ pub(crate) async fn create(inner: &Inner, templates: &[&Template]) -> Result<(),
     }
 }
 
-/// Creates the objects that are missing. Returns those that exist already.
+/// Creates the objects that are missing; none of them names the CA of the listener. Returns those
+/// that exist already.
 ///
 /// # Errors
 ///
@@ -228,7 +240,7 @@ pub(crate) async fn create_missing(
         }
     }
     if !missing.is_empty()
-        && let Err(error) = create(inner, &missing).await
+        && let Err(error) = create(inner, "", &missing).await
     {
         first.get_or_insert(error);
     }

@@ -31,6 +31,7 @@ pub(super) const LIMITS: Limits = Limits {
     http2_idle_max: Some(IDLE_MAX),
     leftover_bytes_max: LEFTOVER_BYTES_MAX,
     drain_max: DRAIN_MAX,
+    pace: 1,
 };
 
 /// Serves until `stop`, and then until connections have finished or [`DRAIN_MAX`] has passed.

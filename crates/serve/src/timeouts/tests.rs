@@ -125,3 +125,17 @@ async fn stall_in_another_task_is_seen() {
     let seen = tasks.join_next().await.unwrap().unwrap();
     assert_eq!(seen, (Overdue::Taking, STALL_MAX));
 }
+
+#[tokio::test(start_paused = true)]
+async fn timeouts_follow_the_pace_of_the_servers_time() {
+    let (_deaf, end) = duplex(8);
+    let limits = Limits { pace: 10, ..Limits::default() };
+    let timeouts = Timeouts::new(Http1, &limits);
+    assert_eq!(overdue(&timeouts).await, (Overdue::Head, limits.head_max * 10));
+    let mut end = timeouts.watch(end);
+    let _talking = timeouts.request();
+    let stall = async {
+        tokio::select! { _ = end.write_all(&[0; 64]) => None, late = overdue(&timeouts) => Some(late) }
+    };
+    assert_eq!(stall.await, Some((Overdue::Taking, STALL_MAX * 10)));
+}

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.AfterAll;
@@ -51,6 +52,14 @@ class SetpointTest {
     plane.reset("start");
     var error = assertThrows(IllegalStateException.class, () -> plane.request("GET", MAPS + "/b", null));
     assertTrue(error.getMessage().contains("404"), error.getMessage());
+  }
+
+  @Test
+  void timeIsAdvanced(Server server) {
+    try (var plane = server.virtualPlane()) {
+      var before = Instant.now();
+      assertTrue(Duration.between(before, plane.advance(Duration.ofMinutes(61))).toMinutes() >= 60);
+    }
   }
 
   @Test

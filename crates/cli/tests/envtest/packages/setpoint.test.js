@@ -27,6 +27,13 @@ test("a plane goes back to a snapshot", async ({ setpoint, expect }) => {
   await expect(read).rejects.toMatchObject({ code: 404 });
 });
 
+test("time is advanced", async ({ setpointServer, expect }) => {
+  const plane = await setpointServer.plane({ virtualTime: true });
+  const now = new Date();
+  expect((await plane.advance(3700)) - now).toBeGreaterThanOrEqual(3_600_000);
+  await plane.close();
+});
+
 test("requests need no client", async ({ setpointServer, expect }) => {
   expect((await setpointServer.request("GET", "/version")).major).toBe("1");
   await expect(setpointServer.request("GET", "/nowhere")).rejects.toThrow("404");

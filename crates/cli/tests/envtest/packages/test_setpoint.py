@@ -1,5 +1,7 @@
 """A suite as users of the wheel have it: fixtures that nobody imports, and the client of Kubernetes."""
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 from kubernetes import client, config
 
@@ -25,6 +27,12 @@ def test_a_plane_goes_back_to_a_snapshot(setpoint, setpoint_plane):
     with pytest.raises(client.ApiException) as refused:
         core.read_namespaced_config_map("b", "default")
     assert refused.value.status == 404
+
+
+def test_time_is_advanced(setpoint_server):
+    with setpoint_server.plane(virtual_time=True) as plane:
+        now = datetime.now(timezone.utc)
+        assert datetime.fromisoformat(plane.advance(3700)) - now >= timedelta(hours=1)
 
 
 def test_requests_need_no_client(setpoint_server):
