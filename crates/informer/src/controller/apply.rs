@@ -1,7 +1,8 @@
 //! Applies deltas to a store and reports the changes.
 use crate::delta::{Batch, Delta, Keyed};
 use crate::key::Key;
-use std::collections::{BTreeMap, HashSet};
+use hashbrown::HashSet;
+use std::collections::BTreeMap;
 
 /// The store of a hand-wired controller. `BTreeMap` by key implements it.
 pub trait DeltaStore<T> {

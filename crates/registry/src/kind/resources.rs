@@ -138,18 +138,29 @@ pub(super) fn of_pod(at: &At<'_, '_>) {
 
 /// The resources that a pod needs besides those of its containers, as the limits of a container.
 pub(super) fn overhead(at: &At<'_, '_>, value: &Value) {
-    quantities(&at.shown_as("limits", value), container_name);
+    let mut found = Found::default();
+    let limits = at.shown_as("limits", value);
+    for (name, entry) in limits.all() {
+        found.check(name, &entry, container_name);
+    }
+    found.end(at);
 }
 
-fn requirements(at: &At<'_, '_>, form: fn(&At<'_, '_>, &str), claims: &HashSet<&str>) {
-    let (limits, requests) = (at.get("limits"), at.get("requests"));
-    let (mut has_basic, mut has_huge) = (false, false);
-    let mut each = |name: &str, entry: &At<'_, '_>| {
+/// Which resources a container or a pod asks for.
+#[derive(Default)]
+struct Found {
+    has_basic: bool,
+    has_huge: bool,
+}
+
+impl Found {
+    /// Checks a limit or a request.
+    fn check(&mut self, name: &str, entry: &At<'_, '_>, form: fn(&At<'_, '_>, &str)) {
         form(entry, name);
         quantity(entry, name);
-        has_basic |= matches!(name, "cpu" | "memory");
+        self.has_basic |= matches!(name, "cpu" | "memory");
         if is_huge(name) {
-            has_huge = true;
+            self.has_huge = true;
             if !is_multiple(entry, name) {
                 entry.invalid(format!(
                     "{} is not positive integer multiple of {name}",
@@ -157,12 +168,24 @@ fn requirements(at: &At<'_, '_>, form: fn(&At<'_, '_>, &str), claims: &HashSet<&
                 ));
             }
         }
-    };
+    }
+
+    /// Checks them together.
+    fn end(&self, at: &At<'_, '_>) {
+        if self.has_huge && !self.has_basic {
+            at.forbidden("HugePages require cpu or memory");
+        }
+    }
+}
+
+fn requirements(at: &At<'_, '_>, form: fn(&At<'_, '_>, &str), claims: &HashSet<&str>) {
+    let (limits, requests) = (at.get("limits"), at.get("requests"));
+    let mut found = Found::default();
     for (name, entry) in at.entries("limits") {
-        each(name, &entry);
+        found.check(name, &entry, form);
     }
     for (name, entry) in at.entries("requests") {
-        each(name, &entry);
+        found.check(name, &entry, form);
         let limit = limits.value.get(name).and_then(Value::as_str);
         let limit = limit.and_then(|text| Quantity::parse(text).ok());
         match (entry.quantity(), limit) {
@@ -184,9 +207,7 @@ fn requirements(at: &At<'_, '_>, form: fn(&At<'_, '_>, &str), claims: &HashSet<&
             _ => {}
         }
     }
-    if has_huge && !has_basic {
-        at.forbidden("HugePages require cpu or memory");
-    }
+    found.end(at);
     claim_names(at, claims);
 }
 /// Whether the amount of huge pages is a number of whole pages.

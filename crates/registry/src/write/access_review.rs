@@ -36,10 +36,9 @@ impl Write<'_> {
             Reviewed::OwnRules => self.rules_status(&mut review)?,
             Reviewed::Access | Reviewed::LocalAccess | Reviewed::OwnAccess => {
                 super::metadata::check_namespace(self.target, &review)?;
+                super::metadata::clear_system(&mut review);
                 let metadata = review.meta_mut();
-                for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "namespace"] {
-                    metadata.remove(member);
-                }
+                metadata.remove("namespace");
                 if reviewed == Reviewed::LocalAccess {
                     metadata.insert("namespace".to_owned(), self.target.namespace.clone().into());
                 }
@@ -208,10 +207,8 @@ fn texts(value: &Value) -> impl Iterator<Item = &str> {
 
 /// Whether the metadata of a review has nothing that a client has set.
 fn is_bare(metadata: &Value, is_local: bool) -> bool {
-    const OF_SERVER: [&str; 4] =
-        ["creationTimestamp", "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds"];
     metadata.as_object().into_iter().flatten().all(|(name, value)| {
-        OF_SERVER.contains(&&**name)
+        name == "managedFields"
             || is_local && name == "namespace"
             || value.is_null()
             || matches!(value, Value::String(text) if text.is_empty())

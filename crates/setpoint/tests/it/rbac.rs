@@ -105,6 +105,28 @@ async fn can(server: &ApiServer, verb: &str, resource: &str, namespace: &str) ->
     answer["status"].clone()
 }
 
+/// What the server sets on new objects is removed, as from every other object; the rest is refused.
+#[tokio::test(start_paused = true)]
+async fn the_metadata_of_a_review_is_empty() {
+    with_rbac(async |server| {
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        for (metadata, code) in [
+            (json!({"uid": "u", "selfLink": "a", "deletionGracePeriodSeconds": 5}), 201),
+            (json!({"name": "a"}), 422),
+        ] {
+            let review = json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+                "metadata": metadata,
+                "spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}},
+            });
+            let (status, answer) = send(&server, bob(), Method::POST, path, review).await;
+            assert_eq!(status, code, "{answer}");
+            assert!(answer["metadata"]["uid"].is_null(), "{answer}");
+        }
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_allowed_without_a_binding_and_a_binding_allows_at_once() {
     with_rbac(async |server| {

@@ -125,8 +125,7 @@ fn rules(spec: &At<'_, '_>, name: &str) {
         }
         resources::positive(&amount, "must be greater than zero");
     }
-    let policy = spec.get("persistentVolumeReclaimPolicy");
-    policy.one_of_if_set(&["Delete", "Recycle", "Retain"]);
+    spec.get("persistentVolumeReclaimPolicy").one_of_if_set(&["Delete", "Recycle", "Retain"]);
     if let Some(affinity) = spec.given("nodeAffinity") {
         match affinity.given("required") {
             Some(selector) => template::node_selector(&selector, true),
@@ -134,13 +133,58 @@ fn rules(spec: &At<'_, '_>, name: &str) {
         }
     }
     template::persistent_source(spec, name);
+    recycling(spec);
+    spec.get("storageClassName").named_if_set(name::dns1123_subdomain);
+    spec.get("volumeMode").one_of_if_set(&["Block", "Filesystem"]);
+    attributes_class(spec);
+}
+
+/// Checks the spec of a volume that is no object of its own.
+pub(in crate::kind) fn inline_rules(spec: &At<'_, '_>) {
+    const NOT_HERE: &str = "may not be specified in the context of inline volumes";
+    let refuse = |member: &str| {
+        let at = spec.get(member);
+        if at.len() > 0 || !at.text().is_empty() {
+            at.forbidden(NOT_HERE);
+        }
+    };
+    let only = |member: &str, value: &str, detail: &str| {
+        let at = spec.get(member);
+        if at.is_set() && at.text() != value {
+            at.forbidden(format!("{detail}{value} in the context of inline volumes"));
+        }
+    };
+    if spec.given("claimRef").is_some() {
+        spec.get("claimRef").forbidden(NOT_HERE);
+    }
+    refuse("capacity");
+    if !spec.has("csi") {
+        spec.get("csi").required("has to be specified in the context of inline volumes");
+    }
+    let modes = spec.get("accessModes");
+    modes.need();
+    template::access_modes(&modes);
+    only("persistentVolumeReclaimPolicy", "Retain", "may only be ");
+    if spec.given("nodeAffinity").is_some() {
+        spec.get("nodeAffinity").forbidden(NOT_HERE);
+    }
+    template::persistent_source(spec, "");
+    recycling(spec);
+    refuse("storageClassName");
+    only("volumeMode", "Filesystem", "may not specify volumeMode other than ");
+    attributes_class(spec);
+}
+
+fn recycling(spec: &At<'_, '_>) {
+    let policy = spec.get("persistentVolumeReclaimPolicy");
     let path = spec.text_of("hostPath.path");
     let is_root = path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "."));
     if is_root && policy.text() == "Recycle" {
         policy.forbidden("may not be 'recycle' for a hostPath mount of '/'");
     }
-    spec.get("storageClassName").named_if_set(name::dns1123_subdomain);
-    spec.get("volumeMode").one_of_if_set(&["Block", "Filesystem"]);
+}
+
+fn attributes_class(spec: &At<'_, '_>) {
     let class = spec.get("volumeAttributesClassName");
     if class.is_set() {
         if class.need_for("an empty string is disallowed") {

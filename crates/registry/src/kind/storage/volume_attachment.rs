@@ -1,5 +1,6 @@
 //! VolumeAttachments.
 use crate::kind::at::{At, check};
+use crate::kind::core::persistent_volume;
 use crate::kind::{Kind, MetadataCheck, StatusMeta, format};
 use crate::table::cell;
 use serde_json::Value;
@@ -14,7 +15,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     validate_status,
     cells: Some(cells),
-    rules: "attacher, source, node; immutable. Not: the whole inline volume",
+    rules: "attacher, source, node; immutable",
     ..Kind::with_status(
         "storage.k8s.io",
         "VolumeAttachment",
@@ -38,32 +39,17 @@ fn validate(attachment: &Value, old: Option<&Value>, errors: &mut field::Errors)
         match (source.has("inlineVolumeSpec"), name.is_set()) {
             (false, false) => source.required(ONE),
             (true, true) => source.forbidden(ONE),
-            (false, true) => {
-                if name.need_for("must specify non empty persistentVolumeName") {
-                    name.faults(name::dns1123_subdomain(name.text()));
-                }
-            }
-            (true, false) => {
-                let inline = source.get("inlineVolumeSpec");
-                for member in ["claimRef", "capacity", "nodeAffinity", "storageClassName"] {
-                    if inline.has(member) {
-                        inline
-                            .get(member)
-                            .forbidden("may not be specified in the context of inline volumes");
-                    }
-                }
-                if !inline.has("csi") {
-                    inline
-                        .get("csi")
-                        .required("has to be specified in the context of inline volumes");
-                }
-            }
+            (false, true) => _ = name.need_for("must specify non empty persistentVolumeName"),
+            (true, false) => persistent_volume::inline_rules(&source.get("inlineVolumeSpec")),
         }
         let node = spec.get("nodeName");
         for fault in name::dns1123_subdomain(node.text()) {
             node.invalid_as(&node.text().into(), fault);
         }
         status(&at.get("status"));
+        if name.is_set() {
+            name.faults(name::dns1123_subdomain(name.text()));
+        }
     });
     if let Some(old) = old {
         check(attachment, None, errors, |at| at.get("spec").immutable(&old["spec"]));

@@ -10,11 +10,25 @@ use std::collections::HashSet;
 /// Validates a write through `/status`.
 pub(super) fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(job, old, errors, |at| {
-        let status = at.get("status");
+        // In the order of Kubernetes, whose messages list them so.
+        let (status, spec) = (at.get("status"), at.get("spec"));
+        let says = Conditions::of(status.value);
+        let conditions = status.get("conditions");
         counters(&status);
-        conditions(&status, at.has("spec.successPolicy"));
-        times(&status);
-        indexes(&status, &at.get("spec"));
+        says.one_end(&conditions);
+        times(&status, says.complete);
+        says.reasons_of_end(&conditions);
+        if says.is_finished() {
+            finished(&status);
+        }
+        indexes(&status, &spec);
+        if says.is_finished() && status.int_of("terminating") > 0 {
+            status.get("terminating").invalid("terminating>0 is invalid for finished job");
+        }
+        if status.int_of("ready") > status.int_of("active") {
+            status.get("ready").invalid("cannot set more ready pods than active");
+        }
+        says.success(&conditions, spec.has("successPolicy"));
     });
     let Some(old) = old else { return };
     check(job, None, errors, |at| changes(at, &old["status"]));
@@ -25,10 +39,65 @@ fn is_true(status: &Value, kind: &str) -> bool {
         .iter()
         .any(|c| text(c, "type") == kind && text(c, "status") == "True")
 }
-fn is_finished(status: &Value) -> bool {
-    is_true(status, "Complete") || is_true(status, "Failed")
+
+/// What the conditions say.
+struct Conditions {
+    complete: bool,
+    failed: bool,
+    failure_target: bool,
+    success_met: bool,
 }
 
+impl Conditions {
+    fn of(status: &Value) -> Self {
+        Self {
+            complete: is_true(status, "Complete"),
+            failed: is_true(status, "Failed"),
+            failure_target: is_true(status, "FailureTarget"),
+            success_met: is_true(status, "SuccessCriteriaMet"),
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.complete || self.failed
+    }
+
+    fn one_end(&self, at: &At<'_, '_>) {
+        if self.complete && self.failed {
+            at.invalid_bare("cannot set Complete=True and Failed=true conditions");
+        }
+        if self.complete && self.failure_target {
+            at.invalid_bare("cannot set Complete=True and FailureTarget=true conditions");
+        }
+    }
+
+    fn reasons_of_end(&self, at: &At<'_, '_>) {
+        if self.failed && !self.failure_target {
+            at.invalid_bare(
+                "cannot set Failed=True condition without the FailureTarget=true condition",
+            );
+        }
+        if self.complete && !self.success_met {
+            at.invalid_bare(
+                "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+            );
+        }
+    }
+
+    fn success(&self, at: &At<'_, '_>, has_policy: bool) {
+        if self.success_met && self.failed {
+            at.invalid_bare("cannot set SuccessCriteriaMet=True and Failed=true conditions");
+        }
+        if self.success_met && self.failure_target {
+            at.invalid_bare("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions");
+        }
+        if has_policy && self.complete && !self.success_met {
+            at.invalid_bare(
+                "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True",
+            );
+        }
+    }
+}
 fn counters(status: &At<'_, '_>) {
     for member in ["active", "succeeded", "failed", "ready", "terminating"] {
         status.get(member).not_negative();
@@ -43,17 +112,15 @@ fn counters(status: &At<'_, '_>) {
             }
         }
     }
-    if status.int_of("ready") > status.int_of("active") {
-        status.get("ready").invalid("cannot set more ready pods than active");
-    }
-    if !is_finished(status.value) {
-        return;
-    }
+}
+
+fn finished(status: &At<'_, '_>) {
     if status.int_of("active") > 0 {
         status.get("active").invalid("active>0 is invalid for finished job");
     }
-    if status.int_of("terminating") > 0 {
-        status.get("terminating").invalid("terminating>0 is invalid for finished job");
+    let start = status.get("startTime");
+    if !start.is_set() {
+        start.required("startTime is required for finished job");
     }
     let uncounted = status.get("uncountedTerminatedPods");
     if ["succeeded", "failed"].iter().any(|member| !uncounted.list_of(member).is_empty()) {
@@ -61,38 +128,8 @@ fn counters(status: &At<'_, '_>) {
     }
 }
 
-fn conditions(status: &At<'_, '_>, has_success_policy: bool) {
-    let [complete, failed, target, met] =
-        ["Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"]
-            .map(|kind| is_true(status.value, kind));
-    let at = status.get("conditions");
-    for (is_wrong, message) in [
-        (complete && failed, "cannot set Complete=True and Failed=true conditions"),
-        (complete && target, "cannot set Complete=True and FailureTarget=true conditions"),
-        (
-            failed && !target,
-            "cannot set Failed=True condition without the FailureTarget=true condition",
-        ),
-        (
-            complete && !met,
-            "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
-        ),
-        (met && failed, "cannot set SuccessCriteriaMet=True and Failed=true conditions"),
-        (met && target, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"),
-        (
-            has_success_policy && complete && !met,
-            "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True",
-        ),
-    ] {
-        if is_wrong {
-            at.invalid_bare(message);
-        }
-    }
-}
-
-fn times(status: &At<'_, '_>) {
+fn times(status: &At<'_, '_>, is_complete: bool) {
     let (start, end) = (status.get("startTime"), status.get("completionTime"));
-    let is_complete = is_true(status.value, "Complete");
     if end.is_set() && !is_complete {
         end.invalid("cannot set completionTime when there is no Complete=True condition");
     }
@@ -104,9 +141,6 @@ fn times(status: &At<'_, '_>) {
         && ended < started
     {
         end.invalid("must be equal to or after `startTime`");
-    }
-    if !start.is_set() && is_finished(status.value) {
-        start.required("startTime is required for finished job");
     }
 }
 
@@ -122,9 +156,6 @@ fn indexes(status: &At<'_, '_>, spec: &At<'_, '_>) {
         if spec.has("backoffLimitPerIndex") {
             check(&failed, "failedIndexes");
         }
-        if let Some(index) = overlap(completed.text(), failed.text(), completions) {
-            failed.invalid(format!("failedIndexes and completedIndexes overlap at index: {index}"));
-        }
     }
     if !completed.text().is_empty() && spec.text_of("completionMode") != "Indexed" {
         completed.invalid("cannot set non-empty completedIndexes when non-indexed completion mode");
@@ -132,7 +163,13 @@ fn indexes(status: &At<'_, '_>, spec: &At<'_, '_>) {
     if failed.is_set() && !spec.has("backoffLimitPerIndex") {
         failed.invalid("cannot set non-null failedIndexes when backoffLimitPerIndex is null");
     }
+    if let Some(completions) = spec.get("completions").int()
+        && let Some(index) = overlap(completed.text(), failed.text(), completions)
+    {
+        failed.invalid(format!("failedIndexes and completedIndexes overlap at index: {index}"));
+    }
 }
+
 /// The first index that is in both lists of increasing intervals.
 fn overlap(a: &str, b: &str, completions: i64) -> Option<i64> {
     let intervals = |text: &str| -> Vec<(i64, i64)> {

@@ -183,7 +183,18 @@ fn small_kinds() {
     refuses(
         runtime,
         &json!({"handler": "runc"}),
-        &[("/handler", json!(""), &["handler: Required value"])],
+        &[
+            ("/handler", json!(""), &["handler: Required value"]),
+            (
+                "/overhead",
+                json!({"podFixed": {"hugepages-2Mi": "1Mi"}}),
+                &[
+                    "overhead.limits[hugepages-2Mi]: Invalid value: \"1Mi\": 1Mi is not positive integer multiple of hugepages-2Mi",
+                    "overhead: Forbidden: HugePages require cpu or memory",
+                ],
+            ),
+            ("/overhead", json!({"podFixed": {"hugepages-2Mi": "2Mi", "cpu": "1"}}), &[]),
+        ],
     );
     refuses_changes(
         runtime,

@@ -250,13 +250,43 @@ fn classes_and_drivers() {
     refuses(
         attachment,
         &sample,
-        &[(
-            "/spec/source",
-            json!({}),
-            &[
-                "spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName",
-            ],
-        )],
+        &[
+            (
+                "/spec/source",
+                json!({}),
+                &[
+                    "spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+                ],
+            ),
+            (
+                "/spec/source",
+                json!({"inlineVolumeSpec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "csi": {"driver": "ex.io", "volumeHandle": "v"},
+                }}),
+                &[],
+            ),
+            (
+                "/spec/source",
+                json!({"inlineVolumeSpec": {
+                    "capacity": {"storage": "1Gi"},
+                    "hostPath": {"path": "/a"},
+                    "nodeAffinity": {},
+                    "persistentVolumeReclaimPolicy": "Delete",
+                    "storageClassName": "fast",
+                    "volumeMode": "Block",
+                }}),
+                &[
+                    "spec.source.inlineVolumeSpec.capacity: Forbidden: may not be specified in the context of inline volumes",
+                    "spec.source.inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes",
+                    "spec.source.inlineVolumeSpec.accessModes: Required value",
+                    "spec.source.inlineVolumeSpec.persistentVolumeReclaimPolicy: Forbidden: may only be Retain in the context of inline volumes",
+                    "spec.source.inlineVolumeSpec.nodeAffinity: Forbidden: may not be specified in the context of inline volumes",
+                    "spec.source.inlineVolumeSpec.storageClassName: Forbidden: may not be specified in the context of inline volumes",
+                    "spec.source.inlineVolumeSpec.volumeMode: Forbidden: may not specify volumeMode other than Filesystem in the context of inline volumes",
+                ],
+            ),
+        ],
     );
     refuses_changes(
         attachment,

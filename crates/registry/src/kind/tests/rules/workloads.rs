@@ -415,6 +415,17 @@ fn jobs() {
                     "status.conditions: Invalid value: cannot set Failed=True condition without the FailureTarget=true condition",
                 ],
             ),
+            (
+                json!({"active": 1, "terminating": 1, "ready": 2, "conditions": [{"type": "Complete", "status": "True"}]}),
+                &[
+                    "status.completionTime: Required value: completionTime is required for Complete jobs",
+                    "status.conditions: Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+                    "status.active: Invalid value: 1: active>0 is invalid for finished job",
+                    "status.startTime: Required value: startTime is required for finished job",
+                    "status.terminating: Invalid value: 1: terminating>0 is invalid for finished job",
+                    "status.ready: Invalid value: 2: cannot set more ready pods than active",
+                ],
+            ),
         ],
     );
 }
