@@ -62,6 +62,14 @@ struct Entry {
     n_refusals: u32,
     /// End of the back-off.
     not_before: Option<Instant>,
+    /// The nomination that is being written, which events from before do not have; empty: none.
+    nomination: Option<Arc<str>>,
+}
+
+impl Entry {
+    fn new(pod: Arc<Pod>) -> Self {
+        Self { pod, is_assumed: false, n_refusals: 0, not_before: None, nomination: None }
+    }
 }
 
 /// What is to be written about a pod.
@@ -115,7 +123,7 @@ impl State {
     }
 
     /// Takes in the new state of a pod. Returns its priority if a cycle should look at it.
-    pub(crate) fn put_pod(&mut self, pod: Pod, scheduler: &str) -> Option<i32> {
+    pub(crate) fn put_pod(&mut self, mut pod: Pod, scheduler: &str) -> Option<i32> {
         let key = pod.key.clone();
         let earlier = self.pods.get(&key);
         let is_same = earlier.is_some_and(|earlier| earlier.pod.uid == pod.uid);
@@ -135,6 +143,11 @@ impl State {
                 || earlier.pod.node != pod.node
         });
         let was_there = earlier.is_some_and(|earlier| !earlier.pod.node.is_empty());
+        let nomination = earlier.and_then(|earlier| earlier.nomination.clone());
+        let nomination = nomination.filter(|written| pod.nominated != *written);
+        if let Some(written) = &nomination {
+            pod.nominated = written.clone();
+        }
         let pod = Arc::new(pod);
         if pod.occupies() {
             if let Some(earlier) = earlier.filter(|earlier| earlier.pod.node != pod.node) {
@@ -146,8 +159,7 @@ impl State {
             // A binding that is being written goes on: the writer has its own copy.
             self.jobs.remove(&key);
             self.refused.remove(&key);
-            let entry = Entry { pod, is_assumed: false, n_refusals: 0, not_before: None };
-            self.pods.insert(key, entry);
+            self.pods.insert(key, Entry::new(pod));
             if has_changed || is_assumed {
                 self.changed(change::POD_THERE);
             }
@@ -160,13 +172,8 @@ impl State {
         self.forget_nomination(&key);
         self.nominate(&pod);
         let (priority, is_gated) = (pod.spec.priority, pod.spec.is_gated);
-        let entry = self.pods.entry(key.clone()).or_insert_with(|| Entry {
-            pod: pod.clone(),
-            is_assumed: false,
-            n_refusals: 0,
-            not_before: None,
-        });
-        entry.pod = pod;
+        let entry = self.pods.entry(key.clone()).or_insert_with(|| Entry::new(pod.clone()));
+        (entry.pod, entry.nomination) = (pod, nomination);
         if has_changed {
             self.refused.remove(&key);
         }
@@ -196,6 +203,16 @@ impl State {
             Arc::make_mut(&mut pods).push(pod.clone());
             self.view.nominated.insert(pod.nominated.clone(), pods);
         }
+    }
+
+    /// Nominates a pod, or no longer if `node` is empty, before its status says so: another cycle
+    /// must not give the room away meanwhile.
+    fn renominate(&mut self, key: &Request, node: &Arc<str>) {
+        self.forget_nomination(key);
+        let Some(entry) = self.pods.get_mut(key) else { return };
+        let pod = Arc::new(Pod { nominated: node.clone(), ..Pod::clone(&entry.pod) });
+        (entry.pod, entry.nomination) = (pod.clone(), Some(node.clone()));
+        self.nominate(&pod);
     }
 
     fn forget_nomination(&mut self, key: &Request) {
@@ -338,9 +355,12 @@ impl State {
         entry.n_refusals += 1;
         entry.not_before = Some(now + backoff(entry.n_refusals));
         let assumed = entry.pod.clone();
-        entry.pod = Arc::new(assumed.on(&Arc::default()));
+        let waiting = Arc::new(assumed.on(&Arc::default()));
+        entry.pod = waiting.clone();
         self.jobs.remove(&pod.key);
         self.leave(&assumed);
+        // Room was made for it.
+        self.nominate(&waiting);
         self.retry(&pod.key, now)
     }
 
@@ -356,9 +376,15 @@ impl State {
             entry.n_refusals = entry.n_refusals.saturating_add(1);
             entry.not_before = Some(now + backoff(entry.n_refusals));
         }
+        let awaited = awaits & self.during_cycle != 0;
+        match &preempted {
+            Some(candidate) => self.renominate(&key, &candidate.node),
+            None if clears_nomination => self.renominate(&key, &Arc::default()),
+            None => {}
+        }
         let pod = Arc::new(pod);
         self.jobs.insert(key.clone(), Job::Refuse { pod, message, preempted, clears_nomination });
-        if awaits & self.during_cycle != 0 {
+        if awaited {
             return self.retry(&key, now);
         }
         self.refused.insert(key, awaits);

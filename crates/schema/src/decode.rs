@@ -17,7 +17,7 @@
 //! | omits empty | absent | absent |
 //! | pointer | absent | kept |
 //! | always present | zero value (or `null`) | kept |
-//! | map value, list item | | `null` becomes the zero value |
+//! | map value, list item | | `null` becomes the zero value; of bytes in a map, no bytes |
 
 mod budget;
 mod conform;

@@ -89,3 +89,51 @@ async fn many_refused_pods_are_compared_in_slices() {
     let (second, end) = state.helped(change::NODE, last.as_ref(), 3, now);
     assert_eq!((second.len(), end), (2, None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_nomination_counts_before_it_is_written_and_after_a_binding_that_failed() {
+    let mut state = state();
+    let node = json!({
+        "metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "1", "pods": "10"}},
+    });
+    state.put_node(&"a".into(), Some(Node::read(&node)));
+    let wants = |priority: i32| json!({"priority": priority, "containers": [{"resources": {"requests": {"cpu": "1"}}}]});
+    let mut low = wants(0);
+    low["nodeName"] = "a".into();
+    put(&mut state, pod("low", low));
+    put(&mut state, pod("high", wants(5)));
+    put(&mut state, pod("other", wants(0)));
+    let end = |state: &mut State, name: &str| {
+        let begun = state.begin(&Request::new("default", name)).unwrap();
+        let mut decision = Decision::new(state.view.clone(), begun, Arc::default());
+        let mut rng = SmallRng::seed_from_u64(0);
+        let verdict = loop {
+            if let Some(verdict) = decision.step(&mut rng) {
+                break verdict;
+            }
+        };
+        (decision.into_cycle(), verdict)
+    };
+    let key = Request::new("default", "high");
+    let unwritten = Pod::clone(&state.pod(&key).unwrap());
+    let (cycle, Verdict::Refuse(refused)) = end(&mut state, "high") else { panic!("it is full") };
+    assert!(refused.preempted.is_some());
+    state.refuse(cycle.pod, *refused, Instant::now());
+    // An event from before the nomination, and then room.
+    put(&mut state, unwritten);
+    state.remove_pod(&Request::new("default", "low"));
+    assert!(matches!(end(&mut state, "other").1, Verdict::Refuse(_)), "the room is taken");
+
+    let (cycle, Verdict::Place(node)) = end(&mut state, "high") else { panic!("there is room") };
+    assert_eq!(state.assume(&cycle, &node, Instant::now()), Assumed::Yes);
+    state.forget(&cycle.pod, Instant::now());
+    assert!(matches!(end(&mut state, "other").1, Verdict::Refuse(_)), "it tries again");
+    assert!(matches!(end(&mut state, "high").1, Verdict::Place(_)));
+    // What its status says later counts again.
+    let mut written = Pod::clone(&state.pod(&key).unwrap());
+    written.nominated = "a".into();
+    put(&mut state, written.clone());
+    written.nominated = Arc::default();
+    put(&mut state, written);
+    assert!(matches!(end(&mut state, "other").1, Verdict::Place(_)));
+}

@@ -281,7 +281,11 @@ impl<'p> Conformer<'p> {
         for (name, member) in members.iter_mut() {
             self.enter(path, name);
             if member.is_null() {
-                *member = zero(values);
+                *member = match values.scalar {
+                    // Kubernetes stores objects in protobuf, where no bytes are empty bytes.
+                    Scalar::Bytes => Value::from(""),
+                    _ => zero(values),
+                };
                 self.add(member)?;
             } else {
                 self.member(values, member)?;

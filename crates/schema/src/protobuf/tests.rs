@@ -55,6 +55,17 @@ fn times_before_1970_are_values_and_the_zero_time_is_none() {
 }
 
 #[test]
+fn no_bytes_of_a_map_are_empty_bytes() {
+    let body = br#"{"kind":"ConfigMap","apiVersion":"v1","binaryData":{"a":null,"b":""}}"#;
+    let mut decoded = parse(body, Format::Json).unwrap();
+    let schema = crate::builtin::type_schema("", "v1", "ConfigMap").unwrap();
+    conform(&schema, "ConfigMap", &mut decoded.value, &mut decoded.problems).unwrap();
+    assert_eq!(decoded.value["binaryData"], json!({"a": "", "b": ""}));
+    let bytes = object(decoded.value.to_string().as_bytes()).unwrap();
+    assert_eq!(read(&bytes, "", "v1", "ConfigMap")["binaryData"], decoded.value["binaryData"]);
+}
+
+#[test]
 fn absent_values_are_written_and_absent_pointers_are_not() {
     let bytes = object(br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"}}"#);
     // As `kubectl create configmap x` sends it, without its empty creation time's neighbours left
