@@ -187,9 +187,10 @@ impl Allocator {
         let dynamic = first.saturating_add(n_static);
         let start = rng.lock().random_range(dynamic..=last);
         let mut used = self.used.lock();
-        // Counted, because the search of a full pool takes much longer.
-        let all = pool.number(first)?..=pool.number(last)?;
-        if used.range(all).count() > (last - first) as usize {
+        // Counted if it may be full, because the search of a full pool takes much longer.
+        let (n_before_last, all) =
+            ((last - first) as usize, pool.number(first)?..=pool.number(last)?);
+        if used.len() > n_before_last && used.range(all).count() > n_before_last {
             return None;
         }
         let order = (start..=last).chain(dynamic..start).chain(first..dynamic);
