@@ -78,7 +78,8 @@ pub(crate) struct Options {
     limits: LimitOptions,
     #[command(flatten)]
     service_accounts: ServiceAccountOptions,
-    /// The IPv4 network that new Services get their cluster addresses from.
+    /// The IPv4 network that new Services get their cluster addresses from, beside the networks of
+    /// further ServiceCIDRs.
     #[arg(long, default_value_t = ServiceNetwork::default(), value_name = "CIDR")]
     service_cluster_ip_range: ServiceNetwork,
     /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.

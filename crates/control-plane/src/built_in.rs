@@ -15,8 +15,8 @@ use setpoint_controllers::gc::{ObjectEvent, ObjectFeed};
 use setpoint_controllers::workload::certificates::Signers;
 use setpoint_controllers::{
     ApiServices, AttributesClassProtection, ClusterRoleAggregation, FlowSchemas, GarbageCollector,
-    NamespaceController, NamespaceDefaults, ProtectionController, QuotaController, Selection,
-    Setup, TokenCleaner, TokenSecrets, WorkloadControllers,
+    LegacyTokens, NamespaceController, NamespaceDefaults, ProtectionController, QuotaController,
+    Selection, ServiceCidrs, Setup, TokenCleaner, TokenSecrets, WorkloadControllers,
 };
 use setpoint_registry::{ObjectChange, ObjectChanges, Registry};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
@@ -42,6 +42,7 @@ const CLUSTER_ROLES: Watched = Watched::all("rbac.authorization.k8s.io", "cluste
 const SCHEMAS: Watched = Watched::all("flowcontrol.apiserver.k8s.io", "flowschemas");
 const LEVELS: Watched = Watched::all("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations");
 const DEFINITIONS: Watched = Watched::all("apiextensions.k8s.io", "customresourcedefinitions");
+const SERVICE_CIDRS: Watched = Watched::all("networking.k8s.io", "servicecidrs");
 const API_SERVICES: Watched = Watched::all("apiregistration.k8s.io", "apiservices");
 
 /// When the controllers run.
@@ -206,6 +207,20 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
         });
         running.push(("protection of attributes classes", protection.boxed()));
     }
+    if is_on("service-cidr-controller") {
+        let is_settled = || {
+            SERVICE_CIDRS.is_as_started(registry)
+                || ServiceCidrs::is_settled(&SERVICE_CIDRS.objects(registry))
+        };
+        let run = |stop| {
+            let add = |setup: &Setup, manager: &mut Manager| {
+                ServiceCidrs::new(setup.clone()).add_to(manager)
+            };
+            setup_of(server.client()).run(stop, add).boxed()
+        };
+        let ranges = while_needed(registry, stop, &[SERVICE_CIDRS], is_settled, run);
+        running.push(("ranges of Services", ranges.boxed()));
+    }
     if is_on("resourcequota-controller") {
         let quotas = once(registry, stop, [QUOTAS], || {
             QuotaController::new(setup()).feed(feed()).run(stop.clone()).boxed()
@@ -224,6 +239,12 @@ async fn run(server: &ApiServer, stop: &CancellationToken, settings: Settings) {
             TokenSecrets::new(setup(), keys).root_ca(root_ca.clone()).run(stop.clone()).boxed()
         });
         running.push(("tokens in Secrets", tokens.boxed()));
+    }
+    if is_on("legacy-serviceaccount-token-cleaner-controller") {
+        let cleaner = once(registry, stop, [SECRETS], || {
+            LegacyTokens::new(&setup()).run(stop.clone()).map(Ok).boxed()
+        });
+        running.push(("unused tokens in Secrets", cleaner.boxed()));
     }
     if WorkloadControllers::has_any(&selection) {
         let workloads = WorkloadControllers::new(setup(), selection.clone());

@@ -136,8 +136,9 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// The network that new Services get their cluster addresses from. Servers that share a store
-    /// need the same one. Default: 10.0.0.0/16.
+    /// The network of the ServiceCIDR `kubernetes`, which a new store gets. New Services get their
+    /// cluster addresses from it, and from further ServiceCIDRs. Servers that share a store need
+    /// the same one. Default: 10.0.0.0/16.
     pub fn service_network(mut self, network: ServiceNetwork) -> Self {
         self.service_network = network;
         self
@@ -250,6 +251,9 @@ impl ControlPlaneBuilder {
             registry = registry.replayed_revisions(n);
         }
         let has_controllers = !self.controllers.is_none();
+        // No client does them, so they are done without controllers, too.
+        let checks_types = !has_controllers
+            || self.controllers.is_enabled("validatingadmissionpolicy-status-controller");
         let has_accounts = self.service_accounts.unwrap_or(has_controllers);
         let registry = registry
             .event_ttl(self.event_ttl)
@@ -261,6 +265,7 @@ impl ControlPlaneBuilder {
             )
             .roles(self.extensions.rbac().is_some())
             .service_network(self.service_network)
+            .type_checks(checks_types)
             .service_account_tokens(self.service_account_tokens);
         let rbac = self.extensions.rbac();
         let (registry, worker) = self.extensions.registry(registry).build();

@@ -13,8 +13,10 @@
 //! | [`QuotaController`] | resource quotas, in process all objects | writes the limits and the usage of quotas into their status |
 //! | [`ProtectionController`] | metadata of claims, volumes and pods | removes the finalizer of a deleted claim or volume once nothing uses it |
 //! | [`AttributesClassProtection`] | metadata of attributes classes, claims, volumes | removes the finalizer of a deleted class once nothing uses it |
+//! | [`ServiceCidrs`] | metadata of ServiceCIDRs, IPAddresses | keeps their condition, and removes the finalizer of a deleted one once no address needs it |
 //! | [`NamespaceDefaults`] | namespaces, and the objects named below | keeps the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in every namespace |
 //! | [`TokenSecrets`] | Secrets with tokens, metadata of ServiceAccounts | fills the Secrets, and deletes them with their account |
+//! | [`LegacyTokens`] | Secrets with tokens, once a day | ends tokens that were unused for a year |
 //! | [`TokenCleaner`] | bootstrap tokens | deletes expired ones |
 //! | [`ApiServices`] | definitions of custom resources, APIServices | keeps an APIService for each group version that definitions serve |
 //! | [`FlowSchemas`] | FlowSchemas, PriorityLevelConfigurations | keeps the condition `Dangling` of FlowSchemas |
@@ -36,6 +38,7 @@
 //! | [`CsrApprover`](workload::certificates::CsrApprover), [`CsrSigner`](workload::certificates::CsrSigner), [`CsrCleaner`](workload::certificates::CsrCleaner) | certificate requests | approve, sign and delete them |
 //! | [`VolumeBinder`](workload::volume_binder::VolumeBinder) | volumes, claims, storage classes | binds, makes, expands and reclaims volumes |
 //! | [`EphemeralVolumeController`](workload::ephemeral_volume::EphemeralVolumeController) | pods, claims | creates the claims of generic ephemeral volumes |
+//! | [`ResourceClaimController`](workload::resource_claim::ResourceClaimController) | pods, claims of devices, templates | creates the claims of pods from templates, and releases what ended pods had |
 //! | [`PodGarbageCollector`](workload::pod_gc::PodGarbageCollector) | pods, nodes | deletes pods that nobody else ends |
 //! | [`NodeLifecycleController`](workload::node_lifecycle::NodeLifecycleController) | nodes, Leases, pods | marks nodes whose Leases are not renewed, with conditions and taints |
 //! | [`TaintEvictionController`](workload::taint_eviction::TaintEvictionController) | nodes, pods | deletes pods from tainted nodes when their tolerations end |
@@ -57,10 +60,12 @@ pub mod defaults;
 pub mod flow_schemas;
 pub mod gc;
 pub mod identity;
+pub mod legacy_tokens;
 pub mod namespace;
 pub mod protection;
 pub mod quota;
 mod selection;
+pub mod service_cidr;
 mod setup;
 pub mod token_cleaner;
 pub mod token_secrets;
@@ -74,12 +79,14 @@ pub use defaults::NamespaceDefaults;
 pub use flow_schemas::FlowSchemas;
 pub use gc::GarbageCollector;
 pub use identity::ServerIdentity;
+pub use legacy_tokens::LegacyTokens;
 pub use namespace::NamespaceController;
 pub use protection::ProtectionController;
 pub use quota::QuotaController;
 pub use selection::{
     ControllerGroup, KNOWN_CONTROLLERS, KnownController, Selection, SelectionError,
 };
+pub use service_cidr::ServiceCidrs;
 pub use setup::Setup;
 pub use token_cleaner::TokenCleaner;
 pub use token_secrets::TokenSecrets;

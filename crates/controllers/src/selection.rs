@@ -22,6 +22,7 @@ pub(crate) mod names {
     pub(crate) const POD_GC: &str = "pod-garbage-collector-controller";
     pub(crate) const REPLICA_SET: &str = "replicaset-controller";
     pub(crate) const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
+    pub(crate) const RESOURCE_CLAIM: &str = "resourceclaim-controller";
     pub(crate) const STATEFUL_SET: &str = "statefulset-controller";
     pub(crate) const NODE_LIFECYCLE: &str = "node-lifecycle-controller";
     pub(crate) const NODE_TTL: &str = "ttl-controller";
@@ -97,7 +98,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row(
         "legacy-serviceaccount-token-cleaner-controller",
         &["legacy-service-account-token-cleaner"],
-        Missing,
+        BuiltIn,
     ),
     row("namespace-controller", &["namespace"], BuiltIn),
     row("node-ipam-controller", &["nodeipam"], Missing),
@@ -113,13 +114,13 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     row("podgroup-protection-controller", &[], Missing),
     row(names::REPLICA_SET, &["replicaset"], Workload),
     row(names::REPLICATION_CONTROLLER, &["replicationcontroller"], Workload),
-    row("resourceclaim-controller", &["resource-claim-controller"], Missing),
+    row(names::RESOURCE_CLAIM, &["resource-claim-controller"], Workload),
     row("resourcepoolstatusrequest-controller", &[], Missing),
     row("resourcequota-controller", &["resourcequota"], BuiltIn),
     row("root-ca-certificate-publisher-controller", &["root-ca-cert-publisher"], BuiltIn),
     off("selinux-warning-controller", &[], Missing),
     row("service-ca-certificate-publisher-controller", &["service-ca-cert-publisher"], Missing),
-    row("service-cidr-controller", &[], Missing),
+    row("service-cidr-controller", &[], BuiltIn),
     row("service-lb-controller", &["service"], Missing),
     row("serviceaccount-controller", &["serviceaccount"], BuiltIn),
     row("serviceaccount-token-controller", &["serviceaccount-token"], BuiltIn),
@@ -131,7 +132,7 @@ pub const KNOWN_CONTROLLERS: &[KnownController] = &[
     off("token-cleaner-controller", &["tokencleaner"], BuiltIn),
     row(names::TTL_AFTER_FINISHED, &["ttl-after-finished"], Workload),
     row(names::NODE_TTL, &["ttl"], Workload),
-    row("validatingadmissionpolicy-status-controller", &[], Missing),
+    row("validatingadmissionpolicy-status-controller", &[], BuiltIn),
     row("volumeattributesclass-protection-controller", &[], BuiltIn),
 ];
 

@@ -28,6 +28,7 @@ mod pod;
 mod pod_control;
 pub mod pod_gc;
 pub mod replica_set;
+pub mod resource_claim;
 pub mod stateful_set;
 pub mod taint_eviction;
 pub mod ttl_after_finished;
@@ -49,6 +50,7 @@ use node_lifecycle::NodeLifecycleController;
 use node_ttl::NodeTtlController;
 use pod_gc::PodGarbageCollector;
 use replica_set::{ReplicaSetController, ReplicationControllerController};
+use resource_claim::ResourceClaimController;
 use setpoint_runtime::events::EventApi;
 use setpoint_runtime::{BoxError, Manager};
 use stateful_set::StatefulSetController;
@@ -90,6 +92,7 @@ const ROWS: &[(&str, Add)] = &[
     (names::REPLICATION_CONTROLLER, |setup, manager| {
         ReplicationControllerController::new(setup).add_to(manager)
     }),
+    (names::RESOURCE_CLAIM, |setup, manager| ResourceClaimController::new(setup).add_to(manager)),
     (names::STATEFUL_SET, |setup, manager| StatefulSetController::new(setup).add_to(manager)),
     (names::NODE_LIFECYCLE, |setup, manager| NodeLifecycleController::new(setup).add_to(manager)),
     (names::TAINT_EVICTION, |setup, manager| TaintEvictionController::new(setup).add_to(manager)),

@@ -24,6 +24,8 @@ pub const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefi
 pub const SCHEMA_FENCES: &str = "/registry/apiextensions.k8s.io/schema.fences/";
 /// Prefix of IPAddresses: each cluster address of a Service has one.
 pub const IP_ADDRESSES: &str = "/registry/ipaddresses/";
+/// Prefix of ServiceCIDRs, the networks that cluster addresses come from.
+pub const SERVICE_CIDRS: &str = "/registry/servicecidrs/";
 /// Prefix of one key per cluster address in use. Next to the keys of kube-apiserver's bitmaps; not
 /// served.
 pub const CLUSTER_ADDRESSES: &str = "/registry/ranges/serviceips/";

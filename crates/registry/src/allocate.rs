@@ -14,6 +14,11 @@
 //! compares it at the commit. A wrong guess costs one more read. Before a Service is refused
 //! because a range is full, all claims are read.
 //!
+//! Addresses come from the networks of all ready ServiceCIDRs ([`ranges`]). These are a guess too,
+//! made when the first address is wanted: the write compares the ServiceCIDR of each address that
+//! it takes. So no address is given from a range that is being deleted. Before an address is
+//! refused, the ServiceCIDRs are read.
+//!
 //! At start, and when objects of addresses are missing, claims and objects are repaired: for
 //! Services that were stored before there were claims, or that other programs wrote ([`repair`]).
 //!
@@ -21,6 +26,7 @@
 mod address;
 mod claims;
 mod network;
+mod ranges;
 mod repair;
 mod service;
 
@@ -30,13 +36,16 @@ pub use network::{ServiceNetwork, ServiceNetworkError};
 pub(crate) use service::allocate;
 
 use bytes::Bytes;
+use network::Span;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use ranges::Range;
 use serde_json::Value;
-use setpoint_store::{At, Store, StoreError};
+use setpoint_store::{At, Compare, Store, StoreError};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 /// Ports that may be node ports: kube-apiserver's `--service-node-port-range`.
 pub(crate) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
@@ -90,19 +99,9 @@ pub(crate) enum AllocateError {
     /// Another Service has it.
     #[error("provided IP is already allocated")]
     AddressTaken,
-    /// Not in this network.
-    #[error("{}", outside(*address, *first, *last))]
-    AddressOutside {
-        /// The address.
-        address: Ipv4Addr,
-        /// The first address of the network that may be given.
-        first: u32,
-        /// The last one.
-        last: u32,
-    },
-    /// Of another family.
+    /// In no range, or of another family.
     #[error("the provided network does not match the current range")]
-    OtherFamily,
+    AddressOutside,
     /// No number is free.
     #[error("range is full")]
     Full,
@@ -117,35 +116,32 @@ pub(crate) enum AllocateError {
     Store(#[from] StoreError),
 }
 
-/// The message for an address that is not in the network.
-fn outside(address: Ipv4Addr, first: u32, last: u32) -> String {
-    // The first and the last address of a network are not given.
-    let (network, end) = (first.saturating_sub(1), last.saturating_add(1));
-    let length = (network ^ end).leading_zeros();
-    let network = Ipv4Addr::from(network);
-    format!(
-        "the provided IP ({address}) is not in the valid range. The range of valid IPs is {network}/{length}"
-    )
-}
-
-/// The numbers in use that this process knows.
+/// The numbers in use, and the ranges of addresses, that this process knows.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     network: ServiceNetwork,
     used: Mutex<BTreeSet<Number>>,
+    /// `None`: to be read.
+    ranges: Mutex<Option<Arc<[Range]>>>,
 }
 impl Allocator {
     /// An allocator that knows of no number in use.
     pub(crate) fn new(network: ServiceNetwork) -> Self {
-        Self { network, used: Mutex::default() }
+        Self { network, used: Mutex::default(), ranges: Mutex::default() }
     }
-    /// The network of cluster addresses.
+    /// The network of the ServiceCIDR that is made at the start.
     pub(crate) fn network(&self) -> ServiceNetwork {
         self.network
     }
     /// Starts a reservation.
     pub(crate) fn reserve<'a>(&'a self, store: &'a dyn Store) -> Reservation<'a> {
-        Reservation { allocator: self, store, taken: BTreeSet::new() }
+        Reservation {
+            allocator: self,
+            store,
+            taken: BTreeSet::new(),
+            sources: Vec::new(),
+            has_read_ranges: false,
+        }
     }
     /// Marks a number as used whose claim is being written, given its key. Other keys do nothing.
     pub(crate) fn note(&self, key: &[u8]) {
@@ -178,49 +174,53 @@ impl Allocator {
     pub(crate) fn forget(&self, owned: &ServiceNumbers) {
         self.used.lock().retain(|number| !owned.has(*number));
     }
-    /// Reloads the numbers in use from the claims.
+    /// Reloads the numbers in use from the claims. The ranges are read when they are needed.
     pub(crate) async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
         let used = claims::all(store).await?;
         *self.used.lock() = used;
+        *self.ranges.lock() = None;
         Ok(())
     }
-    /// Draws a number that seems free, and marks it as used.
+    /// Draws a number of a pool that seems free, and marks it as used.
     fn draw(&self, pool: Pool, rng: &Mutex<SmallRng>) -> Option<Number> {
-        let (first, last) = self.bounds(pool);
-        let dynamic = first + self.n_static(pool);
+        let Span { first, last, n_static } = pool.span();
+        let dynamic = first.saturating_add(n_static);
         let start = rng.lock().random_range(dynamic..=last);
         let mut used = self.used.lock();
+        // Counted if it may be full, because the search of a full pool takes much longer.
+        let (n_before_last, all) =
+            ((last - first) as usize, pool.number(first)?..=pool.number(last)?);
+        if used.len() > n_before_last && used.range(all).count() > n_before_last {
+            return None;
+        }
         let order = (start..=last).chain(dynamic..start).chain(first..dynamic);
         let free = order.filter_map(|n| pool.number(n)).find(|number| !used.contains(number))?;
         used.insert(free);
         Some(free)
     }
-    /// First and last number.
-    fn bounds(&self, pool: Pool) -> (u32, u32) {
-        match pool {
-            Pool::Addresses => self.network.bounds(),
-            Pool::Ports => ((*NODE_PORTS.start()).into(), (*NODE_PORTS.end()).into()),
-        }
-    }
-    fn n_static(&self, pool: Pool) -> u32 {
-        match pool {
-            Pool::Addresses => self.network.n_static(),
-            Pool::Ports => STATIC_PORTS.into(),
-        }
-    }
 }
 
-/// A range of numbers.
+/// Numbers to draw from.
 #[derive(Debug, Clone, Copy)]
 enum Pool {
-    Addresses,
+    Addresses(Span),
     Ports,
 }
 impl Pool {
     fn number(self, n: u32) -> Option<Number> {
         match self {
-            Self::Addresses => Some(Number::Address(Ipv4Addr::from(n))),
+            Self::Addresses(_) => Some(Number::Address(Ipv4Addr::from(n))),
             Self::Ports => u16::try_from(n).ok().map(Number::Port),
+        }
+    }
+    fn span(self) -> Span {
+        match self {
+            Self::Addresses(span) => span,
+            Self::Ports => Span {
+                first: (*NODE_PORTS.start()).into(),
+                last: (*NODE_PORTS.end()).into(),
+                n_static: STATIC_PORTS.into(),
+            },
         }
     }
 }
@@ -232,16 +232,42 @@ pub(crate) struct Reservation<'a> {
     allocator: &'a Allocator,
     store: &'a dyn Store,
     taken: BTreeSet<Number>,
+    /// The ServiceCIDRs of the taken addresses, as they must be at the commit.
+    sources: Vec<Compare>,
+    /// The ranges were read for this reservation: they are no guess from before.
+    has_read_ranges: bool,
 }
 impl Reservation<'_> {
     /// Takes the given address.
     pub(crate) async fn address(&mut self, address: Ipv4Addr) -> Result<(), AllocateError> {
-        let (first, last) = self.allocator.bounds(Pool::Addresses);
-        if !(first..=last).contains(&u32::from(address)) {
-            return Err(AllocateError::AddressOutside { address, first, last });
+        let mut ranges = self.ranges().await?;
+        let source = loop {
+            match (ranges::of(&ranges, address), self.has_read_ranges) {
+                (Some(range), _) => break range.compare(),
+                (None, true) => return Err(AllocateError::AddressOutside),
+                (None, false) => ranges = self.read_ranges().await?,
+            }
+        };
+        if !self.take(Number::Address(address)).await? {
+            return Err(AllocateError::AddressTaken);
         }
-        let is_free = self.take(Number::Address(address)).await?;
-        if is_free { Ok(()) } else { Err(AllocateError::AddressTaken) }
+        self.sources.push(source);
+        Ok(())
+    }
+    /// The ranges that this process knows; if it knows none, those that are stored.
+    async fn ranges(&mut self) -> Result<Arc<[Range]>, StoreError> {
+        let known = self.allocator.ranges.lock().clone();
+        match known {
+            Some(known) => Ok(known),
+            None => self.read_ranges().await,
+        }
+    }
+    /// The ranges that are stored.
+    async fn read_ranges(&mut self) -> Result<Arc<[Range]>, StoreError> {
+        let ranges: Arc<[Range]> = ranges::read(self.store).await?.into();
+        *self.allocator.ranges.lock() = Some(ranges.clone());
+        self.has_read_ranges = true;
+        Ok(ranges)
     }
     /// Takes the given node port.
     pub(crate) async fn port(&mut self, port: u16) -> Result<(), AllocateError> {
@@ -251,27 +277,47 @@ impl Reservation<'_> {
         let is_free = self.take(Number::Port(port)).await?;
         if is_free { Ok(()) } else { Err(AllocateError::PortTaken) }
     }
-    /// Takes any address.
+    /// Takes any address: from the first range that is not full, beginning with any of them.
     pub(crate) async fn any_address(
         &mut self,
         rng: &Mutex<SmallRng>,
     ) -> Result<Ipv4Addr, AllocateError> {
-        match self.any(Pool::Addresses, rng).await? {
-            Number::Address(address) => Ok(address),
-            Number::Port(_) => Err(AllocateError::Full),
+        let mut ranges = self.ranges().await?;
+        loop {
+            let mut pools: Vec<_> =
+                ranges.iter().map(|range| Pool::Addresses(range.span)).collect();
+            if pools.len() > 1 {
+                let start = rng.lock().random_range(0..pools.len());
+                pools.rotate_left(start);
+            }
+            match self.any(&pools, rng).await {
+                Ok(Number::Address(address)) => {
+                    self.sources.extend(ranges::of(&ranges, address).map(Range::compare));
+                    return Ok(address);
+                }
+                Err(AllocateError::Full) if !self.has_read_ranges => {}
+                Ok(Number::Port(_)) => return Err(AllocateError::Full),
+                Err(error) => return Err(error),
+            }
+            ranges = self.read_ranges().await?;
         }
     }
     /// Takes any node port.
     pub(crate) async fn any_port(&mut self, rng: &Mutex<SmallRng>) -> Result<u16, AllocateError> {
-        match self.any(Pool::Ports, rng).await? {
+        match self.any(&[Pool::Ports], rng).await? {
             Number::Port(port) => Ok(port),
             Number::Address(_) => Err(AllocateError::Full),
         }
     }
-    async fn any(&mut self, pool: Pool, rng: &Mutex<SmallRng>) -> Result<Number, AllocateError> {
+    /// Takes any number of the first pool that is not full.
+    async fn any(
+        &mut self,
+        pools: &[Pool],
+        rng: &Mutex<SmallRng>,
+    ) -> Result<Number, AllocateError> {
         let (mut n_wrong, mut has_reloaded) = (0, false);
         loop {
-            let drawn = self.allocator.draw(pool, rng);
+            let drawn = pools.iter().find_map(|pool| self.allocator.draw(*pool, rng));
             if let Some(number) = drawn
                 && self.take(number).await?
             {
@@ -319,6 +365,7 @@ impl Reservation<'_> {
         birth: &NewObject<'_>,
     ) -> Result<Claims, StoreError> {
         let mut claims = Claims::default();
+        claims.compares.clone_from(&self.sources);
         for number in &self.taken {
             claims.take(*number, service, birth);
         }
@@ -344,6 +391,8 @@ impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.taken.is_empty() {
             self.allocator.used.lock().retain(|number| !self.taken.contains(number));
+            // Perhaps the commit was refused because a range has changed.
+            *self.allocator.ranges.lock() = None;
         }
     }
 }

@@ -67,6 +67,7 @@ pub struct RegistryBuilder {
     roles: bool,
     service_network: ServiceNetwork,
     plugins: AdmissionPlugins,
+    type_checks: bool,
 }
 impl RegistryBuilder {
     /// Adds a compiled-in kind. Definitions cannot replace it.
@@ -175,8 +176,14 @@ impl RegistryBuilder {
         self.plugins = plugins;
         self
     }
-    /// The network that new Services get their cluster addresses from. Services that are stored
-    /// keep theirs. Default: 10.0.0.0/16.
+    /// Whether validating admission policies are checked against the types that they name, with the
+    /// result in their status. Default: true.
+    pub fn type_checks(mut self, are_done: bool) -> Self {
+        self.type_checks = are_done;
+        self
+    }
+    /// The network of the ServiceCIDR `kubernetes`, if there is none yet. New Services get their
+    /// cluster addresses from it, and from further ServiceCIDRs. Default: 10.0.0.0/16.
     pub fn service_network(mut self, network: ServiceNetwork) -> Self {
         self.service_network = network;
         self
@@ -231,7 +238,8 @@ impl RegistryBuilder {
                 .with_keys(self.seed.map(|seed| seed.wrapping_add(3))),
             token_reviewer: parking_lot::Mutex::default(),
         });
-        (Registry { inner: inner.clone() }, RegistryWorker { inner, root_ca: None })
+        let registry = Registry { inner: inner.clone() };
+        (registry, RegistryWorker { inner, root_ca: None, type_checks: self.type_checks })
     }
 }
 /// The background work of a registry: start-up objects, the watch cache's feed, CRD controllers,
@@ -240,6 +248,7 @@ impl RegistryBuilder {
 pub struct RegistryWorker {
     pub(crate) inner: Arc<Inner>,
     root_ca: Option<Arc<str>>,
+    type_checks: bool,
 }
 impl RegistryWorker {
     /// The CA (PEM) that clients verify a listener with. The namespaces of an empty store get it at
@@ -274,10 +283,16 @@ impl RegistryWorker {
             Ok(())
         };
         let registry = Registry { inner: self.inner.clone() };
+        let check_types = async {
+            match self.type_checks {
+                true => type_check::run(&registry, stop.clone()).await,
+                false => Ok(()),
+            }
+        };
         let result = tokio::try_join!(
             inner.cache.run(&inner.store, inner.replayed_revisions, stop.clone()),
             definitions.run(stop.clone()),
-            type_check::run(&registry, stop.clone()),
+            check_types,
             compact(inner, &stop),
             bootstrap::objects::maintain(&registry, &stop),
             ready,
@@ -370,6 +385,7 @@ impl Registry {
             roles: false,
             service_network: ServiceNetwork::default(),
             plugins: AdmissionPlugins::default(),
+            type_checks: true,
         }
     }
 }

@@ -163,6 +163,21 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["EphemeralVolumeController", "AttributesClassProtection", "NodeTtlController"],
             ),
             of(
+                "service-cidr",
+                "service_ranges::ranges_stay_while_they_are_needed_with_every_plan",
+                &["ServiceCidrs"],
+            ),
+            of(
+                "legacy-serviceaccount-token-cleaner",
+                "legacy_tokens::unused_tokens_end_with_every_plan",
+                &["LegacyTokens"],
+            ),
+            of(
+                "resourceclaim",
+                "resource_claims::claims_are_made_once_and_released_with_every_plan",
+                &["ResourceClaimController"],
+            ),
+            of(
                 "garbage collector, namespace deletion",
                 "built_in::deletions_reach_the_same_state_with_every_plan",
                 &["GarbageCollector", "NamespaceController"],

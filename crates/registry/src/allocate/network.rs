@@ -1,4 +1,4 @@
-//! The network that cluster addresses come from.
+//! Networks that cluster addresses come from.
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
@@ -27,7 +27,8 @@ pub enum ServiceNetworkError {
     TooSmall(String),
 }
 
-/// The IPv4 network that cluster addresses of Services come from: 8 to 2²⁰ addresses.
+/// The IPv4 network that the ServiceCIDR `kubernetes` has at the first start: 8 to 2²⁰ addresses.
+/// Cluster addresses of Services come from it, and from the networks of further ServiceCIDRs.
 ///
 /// Default: 10.0.0.0/16, which is kube-apiserver's default network, wider than its /24 so that a
 /// control plane is not full after 254 Services.
@@ -53,19 +54,6 @@ impl ServiceNetwork {
     /// The first address, which the Service `kubernetes` has.
     pub fn first(self) -> Ipv4Addr {
         Ipv4Addr::from(self.base + 1)
-    }
-    /// First and last address: all but the network's own and the broadcast address.
-    pub(super) fn bounds(self) -> (u32, u32) {
-        (self.base + 1, self.base + (self.size() - 2))
-    }
-    pub(super) fn n_static(self) -> u32 {
-        match self.size() {
-            0..=STATIC_MIN => 0,
-            size => (size / 16).clamp(STATIC_MIN, STATIC_MAX),
-        }
-    }
-    fn size(self) -> u32 {
-        1 << self.host_bits
     }
 }
 
@@ -98,6 +86,39 @@ impl FromStr for ServiceNetwork {
     }
 }
 
+/// The addresses of an IPv4 network that Services may have: all but the network's own and the
+/// broadcast address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    /// The first one.
+    pub(super) first: u32,
+    /// The last one.
+    pub(super) last: u32,
+    /// How many of them, from the first on, are given to requests for any address only when the
+    /// rest is used up.
+    pub(super) n_static: u32,
+}
+
+impl Span {
+    /// Reads `10.0.0.0/24`. `None` for other texts, and for networks without such an address.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (base, bits) = text.split_once('/')?;
+        let base = u32::from(base.parse::<Ipv4Addr>().ok()?);
+        let host_bits = 32_u32.checked_sub(bits.parse().ok()?)?;
+        let others = u32::MAX.checked_shr(32 - host_bits).unwrap_or(0);
+        let n_static = match others.saturating_add(1) {
+            0..=STATIC_MIN => 0,
+            size => (size / 16).clamp(STATIC_MIN, STATIC_MAX),
+        };
+        let (first, last) = ((base & !others).checked_add(1)?, (base | others).checked_sub(1)?);
+        (first <= last).then_some(Self { first, last, n_static })
+    }
+    /// Whether it has an address.
+    pub(super) fn has(self, address: Ipv4Addr) -> bool {
+        (self.first..=self.last).contains(&u32::from(address))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,18 +126,23 @@ mod tests {
     #[test]
     fn networks_have_bounds_and_static_addresses() {
         let facts = |text: &str| {
-            let network: ServiceNetwork = text.parse().unwrap();
-            let (first, last) = network.bounds();
+            let Span { first, last, n_static } = Span::parse(text)?;
             let (first, last) = (Ipv4Addr::from(first), Ipv4Addr::from(last));
-            format!("{network}: {first} to {last}, {} static", network.n_static())
+            Some(format!("{first} to {last}, {n_static} static"))
         };
-        assert_eq!(facts("10.0.0.0/16"), "10.0.0.0/16: 10.0.0.1 to 10.0.255.254, 256 static");
-        assert_eq!(facts("10.9.8.7/24"), "10.9.8.0/24: 10.9.8.1 to 10.9.8.254, 16 static");
-        assert_eq!(facts("10.0.0.0/28"), "10.0.0.0/28: 10.0.0.1 to 10.0.0.14, 0 static");
-        assert_eq!(
-            facts("255.240.0.0/12"),
-            "255.240.0.0/12: 255.240.0.1 to 255.255.255.254, 256 static"
-        );
+        for (network, expected) in [
+            ("10.0.0.0/16", "10.0.0.1 to 10.0.255.254, 256 static"),
+            ("10.9.8.7/24", "10.9.8.1 to 10.9.8.254, 16 static"),
+            ("10.0.0.0/28", "10.0.0.1 to 10.0.0.14, 0 static"),
+            ("255.240.0.0/12", "255.240.0.1 to 255.255.255.254, 256 static"),
+            ("10.1.0.0/30", "10.1.0.1 to 10.1.0.2, 0 static"),
+            ("0.0.0.0/0", "0.0.0.1 to 255.255.255.254, 256 static"),
+        ] {
+            assert_eq!(facts(network).as_deref(), Some(expected), "{network}");
+        }
+        for none in ["10.2.0.0/31", "10.2.0.1/32", "10.2.0.0/33", "fd00::/112", "10.2.0.0", ""] {
+            assert_eq!(Span::parse(none), None, "{none}");
+        }
         assert_eq!(ServiceNetwork::default(), "10.0.0.0/16".parse().unwrap());
     }
 

@@ -74,7 +74,7 @@ async fn allocate_addresses(
         let result = match wanted.parse() {
             Ok(address) if owned.has(Number::Address(address)) => Ok(()),
             Ok(address) => split_store_error(reservation.address(address).await)?,
-            Err(_) => Err(AllocateError::OtherFamily),
+            Err(_) => Err(AllocateError::AddressOutside),
         };
         if let Err(error) = result {
             let text = format!("failed to allocate IP {wanted}: {error}");

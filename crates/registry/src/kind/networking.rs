@@ -3,4 +3,4 @@ pub(super) mod ingress;
 pub(super) mod ingress_class;
 pub(crate) mod ip_address;
 pub(super) mod network_policy;
-pub(super) mod service_cidr;
+pub(crate) mod service_cidr;

@@ -20,6 +20,7 @@ mod properties;
 mod reads;
 mod schema_change;
 mod server;
+mod service_ranges;
 mod services;
 mod shared;
 mod slow;

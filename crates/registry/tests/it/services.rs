@@ -45,7 +45,7 @@ async fn refusals_of_a_service() {
         ),
         (
             json!({"clusterIP": "1.2.3.4", "ports": [{"port": 80}]}),
-            r#"spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided IP (1.2.3.4) is not in the valid range. The range of valid IPs is 10.0.0.0/16"#,
+            r#"spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided network does not match the current range"#,
         ),
         (
             json!({"clusterIP": "foo", "ports": [{"port": 80}]}),

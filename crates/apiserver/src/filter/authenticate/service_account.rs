@@ -209,15 +209,16 @@ async fn check_legacy(
         return Err("token does not match server's copy".to_owned());
     }
     objects.account(&claims.account).await?;
+    // Of a token that is refused, too: so it is seen that somebody needs it.
+    let today = &now.rfc3339()[..10];
+    if secret.labels.get(LAST_USED).is_none_or(|date| date != today) {
+        note_use(registry, claims, today).await;
+    }
     if secret.labels.contains_key(INVALID_SINCE) {
         return Err(format!(
             "the token of secret {}/{} is marked invalid: remove its label {INVALID_SINCE} to use it",
             claims.namespace, claims.secret
         ));
-    }
-    let today = &now.rfc3339()[..10];
-    if secret.labels.get(LAST_USED).is_none_or(|date| date != today) {
-        note_use(registry, claims, today).await;
     }
     Ok(identity(&claims.namespace, &claims.account, BTreeMap::new()))
 }

@@ -4,13 +4,14 @@ use crate::kind::{Kind, StatusMeta, format};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::field;
+use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 
 /// ServiceCIDR.
 pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     cells: Some(cells),
-    rules: "ranges; only a second one can be added. Not: ranges do not change what the server gives to Services",
+    rules: "ranges; only a second one can be added. Not: addresses of IPv6 ranges",
     ..Kind::with_status("networking.k8s.io", "ServiceCIDR", StatusMeta::All, "{}")
 };
 
@@ -48,6 +49,18 @@ fn ranges(spec: &At<'_, '_>) {
     if list.len() == 2 && n_six != 1 && list.n_errors() == before {
         list.invalid("may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64");
     }
+}
+
+/// The networks that Services may have addresses of: those of an object that is not being deleted
+/// and has no condition that it is not ready. One without the condition is used, because there may
+/// be no controller that sets it.
+pub(crate) fn ready_networks(object: &Value) -> impl Iterator<Item = &str> {
+    let conditions = crate::kind::list(&object["status"], "conditions");
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
+    let is_ready = ready.is_none_or(|ready| ready["status"] == "True")
+        && object.deletion_timestamp().is_empty();
+    let networks = if is_ready { crate::kind::list(&object["spec"], "cidrs") } else { &[] };
+    networks.iter().filter_map(Value::as_str)
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

@@ -99,6 +99,8 @@ async fn a_secrets_token_ends_with_the_secret_and_the_secret_with_the_account() 
         assert_eq!(world.admin(Method::PUT, &format!("{SECRETS}/u"), marked).await.code, 200);
         world.settled().await;
         assert_eq!(world.whoami(&of_u).await, Err(401));
+        let labels = &world.secret("u").await["metadata"]["labels"];
+        assert_eq!(labels["kubernetes.io/legacy-token-last-used"], "2026-01-01", "it was tried");
         world.delete(&format!("{ACCOUNTS}/a")).await;
         world.settled().await;
         for name in ["t", "u"] {

@@ -1,0 +1,54 @@
+//! The ranges of cluster addresses: the IPv4 networks of ready ServiceCIDRs.
+use super::network::Span;
+use crate::kind::networking::service_cidr;
+use crate::stored::tree;
+use bytes::Bytes;
+use setpoint_object::keys::SERVICE_CIDRS;
+use setpoint_store::{Compare, KeyValue, RangeRequest, Revision, Store, StoreError};
+use std::net::Ipv4Addr;
+
+/// A network of a ServiceCIDR from which addresses are given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Range {
+    /// The addresses.
+    pub(super) span: Span,
+    /// The key of the ServiceCIDR.
+    key: Bytes,
+    /// Its revision.
+    modified: Revision,
+}
+
+impl Range {
+    /// Holds as long as the ServiceCIDR has not changed.
+    pub(super) fn compare(&self) -> Compare {
+        Compare::Modified(self.key.clone(), self.modified)
+    }
+}
+
+/// The range of an address.
+pub(super) fn of(ranges: &[Range], address: Ipv4Addr) -> Option<&Range> {
+    ranges.iter().find(|range| range.span.has(address))
+}
+
+/// The ranges that are stored now, in the order of the names of their ServiceCIDRs.
+///
+/// # Errors
+/// The store fails to read them.
+pub(super) async fn read(store: &dyn Store) -> Result<Vec<Range>, StoreError> {
+    let prefix = Bytes::from_static(SERVICE_CIDRS.as_bytes());
+    let found = store.range(RangeRequest::prefix(prefix)).await?.value.entries;
+    Ok(found.iter().flat_map(ranges).collect())
+}
+
+/// The ranges of a stored ServiceCIDR; none of one that is not ready or cannot be read.
+fn ranges(found: &KeyValue) -> Vec<Range> {
+    let object = match tree(&found.value) {
+        Ok(object) => object,
+        Err(error) => {
+            tracing::warn!(%error, key = %String::from_utf8_lossy(&found.key), "read a ServiceCIDR");
+            return Vec::new();
+        }
+    };
+    let spans = service_cidr::ready_networks(&object).filter_map(Span::parse);
+    spans.map(|span| Range { span, key: found.key.clone(), modified: found.modified }).collect()
+}
