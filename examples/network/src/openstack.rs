@@ -158,3 +158,52 @@ fn variable(name: &str) -> Option<String> {
 fn needs(option: &str) -> String {
     format!("--backend neutron needs {option}, or its environment variable: see --help")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        openstack: OpenStackArgs,
+    }
+
+    fn access(options: &str) -> Result<Access> {
+        let words = std::iter::once("network").chain(options.split_whitespace());
+        Cli::try_parse_from(words)?.openstack.access()
+    }
+
+    #[test]
+    fn options_say_how_to_log_in() {
+        let none = "--os-auth-type none --os-network-endpoint http://n --os-project-id p";
+        assert!(matches!(access(none).unwrap(), Access::NoAuth { project, .. } if project == "p"));
+        let application = "--os-auth-type v3applicationcredential --os-auth-url http://k \
+            --os-application-credential-id c --os-application-credential-secret-file s";
+        let Access::Keystone { credential: Credential::Application { id, .. }, interface, .. } =
+            access(application).unwrap()
+        else {
+            panic!("an application credential")
+        };
+        assert_eq!((&*id, &*interface), ("c", "public"));
+        let password = "--os-auth-url http://k --os-username me --os-project-name demo \
+            --os-password-file s --os-region-name one";
+        let Access::Keystone { credential, region, .. } = access(password).unwrap() else {
+            panic!("a password")
+        };
+        assert_eq!(region.as_deref(), Some("one"));
+        let Credential::Password { user_domain, project, .. } = credential else {
+            panic!("a password")
+        };
+        assert_eq!((&*user_domain, &*project), ("Default", "demo"));
+        for (options, missing) in [
+            ("--os-auth-type none", "--os-network-endpoint"),
+            ("--os-auth-url http://k", "--os-username"),
+            (&password.replace("--os-auth-url http://k", ""), "--os-auth-url"),
+        ] {
+            let error = access(options).unwrap_err().to_string();
+            assert!(error.contains(missing), "{options}: {error}");
+        }
+    }
+}

@@ -33,8 +33,8 @@ pub const PAUSE_MIN: Duration = Duration::from_millis(250);
 pub const PAUSE_MAX: Duration = Duration::from_secs(20);
 /// Maximum size of an answer: 8 MiB. Catalogues of large clouds have some hundred KiB.
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
-/// How much of an answer that is no JSON is shown, in bytes.
-const SHOWN_BYTES_MAX: usize = 200;
+/// How much of a server's message, or of an answer that is no JSON, is shown, in characters.
+const SHOWN_CHARS_MAX: usize = 500;
 
 /// The header with a token.
 const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
@@ -245,7 +245,9 @@ pub(super) struct Answer {
 impl Answer {
     /// Neutron's and Keystone's forms of an error: its name, if there is one, and its message.
     fn error(&self) -> (String, String) {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| {
+            value.as_str().unwrap_or_default().chars().take(SHOWN_CHARS_MAX).collect::<String>()
+        };
         let neutron = &self.json["NeutronError"];
         if neutron.is_string() {
             return (String::new(), text(neutron));
@@ -356,7 +358,7 @@ impl Sender {
             let body = body.to_bytes();
             let json = serde_json::from_slice(&body).unwrap_or(Value::Null);
             let text = match json.is_null() {
-                true => String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES_MAX)]).into(),
+                true => String::from_utf8_lossy(&body).chars().take(SHOWN_CHARS_MAX).collect(),
                 false => String::new(),
             };
             Ok(Answer { status: head.status, headers: head.headers, json, text })

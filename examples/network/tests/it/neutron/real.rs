@@ -83,7 +83,8 @@ async fn real_neutron_has_the_networks_through_crashes_drift_and_restarts() {
         endpoint: endpoint.clone(),
         project: format!("{name}-{}", n_projects.fetch_add(1, Ordering::Relaxed)),
     };
-    stories::tell_all(project).await;
+    // The network without its tag, and without its port. Its requests take a tenth of a second each.
+    stories::tell_all(project, &[1, 3]).await;
 
     let cloud = project("controller");
     let env = TestEnv::start().await.unwrap();

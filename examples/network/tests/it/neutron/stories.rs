@@ -6,12 +6,13 @@ use network::backend::neutron::DESCRIPTION;
 use network::backend::{Again, Backend, BackendError};
 use serde_json::{Value, json};
 
-/// Tells all stories. `project`: makes a project, whose name starts with a text.
-pub(crate) async fn tell_all(project: impl Fn(&str) -> Cloud) {
+/// Tells all stories. `project`: makes a project, whose name starts with a text. `crashes`: after
+/// which of the six writes a process dies.
+pub(crate) async fn tell_all(project: impl Fn(&str) -> Cloud, crashes: &[usize]) {
     settled_network_costs_no_writes(&project("settled")).await;
     edits_are_followed(&project("edits")).await;
-    whatever_a_crash_leaves_is_completed(&project).await;
-    whatever_a_crash_leaves_is_deleted(&project).await;
+    whatever_a_crash_leaves_is_completed(&project, crashes).await;
+    whatever_a_crash_leaves_is_deleted(&project, crashes).await;
     network_of_a_late_request_is_deleted(&project("late")).await;
     others_networks_are_left_alone(&project("others")).await;
     drift_is_repaired(&project("drift")).await;
@@ -68,9 +69,9 @@ async fn edits_are_followed(cloud: &Cloud) {
 }
 
 /// The process dies after each of the requests that write, before it has the answer.
-async fn whatever_a_crash_leaves_is_completed(project: &impl Fn(&str) -> Cloud) {
+async fn whatever_a_crash_leaves_is_completed(project: &impl Fn(&str) -> Cloud, crashes: &[usize]) {
     let (owner, wanted) = (owner("a"), desired("10.2.0.0/24", "10.2.0.1"));
-    for writes in 1..=6 {
+    for &writes in crashes {
         let cloud = project("crash-create");
         cloud.wire.break_after(Some(writes));
         let error = cloud.backend().ensure(&owner, wanted).await.unwrap_err();
@@ -82,9 +83,9 @@ async fn whatever_a_crash_leaves_is_completed(project: &impl Fn(&str) -> Cloud) 
     }
 }
 
-async fn whatever_a_crash_leaves_is_deleted(project: &impl Fn(&str) -> Cloud) {
+async fn whatever_a_crash_leaves_is_deleted(project: &impl Fn(&str) -> Cloud, crashes: &[usize]) {
     let (owner, wanted) = (owner("a"), desired("10.3.0.0/24", "10.3.0.1"));
-    for writes in [1, 3, 5] {
+    for &writes in crashes {
         let cloud = project("crash-delete");
         cloud.wire.break_after(Some(writes));
         cloud.backend().ensure(&owner, wanted).await.unwrap_err();
