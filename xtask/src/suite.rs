@@ -38,6 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.env("SETPOINT_TEST_KUBECTL_OLD", &parts.kubectl_old);
         cargo.env("SETPOINT_TEST_PYTHON", &parts.python);
         cargo.env("SETPOINT_TEST_KOPF", &parts.kopf);
+        cargo.env("SETPOINT_TEST_NEUTRON", &parts.neutron);
         cargo.env("SETPOINT_TEST_NODE_MODULES", &parts.node_modules);
         cargo.env("SETPOINT_TEST_GO_SUITE", &parts.go_suite);
         // Tests make the packages of the program that they test.

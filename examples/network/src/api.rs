@@ -41,7 +41,7 @@ pub struct NetworkStatus {
     /// The gateway it has at present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
-    /// Where the back end keeps it: a bridge's name, a registry entry.
+    /// Where the back end keeps it: a bridge's name, a registry entry, the id of a Neutron network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// The generation of the spec that this status speaks of.

@@ -1,4 +1,4 @@
-//! Where networks are created: a trait, and the two back ends that implement it.
+//! Where networks are created: a trait, and the three back ends that implement it.
 //!
 //! # Theory
 //!
@@ -9,13 +9,16 @@
 
 mod linux;
 mod local;
+pub mod neutron;
 
 pub use linux::LinuxBackend;
 pub use local::LocalBackend;
+pub use neutron::NeutronBackend;
 
 use crate::subnet::Subnet;
 use futures::future::BoxFuture;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 /// The validated spec of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +41,7 @@ pub struct Owner {
 /// The result of [`Backend::ensure`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
-    /// Its name in the back end: a registry entry or a bridge.
+    /// Its name in the back end: a registry entry, a bridge, or the id of a network in Neutron.
     pub device: String,
     /// Whether this call changed anything.
     pub changed: bool,
@@ -89,6 +92,80 @@ pub enum BackendError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The cloud does not answer, or not as expected.
+    #[error("{what} the {kind} of {network}")]
+    Cloud {
+        /// The operation that failed.
+        what: &'static str,
+        /// Of what kind: `network`, `subnet`, `port`.
+        kind: &'static str,
+        /// The name of the owner's network in the cloud.
+        network: String,
+        /// The cause.
+        #[source]
+        source: Box<neutron::HttpError>,
+    },
+    /// A quota of the project is used up. A retry succeeds once something is deleted, or the quota
+    /// is raised.
+    #[error("a quota leaves no room for {network}: {message}")]
+    Quota {
+        /// The name of the owner's network in the cloud.
+        network: String,
+        /// The cloud's message.
+        message: String,
+    },
+    /// The cloud refuses what the spec asks for. A retry cannot help.
+    #[error("the cloud refuses {network}: {message}")]
+    Rejected {
+        /// The name of the owner's network in the cloud.
+        network: String,
+        /// The cloud's message.
+        message: String,
+    },
+    /// Others use the network, so it cannot be deleted or changed now.
+    #[error("{network} is in use: {user}")]
+    InUse {
+        /// The name of the owner's network in the cloud.
+        network: String,
+        /// Who uses it.
+        user: String,
+    },
+}
+
+/// When a failed call is worth another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// With back-off.
+    WithBackoff,
+    /// After some time: somebody has to do something first.
+    Slowly,
+    /// Only after a change of the spec.
+    AfterChange,
+}
+
+impl BackendError {
+    /// The reason in the condition.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Overlap { .. } => "RangeTaken",
+            Self::Quota { .. } => "QuotaExceeded",
+            Self::Rejected { .. } => "Rejected",
+            Self::InUse { .. } => "InUse",
+            Self::Registry { .. } | Self::Kernel { .. } | Self::Cloud { .. } => "BackendFailed",
+        }
+    }
+
+    /// When to call again.
+    pub fn again(&self) -> Again {
+        match self {
+            Self::Quota { .. } | Self::InUse { .. } => Again::Slowly,
+            Self::Rejected { .. } => Again::AfterChange,
+            Self::Overlap { .. }
+            | Self::Registry { .. }
+            | Self::Kernel { .. }
+            | Self::Cloud { .. } => Again::WithBackoff,
+        }
+    }
 }
 
 /// Creates and deletes networks. Every call is idempotent.
@@ -107,4 +184,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Deletes the owner's network; returns whether there was one.
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<bool, BackendError>>;
+
+    /// How often a network that matches is compared again, because others may change it. Default:
+    /// never.
+    fn check_period(&self) -> Option<Duration> {
+        None
+    }
 }

@@ -8,8 +8,12 @@
 //! |---|---|---|---|---|
 //! | has an invalid spec | stays as it was | `False InvalidSpec` | `Warning InvalidSpec` | when it changes |
 //! | has a range that another network uses | stays as it was | `False RangeTaken` | `Warning RangeTaken` | with back-off |
+//! | is valid, a quota is used up | may be half made | `False QuotaExceeded` | `Warning QuotaExceeded` | after a minute |
+//! | is valid, the back end refuses it | may be half made | `False Rejected` | `Warning Rejected` | when it changes |
+//! | is valid, others use what has to go | stays as it was | `False InUse` | `Warning InUse` | after a minute |
 //! | is valid, the back end fails | may be half made | `False BackendFailed` | `Warning BackendFailed` | with back-off |
-//! | is valid | is created or changed | `True Synced` | `Normal Synced` if anything changed | when it changes |
+//! | is valid | is created or changed | `True Synced` | `Normal Synced` if anything changed | when it changes, or after the back end's check period |
+//! | is being deleted, others use the network | stays as it was | `False InUse` | `Warning InUse` | after a minute |
 //! | is being deleted | is deleted, then the finalizer is removed | – | – | – |
 //!
 //! The finalizer is added before the network is created, and removed after the network is deleted.
@@ -18,15 +22,20 @@
 //! is not written, and a resync that finds an unchanged resourceVersion does nothing.
 
 use crate::api::{FINALIZER, Network, NetworkStatus, READY};
-use crate::backend::{Allocation, Backend, BackendError, Desired, Existing, Owner};
+use crate::backend::{Again, Allocation, Backend, BackendError, Desired, Existing, Owner};
 use crate::subnet::{Subnet, SubnetError};
 use setpoint::prelude::*;
+use setpoint::runtime::finalizer::FinalizerError;
+use std::error::Error;
 use std::net::{AddrParseError, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Time between two resyncs. Networks whose resourceVersion is unchanged are skipped.
 pub const RESYNC_PERIOD: Duration = Duration::from_secs(30);
+
+/// Time until another try if somebody else has to act first: to raise a quota, to remove a port.
+pub const SLOW_RETRY: Duration = Duration::from_secs(60);
 
 /// How many networks are worked on at a time.
 pub const WORKERS: usize = 2;
@@ -82,9 +91,15 @@ impl<B: Backend> Reconciler for NetworkReconciler<B> {
         let Some(network) = networks.get(&request)? else { return Ok(Action::await_change()) };
         let pass = async |finalize| match finalize {
             Finalize::Apply(network) => self.apply(&request, &network, &context).await,
-            Finalize::Cleanup(network) => self.free(&request, &network).await,
+            Finalize::Cleanup(network) => self.free(&request, &network, &context).await,
         };
-        Ok(finalizer(&networks, FINALIZER, network, pass).await?)
+        match finalizer(&networks, FINALIZER, network, pass).await {
+            // The finalizer stays.
+            Err(FinalizerError::Cleanup(error)) if again(&error) == Again::Slowly => {
+                Ok(Action::requeue_after(SLOW_RETRY))
+            }
+            done => Ok(done?),
+        }
     }
 }
 
@@ -109,17 +124,17 @@ impl<B: Backend> NetworkReconciler<B> {
         match self.backend.ensure(&owner(request, network), desired).await {
             Ok(allocation) => {
                 reporter.synced(desired, &allocation).await?;
-                Ok(Action::await_change())
+                let period = self.backend.check_period();
+                Ok(period.map_or_else(Action::await_change, Action::requeue_after))
             }
             Err(error) => {
-                let reason = if matches!(error, BackendError::Overlap { .. }) {
-                    "RangeTaken"
-                } else {
-                    "BackendFailed"
-                };
                 let existing = self.existing(request, network).await;
-                reporter.refused(reason, &error.to_string(), existing).await?;
-                Err(error.into())
+                reporter.refused(error.reason(), &chain(&error), existing).await?;
+                match error.again() {
+                    Again::WithBackoff => Err(error.into()),
+                    Again::Slowly => Ok(Action::requeue_after(SLOW_RETRY)),
+                    Again::AfterChange => Ok(Action::await_change()),
+                }
             }
         }
     }
@@ -132,11 +147,43 @@ impl<B: Backend> NetworkReconciler<B> {
     }
 
     /// Deletes the network of an object that is being deleted.
-    async fn free(&self, request: &Request, network: &Network) -> Result<Action, BoxError> {
-        let released = self.backend.release(&owner(request, network)).await?;
-        tracing::info!(network = %request, released, "freed");
-        Ok(Action::await_change())
+    async fn free(
+        &self,
+        request: &Request,
+        network: &Network,
+        context: &Context,
+    ) -> Result<Action, BoxError> {
+        match self.backend.release(&owner(request, network)).await {
+            Ok(released) => {
+                tracing::info!(network = %request, released, "freed");
+                Ok(Action::await_change())
+            }
+            Err(error) => {
+                if error.again() == Again::Slowly {
+                    let reporter = Reporter { request, network, context };
+                    let existing = self.existing(request, network).await;
+                    reporter.refused(error.reason(), &chain(&error), existing).await?;
+                }
+                Err(error.into())
+            }
+        }
     }
+}
+
+/// When another try makes sense after a failed cleanup.
+fn again(error: &BoxError) -> Again {
+    error.downcast_ref::<BackendError>().map_or(Again::WithBackoff, BackendError::again)
+}
+
+/// The messages of an error and of its causes.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
 }
 
 fn desired(network: &Network) -> Result<Desired, SpecError> {

@@ -1,9 +1,12 @@
 //! `network-controller`: gives Network objects real networks, in the cluster that KUBECONFIG names.
 
+mod openstack;
+
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use network::backend::{Backend, LinuxBackend, LocalBackend};
 use network::controller;
+use openstack::OpenStackArgs;
 use setpoint::kube_client::Client;
 use setpoint::log::{self, LogFormat};
 use setpoint::prelude::{ElectionOptions, Manager};
@@ -23,6 +26,8 @@ struct Cli {
     /// may run. Not with the local back end, which reads its registry only at start.
     #[arg(long, value_name = "NAMESPACE")]
     leader_elect: Option<String>,
+    #[command(flatten)]
+    openstack: OpenStackArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -31,6 +36,8 @@ enum BackendKind {
     Local,
     /// Bridges in the current network namespace (needs CAP_NET_ADMIN).
     Linux,
+    /// Networks of an OpenStack project, by Neutron.
+    Neutron,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -40,7 +47,9 @@ async fn main() -> anyhow::Result<()> {
     let client = Client::try_default().await.context("find the cluster: set KUBECONFIG")?;
     match cli.backend {
         BackendKind::Local if cli.leader_elect.is_some() => {
-            anyhow::bail!("--leader-elect goes with --backend linux: a local registry has one user")
+            anyhow::bail!(
+                "--leader-elect does not go with --backend local: a registry has one user"
+            )
         }
         BackendKind::Local => run(client, LocalBackend::open(cli.registry).await?, None).await,
         BackendKind::Linux => {
@@ -50,6 +59,7 @@ async fn main() -> anyhow::Result<()> {
                 () = connection => anyhow::bail!("the netlink connection ended"),
             }
         }
+        BackendKind::Neutron => run(client, cli.openstack.backend()?, cli.leader_elect).await,
     }
 }
 

@@ -204,7 +204,14 @@ pub(super) const PROGRAMS: &[Program] = &[
     Program {
         package: "network",
         test: "it",
-        scenarios: &[of("examples/network", "plans::networks_end_the_same_by_every_plan", &[])],
+        scenarios: &[
+            of("examples/network", "plans::networks_end_the_same_by_every_plan", &[]),
+            of(
+                "examples/network: a cloud that loses answers",
+                "neutron::plans::cloud_ends_the_same_by_every_plan",
+                &[],
+            ),
+        ],
     },
     Program {
         package: "bucket",

@@ -287,7 +287,7 @@ async fn failing_back_end_is_told_of_once_and_asked_less_and_less_often() {
         assert_eq!(
             person.events("a").await,
             [
-                "Warning BackendFailed write the address registry /registry",
+                "Warning BackendFailed write the address registry /registry: no space left",
                 "Normal Synced 10.0.0.0/24 with gateway 10.0.0.1 is scripted",
             ]
         );

@@ -3,4 +3,5 @@
 
 #[cfg(feature = "netns-tests")]
 mod bridge;
+mod neutron;
 mod plans;
