@@ -40,6 +40,7 @@ pub(crate) struct Template {
     pub(crate) client_ca_file: Option<PathBuf>,
     pub(crate) token_auth_file: Option<PathBuf>,
     pub(crate) service_network: ServiceNetwork,
+    pub(crate) cbor: bool,
 }
 
 /// Gives orders to the worker.
@@ -209,6 +210,7 @@ impl PlanesWorker {
             .controllers(self.template.controllers.clone())
             .admission_plugins(plugins)
             .service_network(self.template.service_network)
+            .cbor(self.template.cbor)
             .anonymous(Anonymous::Everywhere)
             .rbac()
             .build();
