@@ -1,5 +1,5 @@
-//! Writes answers: JSON, YAML, protobuf or CBOR, indented or not, compressed or not; a `Status` for every
-//! failure.
+//! Writes answers: JSON, YAML, protobuf or CBOR, indented or not, compressed or not; a
+//! `Status` for every failure.
 
 use crate::body::{Body, BodyError};
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};

@@ -1,6 +1,6 @@
 //! Watch answers: one frame per event, flushed at once. A frame is a JSON document and a
-//! newline, in protobuf a length of four bytes, big-endian, and a `WatchEvent`, and in CBOR one item
-//! of a sequence (RFC 8742).
+//! newline, in protobuf a length of four bytes, big-endian, and a `WatchEvent`, and in CBOR one
+//! item of a sequence (RFC 8742).
 //!
 //! A frame is encoded once and shared by every watcher of unchanged objects. Tables and
 //! metadata-only forms are made per watcher. The stream ends when the registry ends it, when the

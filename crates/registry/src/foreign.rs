@@ -33,7 +33,8 @@ mod tests;
 /// Placeholder for an unreadable value in ranges and feeds ([`setpoint_store::is_sealed`]): a
 /// sealed value without content.
 const UNREAD: &[u8] = b"k8s:enc:unread:v1::";
-/// How many protobuf or CBOR values a range decodes before it yields: less than a millisecond of work.
+/// How many protobuf or CBOR values a range decodes before it yields: less than a millisecond of
+/// work.
 const READ_AT_ONCE: usize = 32;
 
 /// A store that returns values as this registry would have encoded them.

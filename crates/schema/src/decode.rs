@@ -1,5 +1,5 @@
-//! From a request body to a tree: JSON, YAML, protobuf or CBOR, duplicate and unknown fields, types,
-//! canonical scalars (spec: api-server §5.2).
+//! From a request body to a tree: JSON, YAML, protobuf or CBOR, duplicate and unknown fields,
+//! types, canonical scalars (spec: api-server §5.2).
 //!
 //! Two steps. [`parse`] knows no types: it turns bytes into a tree and notes members that were
 //! given twice. [`conform`] holds the tree of a built-in kind to its schema. Custom resources go

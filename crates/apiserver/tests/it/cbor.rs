@@ -1,5 +1,5 @@
-//! Bodies and answers in CBOR, of a server that has it. Texts are those of a kube-apiserver 1.36 with
-//! the feature gate `CBORServingAndStorage`.
+//! Bodies and answers in CBOR, of a server that has it. Texts are those of a kube-apiserver 1.36
+//! with the feature gate `CBORServingAndStorage`.
 
 use crate::custom::{FOOS, define, foo};
 use crate::harness::{Answer, Server, config_map};

@@ -116,8 +116,8 @@ impl Event {
         let length = u32::try_from(event.len()).ok()?;
         Some([&length.to_be_bytes()[..], &event].concat().into())
     }
-    /// The CBOR wire form: `55799({"type": "ADDED", "object": 55799({...})})`; encoded once, shared.
-    /// `None` if the object is nested too deeply.
+    /// The CBOR wire form: `55799({"type": "ADDED", "object": 55799({...})})`; encoded once,
+    /// shared. `None` if the object is nested too deeply.
     pub fn cbor_frame(&self) -> Option<Bytes> {
         let encode = || {
             let frame = Self::cbor_frame_of(self.kind.as_str(), &self.object());

@@ -180,8 +180,8 @@ fn memory_is_limited_and_repeated_keys_take_no_quadratic_time() {
     assert!(error.0.contains("bytes of memory"), "{error}");
     let mut keys = b"\xba\x00\x03\x0d\x40".to_vec();
     for at in 0..200_000_u32 {
-        keys.extend_from_slice(&[0x44]);
-        keys.extend_from_slice(&at.to_be_bytes());
+        keys.push(0x46);
+        keys.extend_from_slice(format!("{at:06}").as_bytes());
         keys.push(0xf6);
     }
     assert!(head(&keys).is_ok());
@@ -338,7 +338,6 @@ fn diagnostic_notation_shows_a_body() {
         r#"55799({'a': 'b', "t": [1, -1, 1.5, 1.0, null, true, 22('hi'), h'ff', h'', simple(16)]})"#
     );
     assert_eq!(shown("bf 'a' 9f 5f 'b' 'c' ff 7f ff ff ff"), r#"{_ 'a': [_ (_ 'b', 'c'), ""_]}"#);
-    assert_eq!(shown("64 0a225cc3"), "");
     assert_eq!(shown("65 0a 22 5c c3a9"), r#""\n\"\\\u00e9""#);
     assert_eq!(shown("a1"), "");
 }

@@ -32,14 +32,15 @@ impl Tree<'_> {
         field: &str,
     ) -> Result<Value, Fault> {
         if self.is_null()? {
-            self.budget.value(0)?;
-            self.reader.skip()?;
-            return Ok(Value::Null);
+            return self.null();
         }
         if schema.shape == Shape::Any && schema.scalar == Scalar::Plain {
             return self.free(schema, later);
         }
         let (later, _) = self.tags(later, false)?;
+        if self.is_null()? {
+            return self.null();
+        }
         let found = self.reader.kind()?;
         let named = || go_type::of_field(schema, owner, field);
         match schema.scalar {
@@ -94,6 +95,12 @@ impl Tree<'_> {
             }
             _ => Err(self.mismatch(found, named())),
         }
+    }
+
+    fn null(&mut self) -> Result<Value, Fault> {
+        self.budget.value(0)?;
+        self.reader.skip()?;
+        Ok(Value::Null)
     }
 
     /// A struct: keys are names of fields.
