@@ -213,6 +213,11 @@ impl Clause<'_> {
         (self.main, self.sub) == ("application", "vnd.kubernetes.protobuf")
     }
 
+    /// Whether it names sequences of CBOR: routes of collections have them, answers do not.
+    fn is_cbor_sequence(&self) -> bool {
+        (self.main, self.sub) == ("application", "cbor-seq")
+    }
+
     /// Whether it names CBOR.
     fn is_cbor(&self) -> bool {
         (self.main, self.sub) == ("application", "cbor")
@@ -282,10 +287,12 @@ pub(crate) fn negotiate(
     let is_text = |clause: &Clause<'_>| {
         endpoint == Endpoint::Log && TEXT.split_once('/') == Some((clause.main, clause.sub))
     };
+    let has_streams =
+        matches!(endpoint, Endpoint::Builtin { collection: true, .. } | Endpoint::Watch { .. });
     let named = |clause: &Clause<'_>| {
         clause.encoding(partial_wildcards).is_some()
             || clause.is_protobuf()
-            || types.cbor && clause.is_cbor()
+            || types.cbor && (clause.is_cbor() || has_streams && clause.is_cbor_sequence())
             || is_text(clause)
     };
     if endpoint.is_routed() && !clauses.iter().any(named) {

@@ -236,8 +236,9 @@ fn cbor_has_everything_but_tables_and_most_of_discovery() {
         "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf"
     );
     // A sequence is an answer, not something to accept.
+    assert_eq!(refused("application/cbor-seq", watches[0]), format!("{only}, application/cbor"));
     assert_eq!(
-        refused("application/cbor-seq", watches[0]),
+        refused("text/plain", watches[0]),
         "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq"
     );
 }
