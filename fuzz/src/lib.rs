@@ -12,6 +12,7 @@ pub mod admission;
 pub mod audit_policy;
 pub mod authentication_config;
 pub mod authorization_config;
+pub mod cbor;
 pub mod cel;
 pub mod certificate;
 pub mod encryption;

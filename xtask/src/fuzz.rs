@@ -40,6 +40,7 @@ const TARGETS: &[&str] = &[
     "audit_policy",
     "authentication_config",
     "authorization_config",
+    "cbor",
     "cel",
     "certificate",
     "encryption",

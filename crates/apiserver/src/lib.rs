@@ -14,7 +14,7 @@
 //!    ▼
 //!  registry       one call: no HTTP types below this line
 //!    │  list, table, watch    answers cut and assembled from stored bytes
-//!    ▼  respond   JSON, YAML or protobuf, indented, compressed, or a Status
+//!    ▼  respond   JSON, YAML, protobuf or CBOR, indented, compressed, or a Status
 //!  response
 //! ```
 //!
@@ -24,7 +24,7 @@
 //! current-thread runtime with paused time behaves the same in every run.
 //!
 //! Objects stay bytes: a GET returns the registry's bytes, a LIST joins items, a watch frame is
-//! encoded once for all watchers. Only YAML, protobuf and Tables need trees.
+//! encoded once for all watchers. Only YAML, protobuf and Tables need trees; CBOR needs none.
 //!
 //! It does not depend on the informer or the runtime, which are its clients.
 //!
@@ -33,7 +33,9 @@
 //! counts. This crate does not follow APIServices: `setpoint-control-plane` makes a [`Backend`] of
 //! each.
 //!
-//! Not implemented: discovery documents and WebSocket messages in protobuf; CBOR.
+//! CBOR is off unless the builder asks for it ([`ApiServerBuilder::cbor`]).
+//!
+//! Not implemented: discovery documents and WebSocket messages in protobuf.
 //! `docs/compatibility.md` lists what else differs from Kubernetes.
 
 mod backend;

@@ -14,6 +14,7 @@
 //! | Table, metadata only | its row, or its metadata |
 //! | YAML | the YAML of a list of this item alone, without the first line |
 //! | protobuf | its message. All are made first, because the total length precedes them |
+//! | CBOR | its map. The items are the last member, and their number precedes them |
 //!
 //! The envelopes of built-in kinds and custom resources differ in the order of their members, as on
 //! the reference server.
@@ -27,7 +28,7 @@ use crate::table::{self, IncludeObject, Printer, printable};
 use serde_json::json;
 use setpoint_object::time::Timestamp;
 use setpoint_registry::{List, Listed, Resource};
-use setpoint_schema::protobuf;
+use setpoint_schema::{cbor, protobuf};
 use std::sync::Arc;
 
 /// Bytes of items that are written at once: in each form about a millisecond of work.
@@ -114,6 +115,12 @@ impl Form {
     /// Appends an item in the list's form, with the separator before it.
     fn push(&self, out: &mut Vec<u8>, item: &Listed, is_first: bool) -> Result<(), BodyError> {
         match (self.encoding, self.pretty) {
+            (Encoding::Cbor, _) => {
+                let mut json = Vec::with_capacity(item.room());
+                self.push_json(&mut json, item);
+                let pushed = self.cbor().push_item(&json, out);
+                pushed.map_err(|error| BodyError::Encode(error.to_string()))?;
+            }
             (Encoding::Yaml, _) => {
                 let mut json = Vec::with_capacity(item.room() + 16);
                 json.extend_from_slice(b"{\"items\":[");
@@ -139,6 +146,17 @@ impl Form {
             }
         }
         Ok(())
+    }
+
+    /// Writes items in CBOR.
+    fn cbor(&self) -> cbor::ListEncoder {
+        let row = &self.resource;
+        match self.transform {
+            Transform::PartialList(version) => {
+                cbor::ListEncoder::new(version.api_version(), table::PARTIAL_LIST)
+            }
+            _ => cbor::ListEncoder::new(&row.group_version().to_string(), &row.list_kind),
+        }
     }
 
     /// The whole list in JSON; `None` if it is longer than `bytes_max`.
@@ -234,6 +252,10 @@ impl ListWriter {
         let (head, tail) = form.envelope(&list);
         let is_empty = list.items.is_empty();
         let (head, mut tail) = match (form.encoding, form.pretty) {
+            (Encoding::Cbor, _) => {
+                let made = form.cbor().head((head + &tail).as_bytes(), list.items.len());
+                (made.map_err(|error| BodyError::Encode(error.to_string()))?, Vec::new())
+            }
             (Encoding::Yaml, _) if is_empty => {
                 let yaml = to_yaml((head + &tail).as_bytes()).map_err(BodyError::Encode)?;
                 (yaml.into_bytes(), Vec::new())
@@ -248,7 +270,7 @@ impl ListWriter {
             }
             _ => (head.into_bytes(), tail.into_bytes()),
         };
-        if form.encoding != Encoding::Yaml {
+        if !matches!(form.encoding, Encoding::Yaml | Encoding::Cbor) {
             tail.push(b'\n');
         }
         let items = Items::Objects(list.items.into_iter());

@@ -3,6 +3,11 @@
 //! JSON and YAML are always available. Protobuf is available for built-in kinds: objects, lists and
 //! watches of those, metadata of custom resources too, and `Status`. Tables, discovery documents
 //! and custom resources have no protobuf form.
+//!
+//! CBOR is available if the server has it ([`Types::cbor`]): for objects and lists of all kinds,
+//! watches of those, metadata, `Status` and the resources of a built-in group version. Tables and
+//! the other discovery documents have no CBOR form. Errors of routes, and those found before a
+//! resource is looked at, are in none either.
 
 use http::{HeaderMap, header};
 use setpoint_object::status::Details;
@@ -19,6 +24,8 @@ pub(crate) enum Encoding {
     Yaml,
     /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
+    /// `application/cbor`.
+    Cbor,
 }
 
 impl Encoding {
@@ -28,6 +35,7 @@ impl Encoding {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
             Self::Protobuf => "application/vnd.kubernetes.protobuf",
+            Self::Cbor => CBOR,
         }
     }
 }
@@ -95,8 +103,9 @@ pub(crate) enum Endpoint {
         /// Whether it is a custom resource.
         custom: bool,
     },
-    /// The versions of the core group, or the resources of a built-in group version: no transforms,
-    /// no protobuf.
+    /// The versions of the core group: no transforms, no protobuf, no CBOR.
+    Versions,
+    /// The resources of a built-in group version: no transforms, no protobuf.
     Discovery,
     /// The other discovery documents.
     Plain,
@@ -104,6 +113,10 @@ pub(crate) enum Endpoint {
     Status,
 }
 
+/// CBOR.
+const CBOR: &str = "application/cbor";
+/// A sequence of items in CBOR: the events of a watch.
+pub(crate) const CBOR_SEQUENCE: &str = "application/cbor-seq";
 /// The media types of objects.
 const TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 /// The media type of logs.
@@ -112,23 +125,53 @@ const TEXT: &str = "text/plain";
 const STREAM_TYPES: &str =
     "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
+/// The media types of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Types {
+    /// Whether CBOR is one of them.
+    pub(crate) cbor: bool,
+}
+
+impl Types {
+    /// Those of answers and bodies.
+    fn objects(self) -> String {
+        if self.cbor { format!("{TYPES}, {CBOR}") } else { TYPES.to_owned() }
+    }
+
+    /// Those of watches.
+    fn streams(self) -> String {
+        if self.cbor { format!("{STREAM_TYPES}, {CBOR_SEQUENCE}") } else { STREAM_TYPES.to_owned() }
+    }
+
+    /// Those of one kind of endpoint.
+    fn of(self, endpoint: Endpoint) -> Self {
+        Self { cbor: self.cbor && !matches!(endpoint, Endpoint::Versions | Endpoint::Plain) }
+    }
+}
+
 impl Endpoint {
     /// Whether the reference server has a route of its own, whose media types it compares before it
     /// knows the requested resource. Types only: parameters are not looked at, and a wildcard is
     /// `*/*`.
     fn is_routed(self) -> bool {
-        let is_routed = matches!(self, Self::Builtin { .. } | Self::Discovery | Self::Log);
-        is_routed || self == Self::Watch { custom: false }
+        matches!(
+            self,
+            Self::Builtin { .. }
+                | Self::Versions
+                | Self::Discovery
+                | Self::Log
+                | Self::Watch { custom: false }
+        )
     }
 
     /// The media types of the route.
-    fn route_types(self) -> String {
+    fn route_types(self, types: Types) -> String {
         match self {
             Self::Builtin { collection: true, .. } | Self::Watch { .. } => {
-                format!("{TYPES}, {STREAM_TYPES}")
+                format!("{}, {}", types.objects(), types.streams())
             }
-            Self::Log => format!("{TEXT}, {TYPES}"),
-            _ => TYPES.to_owned(),
+            Self::Log => format!("{TEXT}, {}", types.objects()),
+            _ => types.objects(),
         }
     }
 
@@ -136,7 +179,9 @@ impl Endpoint {
     fn has_protobuf(self, transform: Transform) -> bool {
         let custom = matches!(self, Self::Custom | Self::Watch { custom: true });
         match transform {
-            Transform::None => !custom && !matches!(self, Self::Discovery | Self::Plain),
+            Transform::None => {
+                !custom && !matches!(self, Self::Versions | Self::Discovery | Self::Plain)
+            }
             Transform::Partial(_) | Transform::PartialList(_) => true,
             Transform::Table(_) => false,
         }
@@ -166,6 +211,16 @@ impl Clause<'_> {
     /// Whether it names protobuf.
     fn is_protobuf(&self) -> bool {
         (self.main, self.sub) == ("application", "vnd.kubernetes.protobuf")
+    }
+
+    /// Whether it names sequences of CBOR: routes of collections have them, answers do not.
+    fn is_cbor_sequence(&self) -> bool {
+        (self.main, self.sub) == ("application", "cbor-seq")
+    }
+
+    /// Whether it names CBOR.
+    fn is_cbor(&self) -> bool {
+        (self.main, self.sub) == ("application", "cbor")
     }
 
     /// The encoding that a clause names, JSON or YAML; wildcards mean JSON.
@@ -218,26 +273,38 @@ pub(crate) fn accept_header(headers: &HeaderMap) -> std::borrow::Cow<'_, str> {
 /// # Errors
 ///
 /// 406 with one of its messages if no clause can be met.
-pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, ApiError> {
+pub(crate) fn negotiate(
+    accept: &str,
+    endpoint: Endpoint,
+    types: Types,
+) -> Result<Accepted, ApiError> {
     if accept.trim().is_empty() {
         return Ok(Accepted::default());
     }
+    let types = types.of(endpoint);
     let clauses = clauses(accept);
     let partial_wildcards = !endpoint.is_routed();
     let is_text = |clause: &Clause<'_>| {
         endpoint == Endpoint::Log && TEXT.split_once('/') == Some((clause.main, clause.sub))
     };
+    let has_streams =
+        matches!(endpoint, Endpoint::Builtin { collection: true, .. } | Endpoint::Watch { .. });
     let named = |clause: &Clause<'_>| {
-        clause.encoding(partial_wildcards).is_some() || clause.is_protobuf() || is_text(clause)
+        clause.encoding(partial_wildcards).is_some()
+            || clause.is_protobuf()
+            || types.cbor && (clause.is_cbor() || has_streams && clause.is_cbor_sequence())
+            || is_text(clause)
     };
     if endpoint.is_routed() && !clauses.iter().any(named) {
-        return Err(no_such_representation(&endpoint.route_types()));
+        return Err(no_such_representation(&endpoint.route_types(types)));
     }
     let is_watch = matches!(endpoint, Endpoint::Watch { .. });
     let mut is_yaml_watched = false;
     let met = clauses.iter().find_map(|clause| {
         let encoding = if clause.is_protobuf() {
             Encoding::Protobuf
+        } else if types.cbor && clause.is_cbor() {
+            Encoding::Cbor
         } else {
             clause.encoding(partial_wildcards)?
         };
@@ -246,13 +313,16 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
             is_yaml_watched = true;
             return None;
         }
-        let plain = matches!(endpoint, Endpoint::Discovery | Endpoint::Plain | Endpoint::Status);
+        let plain = matches!(
+            endpoint,
+            Endpoint::Versions | Endpoint::Discovery | Endpoint::Plain | Endpoint::Status
+        );
         if transform != Transform::None && plain {
             return None;
         }
         let has_tables =
             !matches!(endpoint, Endpoint::Builtin { tables: false, .. } | Endpoint::Log);
-        if matches!(transform, Transform::Table(_)) && !has_tables {
+        if matches!(transform, Transform::Table(_)) && (!has_tables || encoding == Encoding::Cbor) {
             return None;
         }
         if encoding == Encoding::Protobuf && !endpoint.has_protobuf(transform) {
@@ -262,7 +332,7 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
         Some(Accepted { encoding, pretty, transform })
     });
     met.ok_or_else(|| {
-        let types = if is_yaml_watched { STREAM_TYPES } else { TYPES };
+        let types = if is_yaml_watched { types.streams() } else { types.objects() };
         ApiError::new(
             406,
             Reason::NotAcceptable,
@@ -324,17 +394,19 @@ fn content_type(headers: &HeaderMap) -> String {
 ///
 /// # Errors
 ///
-/// 415 for anything but JSON, YAML and, for built-in kinds, protobuf.
-pub(crate) fn body_format(headers: &HeaderMap, custom: bool) -> Result<Format, ApiError> {
+/// 415 for anything but JSON, YAML, CBOR if the server has it and, for built-in kinds, protobuf.
+pub(crate) fn body_format(
+    headers: &HeaderMap,
+    custom: bool,
+    types: Types,
+) -> Result<Format, ApiError> {
     match content_type(headers).as_str() {
         "" | "application/json" => Ok(Format::Json),
         "application/yaml" => Ok(Format::Yaml),
         "application/vnd.kubernetes.protobuf" if !custom => Ok(Format::Protobuf),
-        _ => Err(unknown_format(if custom {
-            "application/json, application/yaml"
-        } else {
-            "application/json, application/yaml, application/vnd.kubernetes.protobuf"
-        })),
+        CBOR if types.cbor => Ok(Format::Cbor),
+        // Those of custom resources are named as well: their metadata is in protobuf.
+        _ => Err(unknown_format(&types.objects())),
     }
 }
 
@@ -346,17 +418,22 @@ pub(crate) fn body_format(headers: &HeaderMap, custom: bool) -> Result<Format, A
 pub(crate) fn patch_format(
     headers: &HeaderMap,
     custom: bool,
+    types: Types,
 ) -> Result<(PatchType, Format), ApiError> {
     match content_type(headers).as_str() {
         "application/json-patch+json" => Ok((PatchType::Json, Format::Json)),
         "application/merge-patch+json" => Ok((PatchType::Merge, Format::Json)),
         "application/apply-patch+yaml" => Ok((PatchType::Apply, Format::Yaml)),
+        "application/apply-patch+cbor" if types.cbor => Ok((PatchType::Apply, Format::Cbor)),
         "application/strategic-merge-patch+json" if !custom => {
             Ok((PatchType::StrategicMerge, Format::Json))
         }
-        _ if custom => Err(unknown_format(
-            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-        )),
+        _ if custom => {
+            let cbor = if types.cbor { ", application/apply-patch+cbor" } else { "" };
+            Err(unknown_format(&format!(
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml{cbor}"
+            )))
+        }
         _ => {
             let mut error =
                 ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type");

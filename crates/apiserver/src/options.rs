@@ -11,6 +11,7 @@ use setpoint_registry::{
     DeleteOptions, FieldValidation, Format, ListOptions, PatchType, PropagationPolicy,
     VersionMatch, WriteOptions,
 };
+use setpoint_schema::decode::cbor;
 use std::time::Duration;
 
 /// Maximum length of a field manager in bytes; longer ones are refused with 422.
@@ -237,6 +238,9 @@ fn delete_body(
     format: Format,
     served: impl Fn(&str) -> bool,
 ) -> Result<RawDelete, ApiError> {
+    if format == Format::Cbor {
+        return delete_members(&delete_cbor(body)?, served);
+    }
     let decoded = setpoint_schema::decode::parse(body, format).map_err(|error| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     })?;
@@ -246,6 +250,25 @@ fn delete_body(
             "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
         ));
     }
+    delete_members(&value, served)
+}
+
+/// A body in CBOR, of any type.
+fn delete_cbor(body: &[u8]) -> Result<Value, ApiError> {
+    const OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+    let head = cbor::head(body).map_err(|error| {
+        ApiError::bad_request(format!("unable to determine group/version/kind: {error}"))
+    })?;
+    match setpoint_schema::builtin::definition(OPTIONS) {
+        Some(schema) if matches!(&*head.kind, "" | "DeleteOptions") => {
+            let decoded = cbor::typed(body, &schema);
+            Ok(decoded.map_err(|error| ApiError::bad_request(error.to_string()))?.value)
+        }
+        _ => Ok(json!({"apiVersion": head.api_version, "kind": head.kind})),
+    }
+}
+
+fn delete_members(value: &Value, served: impl Fn(&str) -> bool) -> Result<RawDelete, ApiError> {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     let (kind, version) = (text("kind"), text("apiVersion"));
     if (!kind.is_empty() && kind != "DeleteOptions") || (!version.is_empty() && !served(version)) {

@@ -27,7 +27,7 @@ use crate::filter::in_flight::{Permit, TooManyRequests};
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
 use crate::intercept::{ChangeAnswer, Intercepted};
-use crate::negotiate::{accept_header, json_alone};
+use crate::negotiate::{Types, accept_header, json_alone};
 use crate::observe::{AuditSource, EventStored, Observation};
 use crate::openid;
 use crate::proxy::Forwarded;
@@ -287,10 +287,11 @@ impl Inner {
             observation.refused();
             return respond::internal_error(&parts.uri, &error);
         }
-        let failed = |error: &ApiError| {
+        let failed_in = |error: &ApiError, types: Types| {
             observation.failed(error);
-            respond::error(error, &parts.headers, style)
+            respond::error_in(error, &parts.headers, style, types)
         };
+        let failed = |error: &ApiError| failed_in(error, Types::default());
         if let Some(warning) = extra_space(&parts.headers) {
             attributes.warn(warning);
         }
@@ -382,10 +383,11 @@ impl Inner {
             large: &self.large,
             drain: &self.drain,
             agents: &self.agents,
+            types: self.types,
         };
         let mut response = match exchange.answer(body).await {
             Ok(response) => response,
-            Err(Refusal(error)) => failed(&error),
+            Err(Refusal(error)) => failed_in(&error, self.types),
         };
         respond::add_warnings(response.headers_mut(), &attributes.warnings());
         response
@@ -556,7 +558,8 @@ impl Inner {
         if let Some(answer) = of_issuer {
             return answer.unwrap_or_else(|error| respond::error(&error, &parts.headers, style));
         }
-        let site = root::Root { served, aggregated: &self.aggregated, extra: &self.extra, address };
+        let Self { aggregated, extra, types, .. } = self;
+        let site = root::Root { served, aggregated, extra, address, types: *types };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
     }

@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::body::{Body, BodyError, RequestBody};
 use crate::filter::authenticate;
 use crate::filter::in_flight::Permit;
-use crate::negotiate::{Endpoint, accept_header, negotiate};
+use crate::negotiate::{Endpoint, Types, accept_header, negotiate};
 use crate::observe::Observation;
 use crate::respond::{self, Style};
 use bytes::Bytes;
@@ -46,7 +46,11 @@ impl Forwarded<'_> {
             && !attributes.is_resource()
             && !parts.uri.path().starts_with("/openapi/")
         {
-            return match negotiate(&accept_header(&parts.headers), Endpoint::Plain) {
+            return match negotiate(
+                &accept_header(&parts.headers),
+                Endpoint::Plain,
+                Types::default(),
+            ) {
                 Ok(accepted) => respond::document(StatusCode::OK, accepted, *style, list.clone()),
                 Err(error) => respond::error(&error, &parts.headers, *style),
             };

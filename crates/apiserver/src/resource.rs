@@ -3,7 +3,9 @@
 use crate::body::{self, Body, RequestBody};
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
 use crate::list::Form;
-use crate::negotiate::{self, Accepted, Encoding, Endpoint, Transform, accept_header, negotiate};
+use crate::negotiate::{
+    self, Accepted, Encoding, Endpoint, Transform, Types, accept_header, negotiate,
+};
 use crate::observe::{ANSWER_BYTES_MAX, Observation};
 use crate::options;
 use crate::query::Query;
@@ -40,6 +42,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) observation: &'a Arc<Observation>,
     pub(crate) large: &'a LargeAnswers,
     pub(crate) agents: &'a Agents,
+    /// The media types of the server.
+    pub(crate) types: Types,
 }
 
 /// An error to answer with.
@@ -116,7 +120,7 @@ impl Exchange<'_> {
 
     async fn watch(&self, target: &Target) -> Result<Response<Body>, Refusal> {
         let endpoint = Endpoint::Watch { custom: target.resource.custom };
-        let accepted = negotiate(&accept_header(&self.parts.headers), endpoint)?;
+        let accepted = negotiate(&accept_header(&self.parts.headers), endpoint, self.types)?;
         let include = IncludeObject::of(self.query)?;
         // A name is possible with the deprecated prefix only; it acts as a selector.
         let options = options::list_named(self.query, &target.name)?;
@@ -156,7 +160,7 @@ impl Exchange<'_> {
 
     async fn patch(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
         let (patch_type, format) =
-            negotiate::patch_format(&self.parts.headers, target.resource.custom)?;
+            negotiate::patch_format(&self.parts.headers, target.resource.custom, self.types)?;
         let accepted = self.accept_object(target)?;
         let bytes = body::read(body).await?;
         self.observation.sent(&bytes, format);
@@ -225,7 +229,7 @@ impl Exchange<'_> {
             let collection = self.attributes.verb == Verb::List;
             Endpoint::Builtin { collection, tables: has_tables(target) }
         };
-        let accepted = negotiate(&accept_header(&self.parts.headers), endpoint)?;
+        let accepted = negotiate(&accept_header(&self.parts.headers), endpoint, self.types)?;
         // Checked before the operation, so that a bad value costs no write.
         if matches!(accepted.transform, Transform::Table(_)) {
             IncludeObject::of(self.query)?;
@@ -234,7 +238,8 @@ impl Exchange<'_> {
     }
 
     async fn sent(&self, target: &Target, body: RequestBody) -> Result<Sent, ApiError> {
-        let format = negotiate::body_format(&self.parts.headers, target.resource.custom)?;
+        let format =
+            negotiate::body_format(&self.parts.headers, target.resource.custom, self.types)?;
         let bytes = body::read(body).await?;
         self.observation.sent(&bytes, format);
         Ok(Sent { bytes, format })
@@ -249,7 +254,7 @@ impl Exchange<'_> {
         let format = if bytes.is_empty() {
             setpoint_registry::Format::Json
         } else {
-            negotiate::body_format(&self.parts.headers, target.resource.custom)?
+            negotiate::body_format(&self.parts.headers, target.resource.custom, self.types)?
         };
         self.observation.sent(&bytes, format);
         let served = |api_version: &str| {

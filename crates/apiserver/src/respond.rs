@@ -1,10 +1,10 @@
-//! Writes answers: JSON, YAML or protobuf, indented or not, compressed or not; a `Status` for every
-//! failure.
+//! Writes answers: JSON, YAML, protobuf or CBOR, indented or not, compressed or not; a
+//! `Status` for every failure.
 
 use crate::body::{Body, BodyError};
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
 use crate::list::{Form, ListWriter};
-use crate::negotiate::{Accepted, Encoding, Endpoint, accept_header, negotiate};
+use crate::negotiate::{Accepted, Encoding, Endpoint, Types, accept_header, negotiate};
 use crate::query::Query;
 use crate::scan;
 use bytes::{Bytes, BytesMut};
@@ -12,8 +12,9 @@ use futures::Stream;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use serde_json::Value;
 use setpoint_object::ApiError;
+use setpoint_object::status::Details;
 use setpoint_registry::{List, Listed};
-use setpoint_schema::protobuf;
+use setpoint_schema::{cbor, protobuf};
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -81,7 +82,14 @@ pub(crate) fn document(
         Encoding::Protobuf => match protobuf::object(&json) {
             Ok(bytes) => bytes.into(),
             Err(error) => {
-                media_type = not_in_protobuf(&error);
+                media_type = in_json_instead(accepted.encoding, &error);
+                with_newline(json)
+            }
+        },
+        Encoding::Cbor => match cbor::object(&json) {
+            Ok(bytes) => bytes.into(),
+            Err(error) => {
+                media_type = in_json_instead(accepted.encoding, &error);
                 with_newline(json)
             }
         },
@@ -243,10 +251,11 @@ fn zipped(bytes: Bytes) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
     })
 }
 
-/// An object without a protobuf form (as stored objects may have) is sent in JSON, because the
-/// write that it answers may be committed.
-fn not_in_protobuf(error: &protobuf::EncodeError) -> &'static str {
-    tracing::error!(%error, "answer in JSON: the object has no protobuf form");
+/// An object without a form in the accepted encoding (as stored objects may have) is sent in JSON,
+/// because the write that it answers may be committed.
+fn in_json_instead(encoding: Encoding, error: &(dyn std::error::Error + 'static)) -> &'static str {
+    let accepted = encoding.media_type();
+    tracing::error!(error, accepted, "answer in JSON: the object has no form in that encoding");
     Encoding::Json.media_type()
 }
 
@@ -300,9 +309,23 @@ pub(crate) fn to_yaml(json: &[u8]) -> Result<String, String> {
 }
 
 /// Answers with the `Status` of a failure, in the encoding that the client accepts, or as indented
-/// JSON if it accepts none.
+/// JSON if it accepts none. That is never CBOR: what answers before a resource does has no CBOR in
+/// the reference server.
 pub(crate) fn error(error: &ApiError, headers: &HeaderMap, style: Style) -> Response<Body> {
-    match negotiate(&accept_header(headers), Endpoint::Status) {
+    error_in(error, headers, style, Types::default())
+}
+
+/// As [`error`], for failures of a resource that has some media types. Those of its route (no such
+/// method, no such patch type) have none but the usual ones; they are known by their empty details.
+pub(crate) fn error_in(
+    error: &ApiError,
+    headers: &HeaderMap,
+    style: Style,
+    types: Types,
+) -> Response<Body> {
+    let is_of_route = error.0.details.as_ref().is_some_and(|found| *found == Details::default());
+    let types = if is_of_route { Types::default() } else { types };
+    match negotiate(&accept_header(headers), Endpoint::Status, types) {
         Ok(accepted) => status(error, accepted, style),
         Err(_) => status(error, Accepted { pretty: true, ..Accepted::default() }, style),
     }

@@ -4,7 +4,7 @@ use crate::backend::Served;
 use crate::body::Body;
 use crate::discovery::{self, Aggregated, wants_aggregated};
 use crate::extra::Extra;
-use crate::negotiate::{Accepted, Endpoint, accept_header, json_alone, negotiate};
+use crate::negotiate::{Accepted, Endpoint, Types, accept_header, json_alone, negotiate};
 use crate::openid;
 use crate::respond::{self, Style};
 use crate::route::Route;
@@ -24,6 +24,8 @@ pub(crate) struct Root<'a> {
     pub(crate) extra: &'a Extra,
     /// The server's own `host:port`.
     pub(crate) address: &'a str,
+    /// The media types of the server.
+    pub(crate) types: Types,
 }
 
 impl Root<'_> {
@@ -62,22 +64,22 @@ impl Root<'_> {
             }
             _ => return Ok(respond::page_not_found()),
         };
-        let accepted = negotiate(&accept, self.endpoint(route))?;
+        let accepted = negotiate(&accept, self.endpoint(route), self.types)?;
         Ok(respond::document(StatusCode::OK, accepted, style, discovery::to_bytes(&document)))
     }
 
     /// The reference server has routes for its own documents, and handlers for those that change
     /// with definitions and extension servers.
     fn endpoint(&self, route: &Route) -> Endpoint {
-        let is_built_in = match route {
-            Route::ApiVersions => true,
+        match route {
+            Route::ApiVersions => Endpoint::Versions,
             Route::ApiResources { group, version } => {
                 let mut rows = self.served.catalog.group_version(group, version);
-                rows.any(|resource| !resource.custom)
+                let is_built_in = rows.any(|resource| !resource.custom);
+                if is_built_in { Endpoint::Discovery } else { Endpoint::Plain }
             }
-            _ => false,
-        };
-        if is_built_in { Endpoint::Discovery } else { Endpoint::Plain }
+            _ => Endpoint::Plain,
+        }
     }
 
     /// Every served root path, sorted.

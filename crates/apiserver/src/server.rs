@@ -11,6 +11,7 @@ use crate::filter::in_flight::{InFlight, RequestLimits};
 use crate::filter::large::LargeAnswers;
 use crate::filter::{audit_id, panics};
 use crate::intercept::Interceptor;
+use crate::negotiate::Types;
 use crate::node_agent::{NodeAgent, StreamLimits};
 use crate::observe::{AuditSink, Metrics, Observation, Observers};
 use crate::streams::{Agents, Slots};
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) open_api: openapi::Documents,
     pub(crate) drain: CancellationToken,
     pub(crate) agents: Agents,
+    pub(crate) types: Types,
 }
 
 /// Builds an [`ApiServer`].
@@ -83,6 +85,7 @@ pub struct ApiServerBuilder {
     seed: Option<u64>,
     limits: RequestLimits,
     agents: Agents,
+    types: Types,
 }
 
 impl ApiServerBuilder {
@@ -169,6 +172,13 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Whether bodies and answers may be in CBOR, as with kube-apiserver's feature gate
+    /// `CBORServingAndStorage`. Objects are stored in JSON all the same. Default: no.
+    pub fn cbor(mut self, is_served: bool) -> Self {
+        self.types.cbor = is_served;
+        self
+    }
+
     /// The seed of audit ids. Default: from the operating system.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -209,6 +219,7 @@ impl ApiServerBuilder {
                 open_api: openapi::Documents::default(),
                 drain: CancellationToken::new(),
                 agents: self.agents,
+                types: self.types,
             }),
         }
     }
@@ -232,6 +243,7 @@ impl ApiServer {
             seed: None,
             limits: RequestLimits::default(),
             agents: Agents::default(),
+            types: Types::default(),
         }
     }
 

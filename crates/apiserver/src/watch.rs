@@ -1,12 +1,13 @@
 //! Watch answers: one frame per event, flushed at once. A frame is a JSON document and a
-//! newline, or in protobuf a length of four bytes, big-endian, and a `WatchEvent`.
+//! newline, in protobuf a length of four bytes, big-endian, and a `WatchEvent`, and in CBOR one
+//! item of a sequence (RFC 8742).
 //!
 //! A frame is encoded once and shared by every watcher of unchanged objects. Tables and
 //! metadata-only forms are made per watcher. The stream ends when the registry ends it, when the
 //! server drains, or after an `ERROR` event.
 
 use crate::body::Body;
-use crate::negotiate::{Encoding, MetaVersion, Transform};
+use crate::negotiate::{CBOR_SEQUENCE, Encoding, MetaVersion, Transform};
 use crate::server::Events;
 use crate::table::{IncludeObject, Printer, object_metadata, partial, printable};
 use bytes::Bytes;
@@ -24,7 +25,7 @@ use std::task::{Context, Poll};
 pub(crate) struct Framing {
     /// The watched resource.
     pub(crate) resource: Arc<Resource>,
-    /// JSON or protobuf.
+    /// JSON, protobuf or CBOR.
     pub(crate) encoding: Encoding,
     /// The transform of each object.
     pub(crate) transform: Transform,
@@ -38,6 +39,7 @@ pub(crate) struct Framing {
 pub(crate) fn respond(events: Events, framing: Framing) -> Response<Body> {
     let media_type = match framing.encoding {
         Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        Encoding::Cbor => CBOR_SEQUENCE,
         _ => Encoding::Json.media_type(),
     };
     // The list form cannot be watched: the stream ends at once.
@@ -77,7 +79,7 @@ impl Stream for Frames {
                 let headings = std::mem::take(&mut self.first);
                 let frame = self.framing.frame(&event, headings).unwrap_or_else(|| {
                     self.done = true;
-                    self.framing.error_frame(&ApiError::internal("encode the object in protobuf"))
+                    self.framing.error_frame(&ApiError::internal(self.framing.unwritable()))
                 });
                 Poll::Ready(Some(frame))
             }
@@ -95,32 +97,43 @@ impl Stream for Frames {
 }
 
 impl Framing {
-    /// The frame of an event; `None` if its object has no protobuf form.
+    /// The frame of an event; `None` if its object has no form in the encoding.
     fn frame(&self, event: &Event, headings: bool) -> Option<Bytes> {
         let mut object = Vec::new();
-        let is_protobuf = self.encoding == Encoding::Protobuf;
         match self.transform {
-            Transform::None | Transform::PartialList(_) if is_protobuf => {
-                return event.protobuf_frame();
+            Transform::None | Transform::PartialList(_) => {
+                return match self.encoding {
+                    Encoding::Protobuf => event.protobuf_frame(),
+                    Encoding::Cbor => event.cbor_frame(),
+                    _ => Some(event.frame()),
+                };
             }
-            Transform::None | Transform::PartialList(_) => return Some(event.frame()),
             Transform::Partial(version) => partial(&mut object, &event.object(), version),
             Transform::Table(version) => {
                 object = self.table(&event.object(), version, headings);
             }
         }
-        if is_protobuf {
-            return Event::protobuf_frame_of(event.kind.as_str(), &object);
+        self.frame_of(event.kind.as_str(), &object)
+    }
+
+    fn frame_of(&self, event: &str, object: &[u8]) -> Option<Bytes> {
+        match self.encoding {
+            Encoding::Protobuf => Event::protobuf_frame_of(event, object),
+            Encoding::Cbor => Event::cbor_frame_of(event, object),
+            _ => Some(json_frame(event, object)),
         }
-        Some(json_frame(event.kind.as_str(), &object))
+    }
+
+    /// The message of the error that ends a stream with an object that has no form.
+    fn unwritable(&self) -> &'static str {
+        match self.encoding {
+            Encoding::Cbor => "encode the object in CBOR",
+            _ => "encode the object in protobuf",
+        }
     }
 
     fn error_frame(&self, error: &ApiError) -> Bytes {
-        let status = error.to_json();
-        match self.encoding {
-            Encoding::Protobuf => Event::protobuf_frame_of("ERROR", &status).unwrap_or_default(),
-            _ => json_frame("ERROR", &status),
-        }
+        self.frame_of("ERROR", &error.to_json()).unwrap_or_default()
     }
 
     fn table(&self, object: &[u8], version: MetaVersion, headings: bool) -> Vec<u8> {

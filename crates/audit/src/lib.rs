@@ -30,7 +30,7 @@
 //! | | kube-apiserver | here |
 //! |---|---|---|
 //! | lists over 1 MiB, other objects over [`OBJECT_BYTES_MAX`] | kept, unless truncating is switched on | left out; annotation `audit.k8s.io/truncated` |
-//! | lists in protobuf or YAML | as they are sent | as JSON |
+//! | lists in protobuf, CBOR or YAML | as they are sent | as JSON |
 //! | pauses between attempts of a webhook's batch | differ a little | do not |
 //! | the default mode of a log file | `blocking` | `batch` |
 //! | mode `blocking` | one write or list for each event | one for all that wait |

@@ -7,7 +7,7 @@
 pub(crate) mod control;
 mod etcd;
 mod faults;
-mod flags;
+pub(crate) mod flags;
 mod install;
 mod kube_apiserver;
 mod kubectl;

@@ -6,6 +6,7 @@ mod data;
 mod demo;
 mod encryption;
 mod envtest;
+mod feature_gates;
 mod front_proxy;
 mod issuers;
 mod nodes;

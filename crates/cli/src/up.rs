@@ -7,6 +7,7 @@ use crate::encryption::{self, EncryptionOptions};
 use crate::envtest::control::Pages;
 use crate::envtest::parent::{Parent, remove_leftovers};
 use crate::envtest::planes::{Planes, Template, access};
+use crate::feature_gates::FeatureGates;
 use crate::front_proxy::FrontProxyOptions;
 use crate::nodes::NodeOptions;
 use crate::service_accounts::ServiceAccountOptions;
@@ -95,6 +96,10 @@ pub(crate) struct Options {
     /// all that are on by default, `foo` enables the controller `foo`, `-foo` disables it.
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
     controllers: Selection,
+    /// Features to turn on or off, as kube-apiserver's option: `CBORServingAndStorage=true` serves
+    /// bodies and answers in CBOR, too. There are no others.
+    #[arg(long, default_value_t, value_name = "NAME=BOOL,...")]
+    feature_gates: FeatureGates,
     /// Number of worker threads. Default: the number of cores of the machine or its control group.
     #[arg(long, value_name = "N")]
     worker_threads: Option<NonZeroUsize>,
@@ -271,6 +276,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             token_auth_file: options.certificates.token_auth_file.clone(),
             service_network: options.service_cluster_ip_range,
             nodes: nodes.clone(),
+            cbor: options.feature_gates.cbor,
         })
     });
     let mut plane = ControlPlane::builder()
@@ -287,6 +293,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
                 .writes(options.limits.max_mutating_requests_inflight)
                 .fair(options.limits.enable_priority_and_fairness),
         )
+        .cbor(options.feature_gates.cbor)
         .serve_metrics(&metrics);
     let own_issuers = options.service_accounts.issuers();
     plane = options.users.apply(plane, &clock, &metrics, own_issuers).await?;

@@ -41,6 +41,7 @@ pub(crate) struct Extensions {
     pub(crate) flow_metrics: Option<FlowMetrics>,
     pub(crate) aggregator_metrics: Option<AggregatorMetrics>,
     pub(crate) limits: RequestLimits,
+    cbor: bool,
 }
 
 impl Extensions {
@@ -120,7 +121,7 @@ impl Extensions {
         for interceptor in self.interceptors {
             builder = builder.interceptor(interceptor);
         }
-        builder.limits(self.limits).stream_limits(self.stream_limits)
+        builder.limits(self.limits).stream_limits(self.stream_limits).cbor(self.cbor)
     }
 }
 
@@ -231,6 +232,13 @@ impl ControlPlaneBuilder {
     /// Default: as kube-apiserver.
     pub fn request_limits(mut self, limits: RequestLimits) -> Self {
         self.extensions.limits = limits;
+        self
+    }
+
+    /// Whether bodies and answers may be in CBOR, as with kube-apiserver's feature gate
+    /// `CBORServingAndStorage`. Default: no.
+    pub fn cbor(mut self, is_served: bool) -> Self {
+        self.extensions.cbor = is_served;
         self
     }
 

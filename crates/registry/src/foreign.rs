@@ -8,8 +8,9 @@
 //! |---|---|
 //! | JSON (`--storage-media-type=application/json`, and all custom resources), and a line break, which would break a stream here | the same without the line break; readers do not depend on the order of members |
 //! | protobuf, its default for built-in kinds | the JSON of the same object, as this registry would have written it |
+//! | CBOR, its form of custom resources with the feature gate `CBORServingAndStorage` | the JSON of the same object |
 //! | JSON of a version that is not served here (CustomResourceDefinitions: `v1beta1`) | the same object in the stored version |
-//! | protobuf that is damaged, or of a kind or version that is not known here | a get returns [`StoreError::Unreadable`]; ranges and feeds return [`UNREAD`] |
+//! | CBOR or protobuf that is damaged, protobuf of a kind or version that is not known here | a get returns [`StoreError::Unreadable`]; ranges and feeds return [`UNREAD`] |
 //!
 //! Writes are not converted: kube-apiservers read JSON whatever they write. An object becomes JSON
 //! with its next change.
@@ -19,7 +20,7 @@ use serde_json::Value;
 use setpoint_object::Skim;
 use setpoint_schema::decode::{DecodeError, Format};
 use setpoint_schema::encode::to_bytes;
-use setpoint_schema::{builtin, decode, protobuf};
+use setpoint_schema::{builtin, cbor, decode, protobuf};
 use setpoint_store::{
     At, Batch, ChangeFeed, Committed, KeyValue, Range, RangeRequest, Revision, Snapshot, Store,
     StoreError, Txn,
@@ -32,7 +33,8 @@ mod tests;
 /// Placeholder for an unreadable value in ranges and feeds ([`setpoint_store::is_sealed`]): a
 /// sealed value without content.
 const UNREAD: &[u8] = b"k8s:enc:unread:v1::";
-/// How many protobuf values a range decodes before it yields: less than a millisecond of work.
+/// How many protobuf or CBOR values a range decodes before it yields: less than a millisecond of
+/// work.
 const READ_AT_ONCE: usize = 32;
 
 /// A store that returns values as this registry would have encoded them.
@@ -84,6 +86,10 @@ fn read(key: &[u8], value: &mut Bytes, formers: &Formers) -> Result<bool, Decode
         *value = json(value)?;
         return Ok(true);
     }
+    if value.starts_with(cbor::MAGIC) {
+        *value = to_bytes(&decode::parse(value, Format::Cbor)?.value);
+        return Ok(true);
+    }
     // Most values need no trimming: the last byte shows that.
     if value.last().is_some_and(u8::is_ascii_whitespace) {
         value.truncate(value.trim_ascii_end().len());
@@ -104,7 +110,11 @@ fn json(value: &[u8]) -> Result<Bytes, DecodeError> {
 }
 /// Converts a value that was read by its key.
 fn read_one(mut entry: KeyValue, formers: &Formers) -> Result<KeyValue, StoreError> {
-    let encoding = if entry.value.starts_with(protobuf::MAGIC) { "protobuf" } else { "JSON" };
+    let encoding = match &entry.value {
+        value if value.starts_with(protobuf::MAGIC) => "protobuf",
+        value if value.starts_with(cbor::MAGIC) => "CBOR",
+        _ => "JSON",
+    };
     match read(&entry.key, &mut entry.value, formers) {
         Ok(_) => Ok(entry),
         Err(error) => Err(StoreError::Unreadable {

@@ -114,7 +114,7 @@ impl RegistryBuilder {
     /// Whether other servers, perhaps other programs, write to the same store. The registry then
     /// does not rely on its own writes alone: it applies their schema to custom objects on every
     /// read, looks for a definition's objects once more before it removes the definition, and reads
-    /// values that a kube-apiserver encoded as JSON or in protobuf. Default: no.
+    /// values that a kube-apiserver encoded as JSON, in protobuf or in CBOR. Default: no.
     pub fn shared(mut self, is_shared: bool) -> Self {
         self.is_shared = is_shared;
         self

@@ -20,6 +20,7 @@ mod access_review;
 mod apply;
 mod binding;
 mod body;
+mod cbor;
 mod collection;
 mod connect;
 mod create;

@@ -1,5 +1,5 @@
-//! From a request body to a tree: JSON, YAML or protobuf, duplicate and unknown fields, types,
-//! canonical scalars (spec: api-server §5.2).
+//! From a request body to a tree: JSON, YAML, protobuf or CBOR, duplicate and unknown fields,
+//! types, canonical scalars (spec: api-server §5.2).
 //!
 //! Two steps. [`parse`] knows no types: it turns bytes into a tree and notes members that were
 //! given twice. [`conform`] holds the tree of a built-in kind to its schema. Custom resources go
@@ -20,6 +20,7 @@
 //! | map value, list item | | `null` becomes the zero value; of bytes in a map, no bytes |
 
 mod budget;
+pub mod cbor;
 mod conform;
 mod go_type;
 mod json;
@@ -48,6 +49,9 @@ pub enum Format {
     /// `application/vnd.kubernetes.protobuf`: the envelope names the kind, which must be a built-in
     /// one.
     Protobuf,
+    /// `application/cbor`, `application/apply-patch+cbor`. [`parse`] reads it as free-form JSON;
+    /// built-in kinds are read by [`cbor::typed`].
+    Cbor,
 }
 
 /// A decoded body and what was odd about it, in the API's words: `duplicate field "spec.replicas"`,
@@ -66,7 +70,7 @@ pub struct Decoded {
 #[error("{0}")]
 pub struct DecodeError(pub String);
 
-/// The deepest nesting of a JSON or protobuf body: serde_json's recursion limit.
+/// The deepest nesting of a JSON, protobuf or CBOR body: serde_json's recursion limit.
 pub const JSON_DEPTH_MAX: usize = 128;
 /// The deepest nesting of a YAML body; the same, so that both forms of an object are accepted
 /// alike.
@@ -112,6 +116,7 @@ pub fn parse(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
         Format::Json => json::parse(body),
         Format::Yaml => yaml::parse(body),
         Format::Protobuf => protobuf::parse(body),
+        Format::Cbor => Ok(Decoded { value: cbor::object(body)?, problems: Vec::new() }),
     }
 }
 

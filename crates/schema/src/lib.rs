@@ -21,7 +21,7 @@
 //! those of the API server, because clients test for them.
 //!
 //! Objects are encoded with their members in Kubernetes' order ([`encode`]). Answers in protobuf
-//! are made of the JSON at rest ([`protobuf`]).
+//! and CBOR are made of the JSON at rest ([`protobuf`], [`cbor`]).
 //!
 //! Every operation takes at most `n log n` of its inputs, and nothing a body says makes more of it
 //! than a small multiple of the largest body. The remaining cost is time: some ten nanoseconds for
@@ -32,6 +32,7 @@
 
 pub mod apply;
 pub mod builtin;
+pub mod cbor;
 pub mod crd;
 pub mod decode;
 pub mod default;

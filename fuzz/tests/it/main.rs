@@ -57,6 +57,11 @@ fn lists_hold_for_the_corpus_and_its_mutants() {
 }
 
 #[test]
+fn cbor_holds_for_the_corpus_and_its_mutants() {
+    replay("cbor", 300, setpoint_fuzz::cbor::check);
+}
+
+#[test]
 fn expressions_hold_for_the_corpus_and_its_mutants() {
     replay("cel", 100, setpoint_fuzz::cel::check);
 }

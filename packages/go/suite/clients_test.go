@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,9 +41,13 @@ func (a *answers) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// TestEncodings: every verb of a typed client, in JSON and in protobuf.
+// TestEncodings: every verb of a typed client, in JSON, in protobuf and, if the server has it, in CBOR.
 func TestEncodings(t *testing.T) {
-	for _, encoding := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
+	encodings := []string{"application/json", "application/vnd.kubernetes.protobuf"}
+	if slices.Contains(apiServerFlags(), "--feature-gates=CBORServingAndStorage=true") {
+		encodings = append(encodings, "application/cbor")
+	}
+	for _, encoding := range encodings {
 		t.Run(encoding, func(t *testing.T) {
 			t.Parallel()
 			ctx := testContext(t)

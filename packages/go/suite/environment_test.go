@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -120,6 +121,11 @@ func (e *environment) user(name string, groups ...string) (*rest.Config, error) 
 	return made, err
 }
 
+// apiServerFlags returns the flags that the environment adds, separated by spaces.
+func apiServerFlags() []string {
+	return strings.Fields(os.Getenv("SUITE_API_SERVER_FLAGS"))
+}
+
 // start starts both programs, each until it says that it is healthy.
 func start(assets string) (started *environment, err error) {
 	if assets == "" {
@@ -172,13 +178,14 @@ func start(assets string) (started *environment, err error) {
 		return nil, err
 	}
 	url := "https://127.0.0.1:" + ports[2]
-	if env.apiServer, err = launch(filepath.Join(assets, "kube-apiserver"), url+"/healthz",
+	flags := append(apiServerFlags(),
 		"--allow-privileged=true", "--authorization-mode=RBAC", "--bind-address=127.0.0.1", "--cert-dir="+folder,
 		"--client-ca-file="+file("client-cert-auth-ca.crt"), "--disable-admission-plugins=ServiceAccount",
 		"--etcd-servers="+etcdURL, "--secure-port="+ports[2], "--service-account-issuer="+url+"/",
 		"--service-account-key-file="+file("sa-signer.crt"), "--service-account-signing-key-file="+file("sa-signer.key"),
 		"--service-cluster-ip-range=10.0.0.0/24",
-	); err != nil {
+	)
+	if env.apiServer, err = launch(filepath.Join(assets, "kube-apiserver"), url+"/healthz", flags...); err != nil {
 		return nil, err
 	}
 	env.config = &rest.Config{Host: url, QPS: 1000, Burst: 2000}

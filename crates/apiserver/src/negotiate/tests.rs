@@ -1,16 +1,18 @@
 use super::*;
 
+/// Without CBOR.
+const USUAL: Types = Types { cbor: false };
 const ITEM: Endpoint = Endpoint::Builtin { collection: false, tables: true };
 
 #[track_caller]
 fn check(accept: &str, endpoint: Endpoint, encoding: Encoding, transform: Transform) {
-    let accepted = negotiate(accept, endpoint).unwrap();
+    let accepted = negotiate(accept, endpoint, USUAL).unwrap();
     assert_eq!((accepted.encoding, accepted.transform), (encoding, transform), "{accept}");
 }
 
 #[track_caller]
 fn refused(accept: &str, endpoint: Endpoint, message: &str) {
-    let error = negotiate(accept, endpoint).unwrap_err();
+    let error = negotiate(accept, endpoint, USUAL).unwrap_err();
     assert_eq!((error.code(), error.0.message.as_str()), (406, message), "{accept}");
 }
 
@@ -154,14 +156,18 @@ fn headers(content_type: &str) -> HeaderMap {
 
 #[test]
 fn body_encoding_is_the_media_type_before_the_semicolon() {
-    assert_eq!(body_format(&headers(""), false).unwrap(), Format::Json);
-    assert_eq!(body_format(&headers("Application/JSON; charset=x"), false).unwrap(), Format::Json);
-    assert_eq!(body_format(&headers("application/yaml"), true).unwrap(), Format::Yaml);
+    assert_eq!(body_format(&headers(""), false, USUAL).unwrap(), Format::Json);
+    assert_eq!(
+        body_format(&headers("Application/JSON; charset=x"), false, USUAL).unwrap(),
+        Format::Json
+    );
+    assert_eq!(body_format(&headers("application/yaml"), true, USUAL).unwrap(), Format::Yaml);
     let protobuf = headers("application/vnd.kubernetes.protobuf");
-    assert_eq!(body_format(&protobuf, false).unwrap(), Format::Protobuf);
-    let error = body_format(&protobuf, true).unwrap_err();
-    assert!(error.0.message.ends_with("include: application/json, application/yaml"));
-    let error = body_format(&headers("text/plain"), false).unwrap_err();
+    assert_eq!(body_format(&protobuf, false, USUAL).unwrap(), Format::Protobuf);
+    let error = body_format(&protobuf, true, USUAL).unwrap_err();
+    // Named for the metadata of custom resources.
+    assert!(error.0.message.ends_with("application/vnd.kubernetes.protobuf"));
+    let error = body_format(&headers("text/plain"), false, USUAL).unwrap_err();
     assert_eq!(error.code(), 415);
     assert_eq!(
         error.0.message,
@@ -170,12 +176,69 @@ fn body_encoding_is_the_media_type_before_the_semicolon() {
 }
 
 #[test]
+fn bodies_may_be_in_cbor_and_of_patches_only_an_apply() {
+    let types = Types { cbor: true };
+    let cbor = headers("application/cbor");
+    assert_eq!(body_format(&cbor, false, types).unwrap(), Format::Cbor);
+    assert_eq!(body_format(&cbor, true, types).unwrap(), Format::Cbor);
+    let error = body_format(&headers("application/cbor-seq"), true, types).unwrap_err();
+    assert!(error.0.message.ends_with("application/vnd.kubernetes.protobuf, application/cbor"));
+    let apply = headers("application/apply-patch+cbor");
+    assert_eq!(patch_format(&apply, true, types).unwrap(), (PatchType::Apply, Format::Cbor));
+    let merge = headers("application/merge-patch+cbor");
+    let error = patch_format(&merge, false, types).unwrap_err();
+    assert_eq!(error.0.message, "415: Unsupported Media Type");
+    let error = patch_format(&merge, true, types).unwrap_err();
+    assert!(
+        error.0.message.ends_with("application/apply-patch+yaml, application/apply-patch+cbor")
+    );
+    assert!(patch_format(&apply, false, USUAL).is_err());
+    assert!(body_format(&cbor, false, USUAL).is_err());
+}
+
+#[test]
 fn strategic_merge_is_refused_for_custom_resources_only() {
     let strategic = headers("application/strategic-merge-patch+json");
-    assert_eq!(patch_format(&strategic, false).unwrap().0, PatchType::StrategicMerge);
-    let error = patch_format(&strategic, true).unwrap_err();
+    assert_eq!(patch_format(&strategic, false, USUAL).unwrap().0, PatchType::StrategicMerge);
+    let error = patch_format(&strategic, true, USUAL).unwrap_err();
     assert_eq!(error.reason(), Reason::UnsupportedMediaType);
-    let error = patch_format(&headers(""), false).unwrap_err();
+    let error = patch_format(&headers(""), false, USUAL).unwrap_err();
     assert_eq!(error.0.message, "415: Unsupported Media Type");
     assert_eq!(error.0.details, Some(Details::default()));
+}
+
+#[test]
+fn cbor_has_everything_but_tables_and_most_of_discovery() {
+    let types = Types { cbor: true };
+    let accepted = |accept: &str, endpoint| negotiate(accept, endpoint, types);
+    let encoding = |accept: &str, endpoint| accepted(accept, endpoint).unwrap().encoding;
+    let watches = [Endpoint::Watch { custom: false }, Endpoint::Watch { custom: true }];
+    let others = [ITEM, Endpoint::Custom, Endpoint::Status, Endpoint::Log, Endpoint::Discovery];
+    for endpoint in watches.into_iter().chain(others) {
+        assert_eq!(
+            encoding("application/json;q=0.9,application/cbor;q=1", endpoint),
+            Encoding::Cbor
+        );
+    }
+    assert_eq!(encoding("application/cbor;stream=watch", watches[0]), Encoding::Cbor);
+    let transformed = |kind: &str| format!("application/cbor;as={kind};g=meta.k8s.io;v=v1");
+    let partial = accepted(&transformed("PartialObjectMetadata"), ITEM).unwrap();
+    assert_eq!(partial.transform, Transform::Partial(MetaVersion::V1));
+    let only = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let refused = |accept: &str, endpoint| accepted(accept, endpoint).unwrap_err().0.message;
+    for endpoint in [ITEM, Endpoint::Custom, watches[0], watches[1]] {
+        let text = format!("{only}, application/cbor");
+        assert_eq!(refused(&transformed("Table"), endpoint), text);
+    }
+    assert_eq!(refused("application/cbor", Endpoint::Plain), only);
+    assert_eq!(
+        refused("application/cbor", Endpoint::Versions),
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    );
+    // A sequence is an answer, not something to accept.
+    assert_eq!(refused("application/cbor-seq", watches[0]), format!("{only}, application/cbor"));
+    assert_eq!(
+        refused("text/plain", watches[0]),
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq"
+    );
 }

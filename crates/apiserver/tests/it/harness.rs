@@ -115,6 +115,12 @@ impl Server {
         Self { api, transport: Transport::InProcess, stop, tasks }
     }
 
+    /// In process, with bodies and answers in CBOR.
+    pub(crate) async fn with_cbor() -> Self {
+        let (api, tasks, stop) = start_with(Credentials::none(), true).await;
+        Self { api, transport: Transport::InProcess, stop, tasks }
+    }
+
     pub(crate) async fn https(protocol: Protocol) -> Self {
         Self::https_with_limits(protocol, LIMITS).await
     }
@@ -249,9 +255,16 @@ pub(crate) fn config_map(name: &str, data: &str) -> Value {
 }
 
 pub(crate) async fn start(credentials: Credentials) -> (ApiServer, JoinSet<()>, CancellationToken) {
+    start_with(credentials, false).await
+}
+
+async fn start_with(
+    credentials: Credentials,
+    cbor: bool,
+) -> (ApiServer, JoinSet<()>, CancellationToken) {
     let store = Arc::new(MemoryStore::default());
     let (registry, worker) = Registry::builder(store, Clock::starting_at(EPOCH)).seed(1).build();
-    let api = ApiServer::builder(registry).credentials(credentials).seed(2).build();
+    let api = ApiServer::builder(registry).credentials(credentials).seed(2).cbor(cbor).build();
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let stop_worker = stop.clone();

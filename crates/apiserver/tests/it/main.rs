@@ -5,6 +5,7 @@
 
 mod answers;
 mod authentication;
+mod cbor;
 mod custom;
 mod discovery;
 mod edges;

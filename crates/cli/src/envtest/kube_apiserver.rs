@@ -7,6 +7,7 @@ use self::table::{FLAGS, flag};
 use super::flags::{FlagError, ParsedFlags, Style, help, parse, parse_bool};
 use super::parent::Parent;
 use super::which_etcd::{Etcd, which};
+use crate::feature_gates::FeatureGates;
 use crate::up;
 use anyhow::{Context as _, bail};
 use clap::Parser;
@@ -63,6 +64,7 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
     // The last one of each, and the lists.
     let mut last: BTreeMap<&str, &str> = BTreeMap::new();
     let mut options = Vec::new();
+    let mut gates = Vec::new();
     for (name, value) in given {
         let Some((_, used)) = flag(name) else { continue };
         match used {
@@ -72,8 +74,17 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
             Always => {}
         }
         if matches!(name.as_str(), "feature-gates" | "runtime-config") {
-            let why = check_map(name, value)?;
-            translated.ignored.push((name.clone(), why));
+            let pairs = parse_map(name, value)?;
+            if name == "runtime-config" {
+                let why = "all built-in group versions that setpoint has are served";
+                translated.ignored.push((name.clone(), why.to_owned()));
+            } else if !pairs.iter().all(|(gate, _)| FeatureGates::has(gate)) {
+                let why = "CBORServingAndStorage is the only gate that setpoint has: the rest is what 1.36 serves by default";
+                translated.ignored.push((name.clone(), why.to_owned()));
+            }
+            if name == "feature-gates" {
+                gates.extend(pairs);
+            }
         }
         if name == "etcd-servers" {
             let servers = value.split(',').filter(|server| !server.is_empty());
@@ -138,6 +149,10 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
         Some(list) => list.to_owned(),
     };
     options.push(format!("--controllers={controllers}"));
+    let gates = FeatureGates::of_pairs(gates);
+    if gates != FeatureGates::default() {
+        options.push(format!("--feature-gates={gates}"));
+    }
     if let Some(n) = environment.nodes.as_deref().map(str::trim).filter(|n| !n.is_empty()) {
         options.push(format!("--nodes={n}"));
     }
@@ -174,8 +189,9 @@ fn authorization_modes(given: &ParsedFlags, ignored: &mut Vec<(String, String)>)
     })
 }
 
-/// Checks a map of `name=bool`. Returns why it has no effect.
-fn check_map(name: &str, value: &str) -> anyhow::Result<String> {
+/// Reads a map of `name=bool`.
+fn parse_map<'a>(name: &str, value: &'a str) -> anyhow::Result<Vec<(&'a str, bool)>> {
+    let mut pairs = Vec::new();
     for pair in value.split(',').filter(|pair| !pair.trim().is_empty()) {
         let (key, text) = match pair.split_once('=') {
             Some((key, text)) => (key.trim(), text.trim()),
@@ -185,17 +201,14 @@ fn check_map(name: &str, value: &str) -> anyhow::Result<String> {
                 "invalid argument {value:?} for \"--{name}\" flag: missing bool value for {pair}"
             ),
         };
-        if parse_bool(text).is_none() {
+        let Some(is_on) = parse_bool(text) else {
             bail!(
                 "invalid argument {value:?} for \"--{name}\" flag: invalid value of {key}={text}, err: strconv.ParseBool: parsing {text:?}: invalid syntax"
             );
-        }
+        };
+        pairs.push((key, is_on));
     }
-    Ok(match name {
-        "feature-gates" => "no part of setpoint has a gate: it serves what 1.36 serves by default",
-        _ => "all built-in group versions that setpoint has are served",
-    }
-    .to_owned())
+    Ok(pairs)
 }
 
 /// The files of the serving certificate in the folder. Makes both if both are missing, as the
@@ -480,9 +493,16 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_checked_and_have_no_effect() {
+    fn maps_are_checked_and_one_gate_has_an_effect() {
         let why = |line| translated(line, &Environment::default()).map(|t| t.ignored[0].1.clone());
-        assert!(why("--feature-gates=WatchList=true,Gone=false").unwrap().contains("no part"));
+        assert!(why("--feature-gates=WatchList=true,Gone=false").unwrap().contains("only gate"));
+        let given = |line| translated(line, &Environment::default()).unwrap();
+        let cbor = given("--feature-gates=CBORServingAndStorage=true");
+        assert!(cbor.ignored.is_empty());
+        let gate = "--feature-gates=CBORServingAndStorage=true";
+        assert!(cbor.options.iter().any(|option| option == gate));
+        let off = given("--feature-gates=AllAlpha=true,CBORServingAndStorage=false");
+        assert!(off.options.iter().all(|option| option != gate));
         assert!(why("--runtime-config=api/all=true").unwrap().contains("all built-in"));
         assert_eq!(
             why("--feature-gates=A=maybe").unwrap_err(),

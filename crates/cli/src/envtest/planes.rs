@@ -51,6 +51,7 @@ pub(crate) struct Template {
     pub(crate) token_auth_file: Option<PathBuf>,
     pub(crate) service_network: ServiceNetwork,
     pub(crate) nodes: Option<SimulatedNodes>,
+    pub(crate) cbor: bool,
 }
 
 /// Gives orders to the worker.
@@ -379,6 +380,7 @@ async fn open(
         .controllers(template.controllers.clone())
         .admission_plugins(plugins)
         .service_network(template.service_network)
+        .cbor(template.cbor)
         .anonymous(Anonymous::Everywhere)
         .rbac();
     if let Some(nodes) = &template.nodes {

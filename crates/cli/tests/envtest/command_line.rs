@@ -69,7 +69,7 @@ fn flags_of_public_suites_are_accepted_and_those_without_effect_are_logged() {
         .start();
     let log = environment.api_server.log();
     for (flag, why) in [
-        ("feature-gates", "no part of setpoint has a gate"),
+        ("feature-gates", "CBORServingAndStorage is the only gate"),
         ("runtime-config", "all built-in group versions"),
         ("delete-collection-workers", "it tunes a part"),
         ("v", "RUST_LOG"),

@@ -107,6 +107,23 @@ fn go_suite_passes_unchanged() {
     assert!(report.ends_with("PASS\n") && !report.contains("--- SKIP"), "{report}");
 }
 
+/// With the feature gate, clients that prefer CBOR speak it: typed and dynamic ones, and their
+/// watches.
+#[test]
+fn go_clients_that_prefer_cbor_speak_it_with_the_feature_gate() {
+    let mut suite = Command::new(part("SETPOINT_TEST_GO_SUITE"));
+    let tests = "TestInformers|TestUsers|TestEncodings|TestDefinitions";
+    suite.args(["-test.v", "-test.timeout=5m", "-test.run", tests]);
+    suite.env("SUITE_API_SERVER_FLAGS", "--feature-gates=CBORServingAndStorage=true");
+    for gate in ["KUBE_FEATURE_ClientsAllowCBOR", "KUBE_FEATURE_ClientsPreferCBOR"] {
+        suite.env(gate, "true");
+    }
+    suite.env("KUBEBUILDER_ASSETS", assets()).env_remove("SETPOINT").current_dir(assets());
+    let report = ok(&mut suite);
+    assert_eq!(report.matches("\n--- PASS: ").count(), 4, "{report}");
+    assert!(report.contains("--- PASS: TestEncodings/application/cbor"), "{report}");
+}
+
 /// Clients that may use CBOR work as before. Those that prefer it have their first body refused,
 /// as with a kube-apiserver by default, and use JSON from then on.
 #[test]

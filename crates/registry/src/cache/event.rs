@@ -36,6 +36,7 @@ pub struct Event {
     object: Shown,
     frame: OnceLock<Bytes>,
     protobuf_frame: OnceLock<Option<Bytes>>,
+    cbor_frame: OnceLock<Option<Bytes>>,
     weight: Weight,
 }
 /// The object of an event.
@@ -55,8 +56,15 @@ impl Event {
         Self::showing(kind, item.revision, Shown::Stored(item))
     }
     fn showing(kind: EventKind, revision: u64, object: Shown) -> Self {
-        let (frame, protobuf_frame) = (OnceLock::new(), OnceLock::new());
-        Self { kind, revision, object, frame, protobuf_frame, weight: Weight::default() }
+        Self {
+            kind,
+            revision,
+            object,
+            frame: OnceLock::new(),
+            protobuf_frame: OnceLock::new(),
+            cbor_frame: OnceLock::new(),
+            weight: Weight::default(),
+        }
     }
     /// The same event, with its bytes counted by `meter` while it exists.
     pub(crate) fn metered(mut self, meter: &Meter) -> Self {
@@ -108,6 +116,21 @@ impl Event {
         let length = u32::try_from(event.len()).ok()?;
         Some([&length.to_be_bytes()[..], &event].concat().into())
     }
+    /// The CBOR wire form: `55799({"type": "ADDED", "object": 55799({...})})`; encoded once,
+    /// shared. `None` if the object is nested too deeply.
+    pub fn cbor_frame(&self) -> Option<Bytes> {
+        let encode = || {
+            let frame = Self::cbor_frame_of(self.kind.as_str(), &self.object());
+            self.weight.add(frame.as_ref().map_or(0, Bytes::len));
+            frame
+        };
+        self.cbor_frame.get_or_init(encode).clone()
+    }
+    /// The CBOR frame of any event type (`ERROR` too) and an object in JSON.
+    pub fn cbor_frame_of(event: &str, object: &[u8]) -> Option<Bytes> {
+        let object = setpoint_schema::cbor::object(object).ok()?;
+        Some(setpoint_schema::cbor::watch_event(event, &object).into())
+    }
 }
 
 /// A frame with room for an object of about `object_len` bytes.
@@ -158,5 +181,27 @@ impl Drop for Weight {
         if let Some(meter) = &self.meter {
             meter.n_bytes.fetch_sub(*self.n_bytes.get_mut(), Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_encoded_once_in_each_encoding() {
+        let meter = Meter::default();
+        let object = Bytes::from_static(br#"{"kind":"ConfigMap","apiVersion":"v1"}"#);
+        let event = Event::new(EventKind::Added, object, 1).metered(&meter);
+        let before = meter.bytes();
+        let encoded = || {
+            let binary = [event.protobuf_frame(), event.cbor_frame()].map(Option::unwrap);
+            [event.frame()].into_iter().chain(binary)
+        };
+        let n_bytes: usize = encoded().map(|frame| frame.len()).sum();
+        assert!(encoded().zip(encoded()).all(|(one, two)| one.as_ptr() == two.as_ptr()));
+        assert_eq!(meter.bytes() - before, n_bytes);
+        let frame = event.cbor_frame().unwrap();
+        assert!(frame.starts_with(b"\xd9\xd9\xf7\xa2\x44type\x45ADDED\x46object\xd9\xd9\xf7\xa2"));
     }
 }

@@ -54,6 +54,26 @@ fn values_that_go_encoded_are_read_in_canonical_form() {
 }
 
 #[tokio::test]
+async fn values_in_cbor_are_read_in_canonical_form() {
+    let inner = Arc::new(MemoryStore::default());
+    let store = ForeignStore::new(inner.clone(), Formers::default());
+    let key = "/registry/ex.io/foos/default/a";
+    // As a kube-apiserver stores it: members in order, strings as bytes, floats as floats.
+    let stored = b"\xd9\xd9\xf7\xa4\x44kind\x43Foo\x44spec\xa2\x41f\xf9\x3e\x00\x41n\xf9\x3c\x00\x48metadata\xa1\x44name\x41a\x4aapiVersion\x48ex.io/v1";
+    commit(&*inner, key, Some(Bytes::from_static(stored))).await;
+    let got = store.get(key.as_bytes(), At::Latest).await.unwrap().value.unwrap();
+    let expected =
+        r#"{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":"a"},"spec":{"f":1.5,"n":1}}"#;
+    assert_eq!(got.value, expected);
+    commit(&*inner, key, Some(Bytes::from_static(&stored[..20]))).await;
+    let error = store.get(key.as_bytes(), At::Latest).await.unwrap_err().to_string();
+    assert!(error.contains("is encoded in CBOR"), "{error}");
+    let all = RangeRequest::prefix("/registry/");
+    let range = store.range(all).await.unwrap().value;
+    assert!(is_sealed(&range.entries[0].value));
+}
+
+#[tokio::test]
 async fn every_way_to_a_value_reads_it() {
     let inner = Arc::new(MemoryStore::default());
     let store = ForeignStore::new(inner.clone(), Formers::default());

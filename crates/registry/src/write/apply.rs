@@ -54,7 +54,7 @@ impl Write<'_> {
         metadata::check_namespace(self.target, &config)?;
         Ok(config)
     }
-    /// Reads an apply body: YAML, of which JSON is a part.
+    /// Reads an apply body: YAML, of which JSON is a part, or CBOR.
     fn parse_apply(&self, body: &Body) -> Result<Value, ApiError> {
         if self.options.field_manager.is_empty() {
             let error = field::Error::required(
@@ -63,6 +63,11 @@ impl Write<'_> {
             );
             let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
             return Err(ApiError::invalid(&kind, "", &[error]));
+        }
+        if body.format == Format::Cbor {
+            // A member given twice is a fault of the encoding, and nothing is unknown here.
+            return decode::cbor::object(&body.bytes)
+                .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")));
         }
         // JSON is the common case and cheaper. Errors are reported in the words of the YAML
         // decoder.

@@ -16,11 +16,16 @@ impl Write<'_> {
     /// Decodes a body of the resource's own kind and fills in defaults.
     pub(super) fn decode(&self, body: &Body) -> Result<Value, ApiError> {
         let gvk = &self.resource.gvk;
-        let (mut value, mut problems) = self.parse(gvk, body)?;
+        let schema = (!self.resource.custom).then_some(&*self.resource.schema);
+        let (mut value, mut problems) = self.parse(gvk, body, schema)?;
         self.check_kind(gvk, &mut value, body)?;
+        let n_known = problems.len();
         self.conform(&mut value, &mut problems)
             .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &e))?;
-        if !self.resource.custom {
+        if body.format == Format::Cbor {
+            // Known before. Those of custom resources are not reported, as there.
+            problems.truncate(n_known);
+        } else if !self.resource.custom {
             order_problems(&self.resource.schema, body, &mut problems);
         }
         if let Some(error) = (self.resource.kind.unreadable)(&value) {
@@ -32,7 +37,8 @@ impl Write<'_> {
     }
     /// Decodes a body of another built-in kind (`Scale`, `Binding`, `Eviction`).
     pub(super) fn decode_as(&self, gvk: &GroupVersionKind, body: &Body) -> Result<Value, ApiError> {
-        let (mut value, mut problems) = self.parse(gvk, body)?;
+        let schema = builtin::type_schema(&gvk.group, &gvk.version, &gvk.kind);
+        let (mut value, mut problems) = self.parse(gvk, body, schema.as_ref())?;
         let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
         let (group, _) = version.split_once('/').unwrap_or(("", version));
@@ -43,7 +49,7 @@ impl Write<'_> {
             return Err(unconvertible(&found, gvk));
         }
         name_kind(gvk, &mut value);
-        if let Some(schema) = builtin::type_schema(&gvk.group, &gvk.version, &gvk.kind) {
+        if let Some(schema) = schema {
             decode::conform(&schema, &gvk.kind, &mut value, &mut problems)
                 .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &e))?;
             order_problems(&schema, body, &mut problems);
@@ -51,7 +57,16 @@ impl Write<'_> {
         self.report(gvk, &problems)?;
         Ok(value)
     }
-    fn parse(&self, gvk: &GroupVersionKind, body: &Body) -> Result<(Value, Vec<String>), ApiError> {
+    /// `schema`: of a built-in kind.
+    fn parse(
+        &self,
+        gvk: &GroupVersionKind,
+        body: &Body,
+        schema: Option<&TypeSchema>,
+    ) -> Result<(Value, Vec<String>), ApiError> {
+        if body.format == Format::Cbor {
+            return self.parse_cbor(gvk, body, schema);
+        }
         let unrecognized = |error: &str| {
             let step = match body.format {
                 Format::Protobuf => "",
@@ -230,7 +245,7 @@ fn unconvertible(found: &GroupVersionKind, expected: &GroupVersionKind) -> ApiEr
     )
 }
 /// 400: a body that decodes, but not to this type.
-fn cannot_be_handled(
+pub(super) fn cannot_be_handled(
     gvk: &GroupVersionKind,
     kind: &str,
     error: &(impl std::fmt::Display + ?Sized),

@@ -127,7 +127,7 @@ const ZEROS_BYTES_MAX: usize = 32 << 20;
 const EMPTY_MAP_BYTES: usize = 640;
 
 /// The definition of a schema inside a CustomResourceDefinition.
-const JSON_SCHEMA_PROPS: &str =
+pub(super) const JSON_SCHEMA_PROPS: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 /// The structs whose maps of quantities are no resource lists: amounts of a resource list are
