@@ -115,7 +115,7 @@ public final class SetpointExtension implements ParameterResolver {
   }
 
   /** A process of setpoint. It is an API server itself, but tests want a plane each. */
-  public static final class Server extends Access implements CloseableResource {
+  public static final class Server extends Access implements CloseableResource, AutoCloseable {
     private final Process process;
 
     private Server(Process process, Map<String, String> access) {
@@ -162,7 +162,7 @@ public final class SetpointExtension implements ParameterResolver {
   }
 
   /** A control plane with its own objects, port and administrator. */
-  public static final class Plane extends Access implements CloseableResource {
+  public static final class Plane extends Access implements CloseableResource, AutoCloseable {
     private final Server server;
     private final String path;
 

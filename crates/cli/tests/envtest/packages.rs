@@ -50,7 +50,7 @@ fn wheel_gives_pytest_its_fixtures() {
     let mut pytest = Command::new(&own);
     pytest.args(["-m", "pytest", "-p", "no:cacheprovider"]).arg(project);
     let report = ok(pytest.current_dir(project).env_remove("SETPOINT"));
-    assert!(report.contains("5 passed"), "{report}");
+    assert!(report.contains("6 passed"), "{report}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn npm_package_gives_vitest_its_fixtures() {
     let mut vitest = Command::new("node");
     vitest.arg(modules.join("vitest/vitest.mjs")).args(["run", "--testTimeout=60000"]);
     let report = ok(vitest.current_dir(project).env_remove("SETPOINT").env("NO_COLOR", "1"));
-    assert!(report.contains("5 passed"), "{report}");
+    assert!(report.contains("6 passed"), "{report}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn junit_extension_gives_each_test_a_plane() {
     java.args(["-cp", &class_path, "org.junit.platform.console.ConsoleLauncher"]);
     java.args(["--disable-ansi-colors", "--disable-banner", "--select-class=SetpointTest"]);
     let report = ok(java.current_dir(project).env("SETPOINT", env!("CARGO_BIN_EXE_setpoint")));
-    assert!(report.contains("5 tests successful"), "{report}");
+    assert!(report.contains("6 tests successful"), "{report}");
 }
 
 /// client-go against the installed binaries: encodings, informers, leader election, users, webhooks
