@@ -5,7 +5,7 @@
 //! | controller | of | does |
 //! |---|---|---|
 //! | `resource_claim` | pods | makes a claim for each template that a pod names, writes the claims' names to `status.resourceClaimStatuses`, and reserves allocated claims for pods that have a node already |
-//! | `resource_claim_reservations` ([`reservations`]) | claims | removes pods that have ended from `status.reservedFor`; without any left, the allocation and its finalizer; deletes the claim of a pod that has ended |
+//! | `resource_claim_reservations` (`reservations.rs`) | claims | removes pods that have ended from `status.reservedFor`; without any left, the allocation and its finalizer; deletes the claim of a pod that has ended |
 //!
 //! A claim has a generated name. It belongs to its pod by its controller reference, and to one
 //! claim of the pod by an annotation: a claim whose name could not be written to the pod's status
