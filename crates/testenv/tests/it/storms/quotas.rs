@@ -116,6 +116,8 @@ impl Scenario for Limits {
             for (resource, name) in [("configmaps", "count/configmaps"), ("pods", "pods")] {
                 let is_counted = |object: &&Value| {
                     object["metadata"]["namespace"] == "default"
+                        // Over, even if its removal is still to come.
+                        && object["metadata"]["deletionGracePeriodSeconds"] != 0
                         && !matches!(
                             object["status"]["phase"].as_str(),
                             Some("Succeeded" | "Failed")
