@@ -21,6 +21,7 @@ use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
+use setpoint_object::cidr::Given;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
@@ -177,7 +178,7 @@ impl Pass {
         let mut is_needed = false;
         let look = |address: Value| {
             let Ok(address) = address.name().parse::<IpAddr>() else { return };
-            let is_in = |networks: &[Network]| networks.iter().any(|n| n.can_give(address));
+            let is_in = |networks: &[Given]| networks.iter().any(|given| given.has(address));
             is_needed |= is_in(&own) && !is_in(&others);
         };
         self.api.list_pages(ADDRESSES, look).await?;
@@ -207,73 +208,14 @@ impl Pass {
     }
 }
 
-/// A network of one family.
-#[derive(Debug, Clone, Copy)]
-struct Network {
-    base: u128,
-    /// The bits that differ between its addresses.
-    host: u128,
-    is_six: bool,
-}
-
-impl Network {
-    fn parse(text: &str) -> Option<Self> {
-        let (base, length) = text.split_once('/')?;
-        let base: IpAddr = base.parse().ok()?;
-        let (bits, base) = bits(base);
-        let n_host = bits.checked_sub(length.parse().ok()?)?;
-        let host = u128::MAX.checked_shr(128 - n_host).unwrap_or(0);
-        Some(Self { base: base & !host, host, is_six: bits == 128 })
-    }
-
-    /// Whether an allocator may give an address of it: not its own, nor the broadcast address of
-    /// IPv4.
-    fn can_give(self, address: IpAddr) -> bool {
-        let (_, address_bits) = bits(address);
-        let host = address_bits & self.host;
-        address.is_ipv6() == self.is_six
-            && address_bits & !self.host == self.base
-            && host != 0
-            && (self.is_six || host != self.host)
-    }
-}
-
-/// The number of bits of an address, and the bits.
-fn bits(address: IpAddr) -> (u32, u128) {
-    match address {
-        IpAddr::V4(address) => (32, u32::from(address).into()),
-        IpAddr::V6(address) => (128, address.into()),
-    }
-}
-
-fn networks(range: &Value) -> Vec<Network> {
+fn networks(range: &Value) -> Vec<Given> {
     let texts = range["spec"]["cidrs"].as_array().into_iter().flatten();
-    texts.filter_map(Value::as_str).filter_map(Network::parse).collect()
+    texts.filter_map(Value::as_str).filter_map(Given::of_network).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_network_gives_all_but_its_own_and_the_broadcast_address() {
-        let gives = |network: &str, address: &str| {
-            Network::parse(network).unwrap().can_give(address.parse().unwrap())
-        };
-        for (address, expected) in [
-            ("10.1.0.0", false),
-            ("10.1.0.1", true),
-            ("10.1.0.6", true),
-            ("10.1.0.7", false),
-            ("10.1.0.9", false),
-            ("::a01:1", false),
-        ] {
-            assert_eq!(gives("10.1.0.0/29", address), expected, "{address}");
-        }
-        assert!(gives("fd00::/112", "fd00::ffff") && !gives("fd00::/112", "fd00::"));
-        assert!(gives("0.0.0.0/0", "1.2.3.4") && gives("::/0", "::1"));
-        assert!(!gives("10.2.0.1/32", "10.2.0.1"));
-    }
 
     #[test]
     fn a_range_with_its_finalizer_and_the_condition_is_settled() {

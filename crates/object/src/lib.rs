@@ -31,6 +31,7 @@
 //! ```
 
 pub mod bounded;
+pub mod cidr;
 pub mod cron;
 pub mod encode;
 pub mod field;

@@ -1,6 +1,7 @@
 //! Networks that cluster addresses come from.
+use setpoint_object::cidr::Given;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 /// The most bits of a network that number its addresses: 20, as kube-apiserver.
@@ -102,16 +103,17 @@ pub(super) struct Span {
 impl Span {
     /// Reads `10.0.0.0/24`. `None` for other texts, and for networks without such an address.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (base, bits) = text.split_once('/')?;
-        let base = u32::from(base.parse::<Ipv4Addr>().ok()?);
-        let host_bits = 32_u32.checked_sub(bits.parse().ok()?)?;
-        let others = u32::MAX.checked_shr(32 - host_bits).unwrap_or(0);
-        let n_static = match others.saturating_add(1) {
+        let Given { first: IpAddr::V4(first), last: IpAddr::V4(last) } = Given::of_network(text)?
+        else {
+            return None;
+        };
+        let (first, last) = (u32::from(first), u32::from(last));
+        // With the network's own and the broadcast address.
+        let n_static = match (last - first).saturating_add(3) {
             0..=STATIC_MIN => 0,
             size => (size / 16).clamp(STATIC_MIN, STATIC_MAX),
         };
-        let (first, last) = ((base & !others).checked_add(1)?, (base | others).checked_sub(1)?);
-        (first <= last).then_some(Self { first, last, n_static })
+        Some(Self { first, last, n_static })
     }
     /// Whether it has an address.
     pub(super) fn has(self, address: Ipv4Addr) -> bool {

@@ -154,8 +154,8 @@ pub(in crate::kind) fn inline_rules(spec: &At<'_, '_>) {
             at.forbidden(format!("{detail}{value} in the context of inline volumes"));
         }
     };
-    if spec.given("claimRef").is_some() {
-        spec.get("claimRef").forbidden(NOT_HERE);
+    if let Some(claim) = spec.given("claimRef") {
+        claim.forbidden(NOT_HERE);
     }
     refuse("capacity");
     if !spec.has("csi") {
@@ -165,8 +165,8 @@ pub(in crate::kind) fn inline_rules(spec: &At<'_, '_>) {
     modes.need();
     template::access_modes(&modes);
     only("persistentVolumeReclaimPolicy", "Retain", "may only be ");
-    if spec.given("nodeAffinity").is_some() {
-        spec.get("nodeAffinity").forbidden(NOT_HERE);
+    if let Some(affinity) = spec.given("nodeAffinity") {
+        affinity.forbidden(NOT_HERE);
     }
     template::persistent_source(spec, "");
     recycling(spec);
