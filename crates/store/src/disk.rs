@@ -9,20 +9,22 @@
 //! in the file: after a restart a feed can continue from any retained revision.
 //!
 //! ```text
-//!   commit ──▶ bounded channel ──▶ writer thread: many commits → one transaction → one sync ──▶ publish ──▶ responses
-//!                                                                                                │
-//!   get, range, changes ◀── the newest history in memory, else the file on a blocking thread ◀───┘
+//!   commit ──▶ bounded channel ──▶ writer thread: many commits → one frame of the journal → one sync ──▶ publish ──▶ responses
+//!                                        │ many frames → one transaction of redb → the journal begins again  │
+//!   get, range, changes ◀── the newest history in memory, else the file on a blocking thread ◀──────────────┘
 //! ```
 //!
-//! Durable means that redb's commit has synced the file. Only then does a commit return, and only
-//! then do readers see it. If the process dies at any moment, the next opening finds exactly the
-//! transactions that were synced, each of them whole.
+//! Durable means that a sync has stored the commit, in the journal (`store.journal`) or in redb's
+//! file. Only then does a commit return, and only then do readers see it. If the process dies at
+//! any moment, the next opening finds exactly the transactions that were synced, each of them
+//! whole: it moves what the journal has into the file before it serves.
 //!
 //! # Failures
 //!
 //! | failure | commits | reads and feeds |
 //! |---|---|---|
 //! | no room on the disk or in a quota | deletions continue with [`DiskOptions::reserve_bytes`]; others fail with [`StoreError::Full`], which means that nothing happened, until there is room again (`reserve.rs`) | continue; old history is dropped |
+//! | a failed write or sync of the journal | go to redb's file; if that fails too, and the journal's frame cannot be made invalid, [`StoreError::Unknown`] | continue |
 //! | another failed write | [`StoreError::Unavailable`]: nothing happened; each later commit tries again | continue |
 //! | a failed write after which the file cannot be opened | [`StoreError::Unknown`], then `Unavailable` until it can be opened | `Unavailable` until then |
 //! | a failed sync, if pages are synced before the header ([`DiskOptions::quick_repair_bytes`]) | succeeds if found in the file, else `Unavailable` | continue |
@@ -41,7 +43,8 @@
 //! | bound | effect |
 //! |---|---|
 //! | [`COMMANDS_MAX`] commits wait for the writer | the next one waits for a place |
-//! | history over [`DiskOptions::history_revisions_max`], `history_bytes_max` or `history_age_max` | each sync also compacts a bounded number of records, oldest first |
+//! | 512 records in the journal, 2 MiB of them, or 8 MiB of their changes in memory | the next batch is a transaction of redb, which takes them along |
+//! | history over [`DiskOptions::history_revisions_max`], `history_bytes_max` or `history_age_max` | each transaction of redb also compacts a bounded number of records, oldest first; until it, the journal's commits may exceed the bound |
 //! | [`DiskOptions::cache_bytes`] of the file in memory, dirty pages included | redb evicts the least recently used |
 //! | the newest 10,000 commits, or 16 MiB of them with the values they replaced, in memory | slower feeds read from the file |
 //! | 2,000 values that were read one by one, or 2 MiB of them, in memory until they change | the least recently read are evicted |
@@ -51,13 +54,16 @@
 //! Expired values are deleted at the next call, or at their time if a feed is waiting.
 
 mod ages;
+mod apply;
 mod backup;
 mod batch;
+mod command;
 mod damage;
 mod defrag;
 mod error;
 mod feed;
 mod file;
+mod journal;
 mod layout;
 mod lock;
 mod migrate;
@@ -72,11 +78,13 @@ mod stat;
 mod synced;
 #[cfg(test)]
 mod tests;
+mod unfiled;
 mod writer;
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
+use redb::StorageBackend;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -91,6 +99,7 @@ use tokio::{
 
 use self::{
     ages::Ages,
+    command::{Command, QueuedCommand},
     error::{Fault, guarded},
     feed::DiskFeed,
     file::OpenFile,
@@ -98,7 +107,7 @@ use self::{
     read::View,
     reserve::{Reserve, ReserveFile},
     synced::{SyncFailed, SyncedFile},
-    writer::{Command, QueuedCommand, Writer},
+    writer::Writer,
 };
 pub use self::{
     damage::{DAMAGED_NAMED_MAX, DAMAGED_PREFIX, Damage, OnDamage},
@@ -251,19 +260,22 @@ impl DiskStore {
             Box::new(reserve)
         };
         let open = (Box::new(open) as Box<OpenFile>, sync_failed);
-        guarded(path, || Self::open_with(path.to_owned(), options.clone(), open, reserve))
+        let journal = || journal::open(folder);
+        guarded(path, || Self::open_with(path.to_owned(), options.clone(), open, journal, reserve))
     }
 
-    /// `sync_failed` stays true if it is unknown whether a failure was a sync's. `reserve` is
-    /// called after the file is open.
+    /// `sync_failed` stays true if it is unknown whether a failure was a sync's. `journal` and
+    /// `reserve` are called after the file is open.
     fn open_with(
         path: PathBuf,
         options: DiskOptions,
         (open, sync_failed): (Box<OpenFile>, SyncFailed),
+        journal: impl FnOnce() -> Result<Box<dyn StorageBackend>, DiskError>,
         reserve: impl FnOnce() -> Box<dyn Reserve>,
     ) -> Result<Self, DiskError> {
         let database = open(&path).map_err(|fault| fault.of_file(&path))?;
         file::prepare(&database, &path)?;
+        let journal = file::file_journal(&database, journal()?, &path, options.on_damage)?;
         let (position, snapshot) =
             file::position(&database).map_err(|fault| fault.of_file(&path))?;
         let damage = damage::marked(&snapshot).map_err(|fault| fault.of_file(&path))?;
@@ -287,7 +299,7 @@ impl DiskStore {
             (options.clone(), path.clone()),
             (open, sync_failed),
             received,
-            database,
+            (database, journal),
             ages,
             reserve(),
             shared.clone(),
@@ -368,16 +380,32 @@ impl Inner {
         now().ok_or_else(|| StoreError::Unavailable("the file could not be opened again".into()))
     }
 
-    /// Reads the file's newest state on a blocking thread.
+    /// The newest state, as a whole in the file.
+    async fn filed(&self) -> Result<View, StoreError> {
+        self.execute(|answer| Command::File { answer }).await?;
+        let view = self.shared.with(|published| View::of_file(published));
+        view.ok_or_else(|| StoreError::Unavailable("the file could not be opened again".into()))
+    }
+
+    /// Reads the newest state on a blocking thread.
     async fn read<T: Send + 'static>(
         &self,
+        read: impl Fn(&View) -> Result<T, Fault> + Send + Sync + 'static,
+    ) -> Result<Snapshot<T>, StoreError> {
+        self.read_view(false, read).await
+    }
+
+    /// As [`Inner::read`]. `is_filed`: of a state that is in the file as a whole.
+    async fn read_view<T: Send + 'static>(
+        &self,
+        is_filed: bool,
         read: impl Fn(&View) -> Result<T, Fault> + Send + Sync + 'static,
     ) -> Result<Snapshot<T>, StoreError> {
         let read = Arc::new(read);
         let mut n_read = 0;
         loop {
             n_read += 1;
-            let view = self.view().await?;
+            let view = if is_filed { self.filed().await? } else { self.view().await? };
             let revision = Revision(view.position.revision);
             let read = read.clone();
             match tokio::task::spawn_blocking(move || read(&view)).await {

@@ -53,10 +53,12 @@ impl Place {
         Server::start_with(&options)
     }
 
-    /// Whether the data folder's file contains these bytes.
+    /// Whether one of the store's files contains these bytes.
     fn holds(&self, bytes: &str) -> bool {
-        let file = std::fs::read(self.data().join("store.redb")).unwrap();
-        file.windows(bytes.len()).any(|window| window == bytes.as_bytes())
+        ["store.redb", "store.journal"].iter().any(|name| {
+            let file = std::fs::read(self.data().join(name)).unwrap();
+            file.windows(bytes.len()).any(|window| window == bytes.as_bytes())
+        })
     }
 
     /// A stored value, without the engine's own compression.

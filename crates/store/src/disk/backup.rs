@@ -18,6 +18,7 @@ use super::{
     damage::DAMAGED,
     error::{DiskError, Fault, damaged_copy, guarded},
     file::{self, NewFile},
+    journal,
     layout::{Damaged, EXPIRING, KEYS, LOG, META, Place, Record, name},
     read::View,
 };
@@ -52,7 +53,7 @@ impl DiskStore {
         &self,
         out: impl Write + Send + 'static,
     ) -> Result<Result<Revision, io::Error>, StoreError> {
-        let view = self.inner.view().await?;
+        let view = self.inner.filed().await?;
         let revision = Revision(view.position.revision);
         match tokio::task::spawn_blocking(move || view.backup(out)).await {
             Ok(Ok(())) => Ok(Ok(revision)),
@@ -129,6 +130,7 @@ impl DiskStore {
         let view = View::unserved(snapshot, position);
         view.check_records().map_err(|fault| damaged_copy(source, fault.to_string()))?;
         drop((view, database));
+        journal::remove(folder)?;
         place.rename_to(&path)?;
         Ok(revision)
     }

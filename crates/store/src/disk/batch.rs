@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use redb::{ReadableTable, Table, WriteTransaction};
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use super::{
+    apply::{Rows, Version},
     error::Fault,
+    journal::Entry,
     layout::{Damaged, EXPIRING, KEYS, KeyRow, LOG, META, Place, Record, name},
     pack::{Packer, Unpacker},
 };
@@ -26,8 +28,8 @@ pub(super) struct BatchTables<'t> {
 /// Buffers that batches reuse.
 #[derive(Default)]
 pub(super) struct Scratch {
-    packer: Packer,
-    unpacker: Unpacker,
+    pub(super) packer: Packer,
+    pub(super) unpacker: Unpacker,
     record: Vec<u8>,
 }
 
@@ -38,13 +40,6 @@ pub(super) struct Position {
     pub(super) oldest: u64,
     /// Bytes of replaced records, retained as history.
     pub(super) superseded: u64,
-}
-
-/// The result of a commit.
-pub(super) struct Applied {
-    pub(super) committed: Committed,
-    /// Empty if nothing changed.
-    pub(super) changes: Arc<[Change]>,
 }
 
 impl<'t> BatchTables<'t> {
@@ -64,152 +59,43 @@ impl<'t> BatchTables<'t> {
         })
     }
 
-    /// Applies a checked transaction. `latest` returns values that need not be read from the file.
-    /// If it fails with [`Fault::Record`], nothing was written.
-    pub(super) fn apply(
-        &mut self,
-        txn: Txn,
-        expires_ms: u64,
-        latest: impl Fn(&[u8], Revision) -> Option<KeyValue>,
-    ) -> Result<Applied, Fault> {
-        let refused = !txn
-            .compares
-            .iter()
-            .try_fold(true, |holds, compare| Ok::<_, Fault>(holds && self.holds(compare)?))?;
-        let revision = Revision(self.now.revision);
-        if refused {
-            let found = txn
-                .compares
-                .iter()
-                .map(|compare| Ok(self.present(compare.key(), &latest)?.1))
-                .collect::<Result<_, Fault>>()?;
-            let committed = Committed::Refused { revision, found };
-            return Ok(Applied { committed, changes: Arc::default() });
+    /// Writes a commit of the journal.
+    pub(super) fn file(&mut self, entry: &Entry) -> Result<(), Fault> {
+        for (index, bytes) in (0..).zip(&entry.records) {
+            let at = (entry.revision, index);
+            let record = Record::decode(bytes).map_err(|damage| damage.at(at))?;
+            let created = record.created;
+            let expires_ms = if record.is_deletion() { 0 } else { entry.expires_ms };
+            let place = Place { at, created, expires_ms };
+            self.insert(place, record.key, record.replaced, bytes)?;
         }
-        // All reads come before the first write, so that an unreadable record fails only this
-        // transaction.
-        let mut found = Vec::with_capacity(txn.ops.len());
-        for op in &txn.ops {
-            found.push(self.present(op.key(), &latest)?);
-        }
-        let next = Revision(revision.0 + 1);
-        let mut changes = Vec::with_capacity(txn.ops.len());
-        for (op, (place, previous)) in txn.ops.into_iter().zip(found) {
-            let (key, value) = match op {
-                Op::Put(key, value) => (key, Some(value)),
-                Op::Delete(key) => (key, None),
-            };
-            if value.is_none() && previous.is_none() {
-                continue;
-            }
-            let index = u32::try_from(changes.len()).unwrap_or(u32::MAX);
-            self.put(next, index, &key, value.as_ref(), place, previous.as_ref(), expires_ms)?;
-            changes.push(Change { revision: next, key, value, previous });
-        }
-        if changes.is_empty() {
-            return Ok(Applied { committed: Committed::Done(revision), changes: Arc::default() });
-        }
-        self.now.revision = next.0;
-        Ok(Applied { committed: Committed::Done(next), changes: changes.into() })
+        self.now.revision = entry.revision;
+        Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one row and what it replaces")]
-    fn put(
+    fn insert(
         &mut self,
-        revision: Revision,
-        index: u32,
-        key: &Bytes,
-        value: Option<&Bytes>,
-        place: Option<Place>,
-        previous: Option<&KeyValue>,
-        expires_ms: u64,
+        place: Place,
+        key: &[u8],
+        replaced: (u64, u32),
+        record: &[u8],
     ) -> Result<(), Fault> {
-        let created = match (value, previous) {
-            (None, _) => 0,
-            (Some(_), Some(previous)) => previous.created.0,
-            (Some(_), None) => revision.0,
-        };
-        let replaced = place.map_or((0, 0), |place| place.at);
         if replaced.0 != 0
             && let Some(old) = self.log.get(replaced)?
         {
             self.now.superseded += old.value().len() as u64;
         }
-        let Scratch { packer, record, .. } = &mut *self.scratch;
-        Record::encode(record, packer, created, replaced, key, value.map(|value| &value[..]));
-        self.log.insert((revision.0, index), &record[..])?;
-        if let Some(place) = place
-            && place.expires_ms != 0
+        self.log.insert(place.at, record)?;
+        let before = self.keys.insert(key, place.row())?.map(|row| Place::of(row.value()));
+        if let Some(before) = before
+            && before.expires_ms != 0
         {
-            self.expiring.remove((place.expires_ms, &key[..]))?;
+            self.expiring.remove((before.expires_ms, key))?;
         }
-        let expires_ms = if value.is_some() { expires_ms } else { 0 };
-        if expires_ms != 0 {
-            self.expiring.insert((expires_ms, &key[..]), revision.0)?;
-        }
-        let place = Place { at: (revision.0, index), created, expires_ms };
-        self.keys.insert(&key[..], place.row())?;
-        match value {
-            Some(value) => {
-                let entry = KeyValue {
-                    key: key.clone(),
-                    value: value.clone(),
-                    modified: revision,
-                    created: Revision(created),
-                };
-                self.written.insert(key.clone(), entry);
-            }
-            None => _ = self.written.remove(key),
+        if place.expires_ms != 0 {
+            self.expiring.insert((place.expires_ms, key), place.at.0)?;
         }
         Ok(())
-    }
-
-    fn place(&self, key: &[u8]) -> Result<Option<Place>, Fault> {
-        Ok(self.keys.get(key)?.map(|row| Place::of(row.value())))
-    }
-
-    fn holds(&self, compare: &Compare) -> Result<bool, Fault> {
-        let place = self.place(compare.key())?.filter(|place| !place.is_deleted());
-        Ok(match compare {
-            Compare::Absent(_) => place.is_none(),
-            Compare::Modified(_, revision) => {
-                place.is_some_and(|place| place.modified() == *revision)
-            }
-        })
-    }
-
-    /// The place of a key's newest record, which may be a deletion, and its value if it has one.
-    fn present(
-        &mut self,
-        key: &[u8],
-        latest: &impl Fn(&[u8], Revision) -> Option<KeyValue>,
-    ) -> Result<(Option<Place>, Option<KeyValue>), Fault> {
-        let Some(place) = self.place(key)? else { return Ok((None, None)) };
-        if place.is_deleted() {
-            return Ok((Some(place), None));
-        }
-        let known = self.written.get(key).cloned().or_else(|| latest(key, place.modified()));
-        let entry = match known {
-            Some(entry) => entry,
-            None => read_entry(
-                &self.log,
-                Bytes::copy_from_slice(key),
-                place,
-                &mut self.scratch.unpacker,
-            )?,
-        };
-        Ok((Some(place), Some(entry)))
-    }
-
-    /// The keys that were not written again since their revision.
-    pub(super) fn unchanged(&self, keys: Vec<(Bytes, Revision)>) -> Result<Vec<Bytes>, Fault> {
-        let mut unchanged = Vec::new();
-        for (key, since) in keys {
-            if self.place(&key)?.is_some_and(|place| place.modified() == since) {
-                unchanged.push(key);
-            }
-        }
-        Ok(unchanged)
     }
 
     /// Compacts history before `target`, or a part of it of about `records_max` records.
@@ -266,6 +152,41 @@ impl<'t> BatchTables<'t> {
         self.meta.insert(name::OLDEST, self.now.oldest)?;
         self.meta.insert(name::SUPERSEDED, self.now.superseded)?;
         Ok(self.now)
+    }
+}
+
+impl Rows for BatchTables<'_> {
+    fn revision(&self) -> u64 {
+        self.now.revision
+    }
+
+    fn place(&self, key: &[u8]) -> Result<Option<Place>, Fault> {
+        Ok(self.keys.get(key)?.map(|row| Place::of(row.value())))
+    }
+
+    fn written(&self, key: &[u8]) -> Option<KeyValue> {
+        self.written.get(key).cloned()
+    }
+
+    fn read(&mut self, key: Bytes, place: Place) -> Result<KeyValue, Fault> {
+        read_entry(&self.log, key, place, &mut self.scratch.unpacker)
+    }
+
+    fn put(&mut self, version: &Version<'_>) -> Result<(), Fault> {
+        let mut record = std::mem::take(&mut self.scratch.record);
+        version.encode(&mut record, &mut self.scratch.packer);
+        let inserted = self.insert(version.place(), version.key, version.replaced(), &record);
+        self.scratch.record = record;
+        inserted?;
+        match version.entry() {
+            Some(entry) => _ = self.written.insert(version.key.clone(), entry),
+            None => _ = self.written.remove(version.key),
+        }
+        Ok(())
+    }
+
+    fn committed(&mut self, revision: u64, _expires_ms: u64) {
+        self.now.revision = revision;
     }
 }
 

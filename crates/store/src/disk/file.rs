@@ -4,7 +4,7 @@
 //! right name was whole at some time, and an empty one is damaged, not new. Before a file is opened
 //! for writing it is checked. A file that this program cannot open stays unchanged to the byte.
 
-use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase};
+use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase, StorageBackend};
 use std::{
     fs::{self, File},
     io,
@@ -13,8 +13,10 @@ use std::{
 
 use super::{
     FILE,
-    batch::Position,
+    batch::{BatchTables, Position, Scratch},
+    damage::OnDamage,
     error::{DiskError, Fault},
+    journal::{self, Journal},
     layout::{EXPIRING, FORMAT, KEYS, LOG, META, name},
     lock::Locked,
     migrate,
@@ -44,6 +46,8 @@ pub(super) fn make_missing(folder: &Path) -> Result<(), DiskError> {
         prepare_tables(&database)
     };
     made().map_err(|fault: Fault| fault.of_file(place.path()))?;
+    // What a removed store left behind is not this one's.
+    journal::remove(folder)?;
     place.rename_to(&path)
 }
 
@@ -133,7 +137,42 @@ pub(super) fn open_existing(path: &Path) -> Result<Database, DiskError> {
     check_openable(path)?;
     let database = open(path, None).map_err(|fault| fault.of_file(path))?;
     prepare(&database, path)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    file_journal(&database, journal::open(folder)?, path, OnDamage::Refuse)?;
     Ok(database)
+}
+
+/// Moves the commits of the journal into the file, and begins a lap of the journal.
+pub(super) fn file_journal(
+    database: &Database,
+    journal: Box<dyn StorageBackend>,
+    path: &Path,
+    on_damage: OnDamage,
+) -> Result<Option<Journal>, DiskError> {
+    let of_file = |fault: Fault| fault.of_file(path);
+    let before = position(database).map_err(of_file)?.0;
+    let beside = path.with_file_name(journal::FILE);
+    let (mut journal, found) =
+        Journal::of(journal, before.revision).map_err(io_error("read", &beside))?;
+    if let (Some(what), OnDamage::Refuse) = (found.damage, on_damage) {
+        return Err(DiskError::Damaged { path: beside, what });
+    }
+    if !found.entries.is_empty() {
+        let filed = || {
+            let mut transaction = database.begin_write()?;
+            transaction.set_quick_repair(true);
+            let mut scratch = Scratch::default();
+            let mut tables = BatchTables::open(&transaction, before, &mut scratch)?;
+            for entry in &found.entries {
+                tables.file(entry)?;
+            }
+            let position = tables.close()?;
+            transaction.commit()?;
+            Ok(position)
+        };
+        journal.begin(filed().map_err(of_file)?.revision);
+    }
+    Ok(Some(journal))
 }
 
 /// Opens an existing file. `cache_bytes` is the size of its cache in memory.

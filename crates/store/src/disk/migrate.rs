@@ -8,6 +8,7 @@
 //! |---|---|
 //! | 1 | the tables of [`layout`](super::layout) |
 //! | 2 | records may have a checksum; older records stay as they are |
+//! | 3 | the newest commits may be in the [`journal`](super::journal) |
 
 use redb::{Database, WriteTransaction};
 
@@ -22,6 +23,8 @@ pub(super) type Step = fn(&WriteTransaction) -> Result<(), Fault>;
 /// The step from each format to the next, starting with format 1.
 pub(super) const STEPS: &[Step] = &[
     // From 1 to 2: no data changes. The number keeps out programs that do not know checksums.
+    |_| Ok(()),
+    // From 2 to 3: no data changes. The number keeps out programs that do not know the journal.
     |_| Ok(()),
 ];
 

@@ -30,6 +30,8 @@ pub(super) struct Shared {
 
 pub(super) struct Published {
     pub(super) position: Position,
+    /// The revision of the file. The commits after it are in the journal, and in the tail.
+    filed: u64,
     /// The file at that revision. `None` once the engine is closed or has failed.
     pub(super) snapshot: Option<Arc<ReadTransaction>>,
     pub(super) unpackers: Arc<Unpackers>,
@@ -66,6 +68,7 @@ impl Shared {
     pub(super) fn new(position: Position, snapshot: ReadTransaction) -> Self {
         let published = Published {
             position,
+            filed: position.revision,
             snapshot: Some(Arc::new(snapshot)),
             unpackers: Arc::default(),
             is_closed: false,
@@ -95,7 +98,26 @@ impl Shared {
         run(&mut self.published.lock())
     }
 
-    /// Publishes a batch's commits, and wakes the feeds.
+    /// Publishes commits that are in the journal, and wakes the feeds.
+    pub(super) fn publish_journaled(
+        &self,
+        position: Position,
+        commits: impl Iterator<Item = (Arc<[Change]>, Option<Instant>)>,
+    ) {
+        self.with(|published| {
+            published.push(commits);
+            published.position = position;
+        });
+        self.moved(position);
+    }
+
+    /// Publishes the file again, after it was opened again and is as it was.
+    pub(super) fn publish_file(&self, snapshot: ReadTransaction) {
+        let old = self.with(|published| published.snapshot.replace(Arc::new(snapshot)));
+        drop(old);
+    }
+
+    /// Publishes a batch's commits, and the file that has them, and wakes the feeds.
     pub(super) fn publish(
         &self,
         position: Position,
@@ -112,25 +134,44 @@ impl Shared {
         commits: impl Iterator<Item = (Arc<[Change]>, Option<Instant>)>,
     ) {
         let old = self.with(|published| {
-            for (commit, expires) in commits {
-                for change in commit.iter() {
-                    let expires = expires.filter(|_| change.value.is_some());
-                    published.expiries.set(&change.key, expires, change.revision);
-                    published.read_cache.forget(&change.key);
-                }
-                published.tail.push(commit);
-            }
+            published.push(commits);
             published.position = position;
+            published.filed = position.revision;
             published.snapshot.replace(snapshot)
         });
         // Dropped outside the lock: dropping the last reference to a snapshot frees its pages.
         drop(old);
+        self.moved(position);
+    }
+
+    fn moved(&self, position: Position) {
         let revision = Revision(position.revision);
         self.moved.send_if_modified(|seen| std::mem::replace(seen, revision) != revision);
     }
 }
 
 impl Published {
+    fn push(&mut self, commits: impl Iterator<Item = (Arc<[Change]>, Option<Instant>)>) {
+        for (commit, expires) in commits {
+            for change in commit.iter() {
+                let expires = expires.filter(|_| change.value.is_some());
+                self.expiries.set(&change.key, expires, change.revision);
+                self.read_cache.forget(&change.key);
+            }
+            self.tail.push(commit);
+        }
+    }
+
+    /// The position of the file.
+    pub(super) fn file(&self) -> Position {
+        Position { revision: self.filed, ..self.position }
+    }
+
+    /// The commits that are not in the file. `None` if they are not in memory.
+    pub(super) fn unfiled(&self) -> Option<Vec<Arc<[Change]>>> {
+        Some(self.commits_after(self.filed, usize::MAX)?.cloned().collect())
+    }
+
     /// A key's current state if it was recently written or read. `Some(None)` if it was deleted.
     pub(super) fn recent(&mut self, key: &[u8]) -> Option<Option<KeyValue>> {
         match self.tail.latest.get(key) {
@@ -222,15 +263,7 @@ impl Tail {
     fn push(&mut self, commit: Arc<[Change]>) {
         for change in commit.iter() {
             self.n_bytes += size(change);
-            let entry = change.value.as_ref().map(|value| KeyValue {
-                key: change.key.clone(),
-                value: value.clone(),
-                modified: change.revision,
-                created: change
-                    .previous
-                    .as_ref()
-                    .map_or(change.revision, |previous| previous.created),
-            });
+            let entry = super::read::entry_of(change);
             self.latest.insert(change.key.clone(), (change.revision, entry));
         }
         self.commits.push_back(commit);
@@ -249,7 +282,7 @@ impl Tail {
 }
 
 /// Bytes that a change occupies in memory.
-fn size(change: &Change) -> usize {
+pub(super) fn size(change: &Change) -> usize {
     let previous = change.previous.as_ref().map_or(0, |previous| previous.value.len());
     change.key.len() + change.value.as_ref().map_or(0, Bytes::len) + previous
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use redb::{ReadTransaction, ReadableTable};
-use std::{ops::Bound, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use super::{
     batch::{Position, entry, read_entry},
@@ -19,11 +19,15 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 /// instead of looking it up. Skipping a record takes about a tenth of a lookup.
 const READ_ON_MAX: usize = 4;
 
-/// A snapshot of the file.
+/// A snapshot of the store: of the file, and the commits that are not in it.
 #[derive(Clone)]
 pub(super) struct View {
     pub(super) snapshot: Arc<ReadTransaction>,
     pub(super) position: Position,
+    /// The revision of the file.
+    filed: u64,
+    /// The commits after it.
+    unfiled: Vec<Arc<[Change]>>,
     unpackers: Arc<Unpackers>,
 }
 
@@ -41,12 +45,21 @@ impl View {
     pub(super) fn of(published: &Published) -> Option<Self> {
         let snapshot = published.snapshot.clone()?;
         let unpackers = published.unpackers.clone();
-        Some(Self { snapshot, position: published.position, unpackers })
+        let (position, unfiled) = (published.position, published.unfiled()?);
+        Some(Self { snapshot, position, filed: published.file().revision, unfiled, unpackers })
+    }
+
+    /// The newest state that is in the file as a whole.
+    pub(super) fn of_file(published: &Published) -> Option<Self> {
+        let (snapshot, position) = (published.snapshot.clone()?, published.file());
+        let (filed, unpackers) = (position.revision, published.unpackers.clone());
+        Some(Self { snapshot, position, filed, unfiled: Vec::new(), unpackers })
     }
 
     /// A view of a file that no store serves.
     pub(super) fn unserved(snapshot: ReadTransaction, position: Position) -> Self {
-        Self { snapshot: Arc::new(snapshot), position, unpackers: Arc::default() }
+        let (snapshot, filed) = (Arc::new(snapshot), position.revision);
+        Self { snapshot, position, filed, unfiled: Vec::new(), unpackers: Arc::default() }
     }
 
     /// Every value with a time to live.
@@ -75,8 +88,20 @@ impl View {
         Ok(())
     }
 
+    /// The changes that are not in the file, up to a revision, oldest first.
+    fn unfiled(&self, at: At) -> impl DoubleEndedIterator<Item = &Change> {
+        let is_asked = move |change: &&Change| match at {
+            At::Latest => true,
+            At::Exactly(asked) => change.revision <= asked,
+        };
+        self.unfiled.iter().flat_map(|commit| commit.iter()).filter(is_asked)
+    }
+
     pub(super) fn get(&self, key: &[u8], at: At) -> Result<Option<KeyValue>, Fault> {
         self.check(at)?;
+        if let Some(change) = self.unfiled(at).rfind(|change| change.key == key) {
+            return Ok(entry_of(change));
+        }
         let keys = self.snapshot.open_table(KEYS)?;
         let Some(place) = keys.get(key)?.map(|row| Place::of(row.value())) else { return Ok(None) };
         let log = self.snapshot.open_table(LOG)?;
@@ -98,17 +123,38 @@ impl View {
             [] => Bound::Unbounded,
             end => Bound::Excluded(end),
         };
+        let newer: BTreeMap<&[u8], &Change> = self
+            .unfiled(request.at)
+            .filter(|change| {
+                change.key >= request.start && (request.end.is_empty() || change.key < request.end)
+            })
+            .map(|change| (&change.key[..], change))
+            .collect();
+        let is_wanted = |n_found: usize| request.limit == 0 || n_found < request.limit;
         let mut found = Vec::new();
         for row in keys.range::<&[u8]>((start, end))? {
             let (key, place) = row?;
+            if newer.contains_key(key.value()) {
+                continue;
+            }
             if let Some(place) = place_at(&log, Place::of(place.value()), request.at)? {
                 range.count += 1;
-                if request.limit == 0 || found.len() < request.limit {
+                if is_wanted(found.len()) {
                     found.push((Bytes::copy_from_slice(key.value()), place));
                 }
             }
         }
         range.entries = self.unpackers.with(|unpacker| read_entries(&log, found, unpacker))?;
+        let newer: Vec<_> = newer.into_values().filter_map(entry_of).collect();
+        if !newer.is_empty() {
+            range.count += newer.len();
+            range.entries.extend(newer);
+            // Two sorted parts, which a stable sort merges.
+            range.entries.sort_by(|a, b| a.key.cmp(&b.key));
+            if request.limit != 0 {
+                range.entries.truncate(request.limit);
+            }
+        }
         Ok(range)
     }
 
@@ -152,7 +198,8 @@ impl View {
         n: u64,
     ) -> Result<Batch, Fault> {
         let log = self.snapshot.open_table(LOG)?;
-        let mut last = self.position.revision.min(after + n);
+        // Later commits are in memory.
+        let mut last = self.filed.min(after + n);
         let (mut changes, mut n_bytes) = (Vec::new(), 0);
         for row in log.range((after + 1, 0)..=(last, u32::MAX))? {
             let (at, bytes) = row?;
@@ -192,6 +239,17 @@ impl View {
         }
         Ok(Batch { changes, revision: Revision(last) })
     }
+}
+
+/// The key's state after a change. `None` if it was deleted.
+pub(super) fn entry_of(change: &Change) -> Option<KeyValue> {
+    let created = change.previous.as_ref().map_or(change.revision, |previous| previous.created);
+    Some(KeyValue {
+        key: change.key.clone(),
+        value: change.value.clone()?,
+        modified: change.revision,
+        created,
+    })
 }
 
 /// Where a key's version at a revision is, if the key has a value then. Follows the chain of

@@ -11,7 +11,7 @@
 //! | every other commit | [`StoreError::Full`]; once in [`TRY_PERIOD`] they are tried, to detect free space |
 //! | history | dropped except for the newest [`HISTORY_REVISIONS_MIN`] revisions, to free space in the file |
 
-use super::writer::Command;
+use super::command::Command;
 use crate::contract::StoreError;
 use std::{
     fmt,
@@ -142,6 +142,11 @@ impl Shortage {
     pub(super) fn new(reserve: Box<dyn Reserve>, now: Instant) -> Self {
         let (refusal, refilled_at) = (None, Some(now));
         Self { reserve, refusal, tried_at: now, refilled_at, is_making_room: false }
+    }
+
+    /// Whether there is no room for all commits.
+    pub(super) fn is_short(&self) -> bool {
+        self.refusal.is_some() || self.is_making_room
     }
 
     /// Splits commands into those to run and those to refuse, with the error.

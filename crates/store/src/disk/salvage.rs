@@ -18,9 +18,10 @@
 //! its key. Records never change, so a record at that place is the right one.
 //!
 //! The readable parts go into a new file, without history, one revision further, so that clients
-//! list again. A damaged object becomes a value that marks it ([`DAMAGED_PREFIX`]). So no client
+//! list again. The commits of the journal follow: they are newer than what the file has. A damaged object becomes a value that marks it ([`DAMAGED_PREFIX`]). So no client
 //! can create another object of its name, and a get reports the damage.
 
+use bytes::Bytes;
 use redb::Database;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -30,12 +31,15 @@ use std::{
 
 use super::{
     DiskStore, FILE,
+    apply::Rows,
+    batch::{BatchTables, Position, Scratch},
     damage::{DAMAGED, DAMAGED_PREFIX, Damage, OnDamage, name_all},
     error::{DiskError, Fault, guarded},
     file::{self, NewFile, io_error},
+    journal::{self, Entry},
     layout::{Damaged, EXPIRING, KEYS, KeyRow, LOG, META, Place, Record, name},
     lock::Locked,
-    pack::Packer,
+    pack::{Packer, Unpacker},
     pages::{Lost, Pages, RowPlace, Table},
 };
 use crate::contract::*;
@@ -72,8 +76,10 @@ pub(super) struct Salvage {
     /// The tables of each state that was found, the right one first.
     directories: Vec<Vec<Table>>,
     log: Option<Table>,
-    /// The newest known revision.
+    /// The newest known revision, with those of the journal.
     revision: u64,
+    /// The commits of the journal. They are newer than all that the file has.
+    unfiled: Vec<Entry>,
     readable: Vec<Readable>,
     unreadable: Vec<Unreadable>,
     damage: Damage,
@@ -148,6 +154,7 @@ impl Salvage {
             directories: Vec::new(),
             log: None,
             revision: 0,
+            unfiled: Vec::new(),
             readable: Vec::new(),
             unreadable: Vec::new(),
             damage: Damage { tables, ..Damage::default() },
@@ -237,6 +244,11 @@ impl Salvage {
         let newest = rows.values().chain(nameless.values()).map(|place| place.at.0).max();
         let newest = newest.max(records.keys().map(|at| at.0).max()).unwrap_or(0);
         let is_newest = is_known && !self.damage.is_older;
+        self.revision = self.revision.max(newest);
+        let file = self.revision;
+        let follows = |lap| if is_newest { lap == file } else { lap >= file };
+        self.unfiled = journal::commits(&self.path.with_file_name(journal::FILE), follows)?;
+        let newest = self.unfiled.last().map_or(0, |entry| entry.revision);
         self.revision = self.revision.max(newest) + if is_newest { 0 } else { REVISION_GAP };
         let n_known = (rows.len() + nameless.len()) as u64;
         self.damage.n_unnamed = match keys_lost && !log_lost.is_empty() {
@@ -420,7 +432,32 @@ impl Salvage {
             meta.insert(name::SUPERSEDED, 0)?;
         }
         transaction.commit()?;
-        Ok(Revision(revision))
+        let before = Position { revision, oldest: revision, superseded: 0 };
+        self.write_unfiled(to, before)
+    }
+
+    /// Repeats the commits of the journal. Their revisions are new ones.
+    fn write_unfiled(&self, to: &Database, before: Position) -> Result<Revision, Fault> {
+        let mut transaction = to.begin_write()?;
+        transaction.set_quick_repair(true);
+        let (mut scratch, mut unpacker) = (Scratch::default(), Unpacker::default());
+        let mut tables = BatchTables::open(&transaction, before, &mut scratch)?;
+        for entry in &self.unfiled {
+            let mut ops = Vec::new();
+            for record in &entry.records {
+                let record = Record::decode(record)?;
+                let key = Bytes::copy_from_slice(record.key);
+                ops.push(match record.value(&mut unpacker)? {
+                    Some(value) => Op::Put(key, value),
+                    None => Op::Delete(key),
+                });
+            }
+            let txn = Txn { ops, ..Txn::default() };
+            tables.apply(&txn, entry.expires_ms, |_, _| None)?;
+        }
+        let position = tables.close()?;
+        transaction.commit()?;
+        Ok(Revision(position.revision))
     }
 
     fn record(&self, found: &Readable) -> Result<Vec<u8>, Fault> {
@@ -451,7 +488,9 @@ impl Salvage {
         // A hard link, so that a start at any moment finds a store and does not create an empty
         // one.
         fs::hard_link(&self.path, &aside).map_err(io_error("keep the damaged file as", &aside))?;
-        place.replace(&self.path)
+        place.replace(&self.path)?;
+        // The new file has its commits.
+        journal::remove(folder)
     }
 }
 
@@ -506,6 +545,7 @@ impl DiskStore {
         guarded(&from, || {
             let salvage = salvage(&from)?;
             let (place, revision) = salvage.make(folder, false)?;
+            journal::remove(folder)?;
             place.rename_to(&path)?;
             Ok((revision, salvage.damage.clone()))
         })

@@ -46,7 +46,7 @@ impl DiskStore {
     /// The store is closed, or the file cannot be read.
     pub async fn stat(&self) -> Result<DiskStat, StoreError> {
         let path = self.inner.path.clone();
-        Ok(self.inner.read(move |view| view.stat(&path)).await?.value)
+        Ok(self.inner.read_view(true, move |view| view.stat(&path)).await?.value)
     }
 
     /// As [`DiskStore::stat`], for a folder that no process has open. Blocks.

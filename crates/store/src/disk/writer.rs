@@ -1,8 +1,15 @@
 //! The writer thread. It is the only thread that writes.
 //!
-//! It takes the waiting commands, up to a bound, applies them in one transaction of the engine,
-//! syncs once, publishes, and responds. Meanwhile the next batch gathers, so more writers share
-//! each sync. It never waits for a batch to fill.
+//! It takes the waiting commands, up to a bound, makes them durable with one sync, publishes, and
+//! responds. Meanwhile the next batch gathers, so more writers share each sync. It never waits for
+//! a batch to fill. A batch becomes durable in the journal ([`journaled`]) or in a transaction of
+//! the engine, which also takes what is in the journal.
+//!
+//! # When the journal fails
+//!
+//! The batch goes to the engine, and the frame in the journal is made invalid. If that fails too,
+//! the next opening may find the frame. So until the engine has done something, what it refuses
+//! fails with [`StoreError::Unknown`].
 //!
 //! # When the engine fails
 //!
@@ -20,28 +27,30 @@
 //! failed sync. A failed write, as on a full disk, comes before that header and leaves the file as
 //! it was.
 
-use bytes::Bytes;
+mod journaled;
+
 use redb::{Database, ReadTransaction, ReadableDatabase, WriteTransaction};
 use std::{
     panic::AssertUnwindSafe,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
 };
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::Instant,
-};
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     DiskOptions,
     ages::Ages,
-    batch::{Applied, BatchTables, Position, Scratch},
+    apply::{Applied, Rows},
+    batch::{BatchTables, Position, Scratch},
+    command::{Answer, Command, Pending, QueuedCommand, makes_room},
     error::Fault,
     file::OpenFile,
+    journal::Journal,
     published::Shared,
     read::View,
-    reserve::{HISTORY_REVISIONS_MIN, Reserve, Shortage, UPDATE_BYTES_MAX},
+    reserve::{HISTORY_REVISIONS_MIN, Reserve, Shortage},
     synced::SyncFailed,
+    unfiled::{FileTables, Unfiled},
 };
 use crate::contract::*;
 
@@ -58,111 +67,8 @@ const COMPACTED_MIN: usize = 4096;
 const GIVEN_UP_REVISIONS: u64 = 4;
 const GIVEN_UP_STEPS: usize = 256;
 
-/// A request to the writer.
-pub(super) enum Command {
-    Commit {
-        txn: Txn,
-        expires: Option<(Instant, u64)>,
-        answer: Answer<Committed>,
-    },
-    /// Deletes those of these expired keys that were not written again.
-    Expire {
-        keys: Vec<(Bytes, Revision)>,
-        answer: Answer<()>,
-    },
-    Compact {
-        revision: Revision,
-        answer: Answer<()>,
-    },
-    /// Opens the file again if the engine has failed.
-    Reopen {
-        answer: Answer<()>,
-    },
-}
-
-/// A command and its time. The writer's thread is outside the runtime and has no clock.
-pub(super) type QueuedCommand = (Instant, Command);
 /// The store's position after a batch, and a snapshot of the file at that position.
 type Synced = (Position, ReadTransaction);
-type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
-
-/// A response to send once the batch is durable.
-enum Pending {
-    /// Has the transaction if it only deletes, to repeat it after the disk was full.
-    Commit(Answer<Committed>, Committed, Option<Txn>),
-    /// The command that failed the batch.
-    Broken(Answer<Committed>, Option<Txn>),
-    Unit(Answer<()>, Result<(), StoreError>),
-}
-
-impl Pending {
-    fn send(self, failure: Option<StoreError>) {
-        // A send fails if the caller no longer waits.
-        match self {
-            Self::Commit(answer, committed, _) => {
-                drop(answer.send(failure.map_or(Ok(committed), Err)))
-            }
-            Self::Broken(answer, _) => {
-                let unknown = || StoreError::Unknown("the batch ended in between".into());
-                drop(answer.send(Err(failure.unwrap_or_else(unknown))));
-            }
-            Self::Unit(answer, result) => drop(answer.send(failure.map_or(result, Err))),
-        }
-    }
-}
-
-impl Pending {
-    /// The command to repeat once there is some room, if it only deletes.
-    fn again(self) -> Result<Command, Self> {
-        match self {
-            Self::Commit(answer, _, Some(txn)) | Self::Broken(answer, Some(txn)) => {
-                Ok(Command::Commit { txn, expires: None, answer })
-            }
-            other => Err(other),
-        }
-    }
-}
-
-impl Command {
-    /// Whether the command frees space, now or later.
-    pub(super) fn makes_room(&self) -> bool {
-        match self {
-            Self::Commit { txn, .. } => makes_room(txn),
-            Self::Expire { .. } | Self::Compact { .. } | Self::Reopen { .. } => true,
-        }
-    }
-
-    /// Whether the command is a small update of existing keys.
-    pub(super) fn is_small_update(&self) -> bool {
-        let Self::Commit { txn, .. } = self else { return false };
-        let is_there = |key: &Bytes| {
-            let mut compares = txn.compares.iter();
-            compares.any(|compare| matches!(compare, Compare::Modified(at, _) if at == key))
-        };
-        self.size() <= UPDATE_BYTES_MAX
-            && txn.ops.iter().all(|op| op.value().is_none() || is_there(op.key()))
-    }
-
-    fn size(&self) -> usize {
-        let Self::Commit { txn, .. } = self else { return 0 };
-        txn.ops.iter().map(|op| op.key().len() + op.value().map_or(0, Bytes::len)).sum()
-    }
-
-    fn refuse(self, error: StoreError) {
-        match self {
-            Self::Commit { answer, .. } => drop(answer.send(Err(error))),
-            Self::Expire { answer, .. }
-            | Self::Compact { answer, .. }
-            | Self::Reopen { answer } => {
-                drop(answer.send(Err(error)));
-            }
-        }
-    }
-}
-
-fn makes_room(txn: &Txn) -> bool {
-    !txn.ops.is_empty() && txn.ops.iter().all(|op| op.value().is_none())
-}
 
 /// The results of a batch, to publish and send once it is durable.
 #[derive(Default)]
@@ -199,6 +105,14 @@ pub(super) struct Writer {
     sync_failed: SyncFailed,
     /// Whether the newest transaction used quick repair.
     is_quick: bool,
+    /// `None`: each batch is a transaction of the engine.
+    journal: Option<Journal>,
+    /// The journal may have a frame of commits that were not acknowledged.
+    is_suspect: bool,
+    /// The commits of the journal.
+    unfiled: Unfiled,
+    /// The file's tables in the published snapshot.
+    tables: Option<FileTables>,
     compactions: Vec<Compaction>,
     shortage: Shortage,
     ages: Ages,
@@ -213,7 +127,7 @@ impl Writer {
         (options, path): (DiskOptions, PathBuf),
         (open, sync_failed): (Box<OpenFile>, SyncFailed),
         commands: mpsc::Receiver<QueuedCommand>,
-        database: Database,
+        (database, journal): (Database, Option<Journal>),
         ages: (Ages, Instant),
         reserve: Box<dyn Reserve>,
         shared: Arc<Shared>,
@@ -230,6 +144,10 @@ impl Writer {
             is_broken: false,
             sync_failed,
             is_quick: false,
+            journal,
+            is_suspect: false,
+            unfiled: Unfiled::default(),
+            tables: None,
             compactions,
             shortage: Shortage::new(reserve, now),
             ages,
@@ -257,7 +175,7 @@ impl Writer {
                 n_bytes += command.size();
                 batch.push(command);
             }
-            let (mut batch, refused) = self.shortage.admit(batch, self.now);
+            let (batch, refused) = self.shortage.admit(batch, self.now);
             if let Some((refused, error)) = refused {
                 refused.into_iter().for_each(|command| command.refuse(error.clone()));
             }
@@ -265,13 +183,30 @@ impl Writer {
             if batch.is_empty() && is_idle {
                 continue;
             }
-            // Each round releases one step of the reserve.
-            while let Some(again) = self.write(batch) {
-                batch = again;
+            if let Err(batch) = self.journal(batch) {
+                self.write_all(batch);
             }
         }
+        if !self.unfiled.is_empty() {
+            // If that fails, the next opening does it.
+            self.write_all(Vec::new());
+        }
+        self.tables = None;
         // Drops the snapshot before the file is closed, so that it closes cleanly.
         self.shared.with(|published| published.snapshot = None);
+    }
+
+    /// Writes a batch in a transaction of the engine.
+    fn write_all(&mut self, mut batch: Vec<Command>) {
+        // Each round releases one step of the reserve.
+        while let Some(again) = self.write(batch) {
+            batch = again;
+        }
+    }
+
+    /// The error of a batch that the engine refused.
+    fn refusal(&self, error: StoreError) -> StoreError {
+        if self.is_suspect { StoreError::Unknown(error.to_string()) } else { error }
     }
 
     /// Writes a batch. Returns the commands to repeat, if a step of the reserve was released for
@@ -283,7 +218,8 @@ impl Writer {
             Ok(transaction) => transaction,
             Err(error @ StoreError::Full(_)) => return self.make_room(commands, error),
             Err(error) => {
-                commands.into_iter().for_each(|command| command.refuse(error.clone()));
+                let refusal = self.refusal(error.clone());
+                commands.into_iter().for_each(|command| command.refuse(refusal.clone()));
                 self.refuse_compactions(&error);
                 self.shortage.is_making_room = false;
                 return None;
@@ -297,7 +233,7 @@ impl Writer {
         match written {
             Ok(synced) => {
                 if let Some((position, snapshot)) = synced {
-                    self.shared.publish(position, snapshot, work.done.into_iter());
+                    self.filed(position, snapshot, work.done);
                 }
                 work.pending.into_iter().for_each(|answer| answer.send(None));
                 self.answer_compactions();
@@ -306,7 +242,7 @@ impl Writer {
             }
             Err(fault) => {
                 let error = self.recover(&fault, &mut work);
-                let refusal = self.shared.fail(&fault);
+                let refusal = self.refusal(self.shared.fail(&fault));
                 if let Some(error @ StoreError::Full(_)) = &error {
                     let (mut again, mut others) = (Vec::new(), Vec::new());
                     for pending in work.pending {
@@ -315,11 +251,13 @@ impl Writer {
                             Err(pending) => others.push(pending),
                         }
                     }
-                    others.into_iter().for_each(|answer| answer.send(Some(error.clone())));
+                    let refusal = self.refusal(error.clone());
+                    others.into_iter().for_each(|answer| answer.send(Some(refusal.clone())));
                     again.extend(commands);
                     return self.make_room(again, error.clone());
                 }
                 commands.for_each(|command| command.refuse(refusal.clone()));
+                let error = error.map(|error| self.refusal(error));
                 work.pending.into_iter().for_each(|answer| answer.send(error.clone()));
                 self.refuse_compactions(&error.unwrap_or(refusal));
                 self.shortage.is_making_room = false;
@@ -333,15 +271,17 @@ impl Writer {
     fn make_room(&mut self, commands: Vec<Command>, error: StoreError) -> Option<Vec<Command>> {
         self.shortage.refused(error.clone(), self.now);
         let (again, others): (Vec<_>, Vec<_>) = commands.into_iter().partition(Command::makes_room);
-        others.into_iter().for_each(|command| command.refuse(error.clone()));
+        let refusal = self.refusal(error.clone());
+        others.into_iter().for_each(|command| command.refuse(refusal.clone()));
         let is_needed = !again.is_empty()
+            || !self.unfiled.is_empty()
             || !self.compactions.is_empty()
             || self.shortage.is_making_room
             || self.database.is_none();
         if is_needed && self.shortage.release(self.now) {
             return Some(again);
         }
-        again.into_iter().for_each(|command| command.refuse(error.clone()));
+        again.into_iter().for_each(|command| command.refuse(refusal.clone()));
         if is_needed {
             self.refuse_compactions(&error);
         }
@@ -368,16 +308,20 @@ impl Writer {
         commands: &mut impl Iterator<Item = Command>,
         work: &mut Work,
     ) -> Result<Option<Synced>, Fault> {
-        let before = self.shared.with(|published| published.position);
+        let before = self.shared.with(|published| published.file());
         self.is_quick = std::fs::metadata(&self.path).map_or(0, |file| file.len())
             >= self.options.quick_repair_bytes;
         transaction.set_quick_repair(self.is_quick);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut tables = BatchTables::open(&transaction, before, &mut scratch)?;
+        for entry in &self.unfiled.entries {
+            tables.file(entry)?;
+        }
         for command in commands {
             self.one(&mut tables, command, work)?;
         }
-        if let Err(fault) = self.trim(&mut tables, work.done.len()) {
+        let n_added = work.done.len() + self.unfiled.entries.len();
+        if let Err(fault) = self.trim(&mut tables, n_added) {
             // Unreadable history is retained, and writes continue.
             self.refuse_compactions(&fault.unavailable());
             self.shortage.is_making_room = false;
@@ -408,7 +352,7 @@ impl Writer {
             Command::Commit { txn, expires, answer } => {
                 let expires_ms = expires.map_or(0, |(_, ms)| ms);
                 let again = makes_room(&txn).then(|| txn.clone());
-                match tables.apply(txn, expires_ms, latest) {
+                match tables.apply(&txn, expires_ms, latest) {
                     Ok(Applied { committed, changes }) => {
                         if !changes.is_empty() {
                             work.done.push((changes, expires.map(|(at, _)| at)));
@@ -427,10 +371,7 @@ impl Writer {
                 }
             }
             Command::Expire { keys, answer } => {
-                let expired = tables.unchanged(keys).and_then(|keys| {
-                    let ops = keys.into_iter().map(Op::Delete).collect();
-                    tables.apply(Txn { ops, ..Txn::default() }, 0, latest)
-                });
+                let expired = tables.expiry(&keys).and_then(|txn| tables.apply(&txn, 0, latest));
                 match expired {
                     Ok(Applied { changes, .. }) => {
                         if !changes.is_empty() {
@@ -458,7 +399,10 @@ impl Writer {
                     None => self.compactions.push(Compaction { revision: revision.0, answer }),
                 }
             }
-            Command::Reopen { answer } => work.pending.push(Pending::Unit(answer, Ok(()))),
+            // Before the commands, the commits of the journal were written.
+            Command::Reopen { answer } | Command::File { answer } => {
+                work.pending.push(Pending::Unit(answer, Ok(())))
+            }
         }
         Ok(())
     }
@@ -512,7 +456,7 @@ impl Writer {
     /// Opens the file again after a failed batch. Returns `None` if the batch is in the file, else
     /// the error.
     fn recover(&mut self, fault: &Fault, work: &mut Work) -> Option<StoreError> {
-        let before = self.shared.with(|published| published.position);
+        let before = self.shared.with(|published| published.file());
         self.shut();
         if !self.is_quick && self.sync_failed.load(Ordering::Acquire) {
             self.is_broken = true;
@@ -523,14 +467,10 @@ impl Writer {
         };
         let Ok((database, (position, snapshot))) = self.open_file() else { return Some(unknown()) };
         let error = if Some(position) == work.committing {
-            let done = std::mem::take(&mut work.done);
-            self.shared.publish(position, snapshot, done.into_iter());
+            self.filed(position, snapshot, std::mem::take(&mut work.done));
             None
-        } else if position == before {
-            self.shared.publish(position, snapshot, std::iter::empty());
-            Some(fault.unavailable())
         } else {
-            let error = unknown();
+            let error = if position == before { fault.unavailable() } else { unknown() };
             if self.restart(position, snapshot).is_err() {
                 return Some(error);
             }
@@ -540,8 +480,25 @@ impl Writer {
         error
     }
 
+    /// Publishes a batch that is in the file, and begins a lap of the journal.
+    fn filed(
+        &mut self,
+        position: Position,
+        snapshot: ReadTransaction,
+        done: Vec<(Arc<[Change]>, Option<Instant>)>,
+    ) {
+        self.tables = None;
+        self.unfiled.filed(position.revision);
+        self.is_suspect = false;
+        if let Some(journal) = &mut self.journal {
+            journal.begin(position.revision);
+        }
+        self.shared.publish(position, snapshot, done.into_iter());
+    }
+
     /// Closes the file. Readers see that it has failed.
     fn shut(&mut self) {
+        self.tables = None;
         let old = self.shared.with(|published| published.snapshot.take());
         drop(old);
         self.database = None;
@@ -572,18 +529,29 @@ impl Writer {
 
     /// Publishes the state of a file that was opened again. Commits with an unknown outcome may be
     /// in it, so the tail and the expiry times are read again.
-    fn restart(&self, position: Position, snapshot: ReadTransaction) -> Result<(), Fault> {
-        let is_elsewhere = self.shared.with(|published| published.position != position);
-        if is_elsewhere {
-            let view = View::unserved(snapshot, position);
-            let expiring = view.expiring()?;
-            let now = (self.now, (self.options.now_ms)());
-            let View { snapshot, .. } = view;
-            self.shared.with(|published| published.restart(expiring, now));
-            self.shared.publish_view(position, snapshot, std::iter::empty());
-        } else {
-            self.shared.publish(position, snapshot, std::iter::empty());
+    fn restart(&mut self, file: Position, snapshot: ReadTransaction) -> Result<(), Fault> {
+        let (before, newest) =
+            self.shared.with(|published| (published.file(), published.position.revision));
+        if file == before {
+            self.shared.publish_file(snapshot);
+            return Ok(());
         }
+        if !self.unfiled.is_empty() && file.revision < newest {
+            // The file has neither all commits of the journal nor none of them.
+            self.is_broken = true;
+            return Err(Fault::Broken);
+        }
+        let view = View::unserved(snapshot, file);
+        let expiring = view.expiring()?;
+        let now = (self.now, (self.options.now_ms)());
+        let View { snapshot, .. } = view;
+        self.shared.with(|published| published.restart(expiring, now));
+        self.unfiled.filed(file.revision);
+        self.is_suspect = false;
+        if let Some(journal) = &mut self.journal {
+            journal.begin(file.revision);
+        }
+        self.shared.publish_view(file, snapshot, std::iter::empty());
         Ok(())
     }
 }

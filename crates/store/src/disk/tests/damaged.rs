@@ -201,18 +201,22 @@ async fn readable_objects_of_a_damaged_folder_are_saved() {
     let from = folder.path().join("from");
     let state = make(&from).await;
     let path = from.join(FILE);
-    let closed = fs::read(&path).unwrap();
+    let journal = from.join(super::super::journal::FILE);
+    let files = || (fs::read(&path).unwrap(), fs::read(&journal).unwrap());
+    let closed = files();
     // As a kill leaves it.
     let store =
         DiskStore::open(&from, DiskOptions { quick_repair_bytes: 1 << 30, ..options() }).unwrap();
     commit(&store, vec![put("/event", "2")]).await.unwrap();
     let mut later = state.clone();
     later.insert("/event".into(), "2".into());
-    let killed = fs::read(&path).unwrap();
+    let killed = files();
     store.close().await;
     drop(store);
     let needle = b"/registry/configmaps/default/object-0123";
-    for (n, (file, state)) in [(closed, state), (killed, later)].into_iter().enumerate() {
+    let cases = [(closed, state), (killed, later)];
+    for (n, ((file, journaled), state)) in cases.into_iter().enumerate() {
+        fs::write(&journal, journaled).unwrap();
         let all = file.windows(needle.len()).enumerate().filter(|(_, at)| at == needle);
         let all: Vec<usize> = all.map(|(place, _)| place).collect();
         // Each page alone, then all together, because free pages may have the same record.

@@ -423,6 +423,10 @@ impl World {
         let builder = redb::Database::builder();
         let made = || {
             let old = builder.create_with_backend(self.disk.attach())?;
+            let journal = Box::new(self.disk.attach_journal());
+            if file::file_journal(&old, journal, Path::new("torn"), OnDamage::Refuse).is_err() {
+                return Ok(false);
+            }
             let (position, snapshot) = file::position(&old)?;
             let view = View::unserved(snapshot, position);
             view.copy(&mut builder.create_with_backend(to.attach())?)?;

@@ -1,4 +1,4 @@
-//! A simulated disk with one file. It loses unsynced data, tears writes, and fails like a real
+//! A simulated disk with the store's two files. It loses unsynced data, tears writes, and fails like a real
 //! disk.
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
@@ -15,12 +15,27 @@ use super::super::synced::SyncFailed;
 /// The unit of a write: a disk writes whole sectors.
 const SECTOR: usize = 512;
 
-/// A disk with one file, shared by every opening of it.
+/// A disk with two files, shared by every opening of them.
 #[derive(Debug, Clone)]
 pub(super) struct Disk(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
+    files: [Content; 2],
+    /// The current process. Calls of older processes fail.
+    life: u64,
+    fault: Option<Fault>,
+    n_syncs: u64,
+    /// Whether a sync of the store's file has failed.
+    sync_failed: SyncFailed,
+}
+
+/// Numbers of the files.
+const STORE: usize = 0;
+const JOURNAL: usize = 1;
+
+#[derive(Debug, Default)]
+struct Content {
     /// The content that survives every crash.
     synced: Vec<u8>,
     /// The content that the process sees.
@@ -29,11 +44,6 @@ struct State {
     unsynced: Vec<Unsynced>,
     /// Which sectors are allocated on the disk.
     allocated: Vec<bool>,
-    /// The current process. Calls of older processes fail.
-    life: u64,
-    fault: Option<Fault>,
-    n_syncs: u64,
-    sync_failed: SyncFailed,
 }
 
 /// A fault after a number of calls. It lasts until [`Disk::heal`] or a crash, or as the variant
@@ -66,10 +76,15 @@ impl Disk {
         self.0.lock().unwrap()
     }
 
-    /// A process's view of the file.
+    /// A process's view of the store's file.
     pub(super) fn attach(&self) -> Attached {
         let life = self.state().life;
-        Attached { disk: self.clone(), life }
+        Attached { disk: self.clone(), life, file: STORE }
+    }
+
+    /// A process's view of the journal.
+    pub(super) fn attach_journal(&self) -> Attached {
+        Attached { file: JOURNAL, ..self.attach() }
     }
 
     /// Starts a fault.
@@ -88,7 +103,7 @@ impl Disk {
         DiskReserve { disk: self.clone(), wanted: steps, steps }
     }
 
-    /// Whether a sync has failed in this life.
+    /// Whether a sync of the store's file has failed in this life.
     pub(super) fn sync_failed(&self) -> SyncFailed {
         self.state().sync_failed.clone()
     }
@@ -109,15 +124,17 @@ impl Disk {
     /// Cuts the power: each unsynced sector is written or not, at random and in any order.
     pub(super) fn crash(&self, seed: u64) {
         let mut state = self.state();
-        state.lose(seed);
-        state.forget();
+        for (seed, file) in (seed..).zip(&mut state.files) {
+            file.lose(seed);
+            file.forget();
+        }
         state.life += 1;
         state.fault = None;
         state.sync_failed = SyncFailed::default();
     }
 }
 
-impl State {
+impl Content {
     /// Writes a random part of the unsynced data.
     fn lose(&mut self, seed: u64) {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -140,43 +157,47 @@ impl State {
         self.seen.clone_from(&self.synced);
         self.allocated.resize(self.seen.len().div_ceil(SECTOR), true);
     }
+}
 
-    fn sync(&mut self) -> io::Result<()> {
+impl State {
+    fn sync(&mut self, file: usize) -> io::Result<()> {
         self.n_syncs += 1;
+        let content = &mut self.files[file];
         if let Some(Fault::Sync { after, seed, is_forgotten }) = self.fault {
             if after == 0 {
                 self.fault = None;
-                self.lose(seed);
+                content.lose(seed);
                 // The length of a file is stored apart from its content.
-                self.synced.resize(self.seen.len(), 0);
+                content.synced.resize(content.seen.len(), 0);
                 if is_forgotten {
-                    self.forget();
+                    content.forget();
                 }
                 return Err(io::Error::from_raw_os_error(5));
             }
             self.fault = Some(Fault::Sync { after: after - 1, seed, is_forgotten });
         }
-        for write in self.unsynced.drain(..) {
+        for write in content.unsynced.drain(..) {
             match write {
-                Unsynced::Sector(at, bytes) => put(&mut self.synced, at, &bytes),
-                Unsynced::Length(length) => self.synced.resize(length, 0),
+                Unsynced::Sector(at, bytes) => put(&mut content.synced, at, &bytes),
+                Unsynced::Length(length) => content.synced.resize(length, 0),
             }
         }
         Ok(())
     }
 
-    fn write(&mut self, mut at: usize, data: &[u8]) -> io::Result<()> {
+    fn write(&mut self, file: usize, mut at: usize, data: &[u8]) -> io::Result<()> {
+        let content = &mut self.files[file];
         for bytes in data.chunks(SECTOR) {
             let sector = at / SECTOR;
-            if !self.allocated[sector] {
+            if !content.allocated[sector] {
                 if let Some(Fault::Full { sectors }) = &mut self.fault {
                     // The sectors before it are written.
                     *sectors = sectors.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
                 }
-                self.allocated[sector] = true;
+                content.allocated[sector] = true;
             }
-            put(&mut self.seen, at, bytes);
-            self.unsynced.push(Unsynced::Sector(at, bytes.to_vec()));
+            put(&mut content.seen, at, bytes);
+            content.unsynced.push(Unsynced::Sector(at, bytes.to_vec()));
             at += bytes.len();
         }
         Ok(())
@@ -226,11 +247,12 @@ impl Reserve for DiskReserve {
     }
 }
 
-/// The file as one process opened it.
+/// A file as one process opened it.
 #[derive(Debug)]
 pub(super) struct Attached {
     disk: Disk,
     life: u64,
+    file: usize,
 }
 
 impl Attached {
@@ -255,7 +277,7 @@ impl Attached {
 
 impl StorageBackend for Attached {
     fn len(&self) -> io::Result<u64> {
-        self.with(|state| Ok(state.seen.len() as u64))
+        self.with(|state| Ok(state.files[self.file].seen.len() as u64))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -267,7 +289,8 @@ impl StorageBackend for Attached {
                 }
             }
             let at = usize::try_from(offset).unwrap();
-            let bytes = state.seen.get(at..at + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+            let seen = &state.files[self.file].seen;
+            let bytes = seen.get(at..at + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
             out.copy_from_slice(bytes);
             Ok(())
         })
@@ -276,23 +299,24 @@ impl StorageBackend for Attached {
     fn set_len(&self, length: u64) -> io::Result<()> {
         self.change(|state| {
             let length = usize::try_from(length).unwrap();
-            state.seen.resize(length, 0);
-            state.allocated.resize(length.div_ceil(SECTOR), false);
-            state.unsynced.push(Unsynced::Length(length));
+            let content = &mut state.files[self.file];
+            content.seen.resize(length, 0);
+            content.allocated.resize(length.div_ceil(SECTOR), false);
+            content.unsynced.push(Unsynced::Length(length));
             Ok(())
         })
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let synced = self.change(State::sync);
+        let synced = self.change(|state| state.sync(self.file));
         let state = self.disk.state();
-        if synced.is_err() && state.life == self.life {
+        if synced.is_err() && state.life == self.life && self.file == STORE {
             state.sync_failed.store(true, Ordering::Relaxed);
         }
         synced
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.change(|state| state.write(usize::try_from(offset).unwrap(), data))
+        self.change(|state| state.write(self.file, usize::try_from(offset).unwrap(), data))
     }
 }

@@ -1,0 +1,434 @@
+//! The journal: a file of commits that are durable before they are in the engine's file.
+//!
+//! # Theory
+//!
+//! A commit of redb copies and syncs a page for each key, which costs several times what the commit
+//! itself does. The journal makes a batch durable with one sequential write and one sync. The
+//! writer moves the commits of several batches into redb's file in one transaction, which is a
+//! *lap* of the journal: then it begins again at the journal's start and overwrites what is there.
+//!
+//! A frame is a batch. It begins at a sector (512 bytes), so a torn write cannot damage an earlier
+//! frame, and a sector of zeros follows, which is synced with it. If a power cut leaves the newest
+//! frame without that sector, what is there from an earlier lap does not continue the chain of
+//! checksums.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | `setpjrn1` |
+//! | 4 | CRC-32 of the header's fields below |
+//! | 4 | CRC-32 of the content |
+//! | 4, 4 | length of the content, number of commits |
+//! | 8 | the lap: the revision of redb's file when it began |
+//! | 8 | revision of the first commit |
+//! | 4 | CRC-32 of the content of the frame before it in the lap; 0 for the first |
+//!
+//! The content has, for each commit, the expiry time of its values in milliseconds since 1970 (0:
+//! never) and the number of its records, then for each record its length and its bytes as in the
+//! table `log`. All numbers are little endian.
+//!
+//! Frames count only if their lap is the revision of redb's file, and their revisions follow it
+//! without a gap. So frames of earlier laps, or of another file, have no effect.
+
+use redb::{StorageBackend, backends::FileBackend};
+use std::{
+    fs::{self, File},
+    io,
+    path::Path,
+};
+
+use super::{
+    error::{DiskError, Fault},
+    file::io_error,
+};
+
+/// Name of the journal's file in a data folder.
+pub(super) const FILE: &str = "store.journal";
+/// Maximum length of a lap in bytes. The file grows up to it.
+const LAP_BYTES_MAX: u64 = 2 << 20;
+/// Bytes by which the file grows. They are written once, so that a later sync need not also store
+/// which blocks the file has.
+const GROWTH_BYTES: u64 = 256 << 10;
+/// The unit that a disk writes as a whole.
+const SECTOR: usize = 512;
+const MAGIC: [u8; 8] = *b"setpjrn1";
+const HEAD: usize = 44;
+
+/// A commit in the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) revision: u64,
+    /// Expiry time of the values in milliseconds since 1970; 0 for never.
+    pub(super) expires_ms: u64,
+    /// The records of its keys, in the order of their places.
+    pub(super) records: Vec<Vec<u8>>,
+}
+
+/// Why a batch is not in the journal.
+#[derive(Debug)]
+pub(super) struct Failed {
+    /// Whether the batch is certainly not in the journal. Otherwise the next opening may find it.
+    pub(super) is_gone: bool,
+}
+
+/// What an opening finds in the journal.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The commits that are not in redb's file, in order.
+    pub(super) entries: Vec<Entry>,
+    /// Damage: commits behind it were acknowledged and cannot be read.
+    pub(super) damage: Option<String>,
+}
+
+/// The journal of an open store.
+#[derive(Debug)]
+pub(super) struct Journal {
+    file: Box<dyn StorageBackend>,
+    lap: u64,
+    /// Where the next frame begins.
+    at: u64,
+    /// Checksum of the content of the frame before.
+    before: u32,
+    /// The file's length.
+    length: u64,
+    frame: Vec<u8>,
+}
+
+/// Opens the journal of a folder, and creates it if it is missing.
+pub(super) fn open(folder: &Path) -> Result<Box<dyn StorageBackend>, DiskError> {
+    let path = folder.join(FILE);
+    let mut options = File::options();
+    options.read(true).write(true).create(true);
+    // Only the owner may read it, because it holds Secrets.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(&path).map_err(io_error("open", &path))?;
+    let file = FileBackend::new(file).map_err(|error| Fault::from(error).of_file(&path))?;
+    Ok(Box::new(file))
+}
+
+/// Removes the journal of a folder, before the folder gets another store.
+pub(super) fn remove(folder: &Path) -> Result<(), DiskError> {
+    let path = folder.join(FILE);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error("remove", &path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The commits of a journal's file whose lap satisfies a condition. None if there is no file.
+pub(super) fn commits(path: &Path, is_wanted: impl Fn(u64) -> bool) -> io::Result<Vec<Entry>> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        bytes => bytes?,
+    };
+    let lap = lap_of(&bytes).filter(|lap| is_wanted(*lap));
+    Ok(lap.map(|lap| frames(&bytes, lap).entries).unwrap_or_default())
+}
+
+impl Journal {
+    /// Reads the commits that follow a revision of redb's file, and begins a lap behind them.
+    pub(super) fn of(file: Box<dyn StorageBackend>, filed: u64) -> io::Result<(Self, Found)> {
+        let found = read(&*file, filed)?;
+        let length = file.len()?;
+        Ok((Self { file, lap: filed, at: 0, before: 0, length, frame: Vec::new() }, found))
+    }
+
+    /// Begins a lap: everything up to a revision is in redb's file. Writes nothing.
+    pub(super) fn begin(&mut self, filed: u64) {
+        self.lap = filed;
+        self.at = 0;
+        self.before = 0;
+    }
+
+    /// Adds a batch and syncs it. The entries follow those of the lap. `Ok(false)` if the lap has
+    /// no room for it.
+    pub(super) fn append(&mut self, entries: &[Entry]) -> Result<bool, Failed> {
+        let Some(first) = entries.first() else { return Ok(true) };
+        let sum = encode(&mut self.frame, (self.lap, first.revision, self.before), entries);
+        let end = self.at + self.frame.len() as u64;
+        if end > LAP_BYTES_MAX {
+            return Ok(false);
+        }
+        if self.write(end).is_ok() {
+            // The next frame replaces the sector of zeros.
+            self.at = end - SECTOR as u64;
+            self.before = sum;
+            return Ok(true);
+        }
+        // Whatever reached the disk, the frame is no frame without its header. The sync covers
+        // this write even if an earlier sync has failed.
+        let cut = || {
+            if self.file.len()? > self.at {
+                self.file.write(self.at, &[0; SECTOR])?;
+            }
+            self.file.sync_data()
+        };
+        Err(Failed { is_gone: cut().is_ok() })
+    }
+
+    fn write(&mut self, end: u64) -> io::Result<()> {
+        if end > self.length {
+            let length = end.next_multiple_of(GROWTH_BYTES).min(LAP_BYTES_MAX);
+            let missing = usize::try_from(length - self.length).unwrap_or(usize::MAX);
+            self.file.set_len(length)?;
+            self.file.write(self.length, &vec![0; missing])?;
+            self.length = length;
+        }
+        self.file.write(self.at, &self.frame)?;
+        self.file.sync_data()
+    }
+}
+
+/// What a frame's header must say: the lap, the first revision, the checksum of the frame before.
+type Chain = (u64, u64, u32);
+
+/// Encodes a frame and the sector of zeros behind it. Returns the checksum of its content.
+fn encode(frame: &mut Vec<u8>, (lap, first, before): Chain, entries: &[Entry]) -> u32 {
+    let number = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+    frame.clear();
+    frame.resize(HEAD, 0);
+    for entry in entries {
+        frame.extend_from_slice(&entry.expires_ms.to_le_bytes());
+        frame.extend_from_slice(&number(entry.records.len()));
+        for record in &entry.records {
+            frame.extend_from_slice(&number(record.len()));
+            frame.extend_from_slice(record);
+        }
+    }
+    let (head, content) = frame.split_at_mut(HEAD);
+    head[..8].copy_from_slice(&MAGIC);
+    let content_sum = crc32fast::hash(content);
+    head[12..16].copy_from_slice(&content_sum.to_le_bytes());
+    head[16..20].copy_from_slice(&number(content.len()));
+    head[20..24].copy_from_slice(&number(entries.len()));
+    head[24..32].copy_from_slice(&lap.to_le_bytes());
+    head[32..40].copy_from_slice(&first.to_le_bytes());
+    head[40..44].copy_from_slice(&before.to_le_bytes());
+    let sum = crc32fast::hash(&head[12..]);
+    head[8..12].copy_from_slice(&sum.to_le_bytes());
+    frame.resize(frame.len().next_multiple_of(SECTOR) + SECTOR, 0);
+    content_sum
+}
+
+/// A valid header that continues a chain.
+struct Head {
+    sum: u32,
+    length: usize,
+    n_commits: u32,
+}
+
+impl Head {
+    fn of(bytes: &[u8], (lap, first, before): Chain) -> Option<Self> {
+        let bytes = bytes.get(..HEAD)?;
+        let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let u64_at = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let chain = (u64_at(24)?, u64_at(32)?, u32_at(40)?);
+        let is_wanted = is_head(bytes) && chain == (lap, first, before);
+        let length = usize::try_from(u32_at(16)?).ok()?;
+        is_wanted.then_some(Self { sum: u32_at(12)?, length, n_commits: u32_at(20)? })
+    }
+
+    /// Length of the frame without the sector behind it.
+    fn frame_length(&self) -> usize {
+        (HEAD + self.length).next_multiple_of(SECTOR)
+    }
+}
+
+fn lap_of(frame: &[u8]) -> Option<u64> {
+    let lap = frame.get(24..32).filter(|_| is_head(frame))?;
+    Some(u64::from_le_bytes(*lap.first_chunk()?))
+}
+
+fn first_of(frame: &[u8]) -> Option<u64> {
+    let first = frame.get(32..40).filter(|_| is_head(frame))?;
+    Some(u64::from_le_bytes(*first.first_chunk()?))
+}
+
+/// Whether bytes begin with a valid header, of any lap.
+fn is_head(bytes: &[u8]) -> bool {
+    let head = bytes.get(..HEAD).filter(|head| head[..8] == MAGIC);
+    head.is_some_and(|head| head[8..12] == crc32fast::hash(&head[12..]).to_le_bytes())
+}
+
+/// Reads the frames of the lap that began at a revision.
+fn read(file: &dyn StorageBackend, filed: u64) -> io::Result<Found> {
+    let length = usize::try_from(file.len()?.min(LAP_BYTES_MAX)).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; length];
+    file.read(0, &mut bytes)?;
+    Ok(frames(&bytes, filed))
+}
+
+fn frames(bytes: &[u8], filed: u64) -> Found {
+    let mut found = Found::default();
+    let (mut at, mut chain) = (0, (filed, filed + 1, 0));
+    while let Some(head) = bytes.get(at..).and_then(|rest| Head::of(rest, chain)) {
+        let content = bytes.get(at + HEAD..at + HEAD + head.length);
+        let content = content.filter(|content| crc32fast::hash(content) == head.sum);
+        let Some(entries) = content.and_then(|content| decode(content, chain.1, head.n_commits))
+        else {
+            break;
+        };
+        found.entries.extend(entries);
+        at += head.frame_length();
+        chain = (filed, chain.1 + u64::from(head.n_commits), head.sum);
+    }
+    // The newest frame may be torn. A frame is written after the one before it was synced, so one
+    // that has a successor was whole.
+    let has_successor = |rest: &[u8]| lap_of(rest) == Some(filed) && first_of(rest) > Some(chain.1);
+    let mut sectors = bytes.get(at..).unwrap_or_default().chunks(SECTOR);
+    if sectors.any(has_successor) {
+        let what = format!("the frame at byte {at} does not match its checksum");
+        found.damage = Some(what);
+    }
+    found
+}
+
+fn decode(mut content: &[u8], first: u64, n_commits: u32) -> Option<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for n in 0..u64::from(n_commits) {
+        let expires_ms = u64::from_le_bytes(*content.split_off(..8)?.first_chunk()?);
+        let mut records = Vec::new();
+        for _ in 0..length(&mut content)? {
+            let length = length(&mut content)?;
+            records.push(content.split_off(..length)?.to_vec());
+        }
+        entries.push(Entry { revision: first + n, expires_ms, records });
+    }
+    content.is_empty().then_some(entries)
+}
+
+fn length(content: &mut &[u8]) -> Option<usize> {
+    usize::try_from(u32::from_le_bytes(*content.split_off(..4)?.first_chunk()?)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use redb::backends::InMemoryBackend;
+
+    fn entries(after: u64, records: &[Vec<u8>]) -> Vec<Entry> {
+        let entry = |(n, record): (u64, &Vec<u8>)| Entry {
+            revision: after + 1 + n,
+            expires_ms: n % 3,
+            records: vec![record.clone(), vec![7; 3]],
+        };
+        (0..).zip(records).map(entry).collect()
+    }
+
+    fn journal(filed: u64) -> Journal {
+        Journal::of(Box::new(InMemoryBackend::new()), filed).unwrap().0
+    }
+
+    fn bytes(journal: &Journal) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(journal.file.len().unwrap()).unwrap()];
+        journal.file.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn over(bytes: &[u8]) -> Box<dyn StorageBackend> {
+        let file = InMemoryBackend::new();
+        file.set_len(bytes.len() as u64).unwrap();
+        file.write(0, bytes).unwrap();
+        Box::new(file)
+    }
+
+    fn batches() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
+        let record = proptest::collection::vec(any::<u8>(), 0..700);
+        proptest::collection::vec(proptest::collection::vec(record, 1..4), 1..6)
+    }
+
+    proptest! {
+        /// Batches are read back, those of an earlier lap and of another file are not.
+        #[test]
+        fn batches_of_the_lap_are_read_back(before in batches(), after in batches()) {
+            let mut journal = journal(5);
+            let mut revision = 5;
+            for batch in &before {
+                prop_assert!(journal.append(&entries(revision, batch)).unwrap());
+                revision += batch.len() as u64;
+            }
+            let filed = revision;
+            journal.begin(filed);
+            let mut written = Vec::new();
+            for batch in &after {
+                let batch = entries(revision, batch);
+                prop_assert!(journal.append(&batch).unwrap());
+                revision += batch.len() as u64;
+                written.extend(batch);
+            }
+            let found = read(&*journal.file, filed).unwrap();
+            prop_assert_eq!((found.entries, found.damage), (written, None));
+            for other in [5, filed - 1, filed + 1, revision] {
+                prop_assert!(read(&*journal.file, other).unwrap().entries.is_empty());
+            }
+        }
+
+        /// Each flipped bit in a frame ends the reading before that frame. It is reported if
+        /// another frame follows.
+        #[test]
+        fn damage_is_found(batches in batches(), bit in any::<proptest::sample::Index>()) {
+            let mut journal = journal(5);
+            let (mut revision, mut ends) = (5, Vec::new());
+            for batch in &batches {
+                prop_assert!(journal.append(&entries(revision, batch)).unwrap());
+                revision += batch.len() as u64;
+                ends.push((usize::try_from(journal.at).unwrap(), revision));
+            }
+            let mut bytes = bytes(&journal);
+            let at = bit.index(usize::try_from(journal.at).unwrap() * 8);
+            bytes[at / 8] ^= 1 << (at % 8);
+            let found = read(&*over(&bytes), 5).unwrap();
+            let damaged = ends.iter().position(|(end, _)| at / 8 < *end).unwrap();
+            let before = damaged.checked_sub(1).map_or(5, |n| ends[n].1);
+            let newest = found.entries.last().map_or(5, |entry| entry.revision);
+            // The padding of a frame has no meaning.
+            let is_padding = newest == revision && found.damage.is_none();
+            let is_newest = damaged == batches.len() - 1;
+            let is_found = newest == before && (found.damage.is_some() || is_newest);
+            prop_assert!(is_padding || is_found, "{} of {}", newest, revision);
+        }
+
+        #[test]
+        fn any_bytes_end_the_reading(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            prop_assert!(read(&*over(&bytes), 1).unwrap().entries.is_empty());
+            let _ = decode(&bytes, 1, 3);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_damaged_before_another_is_reported() {
+        let mut journal = journal(1);
+        for revision in 1..4 {
+            assert!(journal.append(&entries(revision, &[vec![1; 100]])).unwrap());
+        }
+        let whole = bytes(&journal);
+        let frame = SECTOR;
+        for (at, n_read, is_damage) in [
+            (100, 0, true),
+            (frame + 5, 1, true),
+            (frame + 100, 1, true),
+            (2 * frame + 5, 2, false),
+            (2 * frame + 100, 2, false),
+        ] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            let found = read(&*over(&bytes), 1).unwrap();
+            assert_eq!((found.entries.len(), found.damage.is_some()), (n_read, is_damage), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_lap_is_bounded() {
+        let mut journal = journal(1);
+        let mut revision = 1;
+        while journal.append(&entries(revision, &[vec![1; 100_000]])).unwrap() {
+            revision += 1;
+        }
+        assert!((15..22).contains(&revision), "{revision}");
+        assert!(journal.file.len().unwrap() <= LAP_BYTES_MAX);
+        assert_eq!(read(&*journal.file, 1).unwrap().entries.len() as u64, revision - 1);
+    }
+}
