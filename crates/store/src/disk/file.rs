@@ -148,7 +148,7 @@ pub(super) fn file_journal(
     journal: Box<dyn StorageBackend>,
     path: &Path,
     on_damage: OnDamage,
-) -> Result<Option<Journal>, DiskError> {
+) -> Result<Journal, DiskError> {
     let of_file = |fault: Fault| fault.of_file(path);
     let before = position(database).map_err(of_file)?.0;
     let beside = path.with_file_name(journal::FILE);
@@ -172,7 +172,7 @@ pub(super) fn file_journal(
         };
         journal.begin(filed().map_err(of_file)?.revision);
     }
-    Ok(Some(journal))
+    Ok(journal)
 }
 
 /// Opens an existing file. `cache_bytes` is the size of its cache in memory.

@@ -105,8 +105,7 @@ pub(super) struct Writer {
     sync_failed: SyncFailed,
     /// Whether the newest transaction used quick repair.
     is_quick: bool,
-    /// `None`: each batch is a transaction of the engine.
-    journal: Option<Journal>,
+    journal: Journal,
     /// The journal may have a frame of commits that were not acknowledged.
     is_suspect: bool,
     /// The commits of the journal.
@@ -127,7 +126,7 @@ impl Writer {
         (options, path): (DiskOptions, PathBuf),
         (open, sync_failed): (Box<OpenFile>, SyncFailed),
         commands: mpsc::Receiver<QueuedCommand>,
-        (database, journal): (Database, Option<Journal>),
+        (database, journal): (Database, Journal),
         ages: (Ages, Instant),
         reserve: Box<dyn Reserve>,
         shared: Arc<Shared>,
@@ -490,9 +489,7 @@ impl Writer {
         self.tables = None;
         self.unfiled.filed(position.revision);
         self.is_suspect = false;
-        if let Some(journal) = &mut self.journal {
-            journal.begin(position.revision);
-        }
+        self.journal.begin(position.revision);
         self.shared.publish(position, snapshot, done.into_iter());
     }
 
@@ -548,9 +545,7 @@ impl Writer {
         self.shared.with(|published| published.restart(expiring, now));
         self.unfiled.filed(file.revision);
         self.is_suspect = false;
-        if let Some(journal) = &mut self.journal {
-            journal.begin(file.revision);
-        }
+        self.journal.begin(file.revision);
         self.shared.publish_view(file, snapshot, std::iter::empty());
         Ok(())
     }

@@ -47,8 +47,7 @@ impl Writer {
             return Err(commands);
         };
         let Evaluated { drafted, outcomes, revision, n_bytes } = evaluated;
-        let Some(journal) = &mut self.journal else { return Err(commands) };
-        match journal.append(&drafted.0) {
+        match self.journal.append(&drafted.0) {
             Ok(true) => {}
             Ok(false) => return Err(commands),
             Err(Failed { is_gone }) => {
@@ -73,8 +72,7 @@ impl Writer {
     fn may_journal(&self, commands: &[Command]) -> bool {
         let n_records: usize = commands.iter().map(Command::n_records_max).sum();
         let n_bytes: usize = commands.iter().map(Command::size).sum();
-        self.journal.is_some()
-            && !self.is_suspect
+        !self.is_suspect
             && !self.is_broken
             && self.database.is_some()
             && self.compactions.is_empty()
