@@ -17,11 +17,12 @@ use std::process::Command;
 const PYTHON: &[&str] = &["kubernetes==37.0.2", "pytest==9.2.0"];
 /// The operator framework for Python.
 const KOPF: &[&str] = &["kopf==1.45.2"];
-/// Neutron with all that it depends on: its next release may need another launcher.
+/// Neutron and Keystone with all that they depend on: their next releases may need other launchers.
 const NEUTRON: &str = include_str!("parts/neutron.txt");
-/// What the launcher of Neutron imports.
+/// What the launchers import.
 const NEUTRON_IMPORTS: &str = "import waitress, neutron.server.api, neutron.plugins.ml2.plugin, \
-    neutron.db.migration.models.head";
+    neutron.db.migration.models.head, keystone.server.wsgi, keystone.cmd.bootstrap, \
+    keystonemiddleware.auth_token, keystoneclient.v3.client";
 /// The same for Node: the newest versions for Node 20.
 const NODE: &[&str] = &["@kubernetes/client-node@1.4.0", "vitest@4.1.12"];
 /// Go, as a Python package.
@@ -466,7 +467,8 @@ fn python_packages(folder: &Path, packages: &[&str], program: &str) -> Result<Pa
     Ok(folder.join(program))
 }
 
-/// A Python environment with Neutron, whose modules are compiled, so that it starts sooner.
+/// A Python environment with Neutron and Keystone, whose modules are compiled, so that they start
+/// sooner.
 fn neutron(folder: &Path) -> Result<PathBuf> {
     let python = folder.join("bin/python3");
     // The marker is one line.
@@ -474,10 +476,10 @@ fn neutron(folder: &Path) -> Result<PathBuf> {
     once(folder, &packages.join(" "), |folder| {
         make_environment(folder)?;
         let mut pip = Command::new(&python);
-        // Only Neutron's modules that are imported are compiled: a third of all.
+        // Only the modules that are imported are compiled: a third of all.
         pip.args(["-m", "pip", "install", "--quiet", "--no-compile", "--no-deps"]).args(&packages);
-        run("install Neutron", &mut pip)?;
-        run("import Neutron", Command::new(&python).args(["-c", NEUTRON_IMPORTS]))
+        run("install Neutron and Keystone", &mut pip)?;
+        run("import Neutron and Keystone", Command::new(&python).args(["-c", NEUTRON_IMPORTS]))
     })?;
     Ok(python)
 }

@@ -1,15 +1,17 @@
-"""Serves Neutron, OpenStack's network service, on loopback: without Keystone, over SQLite.
+"""Serves Neutron, OpenStack's network service, on loopback, over SQLite.
 
-    serve.py FOLDER [PORT] [--with-parent]
+    serve.py FOLDER [PORT] [--keystone URL] [--with-parent]
 
 FOLDER keeps the database, so that a restart finds what an earlier run has made. Without a port,
 the system chooses one. The line `ready PORT` follows on standard output. With `--with-parent` the
-server ends when its standard input does.
+server ends when its standard input does. Tokens are checked by the Keystone of `--keystone`
+(`serve_keystone.py`); without it, nobody logs in.
 
 The API, the database and its rules are Neutron's own. No agent runs and no packet flows: the only
 mechanism driver writes a log. Requests are served one at a time, because SQLite has one writer.
 """
 
+import argparse
 import os
 import pathlib
 import sys
@@ -17,7 +19,7 @@ import threading
 
 CONFIGURATION = """
 [DEFAULT]
-auth_strategy = noauth
+auth_strategy = {strategy}
 core_plugin = ml2
 service_plugins =
 transport_url = fake://
@@ -39,20 +41,37 @@ mechanism_drivers = logger
 extension_drivers =
 [securitygroup]
 enable_security_group = false
+[keystone_authtoken]
+auth_type = password
+auth_url = {keystone}
+www_authenticate_uri = {keystone}
+username = neutron
+password = secret
+project_name = service
+user_domain_name = Default
+project_domain_name = Default
 """
 
 
 def main():
-    arguments = [word for word in sys.argv[1:] if word != "--with-parent"]
-    with_parent = "--with-parent" in sys.argv
-    folder = pathlib.Path(arguments[0]).resolve()
-    port = int(arguments[1]) if len(arguments) > 1 else 0
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("port", type=int, nargs="?", default=0)
+    parser.add_argument("--keystone")
+    parser.add_argument("--with-parent", action="store_true")
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
     # Neutron reads the command line, too.
     sys.argv = ["neutron"]
     folder.mkdir(parents=True, exist_ok=True)
     paste = pathlib.Path(sys.prefix) / "etc/neutron/api-paste.ini"
     configuration = folder / "neutron.conf"
-    configuration.write_text(CONFIGURATION.format(folder=folder, paste=paste))
+    strategy = "keystone" if arguments.keystone else "noauth"
+    configuration.write_text(
+        CONFIGURATION.format(
+            folder=folder, paste=paste, strategy=strategy, keystone=arguments.keystone
+        )
+    )
     os.environ["OS_NEUTRON_CONFIG_FILES"] = str(configuration)
 
     import waitress
@@ -68,9 +87,9 @@ def main():
         return api.api_server()
 
     served = waitress.create_server(
-        server.boot_server(application), host="127.0.0.1", port=port, threads=1
+        server.boot_server(application), host="127.0.0.1", port=arguments.port, threads=1
     )
-    if with_parent:
+    if arguments.with_parent:
         threading.Thread(target=end_with_parent, daemon=True).start()
     print(f"ready {served.effective_port}", flush=True)
     served.run()

@@ -1,11 +1,15 @@
-//! The real Neutron, on loopback: without Keystone, over SQLite. Skipped, with a message, if
-//! `SETPOINT_TEST_NEUTRON` is not set; `cargo xtask test` sets it to a Python that imports Neutron.
+//! The real Neutron, on loopback, over SQLite: without Keystone, and with a real one. Skipped, with
+//! a message, if `SETPOINT_TEST_NEUTRON` is not set; `cargo xtask test` sets it to a Python that
+//! imports both.
 
-use super::cloud::{Cloud, Wire};
+use super::cloud::{Cloud, Wire, desired, owner};
 use super::{controller, stories};
-use network::backend::neutron::Dial;
+use network::backend::neutron::{Access, Credential, Dial, Secret};
+use network::backend::{Backend, NeutronBackend};
 use setpoint::kube_client::{Client, Config};
+use setpoint::prelude::Clock;
 use setpoint::testenv::TestEnv;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,21 +20,27 @@ use tokio::process::{Child, Command};
 /// The longest start: it imports some thousand modules.
 const START_MAX: Duration = Duration::from_secs(180);
 
-/// A Neutron that ends with this value.
+/// A server that ends with this value.
 struct Server {
     process: Child,
     port: u16,
+    /// What follows the port on the line that says it is ready.
+    more: String,
 }
 
 impl Server {
-    /// Starts it in a folder; port 0: any.
+    /// Starts Neutron in a folder; port 0: any.
     async fn start(python: &Path, folder: &Path, port: u16) -> Self {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/neutron/serve.py");
+        Self::run(python, "serve.py", folder, &[&port.to_string()]).await
+    }
+
+    /// Runs a launcher with its folder and further arguments.
+    async fn run(python: &Path, script: &str, folder: &Path, arguments: &[&str]) -> Self {
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let mut process = Command::new(python)
-            .arg(script)
+            .arg(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/neutron")).join(script))
             .arg(folder)
-            .arg(port.to_string())
+            .args(arguments)
             .arg("--with-parent")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -46,13 +56,15 @@ impl Server {
                     Some(_) => {}
                     None => {
                         let log = std::fs::read_to_string(folder.join("log")).unwrap();
-                        panic!("Neutron did not start: {log}");
+                        panic!("{script} did not start: {log}");
                     }
                 }
             }
         };
-        let ready = tokio::time::timeout(START_MAX, ready).await.expect("Neutron starts in time");
-        Self { process, port: ready["ready ".len()..].parse().unwrap() }
+        let ready = tokio::time::timeout(START_MAX, ready).await.expect("it starts in time");
+        let mut words = ready.split(' ').skip(1);
+        let port = words.next().unwrap().parse().unwrap();
+        Self { process, port, more: words.next().unwrap_or_default().to_owned() }
     }
 
     fn endpoint(&self) -> String {
@@ -108,4 +120,70 @@ async fn real_neutron_has_the_networks_through_crashes_drift_and_restarts() {
     assert!(networks.iter().any(|network| network["id"] == before));
     env.stop().await.unwrap();
     server.stop().await;
+}
+
+/// Tokens, the catalogue and Neutron's own check of both, with a password and with an application
+/// credential.
+#[tokio::test]
+async fn real_keystone_lets_the_controller_in() {
+    let Some(python) = std::env::var_os("SETPOINT_TEST_NEUTRON").map(PathBuf::from) else {
+        eprintln!("skipped: SETPOINT_TEST_NEUTRON is not set");
+        return;
+    };
+    let (for_keystone, for_neutron) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Each of the two must know where the other one is.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let catalogued = format!("http://127.0.0.1:{port}");
+    let keystone =
+        Server::run(&python, "serve_keystone.py", for_keystone.path(), &[&catalogued]).await;
+    let url = keystone.endpoint();
+    let arguments = [&port[..], "--keystone", &url];
+    let neutron = Server::run(&python, "serve.py", for_neutron.path(), &arguments).await;
+
+    let backend = |credential| {
+        let access = Access::Keystone {
+            url: url.clone(),
+            credential,
+            region: Some("one".into()),
+            interface: "public".into(),
+            endpoint: None,
+        };
+        NeutronBackend::new(access, Dial::tcp(None), Clock::wall(), 1).unwrap()
+    };
+    let password = |password: &str| Credential::Password {
+        user: "me".into(),
+        user_domain: "Default".into(),
+        password: Secret::Text(password.into()),
+        project: "demo".into(),
+        project_domain: "Default".into(),
+    };
+    let refused = backend(password("guess"));
+    let wanted = || desired("10.9.0.0/24", "10.9.0.1");
+    let error = refused.ensure(&owner("a"), wanted()).await.unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("/v3/auth/tokens: 401 Unauthorized"), "{source}");
+
+    let by_password = backend(password("secret"));
+    let made = by_password.ensure(&owner("a"), wanted()).await.unwrap();
+    assert!(made.changed);
+    // The same project, seen with the application credential.
+    let secret = for_keystone.path().join("secret");
+    std::fs::write(&secret, "secret\n").unwrap();
+    let credential = || Credential::Application {
+        id: keystone.more.clone(),
+        secret: Secret::File(secret.clone()),
+    };
+    let by_credential = backend(credential());
+    let same = by_credential.ensure(&owner("a"), wanted()).await.unwrap();
+    assert_eq!((same.changed, same.device), (false, made.device));
+
+    let env = TestEnv::start().await.unwrap();
+    controller::start(&env, backend(credential()).check_every(Duration::from_secs(1))).await;
+    controller::declare(&env, "office", "10.0.0.0/24", "10.0.0.1").await;
+    controller::judged(&env, "office", "True", "Synced").await;
+    env.stop().await.unwrap();
+    neutron.stop().await;
+    keystone.stop().await;
 }
