@@ -20,7 +20,7 @@ use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::audit::AuditMetrics;
 use setpoint::log::LogFormat;
 use setpoint::object::time::Clock;
-use setpoint::registry::ServiceNetwork;
+use setpoint::registry::ServiceNetworks;
 use setpoint::runtime::election::machine_identity;
 use setpoint::runtime::metrics::Metrics;
 use setpoint::webhook_client::Identity as WebhookIdentity;
@@ -79,10 +79,11 @@ pub(crate) struct Options {
     limits: LimitOptions,
     #[command(flatten)]
     service_accounts: ServiceAccountOptions,
-    /// The IPv4 network that new Services get their cluster addresses from, beside the networks of
-    /// further ServiceCIDRs.
-    #[arg(long, default_value_t = ServiceNetwork::default(), value_name = "CIDR")]
-    service_cluster_ip_range: ServiceNetwork,
+    /// The network that new Services get their cluster addresses from, beside the networks of
+    /// further ServiceCIDRs; or one of each family, for dual-stack Services: the first one is that
+    /// of Services that ask for no family, and has at least 8 addresses. IPv6 from a /64 on.
+    #[arg(long, default_value_t = ServiceNetworks::default(), value_name = "CIDR[,CIDR]")]
+    service_cluster_ip_range: ServiceNetworks,
     /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
     #[arg(long)]
     enable_bootstrap_token_auth: bool,
@@ -274,7 +275,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
             admission: options.admission.clone(),
             client_ca_file: options.certificates.client_ca_file.clone(),
             token_auth_file: options.certificates.token_auth_file.clone(),
-            service_network: options.service_cluster_ip_range,
+            service_networks: options.service_cluster_ip_range,
             nodes: nodes.clone(),
             cbor: options.feature_gates.cbor,
         })
@@ -286,7 +287,7 @@ pub(crate) async fn serve(options: Options, harness: Option<Harness>) -> anyhow:
         .controllers(options.controllers)
         .clock(clock.clone())
         .admission_plugins(plugins)
-        .service_network(options.service_cluster_ip_range)
+        .service_networks(options.service_cluster_ip_range)
         .request_limits(
             RequestLimits::default()
                 .reads(options.limits.max_requests_inflight)

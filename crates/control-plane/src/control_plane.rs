@@ -16,7 +16,8 @@ use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
 use setpoint_registry::kind::CompiledKind;
 use setpoint_registry::{
-    EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker, ServiceAccountTokens, ServiceNetwork,
+    EVENT_TTL, HISTORY_PERIOD, Rbac, Registry, RegistryWorker, ServiceAccountTokens,
+    ServiceNetworks,
 };
 use setpoint_store::{MemoryStore, Store};
 use setpoint_webhook_client::{Identity, ServiceResolver, Webhooks};
@@ -54,7 +55,7 @@ pub struct ControlPlaneBuilder {
     address: Option<String>,
     controllers: Selection,
     service_accounts: Option<bool>,
-    service_network: ServiceNetwork,
+    service_networks: ServiceNetworks,
     api_services: bool,
     replayed_revisions: Option<u64>,
     event_ttl: Duration,
@@ -136,11 +137,12 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// The network of the ServiceCIDR `kubernetes`, which a new store gets. New Services get their
-    /// cluster addresses from it, and from further ServiceCIDRs. Servers that share a store need
-    /// the same one. Default: 10.0.0.0/16.
-    pub fn service_network(mut self, network: ServiceNetwork) -> Self {
-        self.service_network = network;
+    /// The networks of the ServiceCIDR `kubernetes`, which a new store gets: one of either family,
+    /// or one of each for dual-stack Services. New Services get their cluster addresses from them,
+    /// and from further ServiceCIDRs of the same families. Servers that share a store need the
+    /// same ones. Default: 10.0.0.0/16.
+    pub fn service_networks(mut self, networks: ServiceNetworks) -> Self {
+        self.service_networks = networks;
         self
     }
 
@@ -264,7 +266,7 @@ impl ControlPlaneBuilder {
                 has_accounts && self.controllers.is_enabled("serviceaccount-controller"),
             )
             .roles(self.extensions.rbac().is_some())
-            .service_network(self.service_network)
+            .service_networks(self.service_networks)
             .type_checks(checks_types)
             .service_account_tokens(self.service_account_tokens);
         let rbac = self.extensions.rbac();
@@ -372,7 +374,7 @@ impl ControlPlane {
             address: None,
             controllers: Selection::built_in(),
             service_accounts: None,
-            service_network: ServiceNetwork::default(),
+            service_networks: ServiceNetworks::default(),
             api_services: true,
             replayed_revisions: None,
             event_ttl: EVENT_TTL,

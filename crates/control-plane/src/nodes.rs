@@ -64,7 +64,8 @@ impl SimulatedNodes {
         }
         // Seeds that differ from each other and from the manager's.
         Scheduler::new(seed.wrapping_add(2)).add_to(&mut manager)?;
-        let mut nodes = Nodes::new(self.n, seed.wrapping_add(3));
+        let families = server.registry().service_networks().families();
+        let mut nodes = Nodes::new(self.n, seed.wrapping_add(3)).families(families);
         if let Some(stages) = self.stages {
             nodes = nodes.stages(Stages::standard().and(stages));
         }

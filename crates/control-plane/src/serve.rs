@@ -52,6 +52,8 @@ use setpoint_apiserver::{AuthorityError, Credentials, Identity, RequestHeaderNam
 use setpoint_controllers::workload::certificates::{
     AuthorityError as SigningAuthorityError, CertificateAuthority, Signers,
 };
+use setpoint_object::cidr::Family;
+use setpoint_registry::ServiceNetworks;
 use setpoint_runtime::cancel_on_signal;
 use std::fmt;
 use std::io;
@@ -104,6 +106,15 @@ pub enum ServeError {
         /// The cause.
         #[source]
         source: io::Error,
+    },
+    /// The address for other machines is not of the family of the Service `kubernetes`, whose
+    /// endpoint it is.
+    #[error("service IP family \"{networks}\" must match public address family \"{address}\"")]
+    Family {
+        /// The address.
+        address: IpAddr,
+        /// The networks of Services.
+        networks: ServiceNetworks,
     },
     /// The signal handlers cannot be installed.
     #[error("listen for signals")]
@@ -300,7 +311,14 @@ impl ControlPlane {
             listeners.push(insecure.limits(options.limits.clone()));
         }
         let kubeconfig = kubeconfig::render(&url, &ca, &pki)?;
-        let ip = options.advertise_address.unwrap_or_else(|| reachable(options.address.ip()));
+        let networks = server.registry().service_networks();
+        let primary = networks.families().primary;
+        let ip = options.advertise_address;
+        let ip = ip.unwrap_or_else(|| reachable(options.address.ip(), primary));
+        // Others are not published: the Service `kubernetes` gets no endpoint of them.
+        if Family::of(ip) != primary && !ip.is_loopback() && !ip.is_unspecified() {
+            return Err(ServeError::Family { address: ip, networks });
+        }
         let address = SocketAddr::new(ip, port);
         let leaves = CancellationToken::new();
         let authentication = authorities.published.clone();
@@ -494,16 +512,16 @@ fn url(address: SocketAddr) -> String {
 }
 
 /// The address at which other machines reach a listener: for one on all addresses, that of the
-/// default route.
-fn reachable(ip: IpAddr) -> IpAddr {
+/// default route. One on all addresses of IPv6 is reached over IPv4, too.
+fn reachable(ip: IpAddr, primary: Family) -> IpAddr {
     if !ip.is_unspecified() {
         return ip;
     }
     // Connecting a datagram socket sends nothing: it only chooses the route to an address that is
     // reserved for documentation.
-    let (local, remote): (IpAddr, IpAddr) = match ip {
-        IpAddr::V4(_) => (ip, Ipv4Addr::new(192, 0, 2, 1).into()),
-        IpAddr::V6(_) => (ip, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
+    let (local, remote): (IpAddr, IpAddr) = match (Family::of(ip), primary) {
+        (Family::V6, Family::V6) => (ip, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
+        _ => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
     };
     let route = || {
         let socket = UdpSocket::bind((local, 0))?;

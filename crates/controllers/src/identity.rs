@@ -19,6 +19,7 @@
 use crate::api::{Api, RequestError};
 use kube_client::Client;
 use serde_json::{Value, json};
+use setpoint_object::cidr::Family;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,7 +179,10 @@ impl ServerIdentity {
             let options = json!({"preconditions": {"uid": uid}});
             ignore_missing(self.api.delete(&format!("{LEASES}/{name}"), &options).await)?;
         }
-        alive.retain(|address| !address.is_loopback() && !address.is_unspecified());
+        // All are of the family of the Service's address.
+        alive.retain(|ip| {
+            !ip.is_loopback() && !ip.is_unspecified() && ip.is_ipv6() == self.address.is_ipv6()
+        });
         Ok(alive)
     }
 
@@ -211,16 +215,15 @@ impl ServerIdentity {
             "subsets": subsets,
         });
         self.ensure(ENDPOINTS, &endpoints, &["subsets"]).await?;
-        let of_family = |is_v6: bool| alive.iter().filter(move |ip| ip.is_ipv6() == is_v6);
-        let is_v6 = self.address.is_ipv6();
-        let ready = of_family(is_v6)
+        let ready = alive
+            .iter()
             .map(|ip| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}}));
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {
                 "name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"},
             },
-            "addressType": if is_v6 { "IPv6" } else { "IPv4" },
+            "addressType": Family::of(self.address.ip()).as_str(),
             "endpoints": ready.collect::<Value>(), "ports": [port],
         });
         self.ensure(SLICES, &slice, &["endpoints", "ports"]).await

@@ -102,8 +102,8 @@ where
 
     fn is_ours(&self, object: &Value) -> bool {
         match self.kind.as_str() {
-            "Node" => self.world.host_ip(object.name()).is_some(),
-            "Pod" => self.world.host_ip(text(&object["spec"]["nodeName"])).is_some(),
+            "Node" => self.world.has_node(object.name()),
+            "Pod" => self.world.has_node(text(&object["spec"]["nodeName"])),
             _ => true,
         }
     }
@@ -147,10 +147,10 @@ where
         let (world, node) = (&self.engine.world, text(&self.object["spec"]["nodeName"]));
         Surroundings {
             now: self.now,
-            host_ip: world.host_ip(node).unwrap_or_default(),
-            pod_ip: match self.object["spec"]["hostNetwork"] == true {
-                true => None,
-                false => world.pod_ip(self.key, self.object.uid()),
+            host_ips: world.host_ips(node),
+            pod_ips: match self.object["spec"]["hostNetwork"] == true {
+                true => Vec::new(),
+                false => world.pod_ips(self.key, self.object.uid()),
             },
             has_port_conflict: world.has_port_conflict(self.key),
         }
@@ -202,8 +202,9 @@ where
             Some(match name {
                 "now" => self.now.rfc3339().into(),
                 "node.name" => node.into(),
-                "node.ip" => world.host_ip(node)?.into(),
-                "pod.ip" => world.pod_ip(self.key, self.object.uid())?.into(),
+                "node.ip" => world.host_ips(node).into_iter().next()?.into(),
+                "node.addresses" => world.node_addresses(node),
+                "pod.ip" => world.pod_ips(self.key, self.object.uid()).into_iter().next()?.into(),
                 _ => return None,
             })
         };

@@ -33,10 +33,10 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
     pub(crate) now: Timestamp,
-    /// The node's address.
-    pub(crate) host_ip: String,
-    /// The address for a pod without one; `None` if the node has no more.
-    pub(crate) pod_ip: Option<String>,
+    /// The node's addresses, that of the primary family first.
+    pub(crate) host_ips: Vec<String>,
+    /// The addresses for a pod without any; none if the node has no more.
+    pub(crate) pod_ips: Vec<String>,
     /// Another pod on the node has one of its host ports.
     pub(crate) has_port_conflict: bool,
 }
@@ -291,13 +291,14 @@ impl Next {
         if old["startTime"].is_null() {
             set("startTime", began.rfc3339().into());
         }
-        set("hostIP", around.host_ip.as_str().into());
-        set("hostIPs", json!([{"ip": around.host_ip}]));
+        let listed = |ips: &[String]| ips.iter().map(|ip| json!({"ip": ip})).collect::<Value>();
+        set("hostIP", around.host_ips.first().map(String::as_str).unwrap_or_default().into());
+        set("hostIPs", listed(&around.host_ips));
         let is_host = spec["hostNetwork"] == true;
-        let allocated = || if is_host { Some(&around.host_ip) } else { around.pod_ip.as_ref() };
-        if let (true, Some(ip)) = (old["podIP"].is_null(), allocated()) {
+        let ips = if is_host { &around.host_ips } else { &around.pod_ips };
+        if let (true, Some(ip)) = (old["podIP"].is_null(), ips.first()) {
             set("podIP", ip.as_str().into());
-            set("podIPs", json!([{"ip": ip}]));
+            set("podIPs", listed(ips));
         }
         if pod["metadata"]["generation"].is_i64() {
             set("observedGeneration", pod["metadata"]["generation"].clone());

@@ -12,6 +12,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use setpoint_informer::{Cacheable, Event};
+use setpoint_object::cidr::{Families, Family};
 use setpoint_runtime::manager::AddError;
 use setpoint_runtime::source::{Enqueue, KeySink, SourceRun, source_fn};
 use setpoint_runtime::{
@@ -60,6 +61,7 @@ pub struct Nodes {
     stages: Stages,
     seed: u64,
     capacity: BTreeMap<String, String>,
+    families: Families,
 }
 
 impl Nodes {
@@ -69,7 +71,15 @@ impl Nodes {
         let capacity =
             [("cpu", "32"), ("memory", "256Gi"), ("ephemeral-storage", "1Ti"), ("pods", "110")];
         let owned = |(name, amount): (&str, &str)| (name.to_owned(), amount.to_owned());
-        Self { n, stages: Stages::standard(), seed, capacity: capacity.map(owned).into() }
+        let families = Families { primary: Family::V4, is_dual: false };
+        Self { n, stages: Stages::standard(), seed, capacity: capacity.map(owned).into(), families }
+    }
+
+    /// The families that nodes and pods have addresses of: those of the control plane's Services.
+    /// Default: IPv4.
+    pub fn families(mut self, families: Families) -> Self {
+        self.families = families;
+        self
     }
 
     /// Stages instead of the default ones. [`Stages::and`] adds some to them.
@@ -94,7 +104,7 @@ impl Nodes {
         if self.n > NODES_MAX {
             return Err(NodesError::TooMany { n: self.n });
         }
-        let world = Arc::new(World::default());
+        let world = Arc::new(World::new(self.families));
         let handle = manager.handle();
         let mut by_kind: BTreeMap<ResourceRef, Vec<Stage>> = BTreeMap::new();
         for kind in ["Node", "Pod"] {
@@ -333,7 +343,7 @@ impl Heartbeat {
             // It may get the label later.
             return Ok(Action::requeue_after(HEARTBEAT));
         }
-        if self.world.host_ip(name).is_none() {
+        if !self.world.has_node(name) {
             return Ok(Action::requeue_after(Duration::from_millis(100)));
         }
         let api = context.client().api::<Lease>().field_manager(FIELD_MANAGER);

@@ -2,27 +2,72 @@
 
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use setpoint_object::cidr::{Families, Family};
 use setpoint_runtime::Request;
 use setpoint_runtime::source::KeySink;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, OnceLock};
 
 /// The label of nodes that stages move. Value: `true`.
 pub const NODE_LABEL: &str = "nodes.setpoint.dev/simulated";
-/// The first address of nodes: 172.16.0.0/12 has room for a million.
-const NODES_START: u32 = u32::from_be_bytes([172, 16, 0, 2]);
+/// The addresses of nodes: 172.16.0.0/12 has room for a million.
+const OF_NODES: Addresses = Addresses {
+    four: Ipv4Addr::new(172, 16, 0, 0),
+    six: Ipv6Addr::new(0xfd00, 0x172, 0x16, 0, 0, 0, 0, 0),
+};
+/// The addresses of pods. Each node has a block of a thousand.
+const OF_PODS: Addresses = Addresses {
+    four: Ipv4Addr::new(10, 64, 0, 0),
+    six: Ipv6Addr::new(0xfd00, 0x10, 0x64, 0, 0, 0, 0, 0),
+};
+/// The first address of nodes.
+const NODES_START: u32 = OF_NODES.four.to_bits() + 2;
 /// The largest number of nodes: as many as there are blocks of pod addresses.
 pub const NODES_MAX: u32 = 12_000;
-/// The first address of pods. Each node has a block of a thousand.
-const PODS_START: u32 = u32::from_be_bytes([10, 64, 0, 0]);
+/// The first address of pods.
+const PODS_START: u32 = OF_PODS.four.to_bits();
 /// Bits of a block of pod addresses.
 const BLOCK_BITS: u32 = 10;
 
+/// Two networks, one of each family. Their addresses have the number of the one of IPv4, so that
+/// one number is allocated for both.
+struct Addresses {
+    four: Ipv4Addr,
+    six: Ipv6Addr,
+}
+
+impl Addresses {
+    /// The number of an address; of IPv6, only of one in the network.
+    fn number(&self, address: IpAddr) -> Option<u32> {
+        match address {
+            IpAddr::V4(address) => Some(address.to_bits()),
+            IpAddr::V6(address) => {
+                let offset = address.to_bits().checked_sub(self.six.to_bits())?;
+                self.four.to_bits().checked_add(u32::try_from(offset).ok()?)
+            }
+        }
+    }
+
+    /// The addresses of a number, that of the primary family first.
+    fn texts(&self, number: u32, families: Families) -> Vec<String> {
+        let text = |family| match family {
+            Family::V4 => Ipv4Addr::from_bits(number).to_string(),
+            Family::V6 => {
+                let offset = number.wrapping_sub(self.four.to_bits());
+                Ipv6Addr::from_bits(self.six.to_bits() + u128::from(offset)).to_string()
+            }
+        };
+        let Families { primary, is_dual } = families;
+        let secondary = is_dual.then(|| primary.other());
+        [primary].into_iter().chain(secondary).map(text).collect()
+    }
+}
+
 /// What the controllers know of nodes and pods.
-#[derive(Default)]
 pub(crate) struct World {
+    families: Families,
     inner: Mutex<Inner>,
     /// The keys of pods.
     pub(crate) pods: OnceLock<KeySink<Request>>,
@@ -121,6 +166,11 @@ impl Port {
 }
 
 impl World {
+    /// No nodes and pods yet. They get addresses of these families.
+    pub(crate) fn new(families: Families) -> Self {
+        Self { families, inner: Mutex::default(), pods: OnceLock::new() }
+    }
+
     /// Takes in a node, or its absence. Returns whether it is ours.
     pub(crate) fn put_node(&self, name: &Arc<str>, node: Option<&Value>) -> bool {
         let is_ours = node.is_some_and(|node| node["metadata"]["labels"][NODE_LABEL] == "true");
@@ -135,7 +185,8 @@ impl World {
         if inner.nodes.contains_key(name) {
             return true;
         }
-        let known = node.and_then(address_of).map(|ip| u32::from(ip).wrapping_sub(NODES_START));
+        let known = node.and_then(address_of).and_then(|address| OF_NODES.number(address));
+        let known = known.map(|number| number.wrapping_sub(NODES_START));
         let known = known.filter(|idx| *idx < NODES_MAX && !inner.taken.contains(idx));
         while inner.taken.contains(&inner.first_free) {
             inner.first_free += 1;
@@ -182,7 +233,8 @@ impl World {
         }
         if let Some(seen) = seen {
             let node: Arc<str> = seen.spec.node_name.as_str().into();
-            let shown = seen.status.pod_ip.parse::<Ipv4Addr>().ok().map(u32::from);
+            let shown = seen.status.pod_ip.parse().ok();
+            let shown = shown.and_then(|address| OF_PODS.number(address));
             let ip = shown.filter(|_| !seen.spec.host_network).or(given);
             if let (Some(ip), Some(node)) = (ip, inner.nodes.get_mut(&node)) {
                 node.used.insert(ip);
@@ -202,19 +254,41 @@ impl World {
         inner.nodes.contains_key(&*node)
     }
 
-    /// The address of a node of ours.
-    pub(crate) fn host_ip(&self, node: &str) -> Option<String> {
-        let idx = self.inner.lock().nodes.get(node)?.idx;
-        Some(Ipv4Addr::from(NODES_START + idx).to_string())
+    /// Whether a node is ours.
+    pub(crate) fn has_node(&self, node: &str) -> bool {
+        self.inner.lock().nodes.contains_key(node)
     }
 
-    /// The address of a pod on a node of ours; a new one if it has none.
-    pub(crate) fn pod_ip(&self, key: &Request, uid: &str) -> Option<String> {
+    /// The addresses of a node of ours; none of another one.
+    pub(crate) fn host_ips(&self, node: &str) -> Vec<String> {
+        let inner = self.inner.lock();
+        let number = inner.nodes.get(node).map(|node| NODES_START + node.idx);
+        number.map(|number| OF_NODES.texts(number, self.families)).unwrap_or_default()
+    }
+
+    /// The addresses of a node of ours as its status lists them.
+    pub(crate) fn node_addresses(&self, node: &str) -> Value {
+        let ips = self.host_ips(node);
+        // They are merged by type otherwise.
+        let replaces = (ips.len() > 1).then(|| json!({"$patch": "replace"}));
+        let ips = ips.into_iter().map(|ip| json!({"type": "InternalIP", "address": ip}));
+        let name = json!({"type": "Hostname", "address": node});
+        replaces.into_iter().chain(ips).chain([name]).collect()
+    }
+
+    /// The addresses of a pod on a node of ours; new ones if it has none. None if the node has no
+    /// more.
+    pub(crate) fn pod_ips(&self, key: &Request, uid: &str) -> Vec<String> {
+        let number = self.pod_number(key, uid);
+        number.map(|number| OF_PODS.texts(number, self.families)).unwrap_or_default()
+    }
+
+    fn pod_number(&self, key: &Request, uid: &str) -> Option<u32> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let pod = inner.pods.get_mut(key).filter(|pod| pod.uid == uid)?;
-        if let Some(ip) = pod.ip {
-            return Some(Ipv4Addr::from(ip).to_string());
+        if pod.ip.is_some() {
+            return pod.ip;
         }
         let node = inner.nodes.get_mut(&pod.node)?;
         let (start, size) = (PODS_START + (node.idx << BLOCK_BITS), 1 << BLOCK_BITS);
@@ -224,7 +298,7 @@ impl World {
         node.last = ip - start - 1;
         node.used.insert(ip);
         pod.ip = Some(ip);
-        Some(Ipv4Addr::from(ip).to_string())
+        Some(ip)
     }
 
     /// Whether a pod that has started has a host port that another pod on the node requests.
@@ -243,8 +317,8 @@ impl World {
     }
 }
 
-/// The address in a node's status.
-fn address_of(node: &Value) -> Option<Ipv4Addr> {
+/// The first address in a node's status.
+fn address_of(node: &Value) -> Option<IpAddr> {
     let addresses = node["status"]["addresses"].as_array()?;
     let internal = addresses.iter().find(|address| address["type"] == "InternalIP")?;
     internal["address"].as_str()?.parse().ok()
@@ -255,6 +329,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    const SINGLE: Families = Families { primary: Family::V4, is_dual: false };
+
     fn seen(node: &str, port: u16, status: Value) -> Option<SeenPod> {
         let container = json!({"ports": [{"hostPort": port, "protocol": "TCP"}]});
         let pod = json!({"metadata": {"uid": "u"}, "status": status,
@@ -264,52 +340,81 @@ mod tests {
 
     #[test]
     fn addresses_are_unique_and_are_found_again() {
-        let world = World::default();
+        let world = World::new(SINGLE);
         let node = json!({"metadata": {"labels": {NODE_LABEL: "true"}}});
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         assert!(world.put_node(&a, Some(&node)));
         let mut known = node.clone();
         known["status"] = json!({"addresses": [{"type": "InternalIP", "address": "172.16.0.9"}]});
         assert!(world.put_node(&b, Some(&known)));
-        assert_eq!(world.host_ip("a").unwrap(), "172.16.0.2");
-        assert_eq!(world.host_ip("b").unwrap(), "172.16.0.9");
-        assert_eq!(world.host_ip("c"), None);
+        assert_eq!(world.host_ips("a"), ["172.16.0.2"]);
+        assert_eq!(world.host_ips("b"), ["172.16.0.9"]);
+        assert_eq!(world.host_ips("c"), [""; 0]);
         let key = |n: usize| Request::new("default", format!("p{n}"));
         let mut ips = BTreeSet::new();
         for n in 0..1022 {
             assert!(world.put_pod(&key(n), seen("a", 0, json!({}))));
-            let ip = world.pod_ip(&key(n), "u").unwrap();
-            assert_eq!(world.pod_ip(&key(n), "u"), Some(ip.clone()));
-            assert!(ips.insert(ip));
+            let ip = world.pod_ips(&key(n), "u");
+            assert_eq!(world.pod_ips(&key(n), "u"), ip);
+            assert!(ip.len() == 1 && ips.insert(ip));
         }
         assert!(world.put_pod(&key(5000), seen("a", 0, json!({}))));
-        assert_eq!(world.pod_ip(&key(5000), "u"), None, "the block is full");
+        assert_eq!(world.pod_ips(&key(5000), "u"), [""; 0], "the block is full");
         world.put_pod(&key(7), None);
-        assert!(ips.contains(&world.pod_ip(&key(5000), "u").unwrap()));
+        assert!(ips.contains(&world.pod_ips(&key(5000), "u")));
         assert!(!world.put_pod(&key(1), seen("other", 0, json!({}))));
     }
 
     #[test]
+    fn addresses_of_both_families_have_one_number() {
+        let node = json!({"metadata": {"labels": {NODE_LABEL: "true"}}});
+        let key = Request::new("default", "p");
+        for (primary, is_dual, of_node, of_pod) in [
+            (Family::V4, true, ["172.16.0.2", "fd00:172:16::2"], ["10.64.0.2", "fd00:10:64::2"]),
+            (Family::V6, true, ["fd00:172:16::2", "172.16.0.2"], ["fd00:10:64::2", "10.64.0.2"]),
+            (Family::V6, false, ["fd00:172:16::2", ""], ["fd00:10:64::2", ""]),
+        ] {
+            let n = 1 + usize::from(is_dual);
+            let families = Families { primary, is_dual };
+            let world = World::new(families);
+            world.put_node(&"a".into(), Some(&node));
+            world.put_pod(&key, seen("a", 0, json!({})));
+            assert_eq!(world.host_ips("a"), of_node[..n]);
+            assert_eq!(world.pod_ips(&key, "u"), of_pod[..n]);
+            // A restart finds both again, by the first.
+            let world = World::new(families);
+            let mut known = node.clone();
+            let later = |ip: &str| format!("{}9", &ip[..ip.len().saturating_sub(1)]);
+            let address = later(of_node[0]);
+            known["status"]["addresses"] = json!([{"type": "InternalIP", "address": address}]);
+            world.put_node(&"a".into(), Some(&known));
+            world.put_pod(&key, seen("a", 0, json!({"podIP": later(of_pod[0])})));
+            assert_eq!(world.host_ips("a"), of_node.map(later)[..n]);
+            assert_eq!(world.pod_ips(&key, "u"), of_pod.map(later)[..n]);
+        }
+    }
+
+    #[test]
     fn the_position_of_a_node_that_left_is_used_again() {
-        let world = World::default();
+        let world = World::new(SINGLE);
         let node = json!({"metadata": {"labels": {NODE_LABEL: "true"}}});
         let name = |n: u32| -> Arc<str> { format!("n{n}").into() };
         for n in 0..NODES_MAX {
             assert!(world.put_node(&name(n), Some(&node)));
         }
         assert!(!world.put_node(&name(NODES_MAX), Some(&node)), "no address is left");
-        let address = world.host_ip("n7000").unwrap();
+        let addresses = world.host_ips("n7000");
         world.put_node(&name(7000), None);
         world.put_node(&name(9000), None);
         assert!(world.put_node(&name(NODES_MAX), Some(&node)));
-        assert_eq!(world.host_ip(&name(NODES_MAX)), Some(address));
+        assert_eq!(world.host_ips(&name(NODES_MAX)), addresses);
         assert!(world.put_node(&name(9000), Some(&node)));
         assert!(!world.put_node(&name(7000), Some(&node)));
     }
 
     #[test]
     fn a_port_is_taken_by_a_pod_that_has_started() {
-        let world = World::default();
+        let world = World::new(SINGLE);
         let (first, second) = (Request::new("d", "first"), Request::new("d", "second"));
         world.put_pod(&first, seen("a", 80, json!({})));
         world.put_pod(&second, seen("a", 80, json!({})));

@@ -1,6 +1,67 @@
-//! Networks from which addresses are given: those of ServiceCIDRs.
+//! Networks from which addresses are given, those of ServiceCIDRs, and families of addresses.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A family of addresses. `Display` gives the API's name, such as `IPv4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// The family of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::V4, Self::V6].into_iter().find(|family| family.as_str() == name)
+    }
+
+    /// The name in objects, such as `IPv4`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::V4 => Self::V6,
+            Self::V6 => Self::V4,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The families of addresses that Services of a control plane may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Families {
+    /// The family of Services that ask for none.
+    pub primary: Family,
+    /// Whether they may have addresses of the other family, too.
+    pub is_dual: bool,
+}
+
+impl Families {
+    /// Whether Services may have addresses of a family.
+    pub fn has(self, family: Family) -> bool {
+        self.is_dual || self.primary == family
+    }
+}
 
 /// The addresses of a network that an allocator may give.
 ///

@@ -14,7 +14,8 @@
 //! compares it at the commit. A wrong guess costs one more read. Before a Service is refused
 //! because a range is full, all claims are read.
 //!
-//! Addresses come from the networks of all ready ServiceCIDRs ([`ranges`]). These are a guess too,
+//! Addresses come from the networks of all ready ServiceCIDRs ([`ranges`]); which families
+//! Services may have is the plane's ([`ServiceNetworks`]). These are a guess too,
 //! made when the first address is wanted: the write compares the ServiceCIDR of each address that
 //! it takes. So no address is given from a range that is being deleted. Before an address is
 //! refused, the ServiceCIDRs are read.
@@ -32,7 +33,7 @@ mod service;
 
 pub(crate) use address::NewObject;
 pub(crate) use claims::Claims;
-pub use network::{ServiceNetwork, ServiceNetworkError};
+pub use network::{ServiceNetworkError, ServiceNetworks};
 pub(crate) use service::allocate;
 
 use bytes::Bytes;
@@ -42,9 +43,10 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use ranges::Range;
 use serde_json::Value;
+use setpoint_object::cidr::Family;
 use setpoint_store::{At, Compare, Store, StoreError};
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Ports that may be node ports: kube-apiserver's `--service-node-port-range`.
@@ -66,7 +68,7 @@ const FREE_OBJECTS_MAX: usize = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Number {
     /// A cluster address.
-    Address(Ipv4Addr),
+    Address(IpAddr),
     /// A node port.
     Port(u16),
 }
@@ -119,19 +121,20 @@ pub(crate) enum AllocateError {
 /// The numbers in use, and the ranges of addresses, that this process knows.
 #[derive(Debug)]
 pub(crate) struct Allocator {
-    network: ServiceNetwork,
+    networks: ServiceNetworks,
     used: Mutex<BTreeSet<Number>>,
     /// `None`: to be read.
     ranges: Mutex<Option<Arc<[Range]>>>,
 }
 impl Allocator {
     /// An allocator that knows of no number in use.
-    pub(crate) fn new(network: ServiceNetwork) -> Self {
-        Self { network, used: Mutex::default(), ranges: Mutex::default() }
+    pub(crate) fn new(networks: ServiceNetworks) -> Self {
+        Self { networks, used: Mutex::default(), ranges: Mutex::default() }
     }
-    /// The network of the ServiceCIDR that is made at the start.
-    pub(crate) fn network(&self) -> ServiceNetwork {
-        self.network
+    /// The networks of the ServiceCIDR that is made at the start. Services may be of their
+    /// families.
+    pub(crate) fn networks(&self) -> ServiceNetworks {
+        self.networks
     }
     /// Starts a reservation.
     pub(crate) fn reserve<'a>(&'a self, store: &'a dyn Store) -> Reservation<'a> {
@@ -183,14 +186,14 @@ impl Allocator {
     }
     /// Draws a number of a pool that seems free, and marks it as used.
     fn draw(&self, pool: Pool, rng: &Mutex<SmallRng>) -> Option<Number> {
-        let Span { first, last, n_static } = pool.span();
+        let (first, last, n_static) = pool.bounds();
         let dynamic = first.saturating_add(n_static);
-        let start = rng.lock().random_range(dynamic..=last);
+        let start = dynamic + random_up_to(last.checked_sub(dynamic)?, rng);
         let mut used = self.used.lock();
         // Counted if it may be full, because the search of a full pool takes much longer.
-        let (n_before_last, all) =
-            ((last - first) as usize, pool.number(first)?..=pool.number(last)?);
-        if used.len() > n_before_last && used.range(all).count() > n_before_last {
+        let all = pool.number(first)?..=pool.number(last)?;
+        let is_more_than_rest = |n_used: usize| n_used as u128 > last - first;
+        if is_more_than_rest(used.len()) && is_more_than_rest(used.range(all).count()) {
             return None;
         }
         let order = (start..=last).chain(dynamic..start).chain(first..dynamic);
@@ -207,21 +210,31 @@ enum Pool {
     Ports,
 }
 impl Pool {
-    fn number(self, n: u32) -> Option<Number> {
+    fn number(self, n: u128) -> Option<Number> {
         match self {
-            Self::Addresses(_) => Some(Number::Address(Ipv4Addr::from(n))),
+            Self::Addresses(span) => span.address(n).map(Number::Address),
             Self::Ports => u16::try_from(n).ok().map(Number::Port),
         }
     }
-    fn span(self) -> Span {
+    /// The first number, the last one, and how many are given last.
+    fn bounds(self) -> (u128, u128, u128) {
         match self {
-            Self::Addresses(span) => span,
-            Self::Ports => Span {
-                first: (*NODE_PORTS.start()).into(),
-                last: (*NODE_PORTS.end()).into(),
-                n_static: STATIC_PORTS.into(),
-            },
+            Self::Addresses(Span { first, last, n_static, .. }) => (first, last, n_static),
+            Self::Ports => {
+                let (first, last) = (*NODE_PORTS.start(), *NODE_PORTS.end());
+                (first.into(), last.into(), STATIC_PORTS.into())
+            }
         }
+    }
+}
+
+/// A random number up to the largest one. Networks have at most 2⁶⁴ addresses.
+fn random_up_to(largest: u128, rng: &Mutex<SmallRng>) -> u128 {
+    // A number of 32 bits takes less from the source.
+    match (u32::try_from(largest), u64::try_from(largest)) {
+        (Ok(largest), _) => rng.lock().random_range(0..=largest).into(),
+        (_, Ok(largest)) => rng.lock().random_range(0..=largest).into(),
+        _ => rng.lock().random_range(0..=largest),
     }
 }
 
@@ -239,7 +252,7 @@ pub(crate) struct Reservation<'a> {
 }
 impl Reservation<'_> {
     /// Takes the given address.
-    pub(crate) async fn address(&mut self, address: Ipv4Addr) -> Result<(), AllocateError> {
+    pub(crate) async fn address(&mut self, address: IpAddr) -> Result<(), AllocateError> {
         let mut ranges = self.ranges().await?;
         let source = loop {
             match (ranges::of(&ranges, address), self.has_read_ranges) {
@@ -269,23 +282,27 @@ impl Reservation<'_> {
         self.has_read_ranges = true;
         Ok(ranges)
     }
-    /// Takes the given node port.
+    /// Takes the given node port, once.
     pub(crate) async fn port(&mut self, port: u16) -> Result<(), AllocateError> {
         if !NODE_PORTS.contains(&port) {
             return Err(AllocateError::PortOutside);
         }
-        let is_free = self.take(Number::Port(port)).await?;
+        let number = Number::Port(port);
+        let is_free = !self.taken.contains(&number) && self.take(number).await?;
         if is_free { Ok(()) } else { Err(AllocateError::PortTaken) }
     }
-    /// Takes any address: from the first range that is not full, beginning with any of them.
+    /// Takes any address of a family: from the first range that is not full, beginning with any of
+    /// them.
     pub(crate) async fn any_address(
         &mut self,
+        family: Family,
         rng: &Mutex<SmallRng>,
-    ) -> Result<Ipv4Addr, AllocateError> {
+    ) -> Result<IpAddr, AllocateError> {
         let mut ranges = self.ranges().await?;
         loop {
+            let spans = ranges.iter().map(|range| range.span);
             let mut pools: Vec<_> =
-                ranges.iter().map(|range| Pool::Addresses(range.span)).collect();
+                spans.filter(|span| span.family == family).map(Pool::Addresses).collect();
             if pools.len() > 1 {
                 let start = rng.lock().random_range(0..pools.len());
                 pools.rotate_left(start);

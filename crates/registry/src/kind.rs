@@ -71,6 +71,7 @@ pub(crate) use apiextensions::custom_resource_definition::CLEANUP_FINALIZER;
 
 use crate::table::Printer;
 use serde_json::{Map, Value};
+use setpoint_object::cidr::Families;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{GroupVersionKind, field};
 use setpoint_schema::node::TypeSchema;
@@ -136,6 +137,8 @@ pub struct Context<'a> {
     pub user: &'a str,
     /// Groups of the caller.
     pub groups: &'a [std::sync::Arc<str>],
+    /// The families that Services may have addresses of.
+    pub families: Families,
 }
 
 /// A JSON object.
@@ -147,6 +150,9 @@ pub type Default = fn(&mut Members, &str);
 pub type Prepare = fn(&Context<'_>, &mut Value, Option<&Value>);
 /// Reports invalid fields and changes: (object, stored object, errors).
 pub type Validate = fn(&Value, Option<&Value>, &mut field::Errors);
+/// Completes an object, or reports why it cannot be completed: (context, object, stored object,
+/// errors).
+pub type Begin = fn(&Context<'_>, &mut Value, Option<&Value>, &mut field::Errors);
 /// Converts an object from one served `apiVersion` to another; `false`: not supported.
 pub type Convert = fn(&mut Value, from: &str, to: &str) -> bool;
 /// A version that is read from a store but not served.
@@ -311,8 +317,9 @@ pub struct Kind {
     /// Reports changes that are not allowed, after the metadata was checked against the stored
     /// one; [`validate`](Self::validate) may report some, too. See [`Validate`].
     pub validate_change: Validate,
-    /// Reports faults that hide all others, also those of the metadata. See [`Validate`].
-    pub validate_first: Validate,
+    /// Completes an object after [`prepare`](Self::prepare). Its faults hide all others, also those
+    /// of the metadata. See [`Begin`].
+    pub begin: Begin,
     /// What [`validate`](Self::validate) and
     /// [`validate_status`](Self::validate_status) check, and after `Not:` what they leave out, for
     /// `docs/compatibility.md`; empty: not described there.
@@ -401,7 +408,7 @@ impl Kind {
             prepare_status: prepare_status_nothing,
             validate: validate_nothing,
             validate_change: validate_nothing,
-            validate_first: validate_nothing,
+            begin: begin_nothing,
             rules: "",
             validate_status: validate_nothing,
             validates_slowly: false,
@@ -485,6 +492,7 @@ fn default_nothing(_: &mut Members, _: &str) {}
 fn prepare_nothing(_: &Context<'_>, _: &mut Value, _: Option<&Value>) {}
 fn prepare_status_nothing(_: &Context<'_>, _: &mut Value, _: &Value) {}
 fn validate_nothing(_: &Value, _: Option<&Value>, _: &mut field::Errors) {}
+fn begin_nothing(_: &Context<'_>, _: &mut Value, _: Option<&Value>, _: &mut field::Errors) {}
 fn no_update_warnings(_: &Value, _: &Value) -> Vec<String> {
     Vec::new()
 }

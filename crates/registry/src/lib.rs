@@ -74,7 +74,7 @@ pub use admission::{
     Admission, AdmissionOptions, AdmissionOptionsError, AdmissionPlugins, OBJECTS_MAX, Objects,
     Operation, Review,
 };
-pub use allocate::{ServiceNetwork, ServiceNetworkError};
+pub use allocate::{ServiceNetworkError, ServiceNetworks};
 pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Identity, Impersonator, Notes, Requested, ResourcePath,
     Target, WARNINGS_MAX,

@@ -1,6 +1,6 @@
 //! The registry: one write path, one read path, every resource.
 use crate::admission::{self, Admission, AdmissionPlugins};
-use crate::allocate::{Allocator, ServiceNetwork};
+use crate::allocate::{Allocator, ServiceNetworks};
 use crate::authorize::{self, Authorizer};
 use crate::conversion::{ConversionProvider, ConvertedBytes, WebhookConversions};
 use crate::fifo_watch::FifoWatch;
@@ -65,7 +65,7 @@ pub struct RegistryBuilder {
     service_accounts: bool,
     default_accounts: bool,
     roles: bool,
-    service_network: ServiceNetwork,
+    service_networks: ServiceNetworks,
     plugins: AdmissionPlugins,
     type_checks: bool,
 }
@@ -182,10 +182,10 @@ impl RegistryBuilder {
         self.type_checks = are_done;
         self
     }
-    /// The network of the ServiceCIDR `kubernetes`, if there is none yet. New Services get their
-    /// cluster addresses from it, and from further ServiceCIDRs. Default: 10.0.0.0/16.
-    pub fn service_network(mut self, network: ServiceNetwork) -> Self {
-        self.service_network = network;
+    /// The networks of the ServiceCIDR `kubernetes`, if there is none yet. New Services get their
+    /// cluster addresses from them, and from further ServiceCIDRs. Default: 10.0.0.0/16.
+    pub fn service_networks(mut self, networks: ServiceNetworks) -> Self {
+        self.service_networks = networks;
         self
     }
     /// Returns the registry and the worker, which the caller runs. Nothing is served before the
@@ -222,7 +222,7 @@ impl RegistryBuilder {
             event_ttl: self.event_ttl,
             history: self.history,
             origins: Origins::default(),
-            allocator: Allocator::new(self.service_network),
+            allocator: Allocator::new(self.service_networks),
             admission: admission::Chain::new(
                 self.plugins,
                 self.admission,
@@ -383,7 +383,7 @@ impl Registry {
             service_accounts: false,
             default_accounts: false,
             roles: false,
-            service_network: ServiceNetwork::default(),
+            service_networks: ServiceNetworks::default(),
             plugins: AdmissionPlugins::default(),
             type_checks: true,
         }

@@ -3,7 +3,7 @@
 //!
 //! `registry` creates and maintains it; `read`, `write` and `watch` use it.
 use crate::admission::{self, Objects};
-use crate::allocate::Allocator;
+use crate::allocate::{Allocator, ServiceNetworks};
 use crate::attributes::Attributes;
 use crate::authorize;
 use crate::cache::{self, StoredObject};
@@ -138,6 +138,10 @@ impl Registry {
     /// The present catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.inner.catalog.borrow().clone()
+    }
+    /// The networks of the ServiceCIDR `kubernetes`. Services have addresses of their families.
+    pub fn service_networks(&self) -> ServiceNetworks {
+        self.inner.allocator.networks()
     }
     /// A handle for parts that the registry itself holds, such as its clients of webhooks.
     pub fn downgrade(&self) -> WeakRegistry {

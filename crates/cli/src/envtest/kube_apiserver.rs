@@ -124,16 +124,6 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
         }
         None => {}
     }
-    if let Some(ranges) = own("service-cluster-ip-range") {
-        // One of each family.
-        let (six, four): (Vec<&str>, _) =
-            ranges.split(',').map(str::trim).partition(|range| range.contains(':'));
-        options.extend(four.iter().map(|range| format!("--service-cluster-ip-range={range}")));
-        if !six.is_empty() {
-            let why = "Services get IPv4 addresses only".to_owned();
-            translated.ignored.push(("service-cluster-ip-range".to_owned(), why));
-        }
-    }
     if let Some(plugins) = own("admission-control") {
         options.push(format!("--enable-admission-plugins={plugins}"));
         let why = "it is deprecated: the plugins run beside those that run by default";
@@ -452,9 +442,9 @@ mod tests {
                 "--client-ca-file=/c/ca.crt",
                 "--secure-port=6",
                 "--service-account-signing-key-file=/c/sa.key",
+                "--service-cluster-ip-range=10.0.0.0/24",
                 "--bind-address=127.0.0.1",
                 "--authorization-mode=RBAC",
-                "--service-cluster-ip-range=10.0.0.0/24",
                 "--controllers=namespace-controller,garbage-collector-controller",
             ]
         );

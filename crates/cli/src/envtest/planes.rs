@@ -19,7 +19,7 @@ use setpoint::apiserver::listen::{LIMITS, Limits};
 use setpoint::apiserver::{Anonymous, Body};
 use setpoint::object::time::Clock;
 use setpoint::object::{ApiError, Reason};
-use setpoint::registry::{Registry, ServiceNetwork};
+use setpoint::registry::{Registry, ServiceNetworks};
 use setpoint::store::{MemoryStore, Op, RangeRequest, Store, StoreError, Txn, VALUE_BYTES_MAX};
 use setpoint::{ControlPlane, Selection, ServeOptions, Serving, SimulatedNodes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ pub(crate) struct Template {
     pub(crate) admission: AdmissionOptions,
     pub(crate) client_ca_file: Option<PathBuf>,
     pub(crate) token_auth_file: Option<PathBuf>,
-    pub(crate) service_network: ServiceNetwork,
+    pub(crate) service_networks: ServiceNetworks,
     pub(crate) nodes: Option<SimulatedNodes>,
     pub(crate) cbor: bool,
 }
@@ -379,7 +379,7 @@ async fn open(
         .clock(clock)
         .controllers(template.controllers.clone())
         .admission_plugins(plugins)
-        .service_network(template.service_network)
+        .service_networks(template.service_networks)
         .cbor(template.cbor)
         .anonymous(Anonymous::Everywhere)
         .rbac();

@@ -95,3 +95,58 @@ fn stages_come_from_a_file() {
     kubectl.ok("create service loadbalancer web --tcp=80");
     kubectl.eventually("get service web", |table| table.contains("192.0.2.7"));
 }
+
+#[test]
+fn services_pods_and_nodes_have_addresses_of_both_families() {
+    let server = Server::start_with(&[
+        "--nodes".as_ref(),
+        "1".as_ref(),
+        "--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112".as_ref(),
+    ]);
+    let kubectl = &server.kubectl();
+    kubectl.eventually("get nodes", |table| table.contains(" Ready "));
+    kubectl.eventually("get serviceaccount default", |found| found.contains("default"));
+    assert!(kubectl.ok("get servicecidrs").contains("10.0.0.0/24,fd00:10::/112"));
+    assert_eq!(
+        kubectl.ok("get node node-0 -o jsonpath={.status.addresses[*].address}"),
+        "172.16.0.2 fd00:172:16::2 node-0"
+    );
+    kubectl.ok("run web --image=nginx --labels=app=web");
+    kubectl.ok("wait pod/web --for=condition=Ready --timeout=30s");
+    assert_eq!(
+        kubectl.ok("get pod web -o jsonpath={.status.podIPs[*].ip}/{.status.hostIPs[*].ip}"),
+        "10.64.0.2 fd00:10:64::2/172.16.0.2 fd00:172:16::2"
+    );
+    server.file(
+        "web.yaml",
+        "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ipFamilyPolicy: RequireDualStack, selector: {app: web}, ports: [{port: 80}]}}",
+    );
+    kubectl.ok("create -f web.yaml");
+    let described = kubectl.ok("describe svc web");
+    assert!(
+        described.contains("RequireDualStack") && described.contains("IPv4,IPv6"),
+        "{described}"
+    );
+    let addresses = kubectl.ok("get svc web -o jsonpath={.spec.clusterIPs[*]}");
+    let (four, six) = addresses.split_once(' ').unwrap();
+    assert!(four.starts_with("10.0.0.") && six.starts_with("fd00:10::"), "{addresses}");
+    assert!(kubectl.ok("get ipaddresses").contains(&format!("{six} ")));
+    let slices = "get endpointslices -l kubernetes.io/service-name=web --no-headers -o custom-columns=T:.addressType,A:.endpoints[*].addresses[*]";
+    let lines = |table: &str| -> Vec<String> {
+        let mut lines: Vec<String> = table
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        lines.sort();
+        lines
+    };
+    kubectl.eventually(slices, |table| lines(table) == ["IPv4 10.64.0.2", "IPv6 fd00:10:64::2"]);
+    let endpoints = "get endpoints web -o jsonpath={.subsets[*].addresses[*].ip}";
+    // A warning that Endpoints are deprecated follows.
+    kubectl.eventually(endpoints, |ips| ips.starts_with("10.64.0.2") && !ips.contains("fd00"));
+    // Back to one family: the second address is free, and its slice goes.
+    kubectl.ok(r#"patch svc web -p {"spec":{"ipFamilyPolicy":"SingleStack"}}"#);
+    assert_eq!(kubectl.ok("get svc web -o jsonpath={.spec.clusterIPs[*]}"), four);
+    assert!(!kubectl.ok("get ipaddresses").contains(six));
+    kubectl.eventually(slices, |table| lines(table) == ["IPv4 10.64.0.2"]);
+}

@@ -193,8 +193,15 @@ async fn services_get_addresses_of_the_range_and_a_reset_frees_them() {
     assert!(last_of_next(14).await <= 16);
     page(&admin, "POST", "planes/2/reset", json!({"name": "start"})).await;
     assert!(last_of_next(15).await > 16, "they are free again");
-    let log = environment.api_server.log();
-    assert!(log.contains("--service-cluster-ip-range has no effect: Services get IPv4"), "{log}");
+    // The second network is for Services of both families.
+    let both = json!({
+        "metadata": {"name": "both"},
+        "spec": {"ipFamilyPolicy": "RequireDualStack", "ports": [{"port": 80}]},
+    });
+    let both = serde_json::from_value(both).unwrap();
+    let made = services(&one).create(&PostParams::default(), &both).await.unwrap();
+    let addresses = made.spec.unwrap().cluster_ips.unwrap();
+    assert!(addresses[0].starts_with("10.96.7.") && addresses[1].starts_with("fd00::"));
 }
 
 #[tokio::test]

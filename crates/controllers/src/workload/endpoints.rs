@@ -35,6 +35,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 use setpoint_informer::{Event, Object};
+use setpoint_object::cidr::Family;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{Client, Request};
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,35 +173,6 @@ fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
         found.name.as_ref() == Some(name) && protocol(&found.protocol) == protocol(&port.protocol)
     })?;
     Some(found.container_port)
-}
-
-/// A family of addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    fn named(name: &str) -> Option<Self> {
-        match name {
-            "IPv4" => Some(Self::V4),
-            "IPv6" => Some(Self::V6),
-            _ => None,
-        }
-    }
-
-    fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
-
-    /// The address type of slices.
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        }
-    }
 }
 
 /// The addresses of a pod.

@@ -45,8 +45,8 @@ impl Life {
     fn around(&self) -> Surroundings {
         Surroundings {
             now: self.now,
-            host_ip: "172.16.0.2".into(),
-            pod_ip: Some("10.64.0.2".into()),
+            host_ips: vec!["172.16.0.2".into()],
+            pod_ips: vec!["10.64.0.2".into()],
             has_port_conflict: self.has_port_conflict,
         }
     }

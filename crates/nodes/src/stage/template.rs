@@ -61,7 +61,7 @@ pub(crate) struct Scope<'a> {
 }
 
 /// The names that expressions may use beside paths.
-const VARIABLES: [&str; 4] = ["now", "node.name", "node.ip", "pod.ip"];
+const VARIABLES: [&str; 5] = ["now", "node.name", "node.ip", "node.addresses", "pod.ip"];
 
 impl Template {
     /// Reads a template.

@@ -14,7 +14,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{At, Compare, KeyValue, Op, Store, StoreError};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// What a new object gets besides its content.
@@ -31,15 +31,15 @@ pub(crate) struct NewObject<'a> {
 const ORPHAN_PERIOD: Duration = Duration::from_secs(60);
 
 /// The key of an address's object.
-pub(super) fn key(address: Ipv4Addr) -> Bytes {
+pub(super) fn key(address: IpAddr) -> Bytes {
     format!("{IP_ADDRESSES}{address}").into()
 }
 /// The address of an object's key.
-pub(super) fn address(key: &[u8]) -> Option<Ipv4Addr> {
+pub(super) fn address(key: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(key).ok()?.strip_prefix(IP_ADDRESSES)?.parse().ok()
 }
 /// The encoded object of a Service's address.
-pub(super) fn object(address: Ipv4Addr, service: &Value, birth: &NewObject<'_>) -> Bytes {
+pub(super) fn object(address: IpAddr, service: &Value, birth: &NewObject<'_>) -> Bytes {
     let uid = crate::uid::uid(birth.rng);
     to_bytes(&ip_address::of_service(address, service, &uid, &birth.now.rfc3339()))
 }
@@ -70,7 +70,7 @@ pub(super) fn is_held(value: &[u8]) -> bool {
 /// The store fails to read the object.
 pub(super) async fn removal(
     store: &dyn Store,
-    address: Ipv4Addr,
+    address: IpAddr,
     service: &Value,
 ) -> Result<(Option<Compare>, Option<Op>), StoreError> {
     let key = key(address);

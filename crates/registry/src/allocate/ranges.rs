@@ -1,11 +1,11 @@
-//! The ranges of cluster addresses: the IPv4 networks of ready ServiceCIDRs.
+//! The ranges of cluster addresses: the networks of ready ServiceCIDRs.
 use super::network::Span;
 use crate::kind::networking::service_cidr;
 use crate::stored::tree;
 use bytes::Bytes;
 use setpoint_object::keys::SERVICE_CIDRS;
 use setpoint_store::{Compare, KeyValue, RangeRequest, Revision, Store, StoreError};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// A network of a ServiceCIDR from which addresses are given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Range {
 }
 
 /// The range of an address.
-pub(super) fn of(ranges: &[Range], address: Ipv4Addr) -> Option<&Range> {
+pub(super) fn of(ranges: &[Range], address: IpAddr) -> Option<&Range> {
     ranges.iter().find(|range| range.span.has(address))
 }
 

@@ -5,18 +5,24 @@
 //! one gets the claim. The owner of an address also gets its object, and the allocator's other
 //! objects are removed. Each transaction compares the Services, claims and objects that it was
 //! computed from, so it is safe while other servers serve, or repair too.
+//!
+//! Services that were stored before there were families get theirs.
 use super::address::{self, NewObject};
 use super::{Number, ServiceNumbers, claims};
+use crate::kind::core::service::completed;
 use crate::stored::{store_error, tree};
 use bytes::Bytes;
 use serde_json::Value;
+use setpoint_object::cidr::Families;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, keys};
+use setpoint_schema::encode::to_bytes;
 use setpoint_store::{
     At, Committed, Compare, KeyValue, Op, RangeRequest, Revision, Store, StoreError, Txn,
 };
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// Claims per transaction.
 ///
@@ -32,7 +38,7 @@ struct Service {
     modified: Revision,
     object: Value,
 }
-/// A claim or an address's object to change.
+/// A claim, an address's object or a Service to change.
 struct Fix<'a> {
     key: Bytes,
     /// The key's revision; `None`: it does not exist.
@@ -52,7 +58,7 @@ impl super::Allocator {
         birth: &NewObject<'_>,
     ) -> Result<(), ApiError> {
         for _ in 0..ROUNDS_MAX {
-            if round(store, birth).await.map_err(store_error)? {
+            if round(store, self.networks.families(), birth).await.map_err(store_error)? {
                 return self.reload(store).await.map_err(store_error);
             }
         }
@@ -62,7 +68,11 @@ impl super::Allocator {
 }
 
 /// One round over all Services, claims and objects. Returns whether no repair is left.
-async fn round(store: &dyn Store, birth: &NewObject<'_>) -> Result<bool, StoreError> {
+async fn round(
+    store: &dyn Store,
+    families: Families,
+    birth: &NewObject<'_>,
+) -> Result<bool, StoreError> {
     let range =
         store.range(RangeRequest::prefix(Bytes::from_static(keys::SERVICES.as_bytes()))).await?;
     let mut entries = range.value.entries;
@@ -72,6 +82,7 @@ async fn round(store: &dyn Store, birth: &NewObject<'_>) -> Result<bool, StoreEr
     let present = claims::read(store, range.revision).await?;
     let present = present.iter().flat_map(|range| &range.entries);
     let mut fixes = claims_to_fix(&owners, present);
+    fixes.extend(services.iter().filter_map(|service| to_complete(service, families)));
     let request = RangeRequest {
         at: At::Exactly(range.revision),
         ..RangeRequest::prefix(Bytes::from_static(keys::IP_ADDRESSES.as_bytes()))
@@ -99,6 +110,16 @@ fn service(entry: KeyValue) -> Option<Service> {
             None
         }
     }
+}
+
+/// The change of a Service without families.
+fn to_complete(service: &Service, families: Families) -> Option<Fix<'_>> {
+    let Cow::Owned(whole) = completed(&service.object, families) else { return None };
+    (whole != service.object).then(|| Fix {
+        key: service.key.clone(),
+        found: Some(service.modified),
+        put: Some((to_bytes(&whole), service)),
+    })
 }
 
 /// The Service of each number, given the Services in order of creation.
@@ -152,7 +173,7 @@ fn objects_to_fix<'a>(
     present: &[KeyValue],
     birth: &NewObject<'_>,
 ) -> Vec<Fix<'a>> {
-    let mut present: BTreeMap<Ipv4Addr, &KeyValue> =
+    let mut present: BTreeMap<IpAddr, &KeyValue> =
         present.iter().filter_map(|found| Some((address::address(&found.key)?, found))).collect();
     let mut fixes = Vec::new();
     for (number, service) in owners {

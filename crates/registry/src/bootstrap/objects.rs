@@ -16,11 +16,14 @@ use super::template::{self, Template, create, create_missing};
 use crate::attributes::{Attributes, Target};
 use crate::request::{Body, Format, WriteOptions};
 use crate::shared::{Inner, Registry};
-use crate::stored::tree;
+use crate::stored::{store_error, tree};
 use crate::verb::Verb;
-use serde_json::Value;
+use bytes::Bytes;
+use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode, keys};
+use setpoint_schema::encode::to_bytes;
+use setpoint_store::{At, Compare, Op, Txn};
 use std::ops::Bound;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -91,7 +94,30 @@ pub(crate) async fn create_all(inner: &Inner, root_ca: Option<&str>) -> Result<u
 /// Creates the missing objects, except those that others complete.
 pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
     let accounts = if inner.default_accounts { accounts() } else { &[] };
-    create_missing(inner, objects().iter().chain(accounts)).await.map(drop)
+    create_missing(inner, objects().iter().chain(accounts)).await?;
+    widen_range(inner).await
+}
+
+/// Adds the second network to a ServiceCIDR `kubernetes` that has only the first: its servers had
+/// one family before. One with other networks is its user's, as with kube-apiserver.
+async fn widen_range(inner: &Inner) -> Result<(), ApiError> {
+    let networks: Vec<String> = inner.allocator.networks().texts().collect();
+    let [first, _] = &*networks else { return Ok(()) };
+    let key = Bytes::from(format!("{}kubernetes", keys::SERVICE_CIDRS));
+    let found = inner.store.get(&key, At::Latest).await.map_err(store_error)?.value;
+    let Some(found) = found else { return Ok(()) };
+    let mut range = tree(&found.value)?;
+    if range["spec"]["cidrs"] != json!([first]) || !range.deletion_timestamp().is_empty() {
+        return Ok(());
+    }
+    range["spec"]["cidrs"] = networks.into();
+    let txn = Txn {
+        compares: vec![Compare::Modified(key.clone(), found.modified)],
+        ops: vec![Op::Put(key, to_bytes(&range))],
+        ..Txn::default()
+    };
+    // If another server was faster, it has done the same.
+    inner.store.commit(txn).await.map(drop).map_err(store_error)
 }
 
 /// Whether [`maintain`] creates an object again.
@@ -121,6 +147,9 @@ async fn maintain_once(registry: &Registry) {
     let lasting = objects().iter().filter(|object| is_lasting(object));
     if let Err(error) = create_missing(&registry.inner, lasting).await {
         tracing::warn!(%error, "create the objects of the control plane itself");
+    }
+    if let Err(error) = widen_range(&registry.inner).await {
+        tracing::warn!(%error, "add the second network to the ServiceCIDR of the control plane");
     }
     if let Err(error) = repair_addresses(&registry.inner).await {
         tracing::warn!(%error, "repair the objects of cluster addresses");

@@ -5,7 +5,8 @@
 //! | `@uid` | the object's uid |
 //! | `@owner` | the uid of the object that it is written with |
 //! | `@now` | the present time |
-//! | `@network`, `@address` | the network of cluster addresses, and its first address |
+//! | `@networks` | the networks of cluster addresses, as the inside of a list of JSON strings |
+//! | `@address`, `@family` | the first address of the first network, and its family |
 //! | `@ca` | the CA of the listener, in PEM, as the inside of a JSON string |
 //!
 //! A line that begins with `+` is written in the transaction of the line before: the claim of the
@@ -16,6 +17,7 @@ use crate::uid::{UID_BYTES, uid_bytes};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
 use setpoint_object::ApiError;
+use setpoint_object::cidr::Family;
 use setpoint_store::{At, COMMITS_AT_ONCE, Compare, Op, StoreError, Txn};
 
 /// One object of the start.
@@ -41,18 +43,20 @@ enum Piece {
     Uid,
     Owner,
     Now,
-    Network,
+    Networks,
     Address,
+    Family,
     RootCa,
 }
 
 /// The placeholders.
-const PLACEHOLDERS: [(&str, Piece); 6] = [
+const PLACEHOLDERS: [(&str, Piece); 7] = [
     ("@uid", Piece::Uid),
     ("@owner", Piece::Owner),
     ("@now", Piece::Now),
-    ("@network", Piece::Network),
+    ("@networks", Piece::Networks),
     ("@address", Piece::Address),
+    ("@family", Piece::Family),
     ("@ca", Piece::RootCa),
 ];
 
@@ -95,18 +99,20 @@ fn pieces(text: &'static str) -> Vec<Piece> {
 /// What the placeholders of a control plane stand for, except for uids.
 struct Values {
     now: String,
-    network: String,
+    networks: String,
     address: String,
+    family: Family,
     root_ca: String,
 }
 
 impl Values {
     fn of(inner: &Inner, root_ca: &str) -> Self {
-        let network = inner.allocator.network();
+        let networks = inner.allocator.networks();
         Self {
             now: inner.clock.now().rfc3339(),
-            network: network.to_string(),
-            address: network.first().to_string(),
+            networks: networks.to_string().replace(',', "\",\""),
+            address: networks.first().to_string(),
+            family: networks.families().primary,
             // PEM has no other character that JSON escapes.
             root_ca: root_ca.replace('\n', "\\n"),
         }
@@ -118,8 +124,9 @@ impl Values {
             Piece::Uid => uid,
             Piece::Owner => owner,
             Piece::Now => self.now.as_bytes(),
-            Piece::Network => self.network.as_bytes(),
+            Piece::Networks => self.networks.as_bytes(),
             Piece::Address => self.address.as_bytes(),
+            Piece::Family => self.family.as_str().as_bytes(),
             Piece::RootCa => self.root_ca.as_bytes(),
         }
     }

@@ -151,6 +151,26 @@ pub(crate) fn canonical_ip(text: &str) -> Vec<String> {
         _ => faults,
     }
 }
+
+/// Warns of an address, or of a network of IPv6 with `/` and a length, that is written in another
+/// form than the canonical one.
+pub(super) fn form_warning(place: impl FnOnce() -> String, text: &str) -> Option<String> {
+    let (address, length) = text.split_at(text.find('/').unwrap_or(text.len()));
+    let ip = parse_ip(address)?;
+    if length.is_empty() && !self::ip(text).is_empty() {
+        let canonical = ip.to_canonical().to_string();
+        let place = place();
+        return Some(format!(
+            "{place}: non-standard IP address {text:?} is invalid: use {canonical:?}"
+        ));
+    }
+    let canonical = format!("{ip}{length}");
+    let noun = if length.is_empty() { "IPv6 address" } else { "IPv6 CIDR value" };
+    (ip.is_ipv6() && canonical != text).then(|| {
+        let place = place();
+        format!("{place}: {noun} {text:?} should be in RFC 5952 canonical format ({canonical:?})")
+    })
+}
 /// An IP address that an endpoint can have.
 pub(super) fn endpoint_ip(text: &str) -> Vec<String> {
     let Some(ip) = parse_ip(text) else { return vec!["must be a valid IP address".to_owned()] };

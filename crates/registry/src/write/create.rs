@@ -107,12 +107,10 @@ impl Write<'_> {
         let mut stored = self.stored_tree(object).await?;
         self.prepare_create(&mut stored);
         let mut errors = field::Errors::new();
-        self.validate_create(&stored, &mut errors);
-        let reservation = if errors.is_empty() {
-            self.allocate(&mut stored, None, &mut errors).await?
-        } else {
-            None
-        };
+        let reservation = self.begin(&mut stored, None, &mut errors).await?;
+        if errors.is_empty() {
+            self.validate_create(&stored, &mut errors);
+        }
         if !errors.is_empty() {
             return Err(self.invalid(&stored, &errors));
         }
@@ -202,12 +200,7 @@ impl Write<'_> {
             (self.resource.kind.validate)(object, None, errors);
             return;
         }
-        let kind::Kind { validate_first, validate, metadata_last, checks_prefix, .. } =
-            *self.resource.kind;
-        validate_first(object, None, errors);
-        if !errors.is_empty() {
-            return;
-        }
+        let kind::Kind { validate, metadata_last, checks_prefix, .. } = *self.resource.kind;
         if !metadata_last {
             metadata::validate(self.resource, object, errors);
         }
@@ -297,7 +290,8 @@ impl Write<'_> {
     }
     pub(super) fn context(&self) -> Context<'_> {
         let identity = &self.attributes.identity;
-        Context { now: self.now, user: &identity.user, groups: &identity.groups }
+        let families = self.inner.allocator.networks().families();
+        Context { now: self.now, user: &identity.user, groups: &identity.groups, families }
     }
 }
 /// Sets `status` of a new object, whatever the client sent, unless its rule keeps that.

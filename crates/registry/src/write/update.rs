@@ -201,12 +201,10 @@ impl Write<'_> {
         let mut new = self.stored_tree(object).await?;
         self.prepare_update(&mut new, &stored);
         let mut errors = field::Errors::new();
-        self.validate_update(&new, &stored, &mut errors);
-        let reservation = if errors.is_empty() {
-            self.allocate(&mut new, Some(&stored), &mut errors).await?
-        } else {
-            None
-        };
+        let reservation = self.begin(&mut new, Some(&stored), &mut errors).await?;
+        if errors.is_empty() {
+            self.validate_update(&new, &stored, &mut errors);
+        }
         if !errors.is_empty() {
             return Err(self.invalid(&new, &errors).into());
         }
@@ -387,12 +385,6 @@ impl Write<'_> {
         }
     }
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut field::Errors) {
-        if self.target.subresource.is_none() {
-            (self.resource.kind.validate_first)(new, Some(old), errors);
-        }
-        if !errors.is_empty() {
-            return;
-        }
         // Kubernetes checks the metadata of an update several times and reports all.
         metadata::validate_any(self.resource, new, errors);
         metadata::validate_update(self.resource, new, old, false, errors);
@@ -464,14 +456,18 @@ impl Write<'_> {
     pub(super) fn is_service(&self) -> bool {
         self.resource.kind.takes_numbers
     }
-    /// Allocates addresses and ports for a Service.
-    pub(super) async fn allocate(
+    /// Completes an object, and allocates addresses and ports for a Service. Reports why it cannot.
+    pub(super) async fn begin(
         &self,
         new: &mut Value,
         old: Option<&Value>,
         errors: &mut field::Errors,
     ) -> Result<Option<Reservation<'_>>, ApiError> {
-        if !self.is_service() || self.target.subresource.is_some() {
+        if self.target.subresource.is_some() {
+            return Ok(None);
+        }
+        (self.resource.kind.begin)(&self.context(), new, old, errors);
+        if !self.is_service() || !errors.is_empty() {
             return Ok(None);
         }
         let Inner { allocator, store, rng, .. } = self.inner;

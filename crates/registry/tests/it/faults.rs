@@ -87,6 +87,10 @@ async fn no_two_services_have_the_same_address_whatever_the_store_does() {
     assert!(refused.contains(&503) && refused.contains(&504), "the faults happened: {refused:?}");
 }
 
+fn policy(rng: &mut impl Rng) -> &'static str {
+    ["SingleStack", "PreferDualStack", "RequireDualStack"][rng.random_range(0..3)]
+}
+
 /// One of two servers: changes Services that the other one changes too.
 async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
     let mut rng = rand::rngs::SmallRng::seed_from_u64(seed);
@@ -99,14 +103,20 @@ async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
             Attributes::loopback(verb, Target::new(services.clone(), "default", name))
         };
         let mut spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
+        spec["ipFamilyPolicy"] = policy(&mut rng).into();
         if rng.random() {
             // A few that all request the same.
-            spec["clusterIP"] = format!("10.0.0.{}", rng.random_range(10..14)).into();
+            let [four, six] =
+                ["10.0.0.", "fd00:10::"].map(|net| format!("{net}{}", rng.random_range(10..14)));
+            spec["clusterIP"] = four.as_str().into();
+            if spec["ipFamilyPolicy"] != "SingleStack" && rng.random() {
+                spec["clusterIPs"] = json!([four, six]);
+            }
         }
         if rng.random() {
             spec["ports"][0]["nodePort"] = rng.random_range(30_000..30_004).into();
         }
-        let error = match rng.random_range(0..8) {
+        let error = match rng.random_range(0..10) {
             0..4 => {
                 let wanted = json!({"metadata": {"name": name}, "spec": spec});
                 registry.create(&request(Verb::Create, ""), body(&wanted), &options).await.err()
@@ -116,16 +126,23 @@ async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
                 .await
                 .err(),
             5 => {
-                spec.as_object_mut().unwrap().remove("clusterIP");
+                for member in ["clusterIP", "clusterIPs"] {
+                    spec.as_object_mut().unwrap().remove(member);
+                }
                 let wanted = json!({"metadata": {"name": name}, "spec": spec});
                 registry.update(&request(Verb::Update, &name), body(&wanted), &options).await.err()
             }
             n => {
-                let flip = if n == 6 {
-                    json!({"spec": {"type": "ExternalName", "externalName": "a.b", "clusterIP": null,
+                let flip = match n {
+                    6 => {
+                        json!({"spec": {"type": "ExternalName", "externalName": "a.b", "clusterIP": null,
                         "clusterIPs": null, "ports": null}})
-                } else {
-                    json!({"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]}})
+                    }
+                    7 => {
+                        json!({"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]}})
+                    }
+                    // Takes or releases the second address.
+                    _ => json!({"spec": {"ipFamilyPolicy": policy(&mut rng)}}),
                 };
                 let request = request(Verb::Patch, &name);
                 let patch = registry.patch(&request, PatchType::Merge, body(&flip), &options);
@@ -141,6 +158,7 @@ async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
 #[tokio::test(start_paused = true)]
 async fn two_servers_never_allocate_a_number_twice_or_leak_one_whatever_the_store_does() {
     let mut refused = BTreeSet::new();
+    let mut n_six = 0;
     for seed in 0..10 {
         let truth = MemoryStore::new(MemoryOptions::default());
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
@@ -149,7 +167,9 @@ async fn two_servers_never_allocate_a_number_twice_or_leak_one_whatever_the_stor
             let store = FaultStore::new(truth.clone(), Faults::default(), n);
             let store = Arc::new(SlowStore::new(store, n));
             let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_795_158_000)));
-            let (registry, worker) = Registry::builder(store.clone(), clock).seed(n).build();
+            let networks = "10.0.0.0/24,fd00:10::/112".parse().unwrap();
+            let builder = Registry::builder(store.clone(), clock).seed(n);
+            let (registry, worker) = builder.service_networks(networks).build();
             tasks.spawn(worker.run(stop.clone()));
             registry.ready().wait_for(|ready| *ready).await.unwrap();
             servers.push((registry, store));
@@ -166,6 +186,7 @@ async fn two_servers_never_allocate_a_number_twice_or_leak_one_whatever_the_stor
         let (held, claims) = crate::shared::numbers(&truth).await;
         assert_eq!(held, claims, "seed {seed}");
         assert!(held.len() > 4, "seed {seed}: {held:?}");
+        n_six += held.keys().filter(|number| number.contains(':')).count();
         for (_, store) in &servers {
             store.inner.set_faults(Faults::default());
         }
@@ -177,4 +198,5 @@ async fn two_servers_never_allocate_a_number_twice_or_leak_one_whatever_the_stor
     for code in [409, 422, 503, 504] {
         assert!(refused.contains(&code), "the faults and races happened: {refused:?}");
     }
+    assert!(n_six > 10, "{n_six}");
 }

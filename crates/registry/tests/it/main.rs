@@ -10,6 +10,7 @@ mod custom;
 mod custom_writes;
 mod definitions;
 mod delete;
+mod dual_stack;
 mod faults;
 mod kind_defaults;
 mod kinds;

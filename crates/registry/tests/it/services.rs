@@ -135,6 +135,11 @@ async fn services_without_an_address() {
     let bare = server.create(ALL, service("i", bare)).await.unwrap();
     assert_eq!(bare["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
     assert_eq!(bare["spec"]["ipFamilyPolicy"], "RequireDualStack");
+    let name = json!({
+        "type": "ExternalName", "externalName": "x.example.com", "internalTrafficPolicy": "Cluster",
+    });
+    let name = server.create(ALL, service("e", name)).await.unwrap();
+    assert!(name["spec"].get("internalTrafficPolicy").is_none(), "{name}");
 }
 
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
@@ -225,4 +230,113 @@ async fn objects_of_addresses_are_repaired() {
     for name in ["10.0.0.1", "10.0.0.90"] {
         server.get(&address(name)).await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_ports_follow_names_and_go_with_what_needs_them() {
+    let server = Server::start().await;
+    let node_ports = |service: &Value| -> Vec<i64> {
+        let ports = service["spec"]["ports"].as_array().unwrap().iter();
+        ports.map(|port| port["nodePort"].as_i64().unwrap_or(0)).collect()
+    };
+    // Ports of one number have one node port, also one that a later port asks for.
+    let both = json!({"type": "NodePort", "ports": [
+        {"name": "tcp", "port": 53},
+        {"name": "udp", "port": 53, "protocol": "UDP", "nodePort": 30053},
+        {"name": "web", "port": 80},
+    ]});
+    let made = server.create(ALL, service("dns", both)).await.unwrap();
+    let web = node_ports(&made)[2];
+    assert_eq!(node_ports(&made), [30053, 30053, web]);
+    // An update keeps them by name, whatever the number.
+    let ports = json!([{"name": "web", "port": 8080}, {"name": "new", "port": 81}]);
+    let patch = json!({"spec": {"ports": ports}});
+    let kept = server.patch(&path("dns"), patch).await.unwrap();
+    assert_eq!(node_ports(&kept)[0], web);
+    assert!(![0, web, 30053].contains(&node_ports(&kept)[1]), "{kept}");
+    let twice = json!([
+        {"name": "a", "port": 80, "nodePort": 30080}, {"name": "b", "port": 81, "nodePort": 30080},
+    ]);
+    let refusal = server.patch(&path("dns"), json!({"spec": {"ports": twice}})).await;
+    assert_eq!(refused(refusal), "500 duplicate nodePort: {TCP 30080}");
+    let refusal = server.create(ALL, service("x", json!({"type": "NodePort", "ports": twice})));
+    assert_eq!(
+        refused(refusal.await),
+        r#"422 Service "x" is invalid: spec.ports[1].nodePort: Invalid value: 30080: provided port is already allocated"#
+    );
+
+    // The port for health checks, and what the balancer wrote, go when nobody needs them.
+    let local = json!({
+        "type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}],
+    });
+    let made = server.create(ALL, service("lb", local)).await.unwrap();
+    assert!(made["spec"]["healthCheckNodePort"].is_i64(), "{made}");
+    let ingress = json!({"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}});
+    server.patch(&format!("{}/status", path("lb")), ingress).await.unwrap();
+    let cluster = json!({"spec": {"externalTrafficPolicy": "Cluster"}});
+    let changed = server.patch(&path("lb"), cluster).await.unwrap();
+    assert!(changed["spec"].get("healthCheckNodePort").is_none(), "{changed}");
+    assert!(changed["status"]["loadBalancer"]["ingress"].is_array(), "{changed}");
+    let changed = server.patch(&path("lb"), json!({"spec": {"type": "ClusterIP"}})).await.unwrap();
+    assert_eq!(changed["status"]["loadBalancer"], json!({}));
+    assert_eq!(node_ports(&changed), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_in_another_than_the_canonical_form_are_warned_of() {
+    let server = Server::start().await;
+    let mut balanced = service(
+        "lb",
+        json!({
+            "type": "LoadBalancer", "ports": [{"port": 80}], "externalIPs": ["FD00::0:5"],
+            "loadBalancerIP": "fd00:0::6", "loadBalancerSourceRanges": ["FD00::/64", "fd01::/64"],
+        }),
+    );
+    balanced["metadata"]["annotations"] =
+        json!({"service.kubernetes.io/topology-aware-hints": "auto"});
+    server.create(ALL, balanced).await.unwrap();
+    assert_eq!(
+        server.warnings(),
+        [
+            "annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead",
+            r#"spec.externalIPs[0]: IPv6 address "FD00::0:5" should be in RFC 5952 canonical format ("fd00::5")"#,
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
+            r#"spec.loadBalancerIP: IPv6 address "fd00:0::6" should be in RFC 5952 canonical format ("fd00::6")"#,
+            r#"spec.loadBalancerSourceRanges[0]: IPv6 CIDR value "FD00::/64" should be in RFC 5952 canonical format ("fd00::/64")"#,
+        ]
+    );
+
+    let old = json!({
+        "type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerIP": "010.0.0.1",
+    });
+    server.create(ALL, service("old", old)).await.unwrap();
+    let warning =
+        r#"spec.loadBalancerIP: non-standard IP address "010.0.0.1" is invalid: use "10.0.0.1""#;
+    assert_eq!(server.warnings(), [warning]);
+
+    // So are those of Endpoints, unless the controller has written them, and of policies.
+    let mut endpoints = json!({"metadata": {"name": "a"}, "subsets": [
+        {"addresses": [{"ip": "10.1.0.1"}], "notReadyAddresses": [{"ip": "FD00::3"}]},
+    ]});
+    let all = "/api/v1/namespaces/default/endpoints";
+    server.create(all, endpoints.clone()).await.unwrap();
+    let labels = json!({"endpoints.kubernetes.io/managed-by": "endpoint-controller"});
+    endpoints["metadata"] = json!({"name": "b", "labels": labels});
+    server.create(all, endpoints).await.unwrap();
+    let block = json!({"cidr": "fd00:0::/64", "except": ["FD00::/96"]});
+    let policy = json!({
+        "metadata": {"name": "a"},
+        "spec": {"podSelector": {}, "egress": [{"to": [{"ipBlock": block}]}]},
+    });
+    let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+    server.create(policies, policy).await.unwrap();
+    let places = [
+        "subsets[0].notReadyAddresses[0].ip",
+        "spec.egress[0].to[0].ipBlock.cidr",
+        "spec.egress[0].to[0].ipBlock.except[0]",
+    ];
+    let warnings = server.warnings();
+    let warnings = warnings.iter().filter(|warning| warning.contains("RFC 5952"));
+    let warned: Vec<&str> = warnings.map(|warning| warning.split_once(": ").unwrap().0).collect();
+    assert_eq!(warned, places);
 }

@@ -4,7 +4,7 @@ use crate::plane::{NETWORKS_CRD, Person, with_person};
 use serde_json::{Value, json};
 use setpoint::store::MemoryStore;
 use setpoint::{ControlPlane, ServeOptions};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -64,8 +64,12 @@ struct Served {
 
 impl Served {
     async fn start(store: &MemoryStore, name: &str, ip: Ipv4Addr) -> Self {
-        let plane = ControlPlane::builder().store(Arc::new(store.clone())).shared_as(name).build();
-        let options = ServeOptions::new(([127, 0, 0, 1], 0)).advertise_address(ip.into());
+        let builder = ControlPlane::builder().store(Arc::new(store.clone()));
+        Self::of(builder.shared_as(name).build(), ip.into()).await
+    }
+
+    async fn of(plane: ControlPlane, ip: IpAddr) -> Self {
+        let options = ServeOptions::new(([127, 0, 0, 1], 0)).advertise_address(ip);
         let serving = plane.serve(options).await.unwrap();
         let (person, port) = (Person { client: serving.client() }, serving.port());
         let (stop, mut running) = (CancellationToken::new(), JoinSet::new());
@@ -128,4 +132,29 @@ async fn the_service_kubernetes_has_the_addresses_of_the_servers_that_run() {
     c.person.until(&lease, "it exists", Option::is_some).await;
     assert!(addresses(&c.person.get(ENDPOINTS).await).is_empty());
     c.stop().await;
+}
+
+#[tokio::test]
+async fn the_endpoints_of_the_service_kubernetes_are_of_its_family() {
+    let plane = |networks: &str| {
+        ControlPlane::builder().service_networks(networks.parse().unwrap()).build()
+    };
+    let both = "fd00:10::/112,10.0.0.0/24";
+    let served = Served::of(plane(both), "fd00::9".parse().unwrap()).await;
+    served.person.until(ENDPOINTS, "it has the address", |e| addresses(e) == ["fd00::9"]).await;
+    let slice = served.person.until(SLICE, "it exists", Option::is_some).await.unwrap();
+    assert_eq!(slice["addressType"], "IPv6");
+    assert_eq!(slice["endpoints"][0]["addresses"], json!(["fd00::9"]));
+    let service = served.person.get("/api/v1/namespaces/default/services/kubernetes").await;
+    assert_eq!(service.unwrap()["spec"]["clusterIPs"], json!(["fd00:10::1"]));
+    served.stop().await;
+    for (networks, address) in [(both, "10.9.0.1"), ("10.0.0.0/24", "fd00::9")] {
+        let options = ServeOptions::new(([127, 0, 0, 1], 0));
+        let options = options.advertise_address(address.parse().unwrap());
+        let error = plane(networks).serve(options).await.map(drop).unwrap_err().to_string();
+        let expected = format!(
+            "service IP family \"{networks}\" must match public address family \"{address}\""
+        );
+        assert_eq!(error, expected);
+    }
 }

@@ -100,7 +100,8 @@ impl Scenario for Ranges {
     fn world(&self) {}
 
     fn control_plane(&self, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
-        builder.controllers(false)
+        let networks = "10.0.0.0/24,fd00:10::/112".parse();
+        builder.controllers(false).service_networks(networks.expect("two networks"))
     }
 
     async fn live(&self, life: Life, _world: ()) -> Result<(), BoxError> {
@@ -112,26 +113,35 @@ impl Scenario for Ranges {
 
     async fn drive(&self, env: &TestEnv, _world: &()) {
         let cluster = Cluster::of(env);
-        for (name, network) in [("a", "10.1.0.0/24"), ("b", "10.2.0.0/24"), ("c", "10.1.0.0/20")] {
+        for (name, network) in [
+            ("a", "10.1.0.0/24"),
+            ("b", "10.2.0.0/24"),
+            ("c", "10.1.0.0/20"),
+            ("six", "fd00:11::/112"),
+        ] {
             cluster.create(RANGES, &range(name, &[network])).await;
         }
         cluster.create(SERVICES, &service("in-a", "10.1.0.5")).await;
         cluster.create(SERVICES, &service("in-b", "10.2.0.5")).await;
-        for name in ["a", "b", "c"] {
+        cluster.create(SERVICES, &service("in-six", "fd00:11::5")).await;
+        for name in ["a", "b", "c", "six"] {
             cluster.until(&of_range(name), is_ready).await;
         }
-        for name in ["a", "b"] {
+        for name in ["a", "b", "six"] {
             cluster.delete(&of_range(name), &json!({})).await;
         }
         // The addresses of a are also in c.
         cluster.until(&of_range("a"), Value::is_null).await;
         cluster.until(&of_range("b"), is_blocked).await;
+        cluster.until(&of_range("six"), is_blocked).await;
         cluster.delete(&of_range("c"), &json!({})).await;
         cluster.until(&of_range("c"), is_blocked).await;
         let addresses = cluster.list("/apis/networking.k8s.io/v1/ipaddresses").await;
-        assert_eq!(addresses.len(), 3, "{addresses:#?}");
-        cluster.delete(&format!("{SERVICES}/in-b"), &json!({})).await;
-        cluster.until(&of_range("b"), Value::is_null).await;
+        assert_eq!(addresses.len(), 4, "{addresses:#?}");
+        for name in ["b", "six"] {
+            cluster.delete(&format!("{SERVICES}/in-{name}"), &json!({})).await;
+            cluster.until(&of_range(name), Value::is_null).await;
+        }
         assert!(cluster.get(&of_range("c")).await.is_some(), "an address needs it");
     }
 }

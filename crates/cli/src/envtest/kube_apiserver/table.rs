@@ -190,7 +190,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("service-account-max-token-expiration", Value, Same),
     ("service-account-signing-endpoint", Value, Ignored(REMOTE)),
     ("service-account-signing-key-file", Value, Same),
-    ("service-cluster-ip-range", Value, Own),
+    ("service-cluster-ip-range", Value, Same),
     ("service-node-port-range", Value, Ignored(PORTS)),
     ("show-hidden-metrics-for-version", Value, Ignored(METRICS)),
     ("shutdown-delay-duration", Value, Ignored(SHUTDOWN)),

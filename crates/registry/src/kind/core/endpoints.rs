@@ -1,6 +1,6 @@
 //! Endpoints.
 use crate::kind::at::{At, check};
-use crate::kind::{Fill, Kind, Members, MetadataCheck, format};
+use crate::kind::{Fill, Kind, Members, MetadataCheck, format, list, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -12,6 +12,8 @@ pub(in crate::kind) static KIND: Kind = Kind {
     create_on_update: true,
     default,
     validate,
+    warnings,
+    update_warnings: |endpoints, _| warnings(endpoints),
     cells: Some(cells),
     deprecation: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     rules: "addresses and ports",
@@ -25,6 +27,24 @@ fn default(object: &mut Members, _version: &str) {
     for subset in object.each("subsets") {
         subset.each("ports").for_each(|port| port.absent("protocol", "TCP"));
     }
+}
+
+/// Warns of addresses that are not canonical, unless the controller wrote them.
+fn warnings(endpoints: &Value) -> Vec<String> {
+    let labels = &endpoints["metadata"]["labels"];
+    let mut warnings = Vec::new();
+    if labels["endpoints.kubernetes.io/managed-by"] == "endpoint-controller" {
+        return warnings;
+    }
+    for (i, subset) in list(endpoints, "subsets").iter().enumerate() {
+        for member in ["addresses", "notReadyAddresses"] {
+            for (j, address) in list(subset, member).iter().enumerate() {
+                let place = || format!("subsets[{i}].{member}[{j}].ip");
+                warnings.extend(format::form_warning(place, text(address, "ip")));
+            }
+        }
+    }
+    warnings
 }
 
 fn validate(endpoints: &Value, old: Option<&Value>, errors: &mut field::Errors) {

@@ -1,5 +1,6 @@
 //! Services: ports, and the fields that a change of type keeps (spec: api-server §12.1). `allocate`
 //! allocates addresses and node ports.
+mod families;
 mod rules;
 
 use crate::kind::load_balancer::load_balancer;
@@ -9,7 +10,7 @@ use crate::kind::{
 use crate::table::cell;
 use serde_json::{Map, Value, json};
 use setpoint_object::time::Timestamp;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Service.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -21,7 +22,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     prepare,
     validate: rules::validate,
     // Addresses are given before anything else is checked.
-    validate_first: rules::validate_addresses,
+    begin: families::begin,
     warnings: rules::warnings,
     update_warnings: |service, _| rules::warnings(service),
     validate_status: rules::validate_status,
@@ -89,6 +90,8 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
+pub(crate) use families::{completed, keeps_addresses};
+
 pub(crate) fn is_external(service: &Value) -> bool {
     text(&service["spec"], "type") == "ExternalName"
 }
@@ -104,36 +107,20 @@ fn is_accessible(service: &Value) -> bool {
 }
 
 /// Restores fields that a client may omit, and removes fields that a changed type does not use.
-fn prepare(_: &Context<'_>, service: &mut Value, old: Option<&Value>) {
-    if let Some(old) = old {
-        carry_over(service, old);
-        drop_useless(service, old);
+fn prepare(context: &Context<'_>, service: &mut Value, old: Option<&Value>) {
+    match old {
+        None => families::normalize(service, None),
+        Some(old) => {
+            let old = &*families::completed(old, context.families);
+            carry_over(service, old);
+            families::normalize(service, Some(old));
+            drop_useless(service, old);
+        }
     }
-    let external = is_external(service);
-    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    let address = spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let old_address = old.map_or("", |o| text(&o["spec"], "clusterIP"));
-    let is_changed = old.is_some() && address != old_address;
-    let has_list = spec.get("clusterIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
-    let is_same_list = old.is_some_and(|o| o["spec"].get("clusterIPs") == spec.get("clusterIPs"));
-    if !address.is_empty() && (!has_list || is_changed && is_same_list) {
-        spec.insert("clusterIPs".into(), json!([address]));
-    }
-    if external {
-        return;
-    }
-    let is_bare_headless = address == "None"
-        && spec.get("selector").and_then(Value::as_object).is_none_or(Map::is_empty);
-    let (families, policy) = if is_bare_headless {
-        (json!(["IPv4", "IPv6"]), "RequireDualStack")
-    } else {
-        (json!(["IPv4"]), "SingleStack")
-    };
-    if spec.get("ipFamilies").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-        spec.insert("ipFamilies".into(), families);
-    }
-    if spec.get("ipFamilyPolicy").and_then(Value::as_str).unwrap_or_default().is_empty() {
-        spec.insert("ipFamilyPolicy".into(), policy.into());
+    // A wrong one is refused.
+    let policy = text(&service["spec"], "internalTrafficPolicy");
+    if is_external(service) && matches!(policy, "Cluster" | "Local") {
+        service["spec"].as_object_mut().and_then(|spec| spec.remove("internalTrafficPolicy"));
     }
 }
 
@@ -141,43 +128,42 @@ fn carry_over(service: &mut Value, old: &Value) {
     if is_external(service) || is_external(old) {
         return;
     }
-    let with_ports = has_ports(service) && has_ports(old);
+    let with_ports = gets_ports(service) && gets_ports(old);
     let before = &old["spec"];
     let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default().is_empty() {
         copy(spec, before, "clusterIP");
     }
-    for member in ["clusterIPs", "ipFamilies"] {
-        if spec.get(member).and_then(Value::as_array).is_none_or(Vec::is_empty)
-            && spec.get("clusterIP") == before.get("clusterIP")
-        {
-            copy(spec, before, member);
-        }
+    if spec.get("clusterIPs").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        copy(spec, before, "clusterIPs");
     }
-    if spec.get("ipFamilyPolicy").and_then(Value::as_str).unwrap_or_default().is_empty() {
-        copy(spec, before, "ipFamilyPolicy");
-    }
-    if !with_ports {
-        return;
-    }
-    // Of several ports with the same number and protocol, the first counts.
-    let mut known = HashMap::new();
-    for port in list(before, "ports") {
-        known.entry((&port["port"], &port["protocol"])).or_insert(port);
-    }
-    let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
-    for port in ports.into_iter().flatten() {
-        if node_port(port) == 0
-            && let Some(same) = known.get(&(&port["port"], &port["protocol"]))
-            && node_port(same) != 0
-        {
-            port["nodePort"] = same["nodePort"].clone();
-        }
+    if with_ports {
+        carry_ports_over(spec, list(before, "ports"));
     }
     if spec.get("healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0) == 0
         && wants_health_port(spec)
+        && before.as_object().is_some_and(wants_health_port)
     {
         copy(spec, before, "healthCheckNodePort");
+    }
+}
+
+/// Whether its ports get node ports without a request.
+fn gets_ports(service: &Value) -> bool {
+    has_ports(service) && service["spec"]["allocateLoadBalancerNodePorts"] != false
+}
+
+/// Gives ports the node ports of the stored ports of their names, unless another port has them.
+fn carry_ports_over(spec: &mut Map<String, Value>, stored: &[Value]) {
+    let mut known: HashMap<&str, i64> = HashMap::new();
+    known.extend(stored.iter().map(|port| (text(port, "name"), node_port(port))));
+    let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) else { return };
+    let used: HashSet<i64> = ports.iter().map(node_port).collect();
+    for port in ports {
+        let node = known.get(text(port, "name")).copied().unwrap_or(0);
+        if node_port(port) == 0 && node != 0 && !used.contains(&node) {
+            port["nodePort"] = node.into();
+        }
     }
 }
 
@@ -187,49 +173,51 @@ fn copy(spec: &mut Map<String, Value>, before: &Value, member: &str) {
     }
 }
 
-/// Removes members of the old type that the client sent back unchanged.
+/// Removes members that the new type does not use and that the client sent back unchanged.
 fn drop_useless(service: &mut Value, old: &Value) {
-    let (external, ports) = (is_external(service), has_ports(service));
     let before = &old["spec"];
-    if is_accessible(old)
-        && !is_accessible(service)
-        && service["spec"]["externalTrafficPolicy"] == before["externalTrafficPolicy"]
-        && let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut)
-    {
-        spec.remove("externalTrafficPolicy");
-    }
-    if text(&service["spec"], "type") == text(before, "type") {
-        return;
-    }
-    let balances = text(&service["spec"], "type") == "LoadBalancer";
-    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    let drop_same = |spec: &mut Map<String, Value>, members: &[&str]| {
-        for member in members {
-            if spec.get(*member) == before.get(*member) {
-                spec.remove(*member);
-            }
-        }
+    let is_over = |uses: fn(&Value) -> bool| uses(old) && !uses(service);
+    let balances = |service: &Value| text(&service["spec"], "type") == "LoadBalancer";
+    let node_ports = |spec: &Value| -> HashSet<i64> {
+        let ports = list(spec, "ports").iter().map(node_port);
+        ports.filter(|port| *port != 0).collect()
     };
-    if external {
-        drop_same(
-            spec,
-            &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"],
-        );
+    let drops_ports =
+        is_over(has_ports) && node_ports(&service["spec"]).is_subset(&node_ports(before));
+    let is_same = |member: &str| service["spec"].get(member) == before.get(member);
+    let mut useless: Vec<&str> = Vec::new();
+    if is_over(is_accessible) {
+        useless.push("externalTrafficPolicy");
     }
-    if !ports {
-        drop_same(spec, &["healthCheckNodePort"]);
-        let sent = spec.get_mut("ports").and_then(Value::as_array_mut);
-        for (port, old) in sent.into_iter().flatten().zip(list(before, "ports")) {
-            if node_port(port) == node_port(old)
-                && let Some(port) = port.as_object_mut()
-            {
-                port.remove("nodePort");
-            }
+    if is_external(service) && !is_external(old) {
+        useless.extend(["ipFamilies", "ipFamilyPolicy"]);
+        if is_same("clusterIP") && is_same("clusterIPs") {
+            useless.extend(["clusterIP", "clusterIPs"]);
         }
     }
-    if !balances {
-        drop_same(spec, &["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    if is_over(checks_health) {
+        useless.push("healthCheckNodePort");
     }
+    if is_over(balances) {
+        useless.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    }
+    useless.retain(|member| is_same(member));
+    if !balances(service) && service["status"]["loadBalancer"].is_object() {
+        service["status"]["loadBalancer"] = json!({});
+    }
+    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    for member in useless {
+        spec.remove(member);
+    }
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).filter(|_| drops_ports);
+    for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
+        port.remove("nodePort");
+    }
+}
+
+/// Whether it has a port for health checks.
+fn checks_health(service: &Value) -> bool {
+    service["spec"].as_object().is_some_and(wants_health_port)
 }
 
 pub(crate) fn node_port(port: &Value) -> i64 {

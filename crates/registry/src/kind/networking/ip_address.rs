@@ -3,10 +3,11 @@ use crate::kind::at::check;
 use crate::kind::{Kind, MetadataCheck, NameRule};
 use crate::table::cell;
 use serde_json::{Value, json};
+use setpoint_object::cidr::Family;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// The label with the address's family.
 const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
@@ -67,7 +68,7 @@ fn cells(object: &Value, _now: Timestamp) -> Vec<Value> {
 }
 
 /// The object of a Service's cluster address, as the reference server's allocator creates it.
-pub(crate) fn of_service(address: Ipv4Addr, service: &Value, uid: &str, now: &str) -> Value {
+pub(crate) fn of_service(address: IpAddr, service: &Value, uid: &str, now: &str) -> Value {
     let owned = json!({
         "f:metadata": {"f:labels": {".": {}, (format!("f:{FAMILY}")): {}, (format!("f:{MANAGED_BY}")): {}}},
         "f:spec": {"f:parentRef": {".": {}, "f:name": {}, "f:namespace": {}, "f:resource": {}}},
@@ -79,7 +80,7 @@ pub(crate) fn of_service(address: Ipv4Addr, service: &Value, uid: &str, now: &st
             "name": address.to_string(),
             "uid": uid,
             "creationTimestamp": now,
-            "labels": {FAMILY: "IPv4", MANAGED_BY: ALLOCATOR},
+            "labels": {FAMILY: Family::of(address).as_str(), MANAGED_BY: ALLOCATOR},
             "managedFields": [{
                 "manager": "kube-apiserver",
                 "operation": "Update",

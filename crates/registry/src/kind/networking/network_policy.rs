@@ -1,7 +1,7 @@
 //! NetworkPolicies.
 use crate::kind::at::{At, check};
 use crate::kind::format::Cidr;
-use crate::kind::{Fill, Kind, Members, format};
+use crate::kind::{Fill, Kind, Members, format, list, text};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::field;
@@ -11,6 +11,8 @@ use setpoint_object::time::Timestamp;
 pub(in crate::kind) static KIND: Kind = Kind {
     default,
     validate,
+    warnings,
+    update_warnings: |policy, _| warnings(policy),
     cells: Some(cells),
     rules: "selectors, peers, ranges, ports",
     ..Kind::plain("networking.k8s.io", "NetworkPolicy")
@@ -28,12 +30,35 @@ fn default(object: &mut Members, _version: &str) {
     spec.absent("policyTypes", types);
 }
 
+/// The direction and the member with its peers.
+const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
+
+/// Warns of ranges that are not canonical.
+fn warnings(policy: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (direction, peers) in DIRECTIONS {
+        for (i, rule) in list(&policy["spec"], direction).iter().enumerate() {
+            for (j, peer) in list(rule, peers).iter().enumerate() {
+                let (block, at) =
+                    (&peer["ipBlock"], || format!("spec.{direction}[{i}].{peers}[{j}].ipBlock"));
+                let range = text(block, "cidr");
+                warnings.extend(format::form_warning(|| format!("{}.cidr", at()), range));
+                let others = list(block, "except").iter().filter_map(Value::as_str).enumerate();
+                warnings.extend(others.filter_map(|(k, range)| {
+                    format::form_warning(|| format!("{}.except[{k}]", at()), range)
+                }));
+            }
+        }
+    }
+    warnings
+}
+
 /// Validates peers and ports.
 fn validate(policy: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(policy, old, errors, |at| {
         let spec = at.get("spec");
         spec.get("podSelector").selector();
-        for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        for (direction, peers) in DIRECTIONS {
             for rule in spec.each(direction) {
                 rule.each("ports").for_each(|port| validate_port(&port));
                 rule.each(peers).for_each(|peer| validate_peer(&peer));

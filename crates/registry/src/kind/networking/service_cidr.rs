@@ -11,7 +11,7 @@ use setpoint_object::time::Timestamp;
 pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     cells: Some(cells),
-    rules: "ranges; only a second one can be added. Not: addresses of IPv6 ranges",
+    rules: "ranges; only a second one can be added",
     ..Kind::with_status("networking.k8s.io", "ServiceCIDR", StatusMeta::All, "{}")
 };
 

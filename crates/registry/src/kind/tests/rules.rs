@@ -14,6 +14,7 @@ mod workloads;
 use super::stored;
 use crate::kind::{Context, MetadataCheck, rows};
 use serde_json::{Value, json};
+use setpoint_object::cidr::{Families, Family};
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;
 
@@ -42,7 +43,8 @@ fn fresh((group, version, kind): Name, mut object: Value) -> Value {
     object
 }
 fn context() -> Context<'static> {
-    Context { now: Timestamp::from_secs(0), user: "alice", groups: &[] }
+    let families = Families { primary: Family::V4, is_dual: false };
+    Context { now: Timestamp::from_secs(0), user: "alice", groups: &[], families }
 }
 fn texts(errors: &field::Errors) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
@@ -50,10 +52,10 @@ fn texts(errors: &field::Errors) -> Vec<String> {
 
 /// The errors of a new object.
 fn created(name: Name, object: Value) -> Vec<String> {
-    let object = fresh(name, object);
+    let mut object = fresh(name, object);
     let row = rows::of(name.0, name.2).unwrap();
     let mut errors = field::Errors::new();
-    (row.validate_first)(&object, None, &mut errors);
+    (row.begin)(&context(), &mut object, None, &mut errors);
     if errors.is_empty() {
         (row.validate)(&object, None, &mut errors);
     }
@@ -63,8 +65,9 @@ fn created(name: Name, object: Value) -> Vec<String> {
 fn changed((group, _, kind): Name, old: &Value, new: &Value, is_status: bool) -> Vec<String> {
     let row = rows::of(group, kind).unwrap();
     let mut errors = field::Errors::new();
+    let new = &mut new.clone();
     if !is_status {
-        (row.validate_first)(new, Some(old), &mut errors);
+        (row.begin)(&context(), new, Some(old), &mut errors);
     }
     if is_status {
         (row.validate_status)(new, Some(old), &mut errors);

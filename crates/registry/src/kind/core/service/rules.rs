@@ -21,10 +21,8 @@ pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut field:
 
 /// Validates the addresses that are wanted, and their families.
 pub(super) fn validate_addresses(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    if !is_external(service) {
-        let headless = is_headless(service);
-        check(service, old, errors, |at| addresses(&at.get("spec"), headless));
-    }
+    let headless = is_headless(service);
+    check(service, old, errors, |at| addresses(&at.get("spec"), headless));
 }
 
 /// Validates a write through `/status`.
@@ -331,23 +329,28 @@ fn changes(at: &At<'_, '_>, old: &Value) {
 fn list_immutable(spec: &At<'_, '_>, member: &str, before: &Value, single: bool, noun: &str) {
     let (at, old) = (spec.get(member), list(before, member));
     let new = at.list();
-    let whole = |i: usize, detail: String| {
-        at.report(|path| field::Error::invalid(path.index(i), at.value, detail));
+    let whole = |i: usize, shown: &Value, detail: String| {
+        at.report(|path| field::Error::invalid(path.index(i), shown, detail));
     };
     const IMMUTABLE: &str = "may not change once set";
     if new.len() == old.len() {
         for (i, (old, new)) in old.iter().zip(new).enumerate() {
             if old != new {
-                whole(if member == "ipFamilies" { 0 } else { i }, IMMUTABLE.to_owned());
+                let i = if member == "ipFamilies" { 0 } else { i };
+                whole(i, at.value, IMMUTABLE.to_owned());
             }
         }
         return;
     }
-    if new.is_empty() {
-        return whole(0, format!("primary {noun} can not be unset"));
+    // The reference looks at the addresses, and shows them, for the families, too.
+    let addresses = spec.get("clusterIPs");
+    if new.len() < old.len() && addresses.len() == 0 {
+        whole(0, at.value, format!("primary {noun} can not be unset"));
     }
-    if !old.is_empty() && old[0] != new[0] {
-        whole(0, IMMUTABLE.to_owned());
+    if let (Some(old), Some(new)) = (old.first(), new.first())
+        && old != new
+    {
+        whole(0, addresses.value, IMMUTABLE.to_owned());
     }
     if new.len() < old.len() && new.len() == 1 && !single {
         spec.get("ipFamilyPolicy")
@@ -355,14 +358,32 @@ fn list_immutable(spec: &At<'_, '_>, member: &str, before: &Value, single: bool,
     }
 }
 
-/// What is ignored or deprecated.
+/// The annotation for the topology of endpoints, and the one that it had before.
+const MODE: &str = "service.kubernetes.io/topology-mode";
+const FORMER_MODE: &str = "service.kubernetes.io/topology-aware-hints";
+
+/// What is ignored, deprecated or not written in the canonical form.
 pub(super) fn warnings(service: &Value) -> Vec<String> {
     let spec = &service["spec"];
     let text = |member: &str| crate::kind::text(spec, member);
     let is_external_name = text("type") == "ExternalName";
-    let is_headless = text("clusterIP") == "None";
+    let is_headless = text("type") == "ClusterIP" && text("clusterIP") == "None";
     let has_addresses = !crate::kind::list(spec, "externalIPs").is_empty();
     let mut all = Vec::new();
+    let is_hinted = |annotation: &str| !service["metadata"]["annotations"][annotation].is_null();
+    if is_hinted(FORMER_MODE) {
+        all.push(format!("annotation {FORMER_MODE} is deprecated, please use {MODE} instead"));
+    }
+    let odd = |member: &str| -> Vec<String> {
+        let texts = crate::kind::list(spec, member).iter().filter_map(Value::as_str).enumerate();
+        let warning = |(i, text)| format::form_warning(|| format!("spec.{member}[{i}]"), text);
+        texts.filter_map(warning).collect()
+    };
+    all.extend(odd("clusterIPs"));
+    let external_ips = odd("externalIPs");
+    let balancer_ip =
+        format::form_warning(|| "spec.loadBalancerIP".to_owned(), text("loadBalancerIP"));
+    let source_ranges = odd("loadBalancerSourceRanges");
     let mut warn = |is: bool, message: &str| {
         if is {
             all.push(message.to_owned());
@@ -379,10 +400,12 @@ pub(super) fn warnings(service: &Value) -> Vec<String> {
             "spec.SessionAffinity is ignored for headless services",
         );
     }
+    external_ips.iter().for_each(|message| warn(true, message));
     warn(
         has_addresses && !is_headless && !is_external_name,
         "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
     );
+    balancer_ip.iter().chain(&source_ranges).for_each(|message| warn(true, message));
     warn(
         has_addresses && is_external_name,
         "spec.externalIPs is ignored when spec.type is \"ExternalName\"",

@@ -182,7 +182,7 @@ fn deprecated_and_ignored_members_cause_warnings() {
     ];
     assert_eq!(warned("", "Service", &service), expected);
     assert_eq!(warned_of_update("", "Service", &service, &service), expected);
-    let headless = json!({"spec": {"clusterIP": "None", "externalIPs": ["203.0.113.1"], "sessionAffinity": "ClientIP"}});
+    let headless = json!({"spec": {"type": "ClusterIP", "clusterIP": "None", "externalIPs": ["203.0.113.1"], "sessionAffinity": "ClientIP"}});
     assert_eq!(
         warned("", "Service", &headless),
         [
