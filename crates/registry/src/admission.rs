@@ -248,12 +248,14 @@ impl<'a> Review<'a> {
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         self.attributes.annotate(key, value);
     }
-    /// 403 about the object. Refusals of a deletecollection name none.
+    /// 403 about the object. Refusals of a deletecollection name none, and neither do those of an
+    /// object without a name.
     pub fn forbidden(&self, why: &str) -> ApiError {
         let name = match self.attributes.verb {
-            Verb::DeleteCollection => "Unknown",
+            Verb::DeleteCollection => "",
             _ => self.name,
         };
+        let name = if name.is_empty() { "Unknown" } else { name };
         ApiError::forbidden(&self.group_resource(), name, why)
     }
 

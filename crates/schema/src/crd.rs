@@ -11,5 +11,5 @@ pub use default::default_definition;
 pub(crate) use validate::rule_path;
 pub use validate::{
     Approval, approval_of, ca_bundle_valid, condition_is_true, definition_warnings,
-    validate_client_config, validate_definition,
+    name_fault, validate_client_config, validate_definition,
 };

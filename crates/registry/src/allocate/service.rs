@@ -10,7 +10,8 @@ use setpoint_object::{ApiError, field};
 use setpoint_store::Store;
 use std::collections::HashMap;
 
-/// Allocates the numbers that a valid Service requests, and those that it needs without a request.
+/// Allocates the numbers that a Service requests, and those that it needs without a request. Its
+/// addresses and families must be valid; the rest may still be invalid.
 ///
 /// # Errors
 /// The store fails to read a claim.
@@ -24,15 +25,18 @@ pub(crate) async fn allocate<'a>(
 ) -> Result<Reservation<'a>, ApiError> {
     let mut reservation = allocator.reserve(store);
     let owned = old.map(ServiceNumbers::of).unwrap_or_default();
-    if !is_external(service) {
-        let spec = &mut service["spec"];
-        allocate_addresses(&mut reservation, rng, spec, &owned, errors).await?;
-    }
-    let wants_ports =
-        has_ports(service) && service["spec"]["allocateLoadBalancerNodePorts"] != false;
+    let with_ports = has_ports(service);
+    let with_address = with_ports || text(&service["spec"], "type") == "ClusterIP";
     let spec = &mut service["spec"];
-    allocate_ports(&mut reservation, rng, spec, &owned, wants_ports, errors).await?;
-    allocate_health_port(&mut reservation, rng, spec, &owned).await?;
+    if with_address {
+        allocate_addresses(&mut reservation, rng, spec, &owned, old, errors).await?;
+    }
+    if with_ports && errors.is_empty() {
+        allocate_ports(&mut reservation, rng, spec, &owned, errors).await?;
+    }
+    if errors.is_empty() {
+        allocate_health_port(&mut reservation, rng, spec, &owned).await?;
+    }
     Ok(reservation)
 }
 /// Turns an error of the store into the request's error; other errors concern one field.
@@ -49,6 +53,7 @@ async fn allocate_addresses(
     rng: &Mutex<SmallRng>,
     spec: &mut Value,
     owned: &ServiceNumbers,
+    old: Option<&Value>,
     errors: &mut field::Errors,
 ) -> Result<(), ApiError> {
     let path = field::Path::new("spec.clusterIPs");
@@ -69,8 +74,11 @@ async fn allocate_addresses(
         }
         return Ok(());
     }
+    // An address that was there may not change, which validation reports.
+    let old = old.filter(|old| !is_external(old)).map_or(&Value::Null, |old| &old["spec"]);
+    let n_fixed = list(old, "clusterIPs").iter().filter(|address| *address != "None").count();
     let more = list(spec, "clusterIPs").iter().filter_map(Value::as_str).skip(1).map(str::to_owned);
-    for wanted in std::iter::once(first).chain(more.collect::<Vec<_>>()) {
+    for wanted in std::iter::once(first).chain(more.collect::<Vec<_>>()).skip(n_fixed) {
         let result = match wanted.parse() {
             Ok(address) if owned.has(Number::Address(address)) => Ok(()),
             Ok(address) => split_store_error(reservation.address(address).await)?,
@@ -88,9 +96,9 @@ async fn allocate_ports(
     rng: &Mutex<SmallRng>,
     spec: &mut Value,
     owned: &ServiceNumbers,
-    wants_ports: bool,
     errors: &mut field::Errors,
 ) -> Result<(), ApiError> {
+    let wants_ports = spec["allocateLoadBalancerNodePorts"] != false;
     // Ports with the same number share a node port, also with different protocols.
     let mut given: HashMap<i64, i64> = HashMap::new();
     let path = field::Path::new("spec.ports");
@@ -140,6 +148,9 @@ async fn allocate_health_port(
     spec: &mut Value,
     owned: &ServiceNumbers,
 ) -> Result<(), ApiError> {
+    if !spec.as_object().is_some_and(wants_health_port) {
+        return Ok(());
+    }
     let wanted = spec["healthCheckNodePort"].as_i64().unwrap_or(0);
     if wanted != 0 {
         let result = match u16::try_from(wanted) {
@@ -152,9 +163,7 @@ async fn allocate_health_port(
             ApiError::internal(format_args!("{text} {wanted}: {error}"))
         });
     }
-    if spec.as_object().is_some_and(wants_health_port)
-        && let Ok(free) = split_store_error(reservation.any_port(rng).await)?
-    {
+    if let Ok(free) = split_store_error(reservation.any_port(rng).await)? {
         spec["healthCheckNodePort"] = free.into();
     }
     Ok(())

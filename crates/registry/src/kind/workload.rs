@@ -105,9 +105,10 @@ pub(super) fn selector_immutable(object: &Value, old: Option<&Value>, errors: &m
     });
 }
 
-/// Counters of a status: none is negative, and none is above the number of replicas.
+/// Counters of a status: none is negative, and some, its parts, are not above the number of
+/// replicas.
 pub(super) fn status(status: &At<'_, '_>, counters: &[&str], parts: &[&str], ready_noun: &str) {
-    for counter in counters.iter().chain(parts).chain(&["replicas", "observedGeneration"]) {
+    for counter in counters {
         status.get(counter).not_negative();
     }
     let replicas = status.int_of("replicas");

@@ -124,6 +124,7 @@ impl NameRule {
                 errors
             }
             Self::Segment => name::path_segment(name),
+            Self::Any => Vec::new(),
             Self::Address => kind::canonical_ip(name),
         }
     }
@@ -161,8 +162,10 @@ fn validate_whole(
 ) {
     let path = field::Path::new("metadata");
     let base = object.meta_str("generateName");
-    if !base.is_empty() && (resource.kind.checks_prefix || !by_kind) {
-        for message in rule.check_base(base) {
+    let kind::Kind { checks_prefix, name_fault, .. } = *resource.kind;
+    let more = |name: &str| name_fault(object, name).filter(|_| by_kind);
+    if !base.is_empty() && (checks_prefix || !by_kind) {
+        for message in rule.check_base(base).into_iter().chain(more(base)) {
             errors.push(field::Error::invalid(path.child("generateName"), &base.into(), message));
         }
     }
@@ -170,7 +173,10 @@ fn validate_whole(
         "" => errors
             .push(field::Error::required(path.child("name"), "name or generateName is required")),
         name => {
-            for message in rule.check(name) {
+            for mut message in rule.check(name).into_iter().chain(more(name)) {
+                if by_kind && !checks_prefix {
+                    message = message.replace(" characters", " bytes");
+                }
                 errors.push(field::Error::invalid(path.child("name"), &name.into(), message));
             }
         }

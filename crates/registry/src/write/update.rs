@@ -201,12 +201,13 @@ impl Write<'_> {
         let mut new = self.stored_tree(object).await?;
         self.prepare_update(&mut new, &stored);
         let mut errors = field::Errors::new();
-        self.validate_update(&new, &stored, &mut errors);
-        let reservation = if errors.is_empty() {
-            self.allocate(&mut new, Some(&stored), &mut errors).await?
-        } else {
-            None
+        let reservation = match self.target.subresource {
+            None => self.validate_first(&mut new, Some(&stored), &mut errors).await?,
+            Some(_) => None,
         };
+        if errors.is_empty() {
+            self.validate_update(&new, &stored, &mut errors);
+        }
         if !errors.is_empty() {
             return Err(self.invalid(&new, &errors).into());
         }
@@ -387,12 +388,6 @@ impl Write<'_> {
         }
     }
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut field::Errors) {
-        if self.target.subresource.is_none() {
-            (self.resource.kind.validate_first)(new, Some(old), errors);
-        }
-        if !errors.is_empty() {
-            return;
-        }
         // Kubernetes checks the metadata of an update several times and reports all.
         metadata::validate_any(self.resource, new, errors);
         metadata::validate_update(self.resource, new, old, false, errors);
@@ -402,6 +397,9 @@ impl Write<'_> {
         if errors.is_empty() && self.resource.custom {
             self.validate_kind(new, errors);
         } else {
+            if self.target.subresource.is_none() {
+                (self.resource.kind.validate_before)(new, Some(old), errors);
+            }
             let checks = match self.target.subresource {
                 None => self.resource.kind.changed_metadata,
                 Some(_) => &[MetadataCheck::Change],
@@ -464,14 +462,16 @@ impl Write<'_> {
     pub(super) fn is_service(&self) -> bool {
         self.resource.kind.takes_numbers
     }
-    /// Allocates addresses and ports for a Service.
-    pub(super) async fn allocate(
+    /// Reports faults that hide all others, and allocates addresses and ports for a Service: those
+    /// that others have hide all faults, too, and what was allocated is validated with the rest.
+    pub(super) async fn validate_first(
         &self,
         new: &mut Value,
         old: Option<&Value>,
         errors: &mut field::Errors,
     ) -> Result<Option<Reservation<'_>>, ApiError> {
-        if !self.is_service() || self.target.subresource.is_some() {
+        (self.resource.kind.validate_first)(new, old, errors);
+        if !self.is_service() || !errors.is_empty() {
             return Ok(None);
         }
         let Inner { allocator, store, rng, .. } = self.inner;

@@ -120,20 +120,51 @@ fn prepare(_: &Context<'_>, service: &mut Value, old: Option<&Value>) {
         spec.insert("clusterIPs".into(), json!([address]));
     }
     if external {
+        // It has no endpoints inside. The rules refuse any other value.
+        if matches!(spec.text("internalTrafficPolicy"), "Cluster" | "Local") {
+            spec.remove("internalTrafficPolicy");
+        }
         return;
     }
-    let is_bare_headless = address == "None"
+    families(spec, old);
+}
+
+/// Sets families and their policy. This server has IPv4 addresses only; a Service without an
+/// address and a selector may name both families all the same.
+fn families(spec: &mut Map<String, Value>, old: Option<&Value>) {
+    const SINGLE: &str = "SingleStack";
+    let address = spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default();
+    let is_six = address.contains(':');
+    let is_bare = address == "None"
         && spec.get("selector").and_then(Value::as_object).is_none_or(Map::is_empty);
-    let (families, policy) = if is_bare_headless {
-        (json!(["IPv4", "IPv6"]), "RequireDualStack")
-    } else {
-        (json!(["IPv4"]), "SingleStack")
+    let policy = spec.get("ipFamilyPolicy").and_then(Value::as_str).unwrap_or_default();
+    let policy = match policy {
+        "" if is_bare => "RequireDualStack",
+        "" => SINGLE,
+        policy => policy,
     };
-    if spec.get("ipFamilies").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-        spec.insert("ipFamilies".into(), families);
+    let policy = policy.to_owned();
+    spec.insert("ipFamilyPolicy".into(), policy.as_str().into());
+    let before = old.map_or(&Value::Null, |old| &old["spec"]);
+    for member in ["clusterIPs", "ipFamilies"] {
+        // The policy alone releases the second one.
+        if policy == SINGLE
+            && let Some(Value::Array(items)) = spec.get_mut(member)
+            && before[member].as_array() == Some(items)
+        {
+            items.truncate(1);
+        }
     }
-    if spec.get("ipFamilyPolicy").and_then(Value::as_str).unwrap_or_default().is_empty() {
-        spec.insert("ipFamilyPolicy".into(), policy.into());
+    let families = spec.entry("ipFamilies").or_insert_with(|| json!([]));
+    if !families.is_array() {
+        *families = json!([]);
+    }
+    let Some(families) = families.as_array_mut() else { return };
+    if families.is_empty() && !is_six {
+        families.push("IPv4".into());
+    }
+    if is_bare && policy != SINGLE && families.len() == 1 {
+        families.push(if families[0] == "IPv4" { "IPv6" } else { "IPv4" }.into());
     }
 }
 

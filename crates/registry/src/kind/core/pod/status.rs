@@ -16,6 +16,9 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
             status.get("observedGeneration").invalid("must be a non-negative integer");
         }
         claims(&status, at.list_of("spec.resourceClaims"));
+        if let Some(claim) = status.given("extendedResourceClaimStatus") {
+            extended_claim(&claim, &at.get("spec"));
+        }
         addresses(&status.get("podIPs"));
         let first = status.list_of("hostIPs").first();
         if let Some(first) = first.filter(|first| text(first, "ip") != status.text_of("hostIP")) {
@@ -26,6 +29,24 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
             });
         }
         addresses(&status.get("hostIPs"));
+        for (member, list) in
+            [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
+        {
+            for container in status.each(member) {
+                let name = container.text_of("name");
+                let specs = crate::kind::list(&at.value["spec"], list).iter();
+                let spec = specs.into_iter().find(|spec| text(spec, "name") == name);
+                for allocated in container.each("allocatedResourcesStatus") {
+                    allocated_resource(&allocated, spec);
+                }
+            }
+        }
+        for container in status.each("ephemeralContainerStatuses") {
+            let allocated = container.get("allocatedResourcesStatus");
+            if allocated.len() > 0 {
+                allocated.forbidden("must not be specified in container status");
+            }
+        }
     });
     let Some(old) = old else { return };
     check(pod, None, errors, |at| {
@@ -76,6 +97,73 @@ fn claims(status: &At<'_, '_>, claims: &[Value]) {
     }
 }
 
+/// The claim that was made for extended resources: which request is for which container.
+fn extended_claim(claim: &At<'_, '_>, spec: &At<'_, '_>) {
+    let mappings = claim.get("requestMappings");
+    mappings.need_for("at least one request mapping is required");
+    let mut seen = HashSet::new();
+    for mapping in mappings.items() {
+        let members = ["containerName", "resourceName", "requestName"];
+        let [container, resource, request] = members.map(|member| mapping.text_of(member));
+        // Of two containers with one name, the last one counts.
+        let all = ["initContainers", "containers"].into_iter().flat_map(|list| spec.list_of(list));
+        match all.filter(|one| text(one, "name") == container).last() {
+            Some(found) if found["resources"]["requests"].get(resource).is_none() => {
+                mapping.get("resourceName").invalid_as(&resource.into(), "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests");
+            }
+            Some(_) => {}
+            None => mapping.get("containerName").invalid_as(&container.into(), "must match the name of an entry in spec.initContainers.name or spec.containers.name"),
+        }
+        for fault in name::dns1123_label(request) {
+            claim.get("requestName").invalid_as(&request.into(), fault);
+        }
+        if !seen.insert([container, resource, request]) {
+            members.iter().for_each(|member| mapping.get(member).duplicate());
+        }
+    }
+    claim.get("resourceClaimName").named(name::dns1123_subdomain);
+}
+
+/// The longest message about the health of a resource, in bytes.
+const HEALTH_MESSAGE_BYTES_MAX: usize = 1024;
+
+/// What was allocated for a container, and how it does. `spec`: the container, if there is one.
+fn allocated_resource(at: &At<'_, '_>, spec: Option<&Value>) {
+    let name = at.get("name");
+    if let Some(spec) = spec {
+        let of_claim = |claim: &Value| match text(claim, "request") {
+            "" => format!("claim:{}", text(claim, "name")),
+            request => format!("claim:{}/{request}", text(claim, "name")),
+        };
+        let resources = &spec["resources"];
+        let (is_known, detail) = match name.text().starts_with("claim:") {
+            true => (
+                list(resources, "claims").iter().any(|claim| of_claim(claim) == name.text()),
+                "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty",
+            ),
+            false => (
+                resources["requests"].get(name.text()).is_some(),
+                "must match one of the container's resource requests",
+            ),
+        };
+        if !is_known {
+            name.invalid_as(&name.text().into(), detail);
+        }
+    }
+    let mut seen = HashSet::new();
+    for resource in at.each("resources") {
+        resource.get("health").choice(&["Healthy", "Unhealthy", "Unknown"]);
+        let message = resource.get("message");
+        if message.is_set()
+            && message.need_for("must be non-empty if specified")
+            && message.text().len() > HEALTH_MESSAGE_BYTES_MAX
+        {
+            message.too_long(HEALTH_MESSAGE_BYTES_MAX);
+        }
+        resource.get("resourceID").unique(&mut seen);
+    }
+}
+
 /// At most one address of each family.
 fn addresses(at: &At<'_, '_>) {
     for item in at.items() {
@@ -84,9 +172,18 @@ fn addresses(at: &At<'_, '_>) {
         }
     }
     if at.len() > 1 {
+        // What is no address has no family.
+        let bad = at.list().iter().position(|item| !format::ip(text(item, "ip")).is_empty());
+        if let Some(i) = bad {
+            let text = text(&at.list()[i], "ip");
+            at.report(|path| {
+                let detail = format!("failed to check for dual stack with error:invalid IP[{i}]: {text}");
+                field::Error::internal(path, detail)
+            });
+        }
         let six = |item: &Value| text(item, "ip").contains(':');
         let n_six = at.list().iter().filter(|item| six(item)).count();
-        if at.len() > 2 || n_six != 1 {
+        if at.len() > 2 || n_six != 1 || bad.is_some() {
             at.invalid("may specify no more than one IP for each IP family");
         }
     }

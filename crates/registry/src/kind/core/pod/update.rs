@@ -102,9 +102,12 @@ fn validate_gates(new: &Value, old: &Value, errors: &mut field::Errors) {
     let known: HashSet<&str> =
         list(old, "schedulingGates").iter().map(|gate| text(gate, "name")).collect();
     let path = field::Path::new("spec.schedulingGates");
-    for (i, gate) in list(new, "schedulingGates").iter().enumerate() {
+    let gates = list(new, "schedulingGates");
+    for (i, gate) in gates.iter().enumerate() {
         let name = text(gate, "name");
-        if !known.contains(name) {
+        // The last one of a name is reported.
+        let is_last = || gates[i + 1..].iter().all(|gate| text(gate, "name") != name);
+        if !known.contains(name) && is_last() {
             errors.push(field::Error::forbidden(
                 path.index(i).child("name"),
                 format!("only deletion is allowed, but found new scheduling gate '{name}'"),

@@ -23,7 +23,38 @@ pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut field:
 pub(super) fn validate_addresses(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if !is_external(service) {
         let headless = is_headless(service);
-        check(service, old, errors, |at| addresses(&at.get("spec"), headless));
+        check(service, old, errors, |at| {
+            let spec = at.get("spec");
+            addresses(&spec, headless);
+            if spec.n_errors() == 0 {
+                families(&spec);
+            }
+        });
+    }
+}
+
+/// The families that this server has addresses of: IPv4.
+fn families(spec: &At<'_, '_>) {
+    let (addresses, families) = (spec.get("clusterIPs"), spec.get("ipFamilies"));
+    let policy = spec.get("ipFamilyPolicy");
+    const MUST: &str = "must be 'RequireDualStack' or 'PreferDualStack' when multiple";
+    for (list, noun) in [(&addresses, "cluster IPs"), (&families, "IP families")] {
+        if policy.text() == "SingleStack" && list.len() == 2 {
+            policy.invalid(format!("{MUST} {noun} are specified"));
+        }
+    }
+    for address in addresses.items().skip(families.len()).filter(|ip| ip.text().contains(':')) {
+        address.invalid_as(addresses.value, "IPv6 is not configured on this cluster");
+    }
+    let is_bare = spec.text_of("clusterIP") == "None" && spec.get("selector").len() == 0;
+    if spec.n_errors() > 0 || is_bare {
+        return;
+    }
+    if policy.text() == "RequireDualStack" {
+        policy.invalid("this cluster is not configured for dual-stack services");
+    }
+    for family in families.items().filter(|family| family.text() == "IPv6") {
+        family.invalid("not configured on this cluster");
     }
 }
 
