@@ -32,7 +32,8 @@ pub(crate) async fn allocate<'a>(
         allocate_addresses(&mut reservation, rng, spec, &owned, old, errors).await?;
     }
     if with_ports && errors.is_empty() {
-        allocate_ports(&mut reservation, rng, spec, &owned, errors).await?;
+        let is_new = old.is_none();
+        allocate_ports(&mut reservation, rng, spec, &owned, is_new, errors).await?;
     }
     if errors.is_empty() {
         allocate_health_port(&mut reservation, rng, spec, &owned).await?;
@@ -96,16 +97,33 @@ async fn allocate_ports(
     rng: &Mutex<SmallRng>,
     spec: &mut Value,
     owned: &ServiceNumbers,
+    is_new: bool,
     errors: &mut field::Errors,
 ) -> Result<(), ApiError> {
     let wants_ports = spec["allocateLoadBalancerNodePorts"] != false;
+    let number_of = |port: &Value| port["port"].as_i64().unwrap_or(0);
+    // The node ports that ports of a new Service ask for, by number: the first one counts.
+    let mut asked: HashMap<i64, i64> = HashMap::new();
+    if is_new {
+        for port in list(spec, "ports").iter().filter(|port| node_port(port) != 0) {
+            asked.entry(number_of(port)).or_insert(node_port(port));
+        }
+    }
     // Ports with the same number share a node port, also with different protocols.
     let mut given: HashMap<i64, i64> = HashMap::new();
     let path = field::Path::new("spec.ports");
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for (i, port) in ports.into_iter().flatten().enumerate() {
-        let (number, wanted) = (port["port"].as_i64().unwrap_or(0), node_port(port));
+        let (number, mut wanted) = (number_of(port), node_port(port));
         let path = path.index(i).child("nodePort");
+        if wanted == 0
+            && wants_ports
+            && !given.contains_key(&number)
+            && let Some(asked) = asked.get(&number)
+        {
+            wanted = *asked;
+            port["nodePort"] = wanted.into();
+        }
         if wanted != 0 {
             let result = match u16::try_from(wanted) {
                 _ if given.get(&number) == Some(&wanted) => Ok(()),
@@ -115,10 +133,14 @@ async fn allocate_ports(
                 Ok(wanted) => split_store_error(reservation.port(wanted).await)?,
                 Err(_) => Err(AllocateError::PortOutside),
             };
-            if let Err(error) = result {
-                errors.push(field::Error::invalid(path, &wanted.into(), error.to_string()));
+            match result {
+                Ok(()) => {}
+                Err(error) => {
+                    errors.push(field::Error::invalid(path, &wanted.into(), error.to_string()));
+                    break;
+                }
             }
-            given.insert(number, wanted);
+            given.entry(number).or_insert(wanted);
         } else if wants_ports {
             let result = match given.get(&number) {
                 Some(same) => Ok(*same),

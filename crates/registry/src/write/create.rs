@@ -111,9 +111,12 @@ impl Write<'_> {
         let mut stored = self.stored_tree(object).await?;
         self.prepare_create(&mut stored);
         let mut errors = field::Errors::new();
-        let reservation = self.validate_first(&mut stored, None, &mut errors).await?;
+        let (reservation, late) = self.validate_first(&mut stored, None, &mut errors).await?;
         if errors.is_empty() {
             self.validate_create(&stored, &mut errors);
+        }
+        if errors.is_empty() {
+            errors = late;
         }
         if !errors.is_empty() {
             return Err(self.invalid(&stored, &errors));

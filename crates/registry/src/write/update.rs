@@ -201,12 +201,15 @@ impl Write<'_> {
         let mut new = self.stored_tree(object).await?;
         self.prepare_update(&mut new, &stored);
         let mut errors = field::Errors::new();
-        let reservation = match self.target.subresource {
+        let (reservation, late) = match self.target.subresource {
             None => self.validate_first(&mut new, Some(&stored), &mut errors).await?,
-            Some(_) => None,
+            Some(_) => (None, field::Errors::new()),
         };
         if errors.is_empty() {
             self.validate_update(&new, &stored, &mut errors);
+        }
+        if errors.is_empty() {
+            errors = late;
         }
         if !errors.is_empty() {
             return Err(self.invalid(&new, &errors).into());
@@ -358,6 +361,7 @@ impl Write<'_> {
             Some(Subresource::Scale) => self.step_generation(new, old, rule.is_some()),
             // Other subresources made `new` from `old` themselves.
             Some(subresource) => {
+                kind::disabled::drop_from(self.resource.kind, new, Some(old));
                 if let Some(part) = self.resource.kind.part(subresource.as_str()) {
                     (part.prepare)(&self.context(), new, Some(old));
                     if part.steps_generation {
@@ -464,18 +468,26 @@ impl Write<'_> {
     }
     /// Reports faults that hide all others, and allocates addresses and ports for a Service: those
     /// that others have hide all faults, too, and what was allocated is validated with the rest.
+    /// The other errors returned are those to report if there are none else.
     pub(super) async fn validate_first(
         &self,
         new: &mut Value,
         old: Option<&Value>,
         errors: &mut field::Errors,
-    ) -> Result<Option<Reservation<'_>>, ApiError> {
+    ) -> Result<(Option<Reservation<'_>>, field::Errors), ApiError> {
         (self.resource.kind.validate_first)(new, old, errors);
+        let mut late = field::Errors::new();
         if !self.is_service() || !errors.is_empty() {
-            return Ok(None);
+            return Ok((None, late));
         }
         let Inner { allocator, store, rng, .. } = self.inner;
-        crate::allocate::allocate(allocator, &**store, rng, new, old, errors).await.map(Some)
+        let allocated = crate::allocate::allocate(allocator, &**store, rng, new, old, errors);
+        let reservation = allocated.await?;
+        // A dry run of the reference does not look at the range of ports. Here it does, last.
+        if self.options.dry_run && errors.iter().all(crate::allocate::is_port_outside) {
+            late = std::mem::take(errors);
+        }
+        Ok((Some(reservation), late))
     }
     /// From an object sent to a subresource, takes the subresource's own part; the rest comes from
     /// the stored object.

@@ -86,7 +86,7 @@ fn warnings(claim: &Value) -> Vec<String> {
 fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     // A claim whose sources of data had a group may have any.
     let has_group = |old: &Value| {
-        ["dataSource", "dataSourceRef"].iter().any(|from| old["spec"][*from].get("apiGroup").is_some())
+        ["dataSource", "dataSourceRef"].iter().any(|from| !old["spec"][*from]["apiGroup"].is_null())
     };
     let checks_groups = !old.is_some_and(has_group);
     check(claim, old, errors, |at| template::claim(&at.get("spec"), checks_groups));
