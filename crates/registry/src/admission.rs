@@ -293,7 +293,7 @@ impl<'a> Review<'a> {
     }
     /// The namespace of the object, if there is one. Not older than the request: a level that was
     /// set before is enforced.
-    async fn namespace_object(&self) -> Result<Option<Arc<Value>>, ApiError> {
+    pub(crate) async fn namespace_object(&self) -> Result<Option<Arc<Value>>, ApiError> {
         if self.inner.cache.reached().is_filled {
             let revision = self.inner.store.revision().await.map_err(store_error)?;
             self.inner.cache.wait_fresh(revision.0).await?;

@@ -113,12 +113,16 @@ pub(super) fn status(status: &At<'_, '_>, counters: &[&str], parts: &[&str], rea
     }
     let replicas = status.int_of("replicas");
     for part in parts {
-        if status.int_of(part) > replicas {
-            status.get(part).invalid("cannot be greater than status.replicas");
+        let number = status.int_of(part);
+        if number > replicas {
+            status.get(part).invalid_as(&number.into(), "cannot be greater than status.replicas");
         }
     }
-    if status.int_of("availableReplicas") > status.int_of("readyReplicas") {
-        status.get("availableReplicas").invalid(format!("cannot be greater than {ready_noun}"));
+    let available = status.int_of("availableReplicas");
+    if available > status.int_of("readyReplicas") {
+        status
+            .get("availableReplicas")
+            .invalid_as(&available.into(), format!("cannot be greater than {ready_noun}"));
     }
 }
 /// The number of name collisions only grows.

@@ -1,7 +1,7 @@
 //! PUT, and the retry loop of every change of a stored object.
 use super::metadata::{integer, put_back};
 use super::persist::Outcome;
-use super::{Write, metadata, status};
+use super::{Write, admin_access, metadata, status};
 use crate::admission::{Operation, Options};
 use crate::allocate::{Claims, Reservation, ServiceNumbers};
 use crate::kind::{self, MetadataCheck};
@@ -207,6 +207,9 @@ impl Write<'_> {
         };
         if errors.is_empty() {
             self.validate_update(&new, &stored, &mut errors);
+        }
+        if self.target.subresource == Some(Subresource::Status) {
+            admin_access::check(&review, &new, Some(&stored), &mut errors).await?;
         }
         if errors.is_empty() {
             errors = late;

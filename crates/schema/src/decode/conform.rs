@@ -358,9 +358,9 @@ impl<'p> Conformer<'p> {
             let asks = name == "managedFields" && self.path == "metadata";
             if member.is_null()
                 || property.omit_empty
-                && !asks
-                && is_zero(property.node(), member)
-                && !(is_empty(member) && REFUSED_EMPTY.contains(&(&*self.owner, name.as_str())))
+                    && !asks
+                    && is_zero(property.node(), member)
+                    && !(is_empty(member) && REFUSED_EMPTY.contains(&(&*self.owner, name.as_str())))
             {
                 gone.push(name.clone());
             }

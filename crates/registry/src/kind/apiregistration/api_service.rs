@@ -49,7 +49,8 @@ fn name_fault(service: &Value, name: &str) -> Option<String> {
     let spec = &service["spec"];
     let expected = format!("{}.{}", text(spec, "version"), text(spec, "group"));
     let is_wrong = name != expected && name::path_segment(name).is_empty();
-    is_wrong.then(|| format!("must be `spec.version+\".\"+spec.group`: {}", field::quote(&expected)))
+    is_wrong
+        .then(|| format!("must be `spec.version+\".\"+spec.group`: {}", field::quote(&expected)))
 }
 
 /// The highest priority of a group and of a version.

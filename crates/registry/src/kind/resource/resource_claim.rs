@@ -2,7 +2,9 @@
 use super::device;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
-use crate::kind::{Context, Fill, Kind, Members, MetadataCheck, StatusMeta, format, template, text};
+use crate::kind::{
+    Context, Fill, Kind, Members, MetadataCheck, StatusMeta, format, template, text,
+};
 use crate::table::cell;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -228,7 +230,8 @@ fn reported(status: &At<'_, '_>) {
 
 /// The interface of a network device.
 fn network(at: &At<'_, '_>) {
-    for (member, most) in [("interfaceName", INTERFACE_BYTES_MAX), ("hardwareAddress", HARDWARE_BYTES_MAX)]
+    for (member, most) in
+        [("interfaceName", INTERFACE_BYTES_MAX), ("hardwareAddress", HARDWARE_BYTES_MAX)]
     {
         if at.text_of(member).len() > most {
             at.get(member).too_long(most);

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 const WARNINGS_MAX: usize = 32;
 
 /// Maximum number of files of one volume that are compared with each other.
-const FILES_MAX: usize = 1000;
+const FILES_MAX: usize = 256;
 
 /// Volume sources that nothing serves any more, with the API's words.
 const DEPRECATED: [(&str, &str); 9] = [
@@ -99,7 +99,9 @@ impl<'a, F: Fn(String)> Files<'a, F> {
         let file = File { path: path.trim_end_matches('/'), source: source.to_owned() };
         for other in self.files.iter().filter(|other| file.overlaps(other)) {
             let volume = &self.volume;
-            (self.add)(format!("volume {volume} ({shown}): overlapping paths: {file} with {other}"));
+            (self.add)(format!(
+                "volume {volume} ({shown}): overlapping paths: {file} with {other}"
+            ));
         }
         // All are compared with all: of very many, the first ones are enough.
         if self.files.len() < FILES_MAX {

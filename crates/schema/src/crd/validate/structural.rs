@@ -44,7 +44,7 @@ pub(super) fn unbuilt(schema: &Value) -> Option<String> {
             "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined";
         return Some(detail.to_owned());
     }
-    if schema.get("items").is_some_and(Value::is_array) {
+    if schema.get("items").and_then(Value::as_array).is_some_and(|items| !items.is_empty()) {
         return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
     }
     let lists = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|list| branches(schema, list));

@@ -1,7 +1,5 @@
 //! `spec` and its versions.
-use super::{
-    columns, conversion, list, names, preserves_unknown_fields, schema, shown, text,
-};
+use super::{columns, conversion, list, names, preserves_unknown_fields, schema, shown, text};
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::name;

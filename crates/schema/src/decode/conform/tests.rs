@@ -280,7 +280,8 @@ fn structs_without_fields_and_schemas_that_are_none() {
     let kind = "CustomResourceDefinition";
     let schema = crate::builtin::type_schema("apiextensions.k8s.io", "v1", kind).unwrap();
     let props = json!({"type": "array", "items": "a"});
-    let version = json!({"subresources": {"status": {"a": 1}}, "schema": {"openAPIV3Schema": props}});
+    let version =
+        json!({"subresources": {"status": {"a": 1}}, "schema": {"openAPIV3Schema": props}});
     let mut value = json!({"spec": {"versions": [version]}});
     let mut problems = Vec::new();
     conform(&schema, kind, &mut value, &mut problems).unwrap();

@@ -37,8 +37,7 @@ pub(super) fn validate(autoscaler: &Value, old: Option<&Value>, errors: &mut fie
         for metric in spec.each("metrics") {
             validate_metric(&metric);
         }
-        let can_wake =
-            |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
+        let can_wake = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
         if least.int() == Some(0) && !spec.list_of("metrics").iter().any(can_wake) {
             spec.get("metrics").forbidden(
                 "must specify at least one Object or External metric to support scaling to zero replicas",

@@ -32,12 +32,14 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
         for (member, list) in
             [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
         {
-            for container in status.each(member) {
-                let name = container.text_of("name");
-                let specs = crate::kind::list(&at.value["spec"], list).iter();
-                let spec = specs.into_iter().find(|spec| text(spec, "name") == name);
+            let specs = crate::kind::list(&at.value["spec"], list).iter().rev();
+            let specs: HashMap<&str, &Value> =
+                specs.map(|spec| (text(spec, "name"), spec)).collect();
+            for container in status.each(member).filter(|one| one.has("allocatedResourcesStatus")) {
+                let allocatable =
+                    specs.get(container.text_of("name")).map(|spec| allocatable(spec));
                 for allocated in container.each("allocatedResourcesStatus") {
-                    allocated_resource(&allocated, spec);
+                    allocated_resource(&allocated, allocatable.as_ref());
                 }
             }
         }
@@ -101,13 +103,14 @@ fn claims(status: &At<'_, '_>, claims: &[Value]) {
 fn extended_claim(claim: &At<'_, '_>, spec: &At<'_, '_>) {
     let mappings = claim.get("requestMappings");
     mappings.need_for("at least one request mapping is required");
+    // Of two containers with one name, the last one counts.
+    let all = ["initContainers", "containers"].into_iter().flat_map(|list| spec.list_of(list));
+    let all: HashMap<&str, &Value> = all.map(|one| (text(one, "name"), one)).collect();
     let mut seen = HashSet::new();
     for mapping in mappings.items() {
         let members = ["containerName", "resourceName", "requestName"];
         let [container, resource, request] = members.map(|member| mapping.text_of(member));
-        // Of two containers with one name, the last one counts.
-        let all = ["initContainers", "containers"].into_iter().flat_map(|list| spec.list_of(list));
-        match all.filter(|one| text(one, "name") == container).last() {
+        match all.get(container) {
             Some(found) if found["resources"]["requests"].get(resource).is_none() => {
                 mapping.get("resourceName").invalid_as(&resource.into(), "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests");
             }
@@ -127,28 +130,30 @@ fn extended_claim(claim: &At<'_, '_>, spec: &At<'_, '_>) {
 /// The longest message about the health of a resource, in bytes.
 const HEALTH_MESSAGE_BYTES_MAX: usize = 1024;
 
-/// What was allocated for a container, and how it does. `spec`: the container, if there is one.
-fn allocated_resource(at: &At<'_, '_>, spec: Option<&Value>) {
+/// The names of resources that may be allocated for a container: its claims and its requests.
+fn allocatable(container: &Value) -> HashSet<String> {
+    let resources = &container["resources"];
+    let of_claim = |claim: &Value| match text(claim, "request") {
+        "" => format!("claim:{}", text(claim, "name")),
+        request => format!("claim:{}/{request}", text(claim, "name")),
+    };
+    let requests = resources["requests"].as_object().into_iter().flatten();
+    let requests = requests.map(|(name, _)| name.clone());
+    let requests = requests.filter(|name| !name.starts_with(CLAIM));
+    list(resources, "claims").iter().map(of_claim).chain(requests).collect()
+}
+/// What the name of an allocated resource begins with if it is that of a claim.
+const CLAIM: &str = "claim:";
+
+/// What was allocated for a container, and how it does. `allocatable`: what may be, if there is
+/// such a container.
+fn allocated_resource(at: &At<'_, '_>, allocatable: Option<&HashSet<String>>) {
     let name = at.get("name");
-    if let Some(spec) = spec {
-        let of_claim = |claim: &Value| match text(claim, "request") {
-            "" => format!("claim:{}", text(claim, "name")),
-            request => format!("claim:{}/{request}", text(claim, "name")),
-        };
-        let resources = &spec["resources"];
-        let (is_known, detail) = match name.text().starts_with("claim:") {
-            true => (
-                list(resources, "claims").iter().any(|claim| of_claim(claim) == name.text()),
-                "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty",
-            ),
-            false => (
-                resources["requests"].get(name.text()).is_some(),
-                "must match one of the container's resource requests",
-            ),
-        };
-        if !is_known {
-            name.invalid_as(&name.text().into(), detail);
-        }
+    if allocatable.is_some_and(|known| !known.contains(name.text())) {
+        name.invalid_as(&name.text().into(), match name.text().starts_with(CLAIM) {
+            true => "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty",
+            false => "must match one of the container's resource requests",
+        });
     }
     let mut seen = HashSet::new();
     for resource in at.each("resources") {
@@ -177,7 +182,8 @@ fn addresses(at: &At<'_, '_>) {
         if let Some(i) = bad {
             let text = text(&at.list()[i], "ip");
             at.report(|path| {
-                let detail = format!("failed to check for dual stack with error:invalid IP[{i}]: {text}");
+                let detail =
+                    format!("failed to check for dual stack with error:invalid IP[{i}]: {text}");
                 field::Error::internal(path, detail)
             });
         }

@@ -26,7 +26,7 @@ fn files_that_hide_each_other_cause_warnings() {
         ]}},
     ]);
     assert_eq!(
-        warned(&json!({"spec": {"volumes": volumes}})),
+        warned(&json!({"metadata": {"name": "x"}, "spec": {"volumes": volumes}})),
         [
             r#"volume "c" (ConfigMap "m"): overlapping paths: "a/b" with "a""#,
             r#"volume "s" (Secret "t"): overlapping paths: "a/b" with "a""#,
@@ -44,7 +44,6 @@ fn names_of_sources_of_variables_may_end_in_a_dash() {
     let pod = |name: &str| json!({"spec": {"containers": [{"name": "c", "image": "x", "envFrom": [{"secretRef": {"name": name}}]}]}});
     assert_eq!(created(POD, pod("a-")), [""; 0]);
     assert_eq!(created(POD, pod("-")).len(), 1);
-    assert_eq!(created(POD, pod("a--")).len(), 1);
 }
 
 #[test]
@@ -73,24 +72,37 @@ fn what_nodes_report_of_resources_is_about_containers() {
             (report("claim:k/r", json!([])), &[]),
             (
                 report("memory", json!([])),
-                &[&format!("{path}.name: Invalid value: \"memory\": must match one of the container's resource requests")],
+                &[&format!(
+                    "{path}.name: Invalid value: \"memory\": must match one of the container's resource requests"
+                )],
             ),
             (
                 report("claim:k", json!([])),
-                &[&format!("{path}.name: Invalid value: \"claim:k\": must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")],
+                &[&format!(
+                    "{path}.name: Invalid value: \"claim:k\": must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty"
+                )],
             ),
             (
-                report("example.com/gpu", json!([{"resourceID": "a", "health": "x"}, {"resourceID": "a", "health": "Unknown"}])),
+                report(
+                    "example.com/gpu",
+                    json!([{"resourceID": "a", "health": "x"}, {"resourceID": "a", "health": "Unknown"}]),
+                ),
                 &[
-                    &format!("{path}.resources[0].health: Unsupported value: \"x\": supported values: \"Healthy\", \"Unhealthy\", \"Unknown\""),
+                    &format!(
+                        "{path}.resources[0].health: Unsupported value: \"x\": supported values: \"Healthy\", \"Unhealthy\", \"Unknown\""
+                    ),
                     &format!("{path}.resources[1].resourceID: Duplicate value: \"a\""),
                 ],
             ),
             (
                 claim,
                 &[
-                    &format!("{mapping}[1].containerName: Invalid value: \"d\": must match the name of an entry in spec.initContainers.name or spec.containers.name"),
-                    &format!("{mapping}[2].resourceName: Invalid value: \"memory\": must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests"),
+                    &format!(
+                        "{mapping}[1].containerName: Invalid value: \"d\": must match the name of an entry in spec.initContainers.name or spec.containers.name"
+                    ),
+                    &format!(
+                        "{mapping}[2].resourceName: Invalid value: \"memory\": must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests"
+                    ),
                 ],
             ),
             (
@@ -131,11 +143,14 @@ fn the_last_gate_of_a_name_is_refused() {
 
 #[test]
 fn a_job_of_an_unknown_mode_is_not_refused_for_its_indexes() {
-    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}});
+    let template =
+        json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}});
     let spec = json!({"completionMode": "x", "backoffLimitPerIndex": 1, "template": template});
     assert_eq!(
         created(JOB, json!({"spec": spec})),
-        ["spec.completionMode: Unsupported value: \"x\": supported values: \"NonIndexed\", \"Indexed\""]
+        [
+            "spec.completionMode: Unsupported value: \"x\": supported values: \"NonIndexed\", \"Indexed\""
+        ]
     );
     let waiting = json!({"spec": {"suspend": true, "template": template}});
     refuses_changes(JOB, &waiting, &[("/spec/template/spec/affinity", json!({}), &[])]);
@@ -160,7 +175,7 @@ fn a_class_never_changes_its_handler_and_a_map_its_data() {
             json!({"..": "c"}),
             &[
                 "data: Forbidden: field is immutable when `immutable` is set",
-                "data[..]: Invalid value: \"..\": may not be '..'",
+                "data[..]: Invalid value: \"..\": must not be '..'",
             ],
         )],
     );
@@ -197,11 +212,15 @@ fn a_service_without_a_second_family_says_so() {
     };
     assert_eq!(
         of(json!({"clusterIP": "fe80::1"})),
-        ["spec.clusterIPs[0]: Invalid value: [\"fe80::1\"]: IPv6 is not configured on this cluster"]
+        [
+            "spec.clusterIPs[0]: Invalid value: [\"fe80::1\"]: IPv6 is not configured on this cluster"
+        ]
     );
     assert_eq!(
         of(json!({"ipFamilyPolicy": "RequireDualStack"})),
-        ["spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services"]
+        [
+            "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services"
+        ]
     );
     assert_eq!(
         of(json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"]})),
@@ -209,11 +228,15 @@ fn a_service_without_a_second_family_says_so() {
     );
     assert_eq!(
         of(json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4", "IPv6"]})),
-        ["spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"]
+        [
+            "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
+        ]
     );
     assert_eq!(of(json!({"ipFamilyPolicy": "PreferDualStack"})), [""; 0]);
     // Without an address and a selector, both families may be named.
-    let bare = |policy: Value| fresh(SERVICE, json!({"spec": {"clusterIP": "None", "ipFamilyPolicy": policy}}));
+    let bare = |policy: Value| {
+        fresh(SERVICE, json!({"spec": {"clusterIP": "None", "ipFamilyPolicy": policy}}))
+    };
     assert_eq!(bare(json!("SingleStack"))["spec"]["ipFamilies"], json!(["IPv4"]));
     let old = bare(Value::Null);
     assert_eq!(old["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
@@ -255,9 +278,16 @@ fn reports_about_devices_follow_their_allocation() {
         changed(DEVICE_CLAIM, &old, &new, true),
         [
             format!("status.devices[0].device: Invalid value: \"\": {label}"),
-            format!("status.devices[0]: Invalid value: {}: must be an allocated device in the claim", shown("")),
-            format!("{ips}[2]: Invalid value: \"10.0.0.1\": must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"),
-            format!("{ips}[3]: Invalid value: \"::ffff:10.0.0.1/120\": must be in canonical form (\"10.0.0.1/24\")"),
+            format!(
+                "status.devices[0]: Invalid value: {}: must be an allocated device in the claim",
+                shown("")
+            ),
+            format!(
+                "{ips}[2]: Invalid value: \"10.0.0.1\": must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
+            ),
+            format!(
+                "{ips}[3]: Invalid value: \"::ffff:10.0.0.1/120\": must be in canonical form (\"10.0.0.1/24\")"
+            ),
             format!("{ips}[1]: Duplicate value: \"10.0.0.1/24\""),
             format!("status.devices[2]: Duplicate value: {}", shown("d")),
         ]
@@ -290,7 +320,9 @@ fn numbers_of_a_strategy_may_be_texts() {
     assert_eq!(
         created(set, json!({"spec": spec})),
         [
-            format!("{surge}: a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"),
+            format!(
+                "{surge}: a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+            ),
             format!("{surge}: may not be set when maxUnavailable is non-zero"),
         ]
     );
@@ -332,6 +364,8 @@ fn a_status_counts_in_the_order_of_its_kind() {
                 "status.observedGeneration: Invalid value: -3: must be greater than or equal to 0",
                 "status.terminatingReplicas: Invalid value: -2: must be greater than or equal to 0",
                 "status.fullyLabeledReplicas: Invalid value: 0: cannot be greater than status.replicas",
+                "status.readyReplicas: Invalid value: 0: cannot be greater than status.replicas",
+                "status.availableReplicas: Invalid value: 0: cannot be greater than status.replicas",
             ],
         )],
     );
@@ -339,6 +373,8 @@ fn a_status_counts_in_the_order_of_its_kind() {
     namespace["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     assert_eq!(
         changed(("", "v1", "Namespace"), &namespace, &namespace, true),
-        ["status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"]
+        [
+            "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"
+        ]
     );
 }
