@@ -91,8 +91,8 @@ fn resources(given: &[Value], path: &Path, errors: &mut Errors) {
         errors.push(Error::invalid(path.clone(), &given.into(), detail));
     }
     // The API looks at the last one without a subresource only.
-    let texts = given.iter().filter_map(Value::as_str);
-    let last = texts.filter(|text| !text.is_empty() && !text.contains('/')).next_back();
+    let mut texts = given.iter().filter_map(Value::as_str);
+    let last = texts.rfind(|text| !text.is_empty() && !text.contains('/'));
     if has("*") && last != Some("*") {
         let detail = "if '*' is present, must not specify other resources without subresources";
         errors.push(Error::invalid(path.clone(), &given.into(), detail));

@@ -169,7 +169,7 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
         of_claim(claim, &path.text()).into_iter().for_each(add);
     }
     for (_, volume) in items(spec, "volumes") {
-        of_files(volume, &add);
+        of_files(volume, add);
     }
     for (list, member, noun) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")]
     {
