@@ -345,7 +345,9 @@ fn send(
         };
         let path = format!("{path}?dryRun=All");
         let answer = side.send(method, &path, body.to_string().as_bytes())?;
-        outcomes.push((Outcome::of(&answer, &request), answer));
+        let stored = start.stored.as_ref().filter(|_| case.verb != Verb::Create);
+        let outcome = Outcome::of(&answer, &request, stored.map(|stored| &stored[at]));
+        outcomes.push((outcome, answer));
     }
     Ok(outcomes.try_into().ok())
 }

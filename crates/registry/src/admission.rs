@@ -248,12 +248,14 @@ impl<'a> Review<'a> {
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         self.attributes.annotate(key, value);
     }
-    /// 403 about the object. Refusals of a deletecollection name none.
+    /// 403 about the object. Refusals of a deletecollection name none, and neither do those of an
+    /// object without a name.
     pub fn forbidden(&self, why: &str) -> ApiError {
         let name = match self.attributes.verb {
-            Verb::DeleteCollection => "Unknown",
+            Verb::DeleteCollection => "",
             _ => self.name,
         };
+        let name = if name.is_empty() { "Unknown" } else { name };
         ApiError::forbidden(&self.group_resource(), name, why)
     }
 
@@ -291,7 +293,7 @@ impl<'a> Review<'a> {
     }
     /// The namespace of the object, if there is one. Not older than the request: a level that was
     /// set before is enforced.
-    async fn namespace_object(&self) -> Result<Option<Arc<Value>>, ApiError> {
+    pub(crate) async fn namespace_object(&self) -> Result<Option<Arc<Value>>, ApiError> {
         if self.inner.cache.reached().is_filled {
             let revision = self.inner.store.revision().await.map_err(store_error)?;
             self.inner.cache.wait_fresh(revision.0).await?;

@@ -44,6 +44,7 @@ use rand::rngs::SmallRng;
 use ranges::Range;
 use serde_json::Value;
 use setpoint_object::cidr::Family;
+use setpoint_object::field;
 use setpoint_store::{At, Compare, Store, StoreError};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -116,6 +117,11 @@ pub(crate) enum AllocateError {
     /// The store failed: so does the whole request.
     #[error("look at a claim")]
     Store(#[from] StoreError),
+}
+
+/// Whether an error says that a port is not a node port.
+pub(crate) fn is_port_outside(error: &field::Error) -> bool {
+    error.detail == AllocateError::PortOutside.to_string()
 }
 
 /// The numbers in use, and the ranges of addresses, that this process knows.

@@ -88,8 +88,10 @@ pub enum NameRule {
     ShortSubdomain(usize),
     /// Any valid path segment.
     Segment,
-    /// An IP address in canonical form.
+    /// An IP address in canonical form. Names are not generated: a `generateName` is the name.
     Address,
+    /// Any name that any object may have.
+    Any,
 }
 
 /// The parts of a request that a write through `/status` changes besides `status`.
@@ -102,6 +104,9 @@ pub enum StatusMeta {
     ButLabels,
     /// All metadata except owner references and the deletion timestamp.
     Pod,
+    /// All metadata except labels, annotations, finalizers, owner references, the generation and
+    /// the deletion timestamp.
+    Identity,
     /// Nothing: metadata stays as stored, except managedFields.
     Nothing,
 }
@@ -281,7 +286,9 @@ pub struct Kind {
     // Writes.
     /// The name rule.
     pub names: NameRule,
-    /// The rule is also for `generateName`.
+    /// What else is wrong with a name or a `generateName`: (object, the name).
+    pub name_fault: fn(&Value, &str) -> Option<String>,
+    /// The rule is also for `generateName`. If `false`, messages count the bytes of a name.
     pub checks_prefix: bool,
     /// Finalizers must be qualified names or standard ones. If `false`, others cause a warning
     /// only.
@@ -320,6 +327,9 @@ pub struct Kind {
     /// Completes an object after [`prepare`](Self::prepare). Its faults hide all others, also those
     /// of the metadata. See [`Begin`].
     pub begin: Begin,
+    /// Reports what comes before the faults that the metadata has by the rules of the kind. See
+    /// [`Validate`].
+    pub validate_before: Validate,
     /// What [`validate`](Self::validate) and
     /// [`validate_status`](Self::validate_status) check, and after `Not:` what they leave out, for
     /// `docs/compatibility.md`; empty: not described there.
@@ -392,6 +402,7 @@ impl Kind {
             former: None,
             expires: false,
             names: NameRule::Subdomain,
+            name_fault: |_, _| None,
             checks_prefix: true,
             qualified_finalizers: true,
             may_own: true,
@@ -409,6 +420,7 @@ impl Kind {
             validate: validate_nothing,
             validate_change: validate_nothing,
             begin: begin_nothing,
+            validate_before: validate_nothing,
             rules: "",
             validate_status: validate_nothing,
             validates_slowly: false,

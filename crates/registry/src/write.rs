@@ -17,6 +17,7 @@
 //! refused instead. A request has at most two trees, the stored one and the new one; both are
 //! dropped at its end. The stored bytes and the answer are the same bytes.
 mod access_review;
+mod admin_access;
 mod apply;
 mod binding;
 mod body;

@@ -66,11 +66,26 @@ pub fn validate_status(
     report.finish()
 }
 
-/// Violations of a value that is no root; paths are relative to it.
+/// Violations of a value that is no root, types and metadata aside; paths are relative to it.
 pub(crate) fn validate_node(schema: &TypeSchema, value: &Value) -> Vec<field::Error> {
     let mut report = Report::default();
     openapi::validate_at(schema.view(), "", value, None, &mut report);
-    embedded::validate(schema.view(), value, &mut String::new(), &mut report);
+    report.finish()
+}
+
+/// Violations in the types and metadata of embedded resources, and of the value itself if it
+/// `is_root`; paths are relative to it.
+pub(crate) fn validate_resources(
+    schema: &TypeSchema,
+    is_root: bool,
+    value: &Value,
+) -> Vec<field::Error> {
+    let mut report = Report::default();
+    let root = schema.view();
+    if is_root && value.is_object() && !root.embedded_resource {
+        embedded::resource(value, &field::Path::root(), &mut report);
+    }
+    embedded::validate(root, value, &mut String::new(), &mut report);
     report.finish()
 }
 

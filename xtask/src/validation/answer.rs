@@ -35,8 +35,8 @@ pub(super) struct Class {
 }
 
 impl Outcome {
-    /// Reads the answer to a request with a body.
-    pub(super) fn of(answer: &Answer, request: &Value) -> Self {
+    /// Reads the answer to a request with a body. `stored`: the object that it updates.
+    pub(super) fn of(answer: &Answer, request: &Value, stored: Option<&Value>) -> Self {
         let body = String::from_utf8_lossy(&answer.body);
         let body = without_addresses(&body, &request.to_string());
         let mut body: Value = serde_json::from_str(&body).unwrap_or_default();
@@ -57,8 +57,9 @@ impl Outcome {
             outcome.message = without_chance(&outcome.message, &prefix);
         }
         // A shorter one is no uid, and may be part of a word.
-        let uid = Some(text(&request["metadata"]["uid"])).filter(|uid| uid.len() == UID_LEN);
-        let uid = uid.unwrap_or_default();
+        let objects = [Some(request), stored].into_iter().flatten();
+        let mut uids = objects.map(|object| text(&object["metadata"]["uid"]));
+        let uid = uids.find(|uid| uid.len() == UID_LEN).unwrap_or_default();
         if !uid.is_empty() {
             outcome.message = outcome.message.replace(&uid, "UID");
         }
@@ -75,6 +76,11 @@ impl Outcome {
                 // The difference of two structs, in Go's syntax.
                 message = first.trim_end().to_owned();
                 outcome.message.clear();
+            }
+            if field.ends_with(".nodePort") {
+                let shown = without_port(&message, &request.to_string());
+                outcome.message = outcome.message.replace(&message, &shown);
+                message = shown;
             }
             if field == "patch" {
                 // The whole object as a text, with its uid.
@@ -235,6 +241,17 @@ fn without_addresses(text: &str, request: &str) -> String {
     clean + rest
 }
 
+/// A message about a node port without a port that was drawn.
+fn without_port(message: &str, request: &str) -> String {
+    let Some((head, tail)) = message.split_once("value: ") else { return message.to_owned() };
+    let n = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
+    let (port, rest) = tail.split_at(n);
+    if n == 0 || request.contains(port) {
+        return message.to_owned();
+    }
+    format!("{head}value: allocated{rest}")
+}
+
 /// Removes an object's uid from its texts, and times that were not asked for.
 fn clean(value: &mut Value, uid: &str, request: &str) {
     match value {
@@ -321,6 +338,9 @@ fn generated(request: &Value) -> Option<String> {
 
 /// A text in which the last five letters of a made name are stars.
 fn without_chance(text: &str, prefix: &str) -> String {
+    // A blank is everywhere: as a name, it is quoted.
+    let quoted = format!("\"{prefix}");
+    let prefix = if prefix.trim().is_empty() { &quoted } else { prefix };
     let mut clean = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(prefix) {
@@ -436,7 +456,11 @@ mod tests {
             .map(|(field, message)| json!({"field": field, "reason": "FieldValueInvalid", "message": message}))
             .collect();
         let body = json!({"reason": "Invalid", "details": {"causes": causes}}).to_string();
-        Outcome::of(&Answer { code: 422, body: body.into_bytes(), ..Answer::default() }, &json!({}))
+        Outcome::of(
+            &Answer { code: 422, body: body.into_bytes(), ..Answer::default() },
+            &json!({}),
+            None,
+        )
     }
 
     #[test]
@@ -477,16 +501,35 @@ mod tests {
             Outcome::of(
                 &Answer { code: 422, body: body.into_bytes(), ..Answer::default() },
                 &request,
+                None,
             )
         };
         assert_eq!(of("a-x7k2p"), of("a-zzzzz"));
     }
 
     #[test]
+    fn ports_and_uids_by_chance_are_no_difference() {
+        let of = |port: u16, uid: &str| {
+            let message = format!("Duplicate value: {port}");
+            let causes = [
+                json!({"field": "spec.ports[1].nodePort", "message": message}),
+                json!({"field": "a", "message": format!("must be '{uid}'")}),
+            ];
+            let body = json!({"reason": "Invalid", "details": {"causes": causes}}).to_string();
+            let answer = Answer { code: 422, body: body.into_bytes(), ..Answer::default() };
+            let stored = json!({"metadata": {"uid": uid}});
+            Outcome::of(&answer, &json!({"a": 30_080}), Some(&stored))
+        };
+        let uids = ["11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"];
+        assert_eq!(of(31_000, uids[0]), of(32_000, uids[1]));
+        assert_ne!(of(30_080, uids[0]), of(32_000, uids[0]));
+    }
+
+    #[test]
     fn the_first_different_member_is_named() {
         let of = |object: Value| {
             let body = object.to_string().into_bytes();
-            Outcome::of(&Answer { code: 201, body, ..Answer::default() }, &json!({}))
+            Outcome::of(&Answer { code: 201, body, ..Answer::default() }, &json!({}), None)
         };
         let class =
             of(json!({"spec": {"a": [{"b": 1}]}})).differs(&of(json!({"spec": {"a": [{}]}})));

@@ -98,10 +98,14 @@ pub(super) fn write(report: &Report, cases: usize, seed: u64, version: &str) -> 
         let why = reason(key).unwrap_or_default();
         row(&mut page, key, found, why)?;
     }
-    page.push_str(
-        "\n## Not mended\n\nDifferences that should not be. A dash is: nothing.\n\n\
-         | cases | requests | differs | here | original | for example |\n|---|---|---|---|---|---|\n",
-    );
+    page.push_str("\n## Not mended\n\n");
+    page.push_str(match count(false) {
+        0 => "None of these cases.\n",
+        _ => {
+            "Differences that should not be. A dash is: nothing.\n\n\
+             | cases | requests | differs | here | original | for example |\n|---|---|---|---|---|---|\n"
+        }
+    });
     for (key, found) in of(false).take(ROWS_MAX) {
         row(&mut page, key, found, &found.example)?;
     }

@@ -16,6 +16,21 @@ use crate::value::{Str, Value};
 const CONVERSIONS: [&str; 10] =
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
 
+/// Operators whose operands decide alone what is computed, also if the checker has chosen an
+/// overload: it may have given a variable of a generic type the type of the other operand.
+const BY_OPERANDS: [&str; 10] = [
+    operators::LESS,
+    operators::LESS_EQUALS,
+    operators::GREATER,
+    operators::GREATER_EQUALS,
+    operators::ADD,
+    operators::SUBTRACT,
+    operators::MULTIPLY,
+    operators::DIVIDE,
+    operators::MODULO,
+    operators::NEGATE,
+];
+
 /// Functions whose second operand is a pattern.
 const SEARCHES: [&str; 3] = ["matches", "find", "findAll"];
 
@@ -253,7 +268,11 @@ impl Compiler<'_> {
             self.patterns.push(Arc::from(&**pattern));
         }
         let conversion = CONVERSIONS.contains(&name.as_str());
-        let call = Call { function: name.into(), args: nodes, overloads, resolved };
+        let others = match self.checked.is_some() && BY_OPERANDS.contains(&name.as_str()) {
+            true => self.rows(&name, false, nodes.len()),
+            false => Vec::new(),
+        };
+        let call = Call { function: name.into(), args: nodes, overloads, others, resolved };
         let node = Node::Call(Box::new(call));
         if !conversion {
             return node;
@@ -277,23 +296,25 @@ impl Compiler<'_> {
             let name = rows.first().map_or(function, |row| row.function).to_owned();
             return Callee { name, target, overloads: rows.clone() };
         }
-        let rows = |name: &str, member: bool, args: usize| -> Vec<&'static Overload> {
-            let rows = self.library.function(name).unwrap_or_default().iter();
-            rows.filter(|row| row.member == member && row.args.len() == args).collect()
-        };
         let function = function.trim_start_matches('.');
         if let Some(prefix) = target.and_then(Expr::qualified_name)
             && self.local(prefix.split('.').next().unwrap_or_default()).is_none()
         {
             let name = format!("{}.{function}", prefix.trim_start_matches('.'));
             if self.library.function(&name).is_some() {
-                let overloads = rows(&name, false, args);
+                let overloads = self.rows(&name, false, args);
                 return Callee { name, target: None, overloads };
             }
         }
         let member = target.is_some();
-        let overloads = rows(function, member, args + usize::from(member));
+        let overloads = self.rows(function, member, args + usize::from(member));
         Callee { name: function.to_owned(), target, overloads }
+    }
+
+    /// The overloads of a function with so many arguments.
+    fn rows(&self, name: &str, member: bool, args: usize) -> Vec<&'static Overload> {
+        let rows = self.library.function(name).unwrap_or_default().iter();
+        rows.filter(|row| row.member == member && row.args.len() == args).collect()
     }
 
     fn fold(&mut self, fold: &Comprehension) -> Node {

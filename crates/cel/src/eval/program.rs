@@ -118,6 +118,9 @@ pub(super) struct Call {
     pub(super) args: Vec<Node>,
     /// Those that the types of the operands may choose, in order.
     pub(super) overloads: Vec<&'static Overload>,
+    /// Those of an operator that the checker has left out. It may have given a variable the wrong
+    /// type: the operands of these operators decide alone.
+    pub(super) others: Vec<&'static Overload>,
     /// Whether the checker left only one.
     pub(super) resolved: bool,
 }

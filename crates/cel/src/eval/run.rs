@@ -241,14 +241,18 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
         for arg in &call.args {
             args.push(self.eval(arg)?);
         }
-        let overload = call.overloads.iter().find(|overload| {
+        let fits = |overload: &&&'static crate::library::Overload| {
             overload.args.len() == args.len()
                 && overload.args.iter().zip(&args).all(|(ty, value)| accepts(ty, value))
-        });
-        let Some((overload, function)) = overload.and_then(|o| Some((o, o.call?))) else {
+        };
+        let overload = call.overloads.iter().find(fits);
+        let found = overload.or_else(|| call.others.iter().find(fits));
+        let Some((found, function)) = found.and_then(|o| Some((o, o.call?))) else {
             return Err(no_such_overload(&call.function, &args));
         };
         let value = function(self.context, &args)?;
+        // It costs what the checker has chosen.
+        let overload = overload.or(call.overloads.first()).unwrap_or(found);
         self.context.charge(budget::call(overload, call.resolved, &args, &value))?;
         Ok(value)
     }

@@ -113,6 +113,17 @@ fn a_negative_literal_is_at_its_sign() {
 }
 
 #[test]
+fn operands_decide_where_the_checker_has_guessed() {
+    // The elements have a type that is free, and so becomes that of the other operand.
+    holds("(dyn([1.5]) + []).exists(x, x < 2)");
+    holds("(dyn([1.5]) + []).exists(x, x >= 1u)");
+    holds("(dyn([1.5]) + []).exists(x, dyn(x + x) == 3.0)");
+    holds("(dyn([1.5]) + []).exists(x, dyn(-x) < 0.0)");
+    holds("(dyn(['a']) + []).exists(x, x < 'b')");
+    fails("(dyn(['a']) + []).exists(x, x < 2)", "no such overload");
+}
+
+#[test]
 fn a_dynamic_constant_is_free() {
     assert_eq!(run("dyn(true)"), ("true".to_owned(), 0));
 }

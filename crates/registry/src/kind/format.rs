@@ -256,6 +256,23 @@ pub(super) fn canonical_cidr(text: &str) -> Vec<String> {
     }
 }
 
+/// The address of an interface with the length of its network's prefix, as it is printed.
+pub(super) fn interface_address(text: &str) -> Vec<String> {
+    let Some(Cidr { ip, bits }) = Cidr::parse(text) else {
+        let fault = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
+        return vec![fault.to_owned()];
+    };
+    // Of a mapped address, the last 32 bits count.
+    let shown = match ip {
+        IpAddr::V6(six) => match six.to_ipv4_mapped() {
+            Some(four) => format!("{four}/{}", i64::from(bits) - 96),
+            None => format!("{six}/{bits}"),
+        },
+        IpAddr::V4(four) => format!("{four}/{bits}"),
+    };
+    fault(shown != text, format!("must be in canonical form (\"{shown}\")")).into_iter().collect()
+}
+
 /// A subdomain in any case.
 pub(super) fn caseless_subdomain(text: &str) -> Vec<String> {
     name::dns1123_subdomain(&text.to_lowercase())
@@ -374,9 +391,10 @@ pub(super) fn at_most_all(at: &At<'_, '_>) {
         at.invalid("must not be greater than 100%");
     }
 }
-/// The number, or the number of percents.
+/// The number, also one in a text, or the number of percents.
 pub(super) fn count_of(value: &Value) -> i64 {
-    value.as_i64().or_else(|| percent_value(value.as_str()?)).unwrap_or(0)
+    let of_text = |text: &str| percent_value(text).or_else(|| text.parse().ok());
+    value.as_i64().or_else(|| of_text(value.as_str()?)).unwrap_or(0)
 }
 
 /// A port as a number or as a name.

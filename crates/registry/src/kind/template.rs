@@ -9,7 +9,7 @@ mod warnings;
 
 pub(super) use container::{ephemeral, is_sidecar};
 pub(super) use placement::{node_selector, taint_effect, tolerations};
-pub(super) use volume::{access_modes, claim_spec, persistent_source};
+pub(super) use volume::{access_modes, claim, claim_spec, persistent_source};
 pub(super) use warnings::{
     of_claim as claim_warnings, of_pod as pod_warnings, of_template as template_warnings,
 };

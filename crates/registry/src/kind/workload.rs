@@ -105,19 +105,24 @@ pub(super) fn selector_immutable(object: &Value, old: Option<&Value>, errors: &m
     });
 }
 
-/// Counters of a status: none is negative, and none is above the number of replicas.
+/// Counters of a status: none is negative, and some, its parts, are not above the number of
+/// replicas.
 pub(super) fn status(status: &At<'_, '_>, counters: &[&str], parts: &[&str], ready_noun: &str) {
-    for counter in counters.iter().chain(parts).chain(&["replicas", "observedGeneration"]) {
+    for counter in counters {
         status.get(counter).not_negative();
     }
     let replicas = status.int_of("replicas");
     for part in parts {
-        if status.int_of(part) > replicas {
-            status.get(part).invalid("cannot be greater than status.replicas");
+        let number = status.int_of(part);
+        if number > replicas {
+            status.get(part).invalid_as(&number.into(), "cannot be greater than status.replicas");
         }
     }
-    if status.int_of("availableReplicas") > status.int_of("readyReplicas") {
-        status.get("availableReplicas").invalid(format!("cannot be greater than {ready_noun}"));
+    let available = status.int_of("availableReplicas");
+    if available > status.int_of("readyReplicas") {
+        status
+            .get("availableReplicas")
+            .invalid_as(&available.into(), format!("cannot be greater than {ready_noun}"));
     }
 }
 /// The number of name collisions only grows.

@@ -2,10 +2,10 @@
 use super::generate::GENERATE_ATTEMPTS_MAX;
 use super::persist::{Created, served};
 use super::update::RACE_ATTEMPTS_MAX;
-use super::{Write, metadata};
+use super::{Write, admin_access, metadata};
 use crate::admission::{Operation, Options, Preconditions, Review};
 use crate::allocate::Claims;
-use crate::kind::{self, Context, StatusRule};
+use crate::kind::{self, Context, NameRule, StatusRule};
 use crate::request::{Body, Object, Written};
 use crate::stored::{store_error, tree};
 use crate::verb::Verb;
@@ -57,6 +57,10 @@ impl Write<'_> {
             return self.create_named(object, &mut review, spare).await;
         }
         let base = object.meta_str("generateName").to_owned();
+        if self.resource.kind.names == NameRule::Address {
+            object.set_meta("name", base.into());
+            return self.create_named(object, &mut review, spare).await;
+        }
         for attempt in 1.. {
             let mut candidate = object.clone();
             candidate.set_meta("name", self.inner.generated_name(&base).into());
@@ -107,9 +111,13 @@ impl Write<'_> {
         let mut stored = self.stored_tree(object).await?;
         self.prepare_create(&mut stored);
         let mut errors = field::Errors::new();
-        let reservation = self.begin(&mut stored, None, &mut errors).await?;
+        let (reservation, late) = self.begin(&mut stored, None, &mut errors).await?;
         if errors.is_empty() {
             self.validate_create(&stored, &mut errors);
+        }
+        admin_access::check(review, &stored, None, &mut errors).await?;
+        if errors.is_empty() {
+            errors = late;
         }
         if !errors.is_empty() {
             return Err(self.invalid(&stored, &errors));
@@ -200,14 +208,17 @@ impl Write<'_> {
             (self.resource.kind.validate)(object, None, errors);
             return;
         }
-        let kind::Kind { validate, metadata_last, checks_prefix, .. } = *self.resource.kind;
+        let kind::Kind { names, validate_before, validate, metadata_last, checks_prefix, .. } =
+            *self.resource.kind;
+        validate_before(object, None, errors);
         if !metadata_last {
             metadata::validate(self.resource, object, errors);
         }
         validate(object, None, errors);
         // The rules of any object follow if those of the kind are met, which are the stricter ones
         // for most kinds.
-        if errors.is_empty() && (metadata_last || !checks_prefix) {
+        let is_stricter = !metadata_last && checks_prefix && names != NameRule::Any;
+        if errors.is_empty() && !is_stricter {
             metadata::validate_any(self.resource, object, errors);
         }
     }

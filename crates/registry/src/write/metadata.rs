@@ -2,6 +2,7 @@
 use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
 use crate::kind::{self, NameRule, validate_annotations, validate_labels};
+use crate::verb::Verb;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::meta::ObjectExt;
@@ -64,7 +65,8 @@ pub(super) fn check_body_name(target: &Target, object: &Value) -> Result<(), Api
         ))),
     }
 }
-/// Removes owner references that are equal to an earlier one, with a warning.
+/// Removes owner references that are equal to an earlier one, with a warning. The reference does so
+/// after mutating admission for patches only, and says so.
 pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
     let Some(owners) = object
         .get_mut("metadata")
@@ -89,8 +91,12 @@ pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
     }
     *owners = unique;
     if !uids.is_empty() {
+        let when = match attributes.verb {
+            Verb::Patch => " after mutating admission happens",
+            _ => "",
+        };
         attributes.warn(format!(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             uids.join(", ")
         ));
     }
@@ -124,6 +130,7 @@ impl NameRule {
                 errors
             }
             Self::Segment => name::path_segment(name),
+            Self::Any => Vec::new(),
             Self::Address => kind::canonical_ip(name),
         }
     }
@@ -161,8 +168,10 @@ fn validate_whole(
 ) {
     let path = field::Path::new("metadata");
     let base = object.meta_str("generateName");
-    if !base.is_empty() && (resource.kind.checks_prefix || !by_kind) {
-        for message in rule.check_base(base) {
+    let kind::Kind { checks_prefix, name_fault, .. } = *resource.kind;
+    let more = |name: &str| name_fault(object, name).filter(|_| by_kind);
+    if !base.is_empty() && (checks_prefix || !by_kind) {
+        for message in rule.check_base(base).into_iter().chain(more(base)) {
             errors.push(field::Error::invalid(path.child("generateName"), &base.into(), message));
         }
     }
@@ -170,7 +179,10 @@ fn validate_whole(
         "" => errors
             .push(field::Error::required(path.child("name"), "name or generateName is required")),
         name => {
-            for message in rule.check(name) {
+            for mut message in rule.check(name).into_iter().chain(more(name)) {
+                if by_kind && !checks_prefix && message.starts_with("must be no more than") {
+                    message = message.replace(" characters", " bytes");
+                }
                 errors.push(field::Error::invalid(path.child("name"), &name.into(), message));
             }
         }

@@ -88,6 +88,9 @@ impl Write<'_> {
         if let Err(error) = self.conform(&mut object, &mut problems) {
             return Err(refuse(&object, &error));
         }
+        if let Some(error) = (self.resource.kind.unreadable)(&object) {
+            return Err(refuse(&object, &error));
+        }
         if kind == PatchType::StrategicMerge {
             // The reference's converter sorts the problems that it reports.
             problems[n_in_patch..].sort_unstable();

@@ -15,6 +15,17 @@ pub(super) fn prepare(write: &Write<'_>, new: &mut Value, old: &Value) {
             put_back_meta(new, old, "ownerReferences");
             put_back_meta(new, old, "deletionTimestamp");
         }
+        StatusMeta::Identity => {
+            const KEPT: [&str; 6] = [
+                "labels",
+                "annotations",
+                "finalizers",
+                "ownerReferences",
+                "generation",
+                "deletionTimestamp",
+            ];
+            KEPT.iter().for_each(|name| put_back_meta(new, old, name));
+        }
         StatusMeta::Nothing => {
             let managed =
                 new.get_mut("metadata").and_then(|m| m.get_mut("managedFields")).map(Value::take);

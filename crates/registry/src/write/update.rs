@@ -1,7 +1,7 @@
 //! PUT, and the retry loop of every change of a stored object.
 use super::metadata::{integer, put_back};
 use super::persist::Outcome;
-use super::{Write, metadata, status};
+use super::{Write, admin_access, metadata, status};
 use crate::admission::{Operation, Options};
 use crate::allocate::{Claims, Reservation, ServiceNumbers};
 use crate::kind::{self, MetadataCheck};
@@ -201,9 +201,15 @@ impl Write<'_> {
         let mut new = self.stored_tree(object).await?;
         self.prepare_update(&mut new, &stored);
         let mut errors = field::Errors::new();
-        let reservation = self.begin(&mut new, Some(&stored), &mut errors).await?;
+        let (reservation, late) = self.begin(&mut new, Some(&stored), &mut errors).await?;
         if errors.is_empty() {
             self.validate_update(&new, &stored, &mut errors);
+        }
+        if self.target.subresource == Some(Subresource::Status) {
+            admin_access::check(&review, &new, Some(&stored), &mut errors).await?;
+        }
+        if errors.is_empty() {
+            errors = late;
         }
         if !errors.is_empty() {
             return Err(self.invalid(&new, &errors).into());
@@ -355,6 +361,7 @@ impl Write<'_> {
             Some(Subresource::Scale) => self.step_generation(new, old, rule.is_some()),
             // Other subresources made `new` from `old` themselves.
             Some(subresource) => {
+                kind::disabled::drop_from(self.resource.kind, new, Some(old));
                 if let Some(part) = self.resource.kind.part(subresource.as_str()) {
                     (part.prepare)(&self.context(), new, Some(old));
                     if part.steps_generation {
@@ -394,6 +401,9 @@ impl Write<'_> {
         if errors.is_empty() && self.resource.custom {
             self.validate_kind(new, errors);
         } else {
+            if self.target.subresource.is_none() {
+                (self.resource.kind.validate_before)(new, Some(old), errors);
+            }
             let checks = match self.target.subresource {
                 None => self.resource.kind.changed_metadata,
                 Some(_) => &[MetadataCheck::Change],
@@ -456,22 +466,31 @@ impl Write<'_> {
     pub(super) fn is_service(&self) -> bool {
         self.resource.kind.takes_numbers
     }
-    /// Completes an object, and allocates addresses and ports for a Service. Reports why it cannot.
+    /// Completes an object, and allocates addresses and ports for a Service. Reports why it cannot,
+    /// before all other faults. The other errors returned are those to report if there are none
+    /// else.
     pub(super) async fn begin(
         &self,
         new: &mut Value,
         old: Option<&Value>,
         errors: &mut field::Errors,
-    ) -> Result<Option<Reservation<'_>>, ApiError> {
+    ) -> Result<(Option<Reservation<'_>>, field::Errors), ApiError> {
+        let mut late = field::Errors::new();
         if self.target.subresource.is_some() {
-            return Ok(None);
+            return Ok((None, late));
         }
         (self.resource.kind.begin)(&self.context(), new, old, errors);
         if !self.is_service() || !errors.is_empty() {
-            return Ok(None);
+            return Ok((None, late));
         }
         let Inner { allocator, store, rng, .. } = self.inner;
-        crate::allocate::allocate(allocator, &**store, rng, new, old, errors).await.map(Some)
+        let allocated = crate::allocate::allocate(allocator, &**store, rng, new, old, errors);
+        let reservation = allocated.await?;
+        // A dry run of the reference does not look at the range of ports. Here it does, last.
+        if self.options.dry_run && errors.iter().all(crate::allocate::is_port_outside) {
+            late = std::mem::take(errors);
+        }
+        Ok((Some(reservation), late))
     }
     /// From an object sent to a subresource, takes the subresource's own part; the rest comes from
     /// the stored object.

@@ -18,7 +18,7 @@ mod versions;
 
 pub use ca::valid as ca_bundle_valid;
 pub use conversion::client_config as validate_client_config;
-pub use names::{Approval, approval_of};
+pub use names::{Approval, approval_of, name_fault};
 pub(crate) use rules::steps as rule_path;
 
 use serde_json::Value;
@@ -31,15 +31,12 @@ use std::collections::HashSet;
 /// checked.
 pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
     let mut errors = Errors::new();
-    if old.is_none() {
-        names::name(crd, &mut errors);
-    }
-    errors.extend(definition(crd));
+    versions::spec(crd, &mut errors);
     if let Some(old) = old {
-        let before = definition(old);
+        let mut before = Errors::new();
+        versions::spec(old, &mut before);
         let before: HashSet<_> = before.iter().map(identity).collect();
         errors.retain(|error| !tolerated(error) || !before.contains(&identity(error)));
-        immutable(crd, old, &mut errors);
         if ca::of(old).is_none_or(ca::valid)
             && let Some(bundle) = ca::of(crd).filter(|bundle| !ca::valid(bundle))
         {
@@ -49,8 +46,22 @@ pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
                 "unable to load root certificates: unable to parse bytes as PEM block",
             ));
         }
+        immutable(crd, old, &mut errors);
+    }
+    versions::stored(crd, &mut errors);
+    names::approval(crd, &mut errors);
+    if preserves_unknown_fields(crd) {
+        errors.push(Error::invalid(
+            Path::new("spec.preserveUnknownFields"),
+            &Value::Bool(true),
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+        ));
     }
     errors
+}
+
+fn preserves_unknown_fields(crd: &Value) -> bool {
+    crd.pointer("/spec/preserveUnknownFields") == Some(&Value::Bool(true))
 }
 
 /// Texts of `Warning` headers that writing the definition gives: formats that are not enforced.
@@ -62,21 +73,6 @@ pub fn definition_warnings(crd: &Value) -> Vec<String> {
         }
     }
     warnings
-}
-
-fn definition(crd: &Value) -> Errors {
-    let mut errors = Errors::new();
-    versions::spec(crd, &mut errors);
-    versions::stored(crd, &mut errors);
-    names::approval(crd, &mut errors);
-    if crd.pointer("/spec/preserveUnknownFields") == Some(&Value::Bool(true)) {
-        errors.push(Error::invalid(
-            Path::new("spec.preserveUnknownFields"),
-            &Value::Bool(true),
-            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
-        ));
-    }
-    errors
 }
 
 /// The content of an error.

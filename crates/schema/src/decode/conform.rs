@@ -11,15 +11,18 @@ use setpoint_object::field::quote;
 /// that Go always encodes appear with their zero value.
 ///
 /// # Errors
-/// The first value of a wrong type, in Go's words: `json: cannot unmarshal number into Go struct
-/// field ConfigMap.data of type string`.
+/// The first value that a type which reads its own text refuses (a time, a quantity); if there is
+/// none, the first value of a wrong type, in Go's words: `json: cannot unmarshal number into Go
+/// struct field ConfigMap.data of type string`.
 pub fn conform(
     schema: &TypeSchema,
     kind: &str,
     value: &mut Value,
     problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
-    Conformer::new(kind, problems).member(schema.view(), value)
+    let mut conformer = Conformer::new(kind, problems);
+    conformer.member(schema.view(), value)?;
+    conformer.finish()
 }
 
 /// Holds a custom resource to its schema before it is defaulted: undeclared fields are pruned and
@@ -72,7 +75,8 @@ fn object_meta(
 ) -> Result<(), DecodeError> {
     let schema = crate::builtin::object_meta();
     let mut conformer = Conformer { path, ..Conformer::new("ObjectMeta", problems) };
-    conformer.member(schema.view(), metadata)
+    conformer.member(schema.view(), metadata)?;
+    conformer.finish()
 }
 
 fn embedded_metadata(
@@ -132,17 +136,19 @@ pub(super) const JSON_SCHEMA_PROPS: &str =
 
 /// The structs whose maps of quantities are no resource lists: amounts of a resource list are
 /// rounded to thousandths.
-const EXACT: [&str; 2] = ["CapacityRequirements", "DeviceRequestAllocationResult"];
+const EXACT: [&str; 3] = ["CapacityRequirements", "DeviceRequestAllocationResult", "Overhead"];
 
 /// Lists and maps that `omitempty` leaves out, and that the rules of their kinds refuse even
 /// without items, by their struct: they stay, so that the rules see them. No accepted object has
 /// one.
-const REFUSED_EMPTY: [(&str, &str); 5] = [
+const REFUSED_EMPTY: [(&str, &str); 7] = [
     ("EphemeralContainer", "ports"),
     ("EphemeralContainer", "resizePolicy"),
     ("EphemeralContainer", "restartPolicyRules"),
     ("HPAScalingRules", "policies"),
     ("JSONSchemaProps", "dependencies"),
+    ("PodExtendedResourceClaimStatus", "requestMappings"),
+    ("VolumeResourceRequirements", "requests"),
 ];
 
 pub(super) struct Conformer<'p> {
@@ -155,6 +161,9 @@ pub(super) struct Conformer<'p> {
     owner: String,
     /// Bytes of memory that zero values have added, by estimate.
     added: usize,
+    /// The first value of a wrong type. Decoding goes on: an error of a type that reads its own
+    /// text counts for more.
+    mismatched: Option<DecodeError>,
 }
 
 impl<'p> Conformer<'p> {
@@ -165,7 +174,13 @@ impl<'p> Conformer<'p> {
             fields: String::new(),
             owner: kind.to_owned(),
             added: 0,
+            mismatched: None,
         }
+    }
+
+    /// The error of a value of a wrong type, if there was one.
+    fn finish(self) -> Result<(), DecodeError> {
+        self.mismatched.map_or(Ok(()), Err)
     }
 
     /// Holds one value that is not null.
@@ -177,7 +192,11 @@ impl<'p> Conformer<'p> {
             special => {
                 return match scalar::canonical(special, value) {
                     Ok(()) => Ok(()),
-                    Err(scalar::Fault::Type) => Err(self.mismatch(schema, value)),
+                    Err(scalar::Fault::Type) => self.mismatch(schema, value),
+                    Err(scalar::Fault::Text(text)) if special == Scalar::Bytes => {
+                        self.mismatched.get_or_insert(DecodeError(text));
+                        Ok(())
+                    }
                     Err(scalar::Fault::Text(text)) => Err(DecodeError(text)),
                 };
             }
@@ -192,8 +211,10 @@ impl<'p> Conformer<'p> {
             Shape::Array => self.list(schema, value),
             Shape::Object if !schema.properties.is_empty() => self.structure(schema, value),
             Shape::Object if schema.additional.is_some() => self.map(schema, value),
+            // A definition without fields is a struct without fields.
+            Shape::Object if schema.node().type_name.is_some() => self.structure(schema, value),
             Shape::Object if value.is_object() => Ok(()),
-            _ => Err(self.mismatch(schema, value)),
+            _ => self.mismatch(schema, value),
         }
     }
 
@@ -229,14 +250,14 @@ impl<'p> Conformer<'p> {
     }
 
     fn integer<N, E>(
-        &self,
+        &mut self,
         schema: View<'_>,
         value: &Value,
         fits: impl Fn(i64) -> Result<N, E>,
     ) -> Result<(), DecodeError> {
         match value {
             Value::Number(n) if n.as_i64().is_some_and(|n| fits(n).is_ok()) => Ok(()),
-            _ => Err(self.mismatch(schema, value)),
+            _ => self.mismatch(schema, value),
         }
     }
 
@@ -254,7 +275,7 @@ impl<'p> Conformer<'p> {
     }
 
     fn list(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
-        let Value::Array(items) = value else { return Err(self.mismatch(schema, value)) };
+        let Value::Array(items) = value else { return self.mismatch(schema, value) };
         let Some(item_schema) = schema.items() else { return Ok(()) };
         let (path, fields) = (self.path.len(), self.fields.len());
         for (i, item) in items.iter_mut().enumerate() {
@@ -274,7 +295,7 @@ impl<'p> Conformer<'p> {
     }
 
     fn map(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
-        let Value::Object(members) = value else { return Err(self.mismatch(schema, value)) };
+        let Value::Object(members) = value else { return self.mismatch(schema, value) };
         let Some(values) = schema.additional.map(|id| schema.at(id)) else { return Ok(()) };
         let has_amounts = values.scalar == Scalar::Quantity && !EXACT.contains(&&*self.owner);
         let (path, fields) = (self.path.len(), self.fields.len());
@@ -300,7 +321,7 @@ impl<'p> Conformer<'p> {
     }
 
     fn structure(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
-        let Value::Object(members) = value else { return Err(self.mismatch(schema, value)) };
+        let Value::Object(members) = value else { return self.mismatch(schema, value) };
         let name = go_type::short_name(schema.node());
         let owner = match name {
             // The root is named as the caller says.
@@ -335,10 +356,11 @@ impl<'p> Conformer<'p> {
             // An empty list of managers resets the ownership; `apply::update` takes it
             // out.
             let asks = name == "managedFields" && self.path == "metadata";
-            if property.omit_empty
-                && !asks
-                && is_zero(property.node(), member)
-                && !(is_empty(member) && REFUSED_EMPTY.contains(&(&*self.owner, name.as_str())))
+            if member.is_null()
+                || property.omit_empty
+                    && !asks
+                    && is_zero(property.node(), member)
+                    && !(is_empty(member) && REFUSED_EMPTY.contains(&(&*self.owner, name.as_str())))
             {
                 gone.push(name.clone());
             }
@@ -380,20 +402,24 @@ impl<'p> Conformer<'p> {
         self.path.push_str(name);
     }
 
-    /// Go's sentence about a value of the wrong type.
-    fn mismatch(&self, schema: View<'_>, value: &Value) -> DecodeError {
+    /// Notes a value of the wrong type, in Go's words.
+    fn mismatch(&mut self, schema: View<'_>, value: &Value) -> Result<(), DecodeError> {
+        if self.mismatched.is_some() {
+            return Ok(());
+        }
         let numeric = matches!(schema.scalar, Scalar::Int32 | Scalar::Int64)
             || schema.shape == Shape::Integer;
         let found = go_type::found(value, numeric);
         let ty = go_type::of_field(schema, &self.owner, &self.fields);
-        DecodeError(if self.fields.is_empty() {
+        self.mismatched = Some(DecodeError(if self.fields.is_empty() {
             format!("json: cannot unmarshal {found} into Go value of type {ty}")
         } else {
             let (owner, fields) = (&self.owner, &self.fields);
             format!(
                 "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {ty}"
             )
-        })
+        }));
+        Ok(())
     }
 }
 

@@ -106,7 +106,12 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
         while let Some(name) = map.next_key::<String>()? {
             let (member, is_new) = if let Some(property) = schema.property(&name) {
                 (Some(property), fields.insert(property.id()))
-            } else if schema.properties.is_empty() {
+            } else if schema.properties.is_empty()
+                // A definition without fields is a struct without fields.
+                && (schema.additional.is_some()
+                    || schema.shape != Shape::Object
+                    || schema.node().type_name.is_none())
+            {
                 match schema.additional {
                     Some(values) => (Some(schema.at(values)), keys.insert(name.clone())),
                     None => (None, true),

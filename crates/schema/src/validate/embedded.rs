@@ -47,21 +47,32 @@ pub(super) fn validate(schema: View<'_>, value: &Value, path: &mut String, repor
     }
 }
 
-fn resource(value: &Value, path: &Path, report: &mut Report) {
-    match value.get("apiVersion").and_then(Value::as_str) {
-        None | Some("") => report.push(Error::required(path.child("apiVersion"), "")),
-        Some(_) => {}
-    }
-    match value.get("kind").and_then(Value::as_str) {
-        None | Some("") => report.push(Error::required(path.child("kind"), "")),
-        Some(kind) => {
-            let shown = Value::from(kind);
-            for problem in name::dns1035_label(&kind.to_lowercase()) {
-                let detail = format!("may have mixed case, but should otherwise match: {problem}");
-                report.push(Error::invalid(path.child("kind"), &shown, detail));
-            }
+/// Checks the type and the labels of a resource.
+pub(super) fn resource(value: &Value, path: &Path, report: &mut Report) {
+    for member in ["apiVersion", "kind"] {
+        if value.get(member).is_none() {
+            report.push(Error::required(path.child(member), ""));
         }
     }
+    let fault = |member: &str, fault: fn(&str) -> Option<String>| {
+        let given = value.get(member)?;
+        let detail = match given.as_str() {
+            None => Some("must be a string".to_owned()),
+            Some("") => Some("must not be empty".to_owned()),
+            Some(text) => fault(text),
+        };
+        Some(Error::invalid(path.child(member), given, detail?))
+    };
+    let of_version = |text: &str| {
+        (text.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {text}"))
+    };
+    let of_kind = |text: &str| {
+        let problems = name::dns1035_label(&text.to_lowercase());
+        let problems = (!problems.is_empty()).then(|| problems.join(","));
+        problems.map(|p| format!("may have mixed case, but should otherwise match: {p}"))
+    };
+    let faults = [fault("apiVersion", of_version), fault("kind", of_kind)];
+    faults.into_iter().flatten().for_each(|error| report.push(error));
     let Some(labels) = value.pointer("/metadata/labels").and_then(Value::as_object) else { return };
     let path = path.child("metadata").child("labels");
     for (key, label) in labels {

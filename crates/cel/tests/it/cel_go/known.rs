@@ -109,18 +109,6 @@ const KNOWN: &[Known] = &[
         },
     },
     Known {
-        what: "a number compared with a value whose type is a variable",
-        why: "the operator there takes any number; here it is that of the type that the checker \
-              gave the variable",
-        is: |part, one| {
-            let compared = ["<", ">"].iter().any(|text| one.expression.contains(text));
-            part == "result"
-                && compared
-                && one.ours.error == "no such overload"
-                && one.expression.contains("dyn(")
-        },
-    },
-    Known {
         what: "the difference of a quantity and -2^63",
         why: "the reference negates the number, which has no positive counterpart",
         is: |part, one| part == "value" && one.expression.contains("sub(-9223372036854775808)"),

@@ -67,9 +67,10 @@ pub(crate) struct Environment {
     object: Type,
     /// The type of `params`.
     params: Option<Type>,
-    /// Patches may be written.
+    /// Patches may be written where they are wanted.
     patches: bool,
-    /// The variables of the policy with their types.
+    /// Whether there are variables of the policy, and those that are known with their types.
+    has_variables: bool,
     variables: BTreeMap<String, Type>,
 }
 impl Environment {
@@ -79,8 +80,14 @@ impl Environment {
             object: Type::Dyn,
             params: has_params.then_some(Type::Dyn),
             patches: false,
+            has_variables: false,
             variables: BTreeMap::new(),
         }
+    }
+    /// The same for expressions that may refer to variables, even if none is known.
+    pub(crate) fn with_variables(mut self) -> Self {
+        self.has_variables = true;
+        self
     }
     /// The same for expressions that make patches.
     pub(crate) fn with_patches(mut self) -> Self {
@@ -131,7 +138,8 @@ impl Environment {
         checked.and_then(|ast| check(ast, &self.env(wanted))).map_err(|issues| issues.to_string())
     }
     fn env(&self, wanted: Wanted) -> Env {
-        let base = if self.patches { Env::patches() } else { Env::kubernetes() };
+        let is_patch = matches!(wanted, Wanted::Configuration | Wanted::Operations);
+        let base = if self.patches && is_patch { Env::patches() } else { Env::kubernetes() };
         let mut env = base
             .variable("object", self.object.clone())
             .variable("oldObject", self.object.clone())
@@ -145,7 +153,7 @@ impl Environment {
         if let Some(params) = &self.params {
             env = env.variable("params", params.clone());
         }
-        if !self.variables.is_empty() {
+        if self.has_variables || !self.variables.is_empty() {
             let variables = Type::object("kubernetes.variables", self.variables.clone());
             env = env.variable("variables", variables);
         }
@@ -309,7 +317,13 @@ mod tests {
             assert!(fault.contains(&expected), "{expression}: {fault}");
         }
 
+        let none = Environment::new(false).with_variables();
+        let unknown = fault(&none, "variables.r < 5", Wanted::Bool);
+        assert!(unknown.contains("undefined field 'r'"), "{unknown}");
+
         let mut policy = Environment::new(true).with_patches();
+        let hidden = fault(&policy, "[JSONPatch{op: 'remove', path: '/a'}]", Wanted::Anything);
+        assert!(hidden.contains("undeclared reference to 'JSONPatch'"), "{hidden}");
         assert!(policy.variable("size", "size(object.items)").is_ok());
         assert!(policy.compile("variables.size > params.max", Wanted::Bool).is_ok());
         assert!(

@@ -16,6 +16,9 @@ const ANNOTATION_BYTES_MAX: usize = 5 << 10;
 pub(super) fn validating(object: &Value, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let mut environment = common(spec, &path, errors);
+    if !list(spec, "variables").is_empty() {
+        environment = environment.with_variables();
+    }
     variables(spec, &mut environment, &path, errors);
     let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
@@ -47,7 +50,7 @@ pub(super) fn validating(object: &Value, errors: &mut Errors) {
 pub(super) fn mutating(object: &Value, errors: &mut Errors) {
     const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
     let (spec, path) = (&object["spec"], Path::new("spec"));
-    let mut environment = common(spec, &path, errors).with_patches();
+    let mut environment = common(spec, &path, errors).with_patches().with_variables();
     for rule in list(&spec["matchConstraints"], "resourceRules") {
         let given = list(rule, "operations").iter();
         for operation in given.filter(|given| !OPERATIONS.iter().any(|known| given == known)) {

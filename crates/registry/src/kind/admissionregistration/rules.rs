@@ -90,8 +90,10 @@ fn resources(given: &[Value], path: &Path, errors: &mut Errors) {
         let detail = "if '*/*' is present, must not specify other resources";
         errors.push(Error::invalid(path.clone(), &given.into(), detail));
     }
-    let is_plain = |value: &Value| value.as_str().is_some_and(|v| v != "*" && !v.contains('/'));
-    if has("*") && given.iter().any(is_plain) {
+    // The API looks at the last one without a subresource only.
+    let mut texts = given.iter().filter_map(Value::as_str);
+    let last = texts.rfind(|text| !text.is_empty() && !text.contains('/'));
+    if has("*") && last != Some("*") {
         let detail = "if '*' is present, must not specify other resources without subresources";
         errors.push(Error::invalid(path.clone(), &given.into(), detail));
     }

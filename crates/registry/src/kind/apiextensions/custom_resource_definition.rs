@@ -11,6 +11,7 @@ use setpoint_schema::crd;
 /// CustomResourceDefinition.
 pub(in crate::kind) static KIND: Kind = Kind {
     former: Some(FormerVersion { version: "v1beta1", convert: former::convert }),
+    name_fault: crd::name_fault,
     unconditional_update: false,
     qualified_finalizers: false,
     begin_termination: Some(begin_termination),
@@ -48,6 +49,7 @@ fn storage_version(definition: &Value) -> Option<&str> {
 
 /// Adds the storage version to `status.storedVersions`.
 fn prepare(_: &Context<'_>, definition: &mut Value, old: Option<&Value>) {
+    drop_empty_webhook(definition);
     let storage = storage_version(definition).map(str::to_owned);
     match old {
         None => {
@@ -59,6 +61,18 @@ fn prepare(_: &Context<'_>, definition: &mut Value, old: Option<&Value>) {
             });
         }
         Some(_) => note_stored(definition, storage, false),
+    }
+}
+
+/// A webhook without a client and versions is none.
+fn drop_empty_webhook(definition: &mut Value) {
+    let conversion = definition.pointer_mut("/spec/conversion").and_then(Value::as_object_mut);
+    if let Some(conversion) = conversion
+        && let Some(webhook) = conversion.get("webhook")
+        && webhook["clientConfig"].is_null()
+        && webhook["conversionReviewVersions"].as_array().is_none_or(Vec::is_empty)
+    {
+        conversion.remove("webhook");
     }
 }
 

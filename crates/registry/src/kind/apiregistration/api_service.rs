@@ -1,9 +1,11 @@
 //! APIServices.
 use crate::kind::at::{At, check};
 use crate::kind::data::decoded_len;
-use crate::kind::{Fill, Kind, Members, MetadataCheck, NameRule, StatusMeta};
+use crate::kind::{
+    Context, Fill, Kind, Members, MetadataCheck, NameRule, StatusMeta, set_condition, text,
+};
 use crate::table::cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
 
@@ -12,9 +14,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     // `v1.` is the core group's.
     names: NameRule::Segment,
+    name_fault,
     unconditional_update: false,
     qualified_finalizers: false,
     default,
+    prepare,
     validate,
     cells: Some(cells),
     rules: "name, priorities, service",
@@ -27,6 +31,28 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
+/// A new API of this server is available.
+fn prepare(context: &Context<'_>, service: &mut Value, old: Option<&Value>) {
+    if old.is_none() && service["spec"]["service"].is_null() {
+        let condition = json!({
+            "type": "Available",
+            "status": "True",
+            "reason": "Local",
+            "message": "Local APIServices are always available",
+        });
+        set_condition(service, condition, context.now);
+    }
+}
+
+/// The name is made of version and group. What is no segment of a path is reported as that.
+fn name_fault(service: &Value, name: &str) -> Option<String> {
+    let spec = &service["spec"];
+    let expected = format!("{}.{}", text(spec, "version"), text(spec, "group"));
+    let is_wrong = name != expected && name::path_segment(name).is_empty();
+    is_wrong
+        .then(|| format!("must be `spec.version+\".\"+spec.group`: {}", field::quote(&expected)))
+}
+
 /// The highest priority of a group and of a version.
 const GROUP_PRIORITY_MAX: i64 = 20_000;
 const VERSION_PRIORITY_MAX: i64 = 1000;
@@ -36,16 +62,6 @@ fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(service, old, errors, |at| {
         let spec = at.get("spec");
         let (group, version) = (spec.get("group"), spec.get("version"));
-        let expected = format!("{}.{}", version.text(), group.text());
-        let expected = field::quote(&expected);
-        for member in ["metadata.generateName", "metadata.name"] {
-            let name = at.get(member);
-            // A name that is no segment of a path is reported with the metadata.
-            let is_segment = name::path_segment(name.text()).is_empty();
-            if is_segment && !name.text().is_empty() && field::quote(name.text()) != expected {
-                name.invalid(format!("must be `spec.version+\".\"+spec.group`: {expected}"));
-            }
-        }
         if group.text().is_empty() && version.text() != "v1" {
             group.required("only v1 may have an empty group and it better be legacy kube");
         }

@@ -83,7 +83,15 @@ fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Erro
     check(object, old, errors, |at| {
         workload::status(
             &at.get("status"),
-            &["unavailableReplicas", "terminatingReplicas"],
+            &[
+                "observedGeneration",
+                "replicas",
+                "updatedReplicas",
+                "readyReplicas",
+                "availableReplicas",
+                "unavailableReplicas",
+                "terminatingReplicas",
+            ],
             &["updatedReplicas", "readyReplicas", "availableReplicas"],
             "readyReplicas",
         );

@@ -40,7 +40,14 @@ fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Erro
     check(object, old, errors, |at| {
         workload::status(
             &at.get("status"),
-            &["terminatingReplicas"],
+            &[
+                "replicas",
+                "fullyLabeledReplicas",
+                "readyReplicas",
+                "availableReplicas",
+                "observedGeneration",
+                "terminatingReplicas",
+            ],
             &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
             "readyReplicas",
         );

@@ -187,7 +187,14 @@ fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Erro
     check(object, old, errors, |at| {
         workload::status(
             &at.get("status"),
-            &[],
+            &[
+                "replicas",
+                "readyReplicas",
+                "currentReplicas",
+                "updatedReplicas",
+                "availableReplicas",
+                "observedGeneration",
+            ],
             &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
             "status.readyReplicas",
         );

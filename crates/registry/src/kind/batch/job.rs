@@ -76,6 +76,7 @@ fn default(object: &mut Members, _version: &str) {
     spec.absent("backoffLimit", limit);
     spec.absent("completionMode", "NonIndexed");
     spec.absent("suspend", false);
+    spec.absent("manualSelector", false);
     let replacement =
         if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     spec.absent("podReplacementPolicy", replacement);
@@ -274,7 +275,7 @@ fn place(stored: &mut Value, sent: &Value) {
         take(&mut stored["spec"], &sent["spec"], member);
     }
     let affinity = &sent["spec"]["affinity"];
-    if affinity.get("nodeAffinity").is_some() && !stored["spec"]["affinity"].is_object() {
+    if affinity.is_object() && !stored["spec"]["affinity"].is_object() {
         stored["spec"]["affinity"] = Value::Object(Members::new());
     }
     if stored["spec"]["affinity"].is_object() {

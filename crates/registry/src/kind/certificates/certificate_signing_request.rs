@@ -16,7 +16,7 @@ use std::collections::HashMap;
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     prepare,
-    names: NameRule::Segment,
+    names: NameRule::Any,
     prepare_status,
     validate: rules::validate,
     validate_status: rules::validate_status,

@@ -10,16 +10,20 @@ use setpoint_object::{field, name};
 pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: &[MetadataCheck::Change, MetadataCheck::Whole],
     validate,
+    validate_change,
     cells: Some(cells),
     rules: "keys, size; immutable data",
     ..Kind::plain("", "ConfigMap")
 };
 
-/// Validates keys, size and immutability.
-fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
+/// Data may be immutable.
+fn validate_change(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if let Some(old) = old {
         validate_immutable(new, old, &["data", "binaryData"], errors);
     }
+}
+/// Validates keys and size.
+fn validate(new: &Value, _: Option<&Value>, errors: &mut field::Errors) {
     let mut size = 0;
     for (member, other) in [("data", "binaryData"), ("binaryData", "data")] {
         for (key, value) in map(new, member).into_iter().flatten() {

@@ -31,6 +31,9 @@ pub(in crate::kind) static EVENTS: Kind = Kind {
     create_on_update: true,
     propagates: false,
     expires: true,
+    validate_before: |event, old, errors| {
+        check(event, old, errors, |at| legacy(at, "reportingController"));
+    },
     validate: validate_new,
     convert: Some(convert),
     selectable: &EVENTS_LABELS,
@@ -154,11 +157,10 @@ fn legacy(at: &At<'_, '_>, reporter: &str) {
     short("message", NOTE_BYTES_MAX);
 }
 
-/// Validates an Event of `events.k8s.io`, which has no fields of the older form. It is stored in
-/// the core group's form.
+/// Validates an Event of `events.k8s.io`, which has no fields of the older form, after the rules of
+/// that form. It is stored in the core group's form.
 fn validate_new(event: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(event, old, errors, |at| {
-        legacy(at, "reportingController");
         if at.has("series") {
             if at.int_of("series.count") < 2 {
                 at.get("series.count").invalid_union("should be at least 2");

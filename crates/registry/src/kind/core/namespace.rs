@@ -130,8 +130,8 @@ fn validate_finalizers(namespace: &Value, old: Option<&Value>, errors: &mut fiel
 }
 
 /// A namespace is terminating from the time it is deleted.
-fn validate_status(namespace: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    check(namespace, old, errors, |at| {
+fn validate_status(namespace: &Value, _: Option<&Value>, errors: &mut field::Errors) {
+    check(namespace, None, errors, |at| {
         let (phase, shown) = (at.text_of("status.phase"), at.get("status.Phase"));
         let message = match (namespace.deletion_timestamp().is_empty(), phase) {
             (true, "Active") | (false, "Terminating") => return,

@@ -84,7 +84,12 @@ fn warnings(claim: &Value) -> Vec<String> {
 
 /// Validates a claim; nearly all of it is immutable.
 fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
-    check(claim, old, errors, |at| template::claim_spec(&at.get("spec")));
+    // A claim whose sources of data had a group may have any.
+    let has_group = |old: &Value| {
+        ["dataSource", "dataSourceRef"].iter().any(|from| !old["spec"][*from]["apiGroup"].is_null())
+    };
+    let checks_groups = !old.is_some_and(has_group);
+    check(claim, old, errors, |at| template::claim(&at.get("spec"), checks_groups));
     let Some(old) = old else { return };
     check(claim, None, errors, |at| changes(at, old));
 }
@@ -122,7 +127,9 @@ fn changes(at: &At<'_, '_>, old: &Value) {
     if spec.get(class).value.is_null() && !before[class].is_null() {
         mutable.retain(|member| *member != class);
     }
-    if !rest_is_same(&new, before, &mutable) {
+    // A selector of everything is another one than none.
+    let has_selector = |spec: &Value| spec["selector"].is_object();
+    if !rest_is_same(&new, before, &mutable) || has_selector(&new) != has_selector(before) {
         spec.forbidden(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n",
         );

@@ -72,7 +72,8 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
 fn validate_status(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(object, old, errors, |at| {
         let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-        workload::status(&at.get("status"), &[], &parts, "readyReplicas");
+        let counters = [&["replicas"], &parts[..], &["observedGeneration"]].concat();
+        workload::status(&at.get("status"), &counters, &parts, "readyReplicas");
     });
 }
 

@@ -12,7 +12,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     cells: Some(cells),
     rules: "ranges; only a second one can be added",
-    ..Kind::with_status("networking.k8s.io", "ServiceCIDR", StatusMeta::All, "{}")
+    ..Kind::with_status("networking.k8s.io", "ServiceCIDR", StatusMeta::Identity, "{}")
 };
 
 /// Validates ranges: one of each family. Only a second one can be added.

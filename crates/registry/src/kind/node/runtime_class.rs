@@ -14,12 +14,13 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unconditional_update: false,
     qualified_finalizers: false,
     validate,
+    validate_change,
     cells: Some(cells),
     rules: "handler, overhead, tolerations; immutable handler",
     ..Kind::plain("node.k8s.io", "RuntimeClass")
 };
 
-/// Validates a class: its handler never changes.
+/// Validates a class.
 fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     check(class, old, errors, |at| {
         at.get("handler").named(name::dns1123_label);
@@ -38,6 +39,9 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
             }
         }
     });
+}
+/// The handler never changes.
+fn validate_change(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if let Some(old) = old {
         check(class, None, errors, |at| at.get("handler").immutable(&old["handler"]));
     }

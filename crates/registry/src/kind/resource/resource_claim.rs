@@ -2,9 +2,11 @@
 use super::device;
 use crate::kind::at::{At, check};
 use crate::kind::condition::conditions;
-use crate::kind::{Fill, Kind, Members, MetadataCheck, StatusMeta, format, template, text};
+use crate::kind::{
+    Context, Fill, Kind, Members, MetadataCheck, StatusMeta, format, template, text,
+};
 use crate::table::cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
@@ -15,6 +17,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     changed_metadata: &[MetadataCheck::Whole, MetadataCheck::Change],
     returns_deleted: true,
     default,
+    prepare_status,
     validate,
     validate_change,
     validate_status,
@@ -22,7 +25,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validates_slowly: true,
     cells: Some(cells),
     rules: "requests, constraints, configurations; immutable; `status`. Not: costs of expressions",
-    ..Kind::with_status("resource.k8s.io", "ResourceClaim", StatusMeta::All, "{}")
+    ..Kind::with_status("resource.k8s.io", "ResourceClaim", StatusMeta::Identity, "{}")
 };
 
 /// ResourceClaimTemplate.
@@ -66,6 +69,40 @@ const CONSUMERS_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
 const CONDITIONS_MAX: usize = 8;
 const DATA_BYTES_MAX: usize = 10 * 1024;
+/// Limits of what is reported of a network device, in bytes, and the most addresses.
+const INTERFACE_BYTES_MAX: usize = 256;
+const HARDWARE_BYTES_MAX: usize = 128;
+const ADDRESSES_MAX: usize = 16;
+
+/// The identity of an allocated device. A device without a share has an empty one.
+type Identity<'v> = [&'v str; 4];
+fn identity(device: &Value) -> Identity<'_> {
+    ["driver", "pool", "device", "shareID"].map(|member| text(device, member))
+}
+fn allocated_devices(status: &Value) -> HashSet<Identity<'_>> {
+    let results = status["allocation"]["devices"]["results"].as_array();
+    results.into_iter().flatten().map(identity).collect()
+}
+
+/// Drops what was reported of devices that are no longer allocated.
+fn prepare_status(_: &Context<'_>, claim: &mut Value, old: &Value) {
+    let Some(mut devices) = claim.pointer_mut("/status/devices").map(Value::take) else { return };
+    let (before, now) = (allocated_devices(&old["status"]), allocated_devices(&claim["status"]));
+    if let Some(devices) = devices.as_array_mut() {
+        devices.retain(|device| {
+            let device = identity(device);
+            now.contains(&device) || !before.contains(&device)
+        });
+    }
+    let is_empty = devices.as_array().is_some_and(Vec::is_empty);
+    if let Some(status) = claim["status"].as_object_mut() {
+        if is_empty || devices.is_null() {
+            status.remove("devices");
+        } else {
+            status.insert("devices".to_owned(), devices);
+        }
+    }
+}
 
 /// Validates a claim: it never changes.
 fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
@@ -158,30 +195,55 @@ fn allocated(at: &At<'_, '_>, claim: &At<'_, '_>) {
 }
 /// What drivers report of devices: of allocated ones, each once.
 fn reported(status: &At<'_, '_>) {
-    let identity =
-        |device| ["driver", "pool", "device", "shareID"].map(|member| text(device, member));
-    let allocated: HashSet<[&str; 4]> =
-        status.list_of("allocation.devices.results").iter().map(identity).collect();
-    let mut seen = HashSet::new();
+    let allocated = allocated_devices(status.value);
+    let (mut seen, mut twice) = (HashSet::new(), Vec::new());
     for device in status.each("devices") {
         format::driver(&device.get("driver"));
         device::pool_name(&device.get("pool"));
-        device.get("device").named(name::dns1123_label);
+        let name = device.get("device");
+        for fault in name::dns1123_label(name.text()) {
+            name.invalid_as(&name.text().into(), fault);
+        }
         if device.has("shareID") {
             device::share(&device.get("shareID"));
         }
-        let shown = identity(device.value)[..3].join("/");
+        // As the API shows it: by the names of a struct of Go.
+        let [driver, pool, name, share] = identity(device.value);
+        let shown = json!({"Driver": driver, "Pool": pool, "Device": name, "ShareID": share});
         if !allocated.contains(&identity(device.value)) {
-            device.invalid_as(&shown.as_str().into(), "must be an allocated device in the claim");
+            device.invalid_as(&shown, "must be an allocated device in the claim");
         }
         if !seen.insert(identity(device.value)) {
-            device.duplicate_of(&shown);
+            twice.push((device.path(), shown));
         }
         device.get("conditions").at_most(CONDITIONS_MAX);
         conditions(&device.get("conditions"));
         if device.get("data").len() > 0 {
             device::object(&device.get("data"), DATA_BYTES_MAX);
         }
+        network(&device.get("networkData"));
+    }
+    for (path, shown) in twice {
+        status.report(|_| field::Error::duplicate(path, &shown));
+    }
+}
+
+/// The interface of a network device.
+fn network(at: &At<'_, '_>) {
+    for (member, most) in
+        [("interfaceName", INTERFACE_BYTES_MAX), ("hardwareAddress", HARDWARE_BYTES_MAX)]
+    {
+        if at.text_of(member).len() > most {
+            at.get(member).too_long(most);
+        }
+    }
+    let addresses = at.get("ips");
+    if addresses.at_most(ADDRESSES_MAX) {
+        for address in addresses.items() {
+            address.faults(format::interface_address(address.text()));
+        }
+        let mut seen = HashSet::new();
+        addresses.items().for_each(|address| address.unique(&mut seen));
     }
 }
 

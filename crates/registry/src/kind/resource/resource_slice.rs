@@ -1,7 +1,7 @@
 //! ResourceSlices.
 use super::device;
 use crate::kind::at::{At, check};
-use crate::kind::{Kind, Selectable, format, template, text};
+use crate::kind::{Context, Kind, Selectable, format, template, text};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::GroupVersionKind;
@@ -12,6 +12,7 @@ use std::collections::HashSet;
 /// ResourceSlice.
 pub(in crate::kind) static KIND: Kind = Kind {
     returns_deleted: true,
+    prepare,
     validate,
     disabled: &[
         "spec.devices[].attributes.*.bools",
@@ -45,6 +46,17 @@ const CONSUMPTIONS_MAX: usize = 2;
 const TAINTS_MAX: usize = 16;
 const VALUE_BYTES_MAX: usize = 64;
 const BINDING_CONDITIONS_MAX: usize = 4;
+
+/// Taints are dated.
+fn prepare(context: &Context<'_>, slice: &mut Value, _: Option<&Value>) {
+    let devices = slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut);
+    for device in devices.into_iter().flatten() {
+        let taints = device.get_mut("taints").and_then(Value::as_array_mut);
+        for taint in taints.into_iter().flatten().filter(|taint| taint["timeAdded"].is_null()) {
+            taint["timeAdded"] = context.now.rfc3339().into();
+        }
+    }
+}
 
 /// Validates a slice: devices of one pool, whose driver and node never change.
 fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {

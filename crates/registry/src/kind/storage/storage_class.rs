@@ -7,7 +7,7 @@ use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// StorageClass.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -27,6 +27,9 @@ const DEFAULT_CLASS: [&str; 2] = [
     "storageclass.beta.kubernetes.io/is-default-class",
 ];
 
+/// The most often that one term is reported as a duplicate: each of many would be for each other.
+const DUPLICATES_MAX: usize = 16;
+
 fn default(object: &mut Members, _version: &str) {
     object.absent("reclaimPolicy", "Delete");
     object.absent("volumeBindingMode", "Immediate");
@@ -39,7 +42,8 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
         parameters(&at.get("parameters"));
         at.get("reclaimPolicy").one_of_if_set(&["Delete", "Retain"]);
         at.get("volumeBindingMode").one_of(&["Immediate", "WaitForFirstConsumer"]);
-        let mut terms = HashSet::new();
+        let mut terms: HashMap<_, usize> = HashMap::new();
+        let n_terms = at.list_of("allowedTopologies").len();
         for term in at.each("allowedTopologies") {
             let mut keys = HashSet::new();
             for expression in term.each("matchLabelExpressions") {
@@ -52,14 +56,14 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
                 key.unique(&mut keys);
             }
             let expressions = term.get("matchLabelExpressions");
-            // The original compares each term with an empty one, too.
+            // The original compares each term also with as many empty ones as there are terms.
             let values = values_by_key(expressions.value);
-            if values.is_empty() {
+            let n_empty = if values.is_empty() { n_terms } else { 0 };
+            let n_same = terms.entry(values).or_default();
+            for _ in 0..(n_empty + *n_same).min(DUPLICATES_MAX) {
                 expressions.duplicate_of("");
             }
-            if !terms.insert(values) {
-                expressions.duplicate_of("");
-            }
+            *n_same += 1;
         }
     });
 }

@@ -19,7 +19,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     ..Kind::with_status(
         "storage.k8s.io",
         "VolumeAttachment",
-        StatusMeta::All,
+        StatusMeta::Identity,
         r#"{"attached":false}"#,
     )
 };

@@ -53,7 +53,7 @@ pub(super) fn variables(at: &At<'_, '_>) {
         for member in ["configMapRef", "secretRef"] {
             if let Some(from) = source.given(member) {
                 n_sources += 1;
-                from.get("name").named(name::dns1123_subdomain);
+                from.get("name").named(prefix_of_name);
             }
         }
         match n_sources {
@@ -61,6 +61,15 @@ pub(super) fn variables(at: &At<'_, '_>) {
             1 => {}
             _ => sources.invalid_union("may not have more than one field specified at a time"),
         }
+    }
+}
+
+/// The API takes the name of a source of variables for the beginning of a name: it may end in a
+/// dash.
+fn prefix_of_name(text: &str) -> Vec<String> {
+    match text.strip_suffix('-').and_then(|rest| Some(&rest[..rest.char_indices().last()?.0])) {
+        Some(rest) => name::dns1123_subdomain(&format!("{rest}a")),
+        None => name::dns1123_subdomain(text),
     }
 }
 

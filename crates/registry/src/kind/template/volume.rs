@@ -81,8 +81,8 @@ pub(super) fn volumes<'v>(spec: &At<'v, '_>, pod_name: Option<&str>) -> HashMap<
     for volume in spec.each("volumes") {
         let before = volume.n_errors();
         let name = volume.get("name");
-        source(&volume, &OF_PODS, Owner::Pod(pod_name));
-        let has_claim = volume.has("ephemeral") && !name.text().is_empty();
+        let found = source(&volume, &OF_PODS, Owner::Pod(pod_name));
+        let has_claim = found == Some("ephemeral") && !name.text().is_empty();
         if let Some(pod) = pod_name.filter(|pod| !pod.is_empty() && has_claim) {
             let claim = format!("{pod}-{}", name.text());
             for fault in name::dns1123_subdomain(&claim) {
@@ -124,14 +124,14 @@ impl Owner<'_> {
     }
 }
 
-/// Exactly one source, with what it needs.
-fn source(at: &At<'_, '_>, sources: &[&str], owner: Owner<'_>) {
-    let mut found = false;
+/// Exactly one source, with what it needs. Returns the last one that counts.
+fn source<'n>(at: &At<'_, '_>, sources: &[&'n str], owner: Owner<'_>) -> Option<&'n str> {
+    let mut found = None;
     for name in sources {
         let Some(source) = at.given(name) else { continue };
         // The API counts this one of a cluster, and never refuses it.
         let counts_only = owner.is_cluster() && *name == "flexVolume";
-        if found && !counts_only {
+        if found.is_some() && !counts_only {
             // As the API spells them here.
             let shown = match *name {
                 "cephfs" => "cephFS",
@@ -141,16 +141,17 @@ fn source(at: &At<'_, '_>, sources: &[&str], owner: Owner<'_>) {
             at.get(shown).forbidden("may not specify more than 1 volume type");
             continue;
         }
-        found = true;
+        found = Some(*name);
         let shown = if *name == "gcePersistentDisk" { "persistentDisk" } else { name };
         one_source(&at.shown_as(shown, source.value), name, at, owner);
         if owner.is_cluster() && *name == "local" && !at.has("nodeAffinity") {
             at.get("nodeAffinity").required("Local volume requires node affinity");
         }
     }
-    if !found {
+    if found.is_none() {
         at.required("must specify a volume type");
     }
+    found
 }
 
 fn need(at: &At<'_, '_>, members: &[&str]) {
@@ -524,6 +525,10 @@ pub(in crate::kind) fn access_modes(modes: &At<'_, '_>) {
 
 /// The request of a claim.
 pub(in crate::kind) fn claim_spec(at: &At<'_, '_>) {
+    claim(at, true);
+}
+/// The spec of a claim, whose sources of data may be of any group if not `checks_groups`.
+pub(in crate::kind) fn claim(at: &At<'_, '_>, checks_groups: bool) {
     let modes = at.get("accessModes");
     modes.need_for("at least 1 access mode is required");
     at.get("selector").selector();
@@ -538,7 +543,7 @@ pub(in crate::kind) fn claim_spec(at: &At<'_, '_>) {
     let (source, reference) = (at.get("dataSource"), at.get("dataSourceRef"));
     for source in [&source, &reference] {
         if source.is_set() {
-            data_source(source);
+            data_source(source, checks_groups);
         }
     }
     if reference.is_set() && source.is_set() {
@@ -556,7 +561,7 @@ pub(in crate::kind) fn claim_spec(at: &At<'_, '_>) {
     }
     at.get("volumeAttributesClassName").named_if_set(name::dns1123_subdomain);
 }
-fn data_source(at: &At<'_, '_>) {
+fn data_source(at: &At<'_, '_>, checks_group: bool) {
     need(at, &["name", "kind"]);
     let group = at.get("apiGroup");
     if group.text().is_empty() && at.text_of("kind") != "PersistentVolumeClaim" {
@@ -565,6 +570,8 @@ fn data_source(at: &At<'_, '_>) {
             "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
         );
     }
-    group.named_if_set(name::dns1123_subdomain);
+    if checks_group {
+        group.named_if_set(name::dns1123_subdomain);
+    }
     at.get("namespace").named_if_set(name::dns1123_label);
 }

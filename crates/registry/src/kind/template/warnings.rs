@@ -9,6 +9,9 @@ use std::collections::{HashMap, HashSet};
 /// Maximum number of warnings: each is a header.
 const WARNINGS_MAX: usize = 32;
 
+/// Maximum number of files of one volume that are compared with each other.
+const FILES_MAX: usize = 256;
+
 /// Volume sources that nothing serves any more, with the API's words.
 const DEPRECATED: [(&str, &str); 9] = [
     ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
@@ -62,6 +65,83 @@ fn items<'a>(value: &'a Value, member: &str) -> impl Iterator<Item = (usize, &'a
     crate::kind::list(value, member).iter().enumerate()
 }
 
+/// A file of a volume: its path without slashes at the end, and the source of a projected one.
+#[derive(Clone, PartialEq)]
+struct File<'a> {
+    path: &'a str,
+    source: String,
+}
+impl File<'_> {
+    fn overlaps(&self, other: &Self) -> bool {
+        let below = |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
+        let (a, b) = (self.path, other.path);
+        !a.is_empty() && !b.is_empty() && (a == b || below(a, b) || below(b, a))
+    }
+}
+impl std::fmt::Display for File<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.source.as_str() {
+            "" => write!(f, "{}", field::quote(self.path)),
+            source => write!(f, "{} ({source})", field::quote(self.path)),
+        }
+    }
+}
+
+/// The files of one volume so far, and where warnings go.
+struct Files<'a, F> {
+    volume: String,
+    files: Vec<File<'a>>,
+    add: F,
+}
+impl<'a, F: Fn(String)> Files<'a, F> {
+    /// Warns of the earlier files that a file hides or is hidden by. `shown`: the kind of volume.
+    fn file(&mut self, shown: &str, path: &'a str, source: &str) {
+        let file = File { path: path.trim_end_matches('/'), source: source.to_owned() };
+        for other in self.files.iter().filter(|other| file.overlaps(other)) {
+            let volume = &self.volume;
+            (self.add)(format!(
+                "volume {volume} ({shown}): overlapping paths: {file} with {other}"
+            ));
+        }
+        // All are compared with all: of very many, the first ones are enough.
+        if self.files.len() < FILES_MAX {
+            self.files.push(file);
+        }
+    }
+    fn all(&mut self, of: &'a Value, shown: &str, source: &str) {
+        items(of, "items").for_each(|(_, item)| self.file(shown, text(item, "path"), source));
+    }
+}
+
+/// Warns of files of one volume that hide each other, and of sources of nothing.
+fn of_files(volume: &Value, add: impl Fn(String)) {
+    let name = field::quote(text(volume, "name"));
+    let named = |noun: &str, name: &str| format!("{noun} {}", field::quote(name));
+    let mut files = Files { volume: name.clone(), files: Vec::new(), add };
+    let config_map = &volume["configMap"];
+    files.all(config_map, &named("ConfigMap", text(config_map, "name")), "");
+    let secret = &volume["secret"];
+    files.all(secret, &named("Secret", text(secret, "secretName")), "");
+    files.all(&volume["downwardAPI"], "DownwardAPI", "");
+    const PROJECTED: &str = "Projected";
+    for (_, source) in items(&volume["projected"], "sources") {
+        if source.as_object().is_some_and(|members| members.is_empty()) {
+            (files.add)(format!("volume {name} (Projected) has no sources provided"));
+        }
+        let of = |member: &str| source.get(member).filter(|of| of.is_object());
+        let has_items = |of: &&Value| !of["items"].is_null();
+        if let Some(of) = of("configMap").filter(has_items) {
+            files.all(of, PROJECTED, &named("ConfigMap", text(of, "name")));
+        } else if let Some(of) = of("secret").filter(has_items) {
+            files.all(of, PROJECTED, &named("Secret", text(of, "name")));
+        } else if let Some(of) = of("downwardAPI").filter(has_items) {
+            files.all(of, PROJECTED, "DownwardAPI");
+        } else if let Some(of) = of("serviceAccountToken") {
+            files.file(PROJECTED, text(of, "path"), "ServiceAccountToken");
+        }
+    }
+}
+
 fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
     let all = RefCell::new(Vec::new());
     let add = |warning: String| {
@@ -89,13 +169,7 @@ fn of_spec(spec: &Value, path: &field::Path) -> Vec<String> {
         of_claim(claim, &path.text()).into_iter().for_each(add);
     }
     for (_, volume) in items(spec, "volumes") {
-        let has_no_member = |source: &Value| source.as_object().is_some_and(|one| one.is_empty());
-        for (_, source) in items(&volume["projected"], "sources") {
-            if has_no_member(source) {
-                let name = field::quote(text(volume, "name"));
-                add(format!("volume {name} (Projected) has no sources provided"));
-            }
-        }
+        of_files(volume, add);
     }
     for (list, member, noun) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")]
     {

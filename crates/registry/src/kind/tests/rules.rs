@@ -6,6 +6,7 @@ mod compared;
 mod generated;
 mod pod_changes;
 mod pods;
+mod rarer;
 mod samples;
 mod services;
 mod storage;
@@ -57,6 +58,14 @@ fn created(name: Name, object: Value) -> Vec<String> {
     let mut errors = field::Errors::new();
     (row.begin)(&context(), &mut object, None, &mut errors);
     if errors.is_empty() {
+        (row.validate_before)(&object, None, &mut errors);
+        for member in ["generateName", "name"] {
+            let name = object["metadata"][member].as_str().unwrap_or_default();
+            if let Some(detail) = (row.name_fault)(&object, name).filter(|_| !name.is_empty()) {
+                let path = field::Path::new("metadata").child(member);
+                errors.push(field::Error::invalid(path, &name.into(), detail));
+            }
+        }
         (row.validate)(&object, None, &mut errors);
     }
     texts(&errors)
@@ -72,9 +81,9 @@ fn changed((group, _, kind): Name, old: &Value, new: &Value, is_status: bool) ->
     if is_status {
         (row.validate_status)(new, Some(old), &mut errors);
     } else if errors.is_empty() {
-        let mut rules = [row.validate, row.validate_change];
+        let mut rules = [row.validate_before, row.validate, row.validate_change];
         if row.changed_metadata.first() == Some(&MetadataCheck::Change) {
-            rules.reverse();
+            rules.swap(1, 2);
         }
         rules.into_iter().for_each(|rule| rule(new, Some(old), &mut errors));
     }

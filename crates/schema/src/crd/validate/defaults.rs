@@ -6,29 +6,36 @@ use crate::node::TypeSchema;
 use crate::rules::{self, OBJECT_COST_MAX, Rules};
 use crate::{prune, validate as instance};
 use serde_json::Value;
-use setpoint_object::field::{Error, Errors, Path};
+use setpoint_object::field::{Error, ErrorKind, Errors, Path};
 
 /// Checks every default below a structural schema.
 pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Errors) {
     let mut budget = OBJECT_COST_MAX;
-    node(schema, path, &mut budget, errors);
+    node(schema, true, path, &mut budget, errors);
 }
 
-fn node(schema: &Value, path: &Path, budget: &mut u64, errors: &mut Errors) {
+fn node(schema: &Value, is_root: bool, path: &Path, budget: &mut u64, errors: &mut Errors) {
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
-        check(schema, default, &path.child("default"), budget, errors);
+        check(schema, is_root, default, &path.child("default"), budget, errors);
     }
     for (name, inner) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        node(inner, &path.child("properties").key(name), budget, errors);
+        node(inner, false, &path.child("properties").key(name), budget, errors);
     }
     for name in ["items", "additionalProperties"] {
         if let Some(inner) = schema.get(name).filter(|inner| inner.is_object()) {
-            node(inner, &path.child(name), budget, errors);
+            node(inner, false, &path.child(name), budget, errors);
         }
     }
 }
 
-fn check(schema: &Value, default: &Value, path: &Path, budget: &mut u64, errors: &mut Errors) {
+fn check(
+    schema: &Value,
+    is_root: bool,
+    default: &Value,
+    path: &Path,
+    budget: &mut u64,
+    errors: &mut Errors,
+) {
     let ty = text(schema, "type");
     if !ty.is_empty() && !TYPES.contains(&ty) {
         // Nothing is of a type that does not exist.
@@ -37,15 +44,29 @@ fn check(schema: &Value, default: &Value, path: &Path, budget: &mut u64, errors:
         errors.push(Error::invalid(path.clone(), &found.into(), detail));
         return;
     }
-    let schema: TypeSchema = build::node_schema(schema);
+    // The type and metadata of a root are not pruned.
+    let built: TypeSchema =
+        if is_root { build::type_schema(schema) } else { build::node_schema(schema) };
     let mut pruned = default.clone();
-    if !prune::prune_node(&schema, &mut pruned).is_empty() {
+    let unknown = match is_root {
+        true => prune::prune(&built, &mut pruned),
+        false => prune::prune_node(&built, &mut pruned),
+    };
+    if !unknown.is_empty() {
         errors.push(Error::invalid(path.clone(), default, "must not have unknown fields"));
-        return;
     }
-    let found = instance::validate_node(&schema, default);
+    // What has a wrong type or wrong metadata is not looked at further.
+    let mut found = instance::validate_resources(&built, is_root, default);
+    if found.is_empty() {
+        let lenient = build::node_schema(&without_int_or_string(schema));
+        found = instance::validate_node(&lenient, default);
+    }
     let is_valid = found.is_empty();
     for mut error in found {
+        if error.kind == ErrorKind::TypeInvalid {
+            // A default is not told that it may be null.
+            error.detail = error.detail.replace(",null: ", ": ");
+        }
         let below = error.path.text();
         error.path = match below.as_str() {
             "" => path.clone(),
@@ -54,8 +75,27 @@ fn check(schema: &Value, default: &Value, path: &Path, budget: &mut u64, errors:
         };
         errors.push(error);
     }
-    if is_valid && schema.has_rules() {
-        errors.extend(rule_errors(&schema, default, path, budget));
+    if is_valid && built.has_rules() {
+        errors.extend(rule_errors(&built, default, path, budget));
+    }
+}
+
+/// A schema in which what is an integer or a string may be anything: the API does not check that of
+/// defaults.
+fn without_int_or_string(schema: &Value) -> Value {
+    match schema {
+        Value::Object(members) => {
+            let kept = members.iter().filter(|(name, value)| {
+                **name != "x-kubernetes-int-or-string" || !value.is_boolean()
+            });
+            let kept = kept.map(|(name, value)| match name.as_str() {
+                "default" | "enum" | "example" => (name.clone(), value.clone()),
+                _ => (name.clone(), without_int_or_string(value)),
+            });
+            Value::Object(kept.collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(without_int_or_string).collect()),
+        value => value.clone(),
     }
 }
 

@@ -5,21 +5,12 @@ use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::name;
 
-/// `metadata.name` is made of plural and group.
-pub(super) fn name(crd: &Value, errors: &mut Errors) {
+/// What is wrong with a definition's name besides its form: it is made of plural and group.
+pub fn name_fault(crd: &Value, given: &str) -> Option<String> {
     let spec = crd.get("spec").unwrap_or(&Value::Null);
     let plural = spec.pointer("/names/plural").and_then(Value::as_str).unwrap_or("");
-    let required = format!("{plural}.{}", text(spec, "group"));
-    let detail = "must be spec.names.plural+\".\"+spec.group";
-    let base = crd.meta_str("generateName");
-    if !base.is_empty() {
-        let path = Path::new("metadata.generateName");
-        errors.push(Error::invalid(path, &Value::from(base), detail));
-    }
-    let given = crd.name();
-    if !given.is_empty() && given != required {
-        errors.push(Error::invalid(Path::new("metadata.name"), &Value::from(given), detail));
-    }
+    let is_right = given == format!("{plural}.{}", text(spec, "group"));
+    (!is_right).then(|| "must be spec.names.plural+\".\"+spec.group".to_owned())
 }
 
 /// `spec.names`.

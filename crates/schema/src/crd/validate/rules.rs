@@ -1,7 +1,9 @@
 //! Rules in CEL: everything about them but the expressions.
+use super::structural::unbuilt;
 use super::text;
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};
+use std::cell::LazyCell;
 
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
@@ -9,6 +11,7 @@ const REASONS: [&str; 4] =
 /// Checks `x-kubernetes-validations` of one node.
 pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Errors) {
     let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
+    let has_structure = LazyCell::new(|| unbuilt(schema).is_none());
     for (i, rule) in rules.into_iter().flatten().enumerate() {
         let path = path.child("x-kubernetes-validations").index(i);
         message(rule, &path, errors);
@@ -16,7 +19,13 @@ pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Errors) {
         if let Some(reason) = reason.filter(|reason| !REASONS.contains(reason)) {
             errors.push(Error::not_supported(path.child("reason"), &reason.into(), &REASONS));
         }
-        field_path(rule, schema, &path.child("fieldPath"), errors);
+        let given = text(rule, "fieldPath");
+        if !given.is_empty() {
+            // Below what has no structure, any path is taken.
+            let is_there =
+                || steps(given).is_some_and(|steps| exists(schema, &steps)) || !*has_structure;
+            field_path(given, is_there, &path.child("fieldPath"), errors);
+        }
     }
 }
 
@@ -42,11 +51,7 @@ fn message(rule: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn field_path(rule: &Value, schema: &Value, path: &Path, errors: &mut Errors) {
-    let given = text(rule, "fieldPath");
-    if given.is_empty() {
-        return;
-    }
+fn field_path(given: &str, is_there: impl Fn() -> bool, path: &Path, errors: &mut Errors) {
     let mut wrong = |detail| errors.push(Error::invalid(path.clone(), &given.into(), detail));
     if given.trim().is_empty() {
         wrong("must be non-empty if specified");
@@ -54,7 +59,7 @@ fn field_path(rule: &Value, schema: &Value, path: &Path, errors: &mut Errors) {
     if given.contains(['\n', '\r']) {
         wrong("must not contain line breaks");
     }
-    if steps(given).is_none_or(|steps| !exists(schema, &steps)) {
+    if !is_there() {
         wrong("must be a valid path");
     }
 }

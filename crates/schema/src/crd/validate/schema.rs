@@ -198,7 +198,7 @@ fn unsupported(schema: &Value, path: &Path, place: &Place, errors: &mut Errors) 
     if text(schema, "type") == "null" {
         forbid("type", "type cannot be set to null, use nullable as an alternative".to_owned());
     }
-    if schema.get("items").is_some_and(Value::is_array) {
+    if schema.get("items").and_then(Value::as_array).is_some_and(|items| !items.is_empty()) {
         forbid("items", "items must be a schema object and not an array".to_owned());
     }
     if place.in_metadata && is_true(schema, "x-kubernetes-embedded-resource") {
@@ -270,10 +270,16 @@ fn map_list(schema: &Value, keys: &[Value], path: &Path, errors: &mut Errors) {
         errors.push(Error::required(keys_path.clone(), detail));
     }
     let path = path.child("items");
-    let Some(items) = schema.get("items").filter(|items| items.is_object()) else {
-        let detail = "must have a schema if x-kubernetes-list-type is map";
-        errors.push(Error::required(path, detail));
-        return;
+    let items = match schema.get("items") {
+        Some(items @ Value::Object(_)) => items,
+        Some(several @ Value::Array(_)) => {
+            let detail = "must only have a single schema if x-kubernetes-list-type is map";
+            return errors.push(Error::invalid(path, several, detail));
+        }
+        _ => {
+            let detail = "must have a schema if x-kubernetes-list-type is map";
+            return errors.push(Error::required(path, detail));
+        }
     };
     let ty = text(items, "type");
     if ty != "object" {

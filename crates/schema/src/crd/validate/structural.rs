@@ -44,7 +44,7 @@ pub(super) fn unbuilt(schema: &Value) -> Option<String> {
             "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined";
         return Some(detail.to_owned());
     }
-    if schema.get("items").is_some_and(Value::is_array) {
+    if schema.get("items").and_then(Value::as_array).is_some_and(|items| !items.is_empty()) {
         return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
     }
     let lists = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|list| branches(schema, list));
@@ -118,7 +118,9 @@ fn invariants(schema: &Value, level: Level, path: &Path, errors: &mut Errors) {
     }
     if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
         invariants(items, Level::Item, &path.child("items"), errors);
-    } else if ty == "array" && schema.get("items").is_none() {
+    } else if ty == "array"
+        && schema.get("items").and_then(Value::as_array).is_none_or(Vec::is_empty)
+    {
         errors.push(Error::required(path.child("items"), "must be specified"));
     }
     if let Some(inner) = additional.filter(|inner| inner.is_object()) {
@@ -296,6 +298,8 @@ fn nested_complete(
     if outside.is_none() {
         let detail = format!("because it is defined in {value_path}");
         errors.push(Error::required(path.clone(), detail));
+        // What lies below is not defined either, and not reported.
+        return;
     }
     complete(schema, outside, path, value_path, errors);
     if let Some(items) = schema.get("items").filter(|items| items.is_object()) {

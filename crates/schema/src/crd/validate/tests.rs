@@ -1,6 +1,7 @@
-use super::validate_definition;
+use super::{name_fault, validate_definition};
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
+use setpoint_object::field::{Error, Path};
 
 mod expressions;
 mod schema;
@@ -24,7 +25,12 @@ fn version(name: &str, properties: Value) -> Value {
 
 /// Sets members of the definition by pointer (null removes) and shows what is wrong with it.
 fn check(changes: &[(&str, Value)], expect: Expect) {
-    expect.assert_eq(&show(&validate_definition(&changed(changes), None)));
+    let crd = changed(changes);
+    let name = crd["metadata"]["name"].as_str().unwrap();
+    let fault = name_fault(&crd, name)
+        .map(|detail| Error::invalid(Path::new("metadata.name"), &name.into(), detail));
+    let errors: Vec<_> = fault.into_iter().chain(validate_definition(&crd, None)).collect();
+    expect.assert_eq(&show(&errors));
 }
 
 fn changed(changes: &[(&str, Value)]) -> Value {
@@ -305,4 +311,17 @@ fn updates_keep_what_is_fixed_and_bear_what_was_wrong() {
         changed(&[("/spec/names/plural", json!("bars")), ("/metadata/name", json!("bars.ex.io"))]);
     expect![[r#"spec.names.plural: Invalid value: "bars": field is immutable"#]]
         .assert_eq(&show(&crd(), &plural));
+}
+
+#[test]
+fn an_update_reports_what_may_not_change_before_the_status() {
+    let mut old = crd();
+    old["status"]["conditions"] = json!([{"type": "Established", "status": "True"}]);
+    let mut new = old.clone();
+    new["spec"]["versions"][0]["name"] = "v2".into();
+    new["spec"]["scope"] = "Cluster".into();
+    new["spec"]["preserveUnknownFields"] = true.into();
+    let errors = show(&validate_definition(&new, Some(&old)));
+    let places: Vec<_> = errors.lines().map(|line| line.split(':').next().unwrap()).collect();
+    assert_eq!(places, ["spec.scope", "status.storedVersions[0]", "spec.preserveUnknownFields"]);
 }

@@ -1,5 +1,5 @@
 //! `spec` and its versions.
-use super::{columns, conversion, list, names, schema, shown, text};
+use super::{columns, conversion, list, names, preserves_unknown_fields, schema, shown, text};
 use serde_json::Value;
 use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::name;
@@ -27,6 +27,13 @@ pub(super) fn spec(crd: &Value, errors: &mut Errors) {
             errors.push(Error::required(path, ""));
         }
     }
+    if preserves_unknown_fields(crd)
+        && versions.iter().filter_map(|v| v.pointer("/schema/openAPIV3Schema")).any(has_default)
+    {
+        let path = Path::new("spec.preserveUnknownFields");
+        let detail = "must be false in order to use defaults in the schema";
+        errors.push(Error::invalid(path, &Value::Bool(true), detail));
+    }
     for (i, version) in versions.iter().enumerate() {
         let path = path.index(i);
         let name = text(version, "name");
@@ -49,13 +56,28 @@ pub(super) fn spec(crd: &Value, errors: &mut Errors) {
         of_version(first, versions, &Path::new("spec"), true, errors);
     }
     let strategy = spec.get("conversion").map(|conversion| text(conversion, "strategy"));
-    let preserves = spec.get("preserveUnknownFields") == Some(&Value::Bool(true));
-    if let Some(strategy) = strategy.filter(|strategy| preserves && *strategy != "None") {
+    let strategy = strategy.filter(|_| preserves_unknown_fields(crd));
+    if let Some(strategy) = strategy.filter(|strategy| *strategy != "None") {
         let path = Path::new("spec.conversion.strategy");
         let detail = "must be None if spec.preserveUnknownFields is true";
         errors.push(Error::invalid(path, &strategy.into(), detail));
     }
     conversion::conversion(spec.get("conversion").unwrap_or(&null), errors);
+}
+
+/// Whether a schema, or one inside it, has a default.
+fn has_default(schema: &Value) -> bool {
+    let several = |name: &str| schema.get(name).and_then(Value::as_array).into_iter().flatten();
+    let named = |name: &str| {
+        let map = schema.get(name).and_then(Value::as_object);
+        map.into_iter().flat_map(|map| map.values())
+    };
+    let inner = ["items", "allOf", "oneOf", "anyOf"].into_iter().flat_map(several);
+    let inner = inner.chain(["properties", "definitions"].into_iter().flat_map(named));
+    let single = ["items", "additionalProperties", "not"].into_iter();
+    let single = single.filter_map(|name| schema.get(name)).filter(|inner| inner.is_object());
+    schema.get("default").is_some_and(|default| !default.is_null())
+        || inner.chain(single).any(has_default)
 }
 
 fn group(group: &str, errors: &mut Errors) {

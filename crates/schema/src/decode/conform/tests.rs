@@ -260,3 +260,33 @@ fn zero_values_of_many_empty_structs_are_bounded() {
     let error = conform(&schema, "Pod", &mut pod(200_000), &mut Vec::new()).unwrap_err();
     assert_eq!(error.0, "zero values of the object take more than 33554432 bytes");
 }
+
+#[test]
+fn a_type_that_reads_its_own_text_is_reported_first() {
+    check(
+        json!({"data": {"a": "%%%"}, "labels": 1, "when": "yesterday"}),
+        expect![[
+            r#"parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006""#
+        ]],
+    );
+    check(
+        json!({"data": {"a": "%%%"}, "labels": 1, "when": "2026-01-01T00:00:00Z"}),
+        expect!["illegal base64 data at input byte 0"],
+    );
+}
+
+#[test]
+fn structs_without_fields_and_schemas_that_are_none() {
+    let kind = "CustomResourceDefinition";
+    let schema = crate::builtin::type_schema("apiextensions.k8s.io", "v1", kind).unwrap();
+    let props = json!({"type": "array", "items": "a"});
+    let version =
+        json!({"subresources": {"status": {"a": 1}}, "schema": {"openAPIV3Schema": props}});
+    let mut value = json!({"spec": {"versions": [version]}});
+    let mut problems = Vec::new();
+    conform(&schema, kind, &mut value, &mut problems).unwrap();
+    assert_eq!(problems, [r#"unknown field "spec.versions[0].subresources.status.a""#]);
+    let version = &value["spec"]["versions"][0];
+    assert_eq!(version["subresources"]["status"], json!({}));
+    assert_eq!(version["schema"]["openAPIV3Schema"], json!({"type": "array"}));
+}

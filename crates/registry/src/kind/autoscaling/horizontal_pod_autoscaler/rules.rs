@@ -1,6 +1,6 @@
 //! The rules of autoscalers: bounds, target, metrics and behavior.
 use crate::kind::at::{At, check};
-use crate::kind::resources;
+use crate::kind::{resources, text};
 use serde_json::Value;
 use setpoint_object::{field, name};
 
@@ -36,6 +36,12 @@ pub(super) fn validate(autoscaler: &Value, old: Option<&Value>, errors: &mut fie
         }
         for metric in spec.each("metrics") {
             validate_metric(&metric);
+        }
+        let can_wake = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
+        if least.int() == Some(0) && !spec.list_of("metrics").iter().any(can_wake) {
+            spec.get("metrics").forbidden(
+                "must specify at least one Object or External metric to support scaling to zero replicas",
+            );
         }
         for direction in ["scaleUp", "scaleDown"] {
             if let Some(rules) = spec.get("behavior").given(direction) {

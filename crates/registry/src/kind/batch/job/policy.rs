@@ -40,11 +40,12 @@ pub(in crate::kind::batch) fn rules(spec: &At<'_, '_>) {
             manager.too_long(MANAGER_MAX);
         }
     }
-    let is_indexed = spec.text_of("completionMode") == "Indexed";
+    let mode = spec.text_of("completionMode");
+    let is_indexed = mode == "Indexed";
     spec.get("completionMode").one_of_if_set(&["NonIndexed", "Indexed"]);
     if is_indexed {
         indexed(spec);
-    } else {
+    } else if matches!(mode, "" | "NonIndexed") {
         for member in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if spec.has(member) {
                 spec.get(member).invalid("requires indexed completion mode");

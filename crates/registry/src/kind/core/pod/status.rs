@@ -16,6 +16,9 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
             status.get("observedGeneration").invalid("must be a non-negative integer");
         }
         claims(&status, at.list_of("spec.resourceClaims"));
+        if let Some(claim) = status.given("extendedResourceClaimStatus") {
+            extended_claim(&claim, &at.get("spec"));
+        }
         addresses(&status.get("podIPs"));
         let first = status.list_of("hostIPs").first();
         if let Some(first) = first.filter(|first| text(first, "ip") != status.text_of("hostIP")) {
@@ -26,6 +29,26 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Err
             });
         }
         addresses(&status.get("hostIPs"));
+        for (member, list) in
+            [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
+        {
+            let specs = crate::kind::list(&at.value["spec"], list).iter().rev();
+            let specs: HashMap<&str, &Value> =
+                specs.map(|spec| (text(spec, "name"), spec)).collect();
+            for container in status.each(member).filter(|one| one.has("allocatedResourcesStatus")) {
+                let allocatable =
+                    specs.get(container.text_of("name")).map(|spec| allocatable(spec));
+                for allocated in container.each("allocatedResourcesStatus") {
+                    allocated_resource(&allocated, allocatable.as_ref());
+                }
+            }
+        }
+        for container in status.each("ephemeralContainerStatuses") {
+            let allocated = container.get("allocatedResourcesStatus");
+            if allocated.len() > 0 {
+                allocated.forbidden("must not be specified in container status");
+            }
+        }
     });
     let Some(old) = old else { return };
     check(pod, None, errors, |at| {
@@ -76,6 +99,76 @@ fn claims(status: &At<'_, '_>, claims: &[Value]) {
     }
 }
 
+/// The claim that was made for extended resources: which request is for which container.
+fn extended_claim(claim: &At<'_, '_>, spec: &At<'_, '_>) {
+    let mappings = claim.get("requestMappings");
+    mappings.need_for("at least one request mapping is required");
+    // Of two containers with one name, the last one counts.
+    let all = ["initContainers", "containers"].into_iter().flat_map(|list| spec.list_of(list));
+    let all: HashMap<&str, &Value> = all.map(|one| (text(one, "name"), one)).collect();
+    let mut seen = HashSet::new();
+    for mapping in mappings.items() {
+        let members = ["containerName", "resourceName", "requestName"];
+        let [container, resource, request] = members.map(|member| mapping.text_of(member));
+        match all.get(container) {
+            Some(found) if found["resources"]["requests"].get(resource).is_none() => {
+                mapping.get("resourceName").invalid_as(&resource.into(), "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests");
+            }
+            Some(_) => {}
+            None => mapping.get("containerName").invalid_as(&container.into(), "must match the name of an entry in spec.initContainers.name or spec.containers.name"),
+        }
+        for fault in name::dns1123_label(request) {
+            claim.get("requestName").invalid_as(&request.into(), fault);
+        }
+        if !seen.insert([container, resource, request]) {
+            members.iter().for_each(|member| mapping.get(member).duplicate());
+        }
+    }
+    claim.get("resourceClaimName").named(name::dns1123_subdomain);
+}
+
+/// The longest message about the health of a resource, in bytes.
+const HEALTH_MESSAGE_BYTES_MAX: usize = 1024;
+
+/// The names of resources that may be allocated for a container: its claims and its requests.
+fn allocatable(container: &Value) -> HashSet<String> {
+    let resources = &container["resources"];
+    let of_claim = |claim: &Value| match text(claim, "request") {
+        "" => format!("claim:{}", text(claim, "name")),
+        request => format!("claim:{}/{request}", text(claim, "name")),
+    };
+    let requests = resources["requests"].as_object().into_iter().flatten();
+    let requests = requests.map(|(name, _)| name.clone());
+    let requests = requests.filter(|name| !name.starts_with(CLAIM));
+    list(resources, "claims").iter().map(of_claim).chain(requests).collect()
+}
+/// What the name of an allocated resource begins with if it is that of a claim.
+const CLAIM: &str = "claim:";
+
+/// What was allocated for a container, and how it does. `allocatable`: what may be, if there is
+/// such a container.
+fn allocated_resource(at: &At<'_, '_>, allocatable: Option<&HashSet<String>>) {
+    let name = at.get("name");
+    if allocatable.is_some_and(|known| !known.contains(name.text())) {
+        name.invalid_as(&name.text().into(), match name.text().starts_with(CLAIM) {
+            true => "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty",
+            false => "must match one of the container's resource requests",
+        });
+    }
+    let mut seen = HashSet::new();
+    for resource in at.each("resources") {
+        resource.get("health").choice(&["Healthy", "Unhealthy", "Unknown"]);
+        let message = resource.get("message");
+        if message.is_set()
+            && message.need_for("must be non-empty if specified")
+            && message.text().len() > HEALTH_MESSAGE_BYTES_MAX
+        {
+            message.too_long(HEALTH_MESSAGE_BYTES_MAX);
+        }
+        resource.get("resourceID").unique(&mut seen);
+    }
+}
+
 /// At most one address of each family.
 fn addresses(at: &At<'_, '_>) {
     for item in at.items() {
@@ -84,9 +177,19 @@ fn addresses(at: &At<'_, '_>) {
         }
     }
     if at.len() > 1 {
+        // What is no address has no family.
+        let bad = at.list().iter().position(|item| !format::ip(text(item, "ip")).is_empty());
+        if let Some(i) = bad {
+            let text = text(&at.list()[i], "ip");
+            at.report(|path| {
+                let detail =
+                    format!("failed to check for dual stack with error:invalid IP[{i}]: {text}");
+                field::Error::internal(path, detail)
+            });
+        }
         let six = |item: &Value| text(item, "ip").contains(':');
         let n_six = at.list().iter().filter(|item| six(item)).count();
-        if at.len() > 2 || n_six != 1 {
+        if at.len() > 2 || n_six != 1 || bad.is_some() {
             at.invalid("may specify no more than one IP for each IP family");
         }
     }

@@ -6,7 +6,7 @@ use crate::kind::{list, text};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::{encode, field};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The message for a refused change; a diff follows.
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -102,9 +102,13 @@ fn validate_gates(new: &Value, old: &Value, errors: &mut field::Errors) {
     let known: HashSet<&str> =
         list(old, "schedulingGates").iter().map(|gate| text(gate, "name")).collect();
     let path = field::Path::new("spec.schedulingGates");
-    for (i, gate) in list(new, "schedulingGates").iter().enumerate() {
+    let gates = list(new, "schedulingGates");
+    let last: HashMap<&str, usize> =
+        gates.iter().enumerate().map(|(i, gate)| (text(gate, "name"), i)).collect();
+    for (i, gate) in gates.iter().enumerate() {
         let name = text(gate, "name");
-        if !known.contains(name) {
+        // The last one of a name is reported.
+        if !known.contains(name) && last.get(name) == Some(&i) {
             errors.push(field::Error::forbidden(
                 path.index(i).child("name"),
                 format!("only deletion is allowed, but found new scheduling gate '{name}'"),

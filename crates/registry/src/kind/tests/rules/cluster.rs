@@ -140,7 +140,10 @@ fn budgets_and_scaling() {
             (
                 "/spec/minReplicas",
                 json!(0),
-                &["spec.minReplicas: Invalid value: 0: must be greater than or equal to 1"],
+                &[
+                    "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
+                    "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas",
+                ],
             ),
             ("/spec/scaleTargetRef/kind", json!(""), &["spec.scaleTargetRef.kind: Required value"]),
             (

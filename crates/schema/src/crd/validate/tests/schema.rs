@@ -1,5 +1,6 @@
 //! `openAPIV3Schema`.
-use super::{check, check_property};
+use super::{changed, check, check_property, show};
+use crate::crd::validate_definition;
 use expect_test::expect;
 use serde_json::{Value, json};
 
@@ -165,6 +166,33 @@ fn lists_and_maps() {
 }
 
 #[test]
+fn items_are_one_schema() {
+    check_property(
+        json!({"type": "array", "items": [], "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"]}),
+        expect![[r#"
+            spec.validation.openAPIV3Schema.properties[x].items: Required value: must be specified
+            spec.validation.openAPIV3Schema.properties[x].items: Invalid value: []: must only have a single schema if x-kubernetes-list-type is map"#]],
+    );
+    check_property(
+        json!({"type": "array", "items": [{"type": "string"}]}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].items: Forbidden: items must be a schema object and not an array"
+        ],
+    );
+}
+
+#[test]
+fn what_is_not_defined_outside_is_reported_once() {
+    let branch = json!({"properties": {"a": {"anyOf": [{}], "properties": {"b": {}}}}});
+    check(
+        &[("/spec/versions/0/schema/openAPIV3Schema/allOf", json!([branch]))],
+        expect![
+            "spec.validation.openAPIV3Schema.properties[a]: Required value: because it is defined in spec.validation.openAPIV3Schema.allOf[0].properties[a]"
+        ],
+    );
+}
+
+#[test]
 fn answers_to_generated_schemas() {
     check_property(
         json!({"type": "integer", "default": 1, "minimum": 0.5}),
@@ -210,6 +238,30 @@ fn defaults() {
             r#"spec.validation.openAPIV3Schema.properties[x].default: Invalid value: {"b":1}: must not have unknown fields"#
         ]],
     );
+    check_property(
+        json!({"type": "integer", "nullable": true, "default": {"a": 1}}),
+        expect![[r#"
+            spec.validation.openAPIV3Schema.properties[x].default: Invalid value: {"a":1}: must not have unknown fields
+            spec.validation.openAPIV3Schema.properties[x].default: Invalid value: "object":  in body must be of type integer: "object""#]],
+    );
+    // What is an integer or a string may be anything here.
+    check_property(json!({"x-kubernetes-int-or-string": true, "default": {}}), expect![""]);
+    // A default of the root needs a type.
+    check(
+        &[("/spec/versions/0/schema/openAPIV3Schema/default", json!({"kind": "a b", "a": 1}))],
+        expect![[r#"
+            spec.validation.openAPIV3Schema.default: Invalid value: {"a":1,"kind":"a b"}: must not have unknown fields
+            spec.validation.openAPIV3Schema.default.apiVersion: Required value
+            spec.validation.openAPIV3Schema.default.kind: Invalid value: "a b": may have mixed case, but should otherwise match: a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"#]],
+    );
+    let mut changes = vec![("/spec/preserveUnknownFields", json!(true))];
+    const REFUSED: &str = "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+    let errors = |changes: &[(&str, Value)]| show(&validate_definition(&changed(changes), None));
+    assert_eq!(errors(&changes), REFUSED);
+    let any_of = json!({"type": "object", "properties": {"a": {"type": "string", "default": "b"}}});
+    changes.push(("/spec/versions/0/schema/openAPIV3Schema/properties/x", any_of));
+    let defaults = "spec.preserveUnknownFields: Invalid value: true: must be false in order to use defaults in the schema";
+    assert_eq!(errors(&changes), format!("{defaults}\n{REFUSED}"));
     check(
         &[(
             "/spec/versions/0/schema/openAPIV3Schema/properties/metadata",
