@@ -11,8 +11,8 @@
 //! if either does; `*` and `?` do not restrict.
 
 use crate::time::Timestamp;
-use jiff::civil;
-use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::civil::{self, Date};
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{SignedDuration, ToSpan as _};
 use std::time::Duration;
 
@@ -152,13 +152,40 @@ impl Fields {
         let today = zone.to_datetime(after).date();
         // The local day of a later time is today or later.
         let days = today.series(1.day()).take(SEARCH_DAYS_MAX);
-        let next = days
-            .filter(|day| self.has_day(*day))
-            .find_map(|day| self.runs_of(day, zone).filter(|run| *run > after).min())?;
+        let next =
+            days.filter(|day| self.has_day(*day)).find_map(|day| match only_offset(day, zone) {
+                Some(offset) => self.first_of(day, offset, after),
+                None => self.runs_of(day, zone).filter(|run| *run > after).min(),
+            })?;
         u64::try_from(next.as_second()).ok().map(Timestamp::from_secs)
     }
 
-    fn has_day(&self, day: civil::Date) -> bool {
+    /// The first run of a local day after a time, where the day has one offset: its minutes are
+    /// runs in their order.
+    fn first_of(
+        &self,
+        day: Date,
+        offset: Offset,
+        after: jiff::Timestamp,
+    ) -> Option<jiff::Timestamp> {
+        let local = offset.to_datetime(after);
+        let begin = match local.date() < day {
+            true => civil::Time::midnight(),
+            // The next whole minute; at the end of the day there is none.
+            false => local.time().checked_add(1.minute()).ok()?,
+        };
+        let from = |bits: u64, first: i8| Some(bits >> first << first).filter(|bits| *bits != 0);
+        let lowest = |bits: u64| i8::try_from(bits.trailing_zeros()).ok();
+        let is_run = |hour: i8| self.hours & (1_u64 << hour) != 0;
+        let in_hour = from(self.minutes, begin.minute()).filter(|_| is_run(begin.hour()));
+        let (hour, minutes) = match in_hour {
+            Some(minutes) => (begin.hour(), minutes),
+            None => (lowest(from(self.hours, begin.hour() + 1)?)?, self.minutes),
+        };
+        offset.to_timestamp(day.at(hour, lowest(minutes)?, 0, 0)).ok()
+    }
+
+    fn has_day(&self, day: Date) -> bool {
         let has = |bits: u64, value: i8| bits & (1_u64 << value) != 0;
         let in_month = has(self.days, day.day());
         let in_week = has(self.weekdays, day.weekday().to_sunday_zero_offset());
@@ -167,7 +194,7 @@ impl Fields {
     }
 
     /// The runs of a local day, not sorted.
-    fn runs_of(&self, day: civil::Date, zone: &TimeZone) -> impl Iterator<Item = jiff::Timestamp> {
+    fn runs_of(&self, day: Date, zone: &TimeZone) -> impl Iterator<Item = jiff::Timestamp> {
         let of = |bits: u64, n: i8| (0..n).filter(move |value| bits & (1_u64 << value) != 0);
         let (hours, minutes) = (self.hours, self.minutes);
         let times = of(hours, 24).flat_map(move |hour| of(minutes, 60).map(move |m| (hour, m)));
@@ -181,6 +208,20 @@ impl Fields {
             offsets.into_iter().flatten().filter_map(move |offset| offset.to_timestamp(time).ok())
         })
     }
+}
+
+/// The offset of a local day that has only one, from its beginning to its end.
+fn only_offset(day: Date, zone: &TimeZone) -> Option<Offset> {
+    let offset_at = |time: civil::DateTime| match zone.to_ambiguous_timestamp(time).offset() {
+        AmbiguousOffset::Unambiguous { offset } => Some(offset),
+        AmbiguousOffset::Gap { .. } | AmbiguousOffset::Fold { .. } => None,
+    };
+    let offset = offset_at(day.at(0, 0, 0, 0))?;
+    let ends = [day.at(0, 0, 0, 0), day.tomorrow().ok()?.at(0, 0, 0, 0)];
+    let [begin, end] = ends.map(|end| offset.to_timestamp(end).ok());
+    let has_changes =
+        zone.following(begin?).next().is_some_and(|next| Some(next.timestamp()) <= end);
+    Some(offset).filter(|_| !has_changes)
 }
 
 fn fields(text: &str) -> Result<Fields, String> {
@@ -342,6 +383,24 @@ mod tests {
             let spaced = text.split_whitespace().collect::<Vec<_>>().join("  ");
             prop_assume!(!text.contains('@'));
             prop_assert_eq!(Schedule::parse(&text).is_ok(), Schedule::parse(&spaced).is_ok());
+        }
+        /// Days without a change of the offset are searched otherwise than those with one.
+        #[test]
+        fn next_run_is_the_first_of_the_runs_of_its_day(
+            minutes in 1_u64..1 << 60, hours in 1_u64..1 << 24, weekdays in 1_u64..1 << 7, after in 0_u64..400 * 24 * 60 * 60,
+            zone in prop::sample::select(&["UTC0", "CET-1CEST,M3.5.0,M10.5.0/3", "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0", "<-02>2<-01>,M3.5.0/-1,M10.5.0/0"][..]),
+        ) {
+            let zone = TimeZone::posix(zone).unwrap();
+            let (days, months) = ((1 << 32) - 2, (1 << 13) - 2);
+            let fields = Fields { minutes, hours, days, months, weekdays, any_day: true };
+            let after = Timestamp::from_secs(1_767_225_600 + after);
+            let exact = jiff::Timestamp::from_second(after.0.as_secs().cast_signed()).unwrap();
+            let today = zone.to_datetime(exact).date();
+            let days = today.series(1.day()).filter(|day| fields.has_day(*day)).take(3);
+            let runs = days.flat_map(|day| fields.runs_of(day, &zone).collect::<Vec<_>>());
+            let first = runs.filter(|run| *run > exact).min().map(|run| run.as_second());
+            let next = fields.next(after, &zone).map(|next| next.0.as_secs().cast_signed());
+            prop_assert_eq!(next, first);
         }
         #[test]
         fn numbers_within_their_bounds_are_schedules(

@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_object::Origin;
 use setpoint_store::{Batch, Change, Revision, Store, StoreError};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +14,9 @@ use tokio::time::Instant;
 
 /// Maximum number of changes that are stored, the newest.
 const LINES_MAX: usize = 4_096;
+/// Maximum bytes of the objects of changes that are stored without their line. 16 MiB: most tests
+/// never display their timeline, and then need not parse what changed.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Between two attempts to read a store that fails.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of changed fields in a line.
@@ -44,10 +48,74 @@ type OriginOf = dyn Fn(Revision) -> Option<Arc<Origin>> + Send + Sync;
 
 #[derive(Default)]
 struct Lines {
-    /// With the revision of a change. Its origin is looked up for display, because the server
-    /// learns it only after the commit.
-    newest: VecDeque<(Option<Revision>, String)>,
+    newest: VecDeque<Line>,
     n_dropped: usize,
+    /// How many of the lines, from the oldest, are certainly texts.
+    n_texts: usize,
+    /// The bytes of the others.
+    n_bytes: usize,
+}
+
+/// A line, or what it will be made of.
+enum Line {
+    Text {
+        /// The revision of a change. Its origin is looked up for display, because the server learns
+        /// it only after the commit.
+        revision: Option<Revision>,
+        /// `None`: the change is not one of an object.
+        text: Option<String>,
+    },
+    Change {
+        elapsed: Duration,
+        change: Change,
+    },
+}
+
+impl Line {
+    fn n_bytes(&self) -> usize {
+        match self {
+            Self::Text { .. } => 0,
+            Self::Change { change, .. } => {
+                let previous = change.previous.as_ref().map_or(0, |entry| entry.value.len());
+                previous + change.value.as_ref().map_or(0, |value| value.len())
+            }
+        }
+    }
+
+    /// The text, with the revision of a change.
+    fn text(&self) -> Option<(Option<Revision>, Cow<'_, str>)> {
+        match self {
+            Self::Text { revision, text } => Some((*revision, Cow::Borrowed(text.as_deref()?))),
+            Self::Change { elapsed, change } => {
+                let (revision, elapsed) = (change.revision, elapsed.as_secs_f64());
+                let line = describe(change)?;
+                let line = format!("{elapsed:>9.3}s r{:<6} {line}", revision.0);
+                Some((Some(revision), Cow::Owned(line)))
+            }
+        }
+    }
+}
+
+impl Lines {
+    fn push(&mut self, line: Line) {
+        if self.newest.len() == LINES_MAX {
+            let oldest = self.newest.pop_front();
+            self.n_bytes -= oldest.map_or(0, |oldest| oldest.n_bytes());
+            self.n_texts = self.n_texts.saturating_sub(1);
+            self.n_dropped += 1;
+        }
+        self.n_bytes += line.n_bytes();
+        self.newest.push_back(line);
+        while self.n_bytes > BYTES_MAX
+            && let Some(oldest) = self.newest.get_mut(self.n_texts)
+        {
+            self.n_bytes -= oldest.n_bytes();
+            let text = oldest.text().map(|(revision, text)| (revision, text.into_owned()));
+            let (revision, text) = text.unzip();
+            *oldest = Line::Text { revision: revision.flatten(), text };
+            self.n_texts += 1;
+        }
+    }
 }
 
 impl fmt::Debug for Timeline {
@@ -62,7 +130,7 @@ impl fmt::Display for Timeline {
         if lines.n_dropped > 0 {
             writeln!(f, "… {} earlier changes", lines.n_dropped)?;
         }
-        lines.newest.iter().try_for_each(|(revision, line)| {
+        lines.newest.iter().filter_map(Line::text).try_for_each(|(revision, line)| {
             match revision.and_then(&*self.inner.origin) {
                 Some(origin) => writeln!(f, "{line}  [{} {}]", origin.controller, origin.request),
                 None => writeln!(f, "{line}"),
@@ -84,21 +152,13 @@ impl Timeline {
     /// Adds a custom line.
     pub fn note(&self, text: impl fmt::Display) {
         let elapsed = self.inner.started.elapsed().as_secs_f64();
-        self.push(None, format!("{elapsed:>9.3}s        {text}"));
+        let text = Some(format!("{elapsed:>9.3}s        {text}"));
+        self.inner.lines.lock().push(Line::Text { revision: None, text });
     }
 
     /// Notified after each change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.inner.reached.subscribe()
-    }
-
-    fn push(&self, revision: Option<Revision>, line: String) {
-        let mut lines = self.inner.lines.lock();
-        if lines.newest.len() == LINES_MAX {
-            lines.newest.pop_front();
-            lines.n_dropped += 1;
-        }
-        lines.newest.push_back((revision, line));
     }
 
     /// Records a store's changes after a revision, without end. A feed that breaks is opened again
@@ -126,11 +186,8 @@ impl Timeline {
 
     fn record(&self, batch: &Batch) {
         for change in &batch.changes {
-            if let Some(line) = describe(change) {
-                let elapsed = self.inner.started.elapsed().as_secs_f64();
-                let line = format!("{elapsed:>9.3}s r{:<6} {line}", change.revision.0);
-                self.push(Some(change.revision), line);
-            }
+            let elapsed = self.inner.started.elapsed();
+            self.inner.lines.lock().push(Line::Change { elapsed, change: change.clone() });
         }
         self.inner.reached.send_replace(batch.revision.0);
     }
@@ -281,6 +338,43 @@ mod tests {
         };
         let line = describe(&change(Some(map(1)), Some(map(2)))).unwrap();
         assert!(line.ends_with("data.k5 1 → 2, 3 more"), "{line}");
+    }
+
+    #[test]
+    fn lines_are_the_same_if_their_objects_are_no_longer_held() {
+        let lines = |n_bytes: usize| {
+            let mut lines = Lines::default();
+            for n in 0..40 {
+                let data = json!({"n": n, "x": "x".repeat(n_bytes)});
+                let map = json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+                let change = change(None, Some(if n % 9 == 0 { json!(n) } else { map }));
+                lines.push(Line::Change { elapsed: Duration::from_secs(n), change });
+            }
+            lines
+        };
+        let texts = |lines: &Lines| -> Vec<String> {
+            let texts = lines.newest.iter().filter_map(Line::text);
+            texts.map(|(revision, text)| format!("{revision:?} {text}")).collect()
+        };
+        let (small, large) = (lines(1), lines(1024 * 1024));
+        assert_eq!((small.n_texts, texts(&small).len()), (0, 35));
+        assert!((20..30).contains(&large.n_texts) && large.n_bytes <= BYTES_MAX);
+        assert_eq!(texts(&small), texts(&large));
+    }
+
+    #[test]
+    fn lines_that_are_dropped_are_not_counted() {
+        let mut lines = Lines::default();
+        for n in 0..=LINES_MAX + 30 {
+            let change = change(None, Some(json!("x".repeat(16 * 1024))));
+            lines.push(match n % 2 {
+                0 => Line::Change { elapsed: Duration::ZERO, change },
+                _ => Line::Text { revision: None, text: None },
+            });
+            assert!(lines.n_bytes <= BYTES_MAX);
+        }
+        assert_eq!(lines.n_bytes, lines.newest.iter().map(Line::n_bytes).sum::<usize>());
+        assert_eq!((lines.newest.len(), lines.n_dropped), (LINES_MAX, 31));
     }
 
     #[test]

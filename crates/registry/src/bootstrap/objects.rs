@@ -11,7 +11,8 @@
 //! ([`Registry::is_as_started`]).
 //!
 //! [`maintain`] creates again what Kubernetes would, once a minute, and restores the specs of flow
-//! control objects that users have not taken over.
+//! control objects that users have not taken over. Resources whose objects are still those of the
+//! start cost it nothing.
 use super::template::{self, Template, create, create_missing};
 use crate::attributes::{Attributes, Target};
 use crate::request::{Body, Format, WriteOptions};
@@ -144,7 +145,10 @@ pub(crate) async fn maintain(
 }
 
 async fn maintain_once(registry: &Registry) {
-    let lasting = objects().iter().filter(|object| is_lasting(object));
+    // Resources as this server has written them have nothing to mend: an idle control plane reads
+    // nothing.
+    let has_changed = |key: &str| !registry.is_as_started(start_of(key));
+    let lasting = objects().iter().filter(|object| is_lasting(object) && has_changed(object.key));
     if let Err(error) = create_missing(&registry.inner, lasting).await {
         tracing::warn!(%error, "create the objects of the control plane itself");
     }
@@ -154,7 +158,7 @@ async fn maintain_once(registry: &Registry) {
     if let Err(error) = repair_addresses(&registry.inner).await {
         tracing::warn!(%error, "repair the objects of cluster addresses");
     }
-    for (start, resource) in FLOW_CONTROL {
+    for (start, resource) in FLOW_CONTROL.into_iter().filter(|(start, _)| has_changed(start)) {
         for Template { key, text, .. } in objects().iter().filter(|o| o.key.starts_with(start)) {
             if let Err(error) = restore(registry, resource, key, text).await {
                 tracing::warn!(%error, key, "restore a flow control object");
@@ -181,6 +185,9 @@ async fn restore(
     object: &str,
 ) -> Result<(), ApiError> {
     let Some(found) = registry.inner.recent(start_of(key), key.as_bytes()) else { return Ok(()) };
+    if registry.is_of_start(found.modified.0) {
+        return Ok(());
+    }
     let (mut found, modified) = (tree(&found.value)?, found.modified);
     let wanted = tree(object.as_bytes())?;
     let is_mandatory = MANDATORY.contains(&wanted.name());

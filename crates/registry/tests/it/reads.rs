@@ -91,6 +91,26 @@ async fn a_write_reads_the_store_once_at_most() {
     assert_eq!(reads(), 1, "delete");
 }
 
+/// An hour of a control plane that nobody uses reads nothing, and objects that are removed come
+/// back all the same.
+#[tokio::test(start_paused = true)]
+async fn an_idle_registry_does_not_read_its_store() {
+    const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+    let n_reads = Arc::new(AtomicUsize::new(0));
+    let inner = Arc::new(MemoryStore::default());
+    let store = Arc::new(CountedStore { inner: inner.clone(), n_reads: n_reads.clone() });
+    let server = Server::on(store, inner, 1).await;
+    let reads = || n_reads.swap(0, Ordering::Relaxed);
+    reads();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(reads(), 0);
+    server.delete(&format!("{SCHEMAS}/probes")).await.unwrap();
+    reads();
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(reads(), 13, "each of its resource, and none of others");
+    assert!(server.get(&format!("{SCHEMAS}/probes")).await.is_ok());
+}
+
 /// The watch cache is one write behind: nothing is lost, and a write that the newest state allows
 /// is not refused.
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use etcd_operator::api::CLUSTER_LABEL;
 use etcd_operator::etcd::{Etcd, EtcdError, Listed, Look, Members};
 use etcd_operator::plan::quorum;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::{Value, json};
 use setpoint::kube_client;
 use setpoint::testenv::TestEnv;
@@ -217,10 +217,18 @@ pub(crate) async fn request(
 
 const CORE: &str = "/api/v1/namespaces/default";
 
-/// Runs pods, without end.
+/// Runs pods, without end: looks after changes of objects and of the world.
 pub(crate) async fn kubelet(env: &TestEnv, world: &World) {
+    let mut changes = env.changes();
+    let mut seen = None;
     loop {
         tokio::time::sleep(STEP).await;
+        // What changes from here on is for the next look.
+        let inputs = Some(world.inputs());
+        if changes.next().now_or_never().is_none() && inputs == seen {
+            continue;
+        }
+        seen = inputs;
         let [pods, claims, maps] = ["pods", "persistentvolumeclaims", "configmaps"]
             .map(|resource| format!("{CORE}/{resource}"));
         let pods = request(env, "GET", &pods, &Value::Null).await.unwrap();
@@ -276,6 +284,17 @@ fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 impl World {
+    /// All that a kubelet's next look depends on, other than objects.
+    fn inputs(&self) -> String {
+        let inner = self.0.lock().unwrap();
+        let clusters = inner
+            .clusters
+            .iter()
+            .map(|(name, cluster)| format!("{name} {:?} {:?}", cluster.members, cluster.data));
+        let clusters: Vec<String> = clusters.collect();
+        format!("{clusters:?} {:?} {}", inner.down, inner.n_failing_saves)
+    }
+
     /// Runs the pod of an attempt at a backup; returns its status.
     fn save(&self, pod: &Value) -> Value {
         let name = pod["metadata"]["name"].as_str().unwrap();
@@ -347,7 +366,7 @@ impl World {
         }
         let state = match message {
             Some(message) => json!({"terminated": {"exitCode": 1, "message": message}}),
-            None if is_running => json!({"running": {"startedAt": null}}),
+            None if is_running => json!({"running": {}}),
             None => json!({"waiting": {"reason": "ContainerCreating"}}),
         };
         let ready = if is_running { "True" } else { "False" };
