@@ -86,7 +86,7 @@ pub trait Scenario {
         builder
     }
 
-    /// Maximum number of requests that the process may make in the 70 virtual seconds after the
+    /// Maximum number of requests that the process may make in the 150 virtual seconds after the
     /// scenario is complete. Default: 40, which allows for a few watches that are renewed.
     fn requests_afterwards_max(&self) -> usize {
         40

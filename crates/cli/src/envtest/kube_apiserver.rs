@@ -375,6 +375,7 @@ mod tests {
                     _ => "=1",
                 },
                 (Same | List, "service-account-max-token-expiration") => "=1h",
+                (Same | List, "service-cluster-ip-range") => "=10.0.0.0/24",
                 (Same, "enable-priority-and-fairness" | "anonymous-auth") => "=true",
                 (Same, "service-account-extend-token-expiration") => "=true",
                 (Same, "encryption-provider-config-automatic-reload") => "=true",

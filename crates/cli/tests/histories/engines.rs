@@ -60,13 +60,12 @@ impl Engine {
         let name = |n: u32| folder.path().join(n.to_string());
         let (old, new) = (name(*n_opened - 1), name(*n_opened));
         if is_killed {
-            // The state that a killed process leaves: the file as it is.
+            // The state that a killed process leaves: the files as they are.
             std::fs::create_dir(&new).unwrap();
-            std::fs::copy(
-                old.join(setpoint::store::disk::FILE),
-                new.join(setpoint::store::disk::FILE),
-            )
-            .unwrap();
+            for file in std::fs::read_dir(&old).unwrap() {
+                let file = file.unwrap();
+                std::fs::copy(file.path(), new.join(file.file_name())).unwrap();
+            }
             store.close().await;
         } else {
             store.close().await;

@@ -18,8 +18,9 @@
 //! its key. Records never change, so a record at that place is the right one.
 //!
 //! The readable parts go into a new file, without history, one revision further, so that clients
-//! list again. The commits of the journal follow: they are newer than what the file has. A damaged object becomes a value that marks it ([`DAMAGED_PREFIX`]). So no client
-//! can create another object of its name, and a get reports the damage.
+//! list again. The commits of the journal follow: they are newer than what the file has. A damaged
+//! object becomes a value that marks it ([`DAMAGED_PREFIX`]). So no client can create another object
+//! of its name, and a get reports the damage.
 
 use bytes::Bytes;
 use redb::Database;

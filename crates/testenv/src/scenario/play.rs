@@ -21,8 +21,10 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// How long the users of a scenario wait. Every fault of a storm may double the back-off of one
 /// key, up to 1000 s: its passes can meet all of them in a row.
 const PATIENCE: Duration = Duration::from_secs(45_000);
-/// How long a play continues after the scenario is complete.
-const AFTERWARDS: Duration = Duration::from_secs(70);
+/// How long a play continues after the scenario is complete. A watch whose requests have failed
+/// waits for up to a minute, may then learn that its revision is too old, and waits as long again
+/// before it lists.
+const AFTERWARDS: Duration = Duration::from_secs(150);
 
 /// The result of a play.
 pub(super) struct Played {

@@ -1,6 +1,6 @@
 //! PodDisruptionBudgets and evictions.
 
-use crate::workloads::cluster::{PODS, Rules, active_pods, ask, cluster, run, settled, until};
+use crate::workloads::cluster::{self, Rules, active_pods, ask, cluster, run, settled, until};
 use serde_json::{Value, json};
 use setpoint_control_plane::ControlPlaneBuilder;
 use setpoint_runtime::BoxError;
@@ -37,14 +37,10 @@ impl Scenario for Drained {
     }
 }
 
-/// Evicts pods one after the other. The client waits while a budget refuses.
+/// Evicts pods one after the other.
 async fn evict(env: &TestEnv, pods: impl Iterator<Item = &String>) {
     for pod in pods {
-        let eviction = json!({
-            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod},
-        });
-        // `None`: it is gone.
-        ask(env, "POST", &format!("{PODS}/{pod}/eviction"), &eviction).await;
+        cluster::evict(env, pod).await;
     }
 }
 

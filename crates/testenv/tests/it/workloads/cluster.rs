@@ -86,6 +86,26 @@ pub(crate) async fn ask(env: &TestEnv, method: &str, path: &str, body: &Value) -
     }
 }
 
+/// Evicts a pod as `kubectl drain` does: waits while a budget refuses, also for longer than the
+/// client repeats a request.
+pub(crate) async fn evict(env: &TestEnv, pod: &str) {
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod},
+    });
+    env.eventually("the pod is evicted", async || {
+        let request = Request::post(format!("{PODS}/{pod}/eviction"))
+            .header("content-type", "application/json")
+            .body(eviction.to_string().into_bytes());
+        match env.client().request::<Value>(request.unwrap()).await {
+            Err(kube_client::Error::Api(status)) if status.code == 429 => None,
+            Err(kube_client::Error::Api(status)) if matches!(status.code, 404 | 409) => Some(()),
+            Err(error) => panic!("eviction of {pod}: {error:?}"),
+            Ok(_) => Some(()),
+        }
+    })
+    .await;
+}
+
 /// Waits until an object matches; returns it.
 pub(crate) async fn until(
     env: &TestEnv,

@@ -77,6 +77,9 @@ async fn users(env: &TestEnv, rules: &Rules) {
     ask(env, "PATCH", &format!("{PODS}/{}", pods[1]), &patch).await;
     let is_free = |pod: &Value| pod["metadata"]["ownerReferences"].is_null();
     until(env, &format!("{PODS}/{}", pods[1]), "the pod is released", is_free).await;
+    // The status may still be that of before, also when it is asked for below.
+    let is_replaced = async || (active_pods(env).await.len() == 6).then_some(());
+    env.eventually("it is replaced", is_replaced).await;
     until(env, &web, "five are available without it", has(5)).await;
     // They match again: it is adopted, and one is too many.
     let patch = json!({"metadata": {"labels": {"app": "web"}}});

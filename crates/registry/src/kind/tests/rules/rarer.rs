@@ -233,18 +233,6 @@ fn a_service_without_a_second_family_says_so() {
         ]
     );
     assert_eq!(of(json!({"ipFamilyPolicy": "PreferDualStack"})), [""; 0]);
-    // Without an address and a selector, both families may be named.
-    let bare = |policy: Value| {
-        fresh(SERVICE, json!({"spec": {"clusterIP": "None", "ipFamilyPolicy": policy}}))
-    };
-    assert_eq!(bare(json!("SingleStack"))["spec"]["ipFamilies"], json!(["IPv4"]));
-    let old = bare(Value::Null);
-    assert_eq!(old["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
-    let mut new = old.clone();
-    new["spec"]["ipFamilyPolicy"] = "SingleStack".into();
-    (rows::of("", "Service").unwrap().prepare)(&context(), &mut new, Some(&old));
-    assert_eq!(new["spec"]["ipFamilies"], json!(["IPv4"]));
-    assert_eq!(changed(SERVICE, &old, &new, false), [""; 0]);
     let external = json!({"spec": {"type": "ExternalName", "externalName": "a.b", "internalTrafficPolicy": "Cluster"}});
     assert!(fresh(SERVICE, external)["spec"].get("internalTrafficPolicy").is_none());
 }
