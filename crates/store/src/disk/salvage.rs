@@ -19,8 +19,8 @@
 //!
 //! The readable parts go into a new file, without history, one revision further, so that clients
 //! list again. The commits of the journal follow: they are newer than what the file has. A damaged
-//! object becomes a value that marks it ([`DAMAGED_PREFIX`]). So no client can create another object
-//! of its name, and a get reports the damage.
+//! object becomes a value that marks it ([`DAMAGED_PREFIX`]). So no client can create another
+//! object of its name, and a get reports the damage.
 
 use bytes::Bytes;
 use redb::Database;

@@ -1,5 +1,5 @@
-//! A simulated disk with the store's two files. It loses unsynced data, tears writes, and fails like
-//! a real disk.
+//! A simulated disk with the store's two files. It loses unsynced data, tears writes, and fails
+//! like a real disk.
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use redb::StorageBackend;
