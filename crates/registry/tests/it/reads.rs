@@ -62,14 +62,18 @@ impl Store for CountedStore {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_write_reads_the_store_once_at_most() {
-    const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
+/// A server, and the number of reads of its store since the last call.
+async fn counted() -> (Server, impl Fn() -> usize) {
     let n_reads = Arc::new(AtomicUsize::new(0));
     let inner = Arc::new(MemoryStore::default());
     let store = Arc::new(CountedStore { inner: inner.clone(), n_reads: n_reads.clone() });
-    let server = Server::on(store, inner, 1).await;
-    let reads = || n_reads.swap(0, Ordering::Relaxed);
+    (Server::on(store, inner, 1).await, move || n_reads.swap(0, Ordering::Relaxed))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_reads_the_store_once_at_most() {
+    const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
+    let (server, reads) = counted().await;
     let map = |n: u64| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"n": n.to_string()}});
     reads();
     server.create("/api/v1/namespaces/default/configmaps", map(0)).await.unwrap();
@@ -96,11 +100,7 @@ async fn a_write_reads_the_store_once_at_most() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_registry_does_not_read_its_store() {
     const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
-    let n_reads = Arc::new(AtomicUsize::new(0));
-    let inner = Arc::new(MemoryStore::default());
-    let store = Arc::new(CountedStore { inner: inner.clone(), n_reads: n_reads.clone() });
-    let server = Server::on(store, inner, 1).await;
-    let reads = || n_reads.swap(0, Ordering::Relaxed);
+    let (server, reads) = counted().await;
     reads();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(reads(), 0);

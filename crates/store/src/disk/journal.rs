@@ -123,7 +123,7 @@ pub(super) fn commits(path: &Path, is_wanted: impl Fn(u64) -> bool) -> io::Resul
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         bytes => bytes?,
     };
-    let lap = lap_of(&bytes).filter(|lap| is_wanted(*lap));
+    let lap = Head::of(&bytes).map(|head| head.chain.0).filter(|lap| is_wanted(*lap));
     Ok(lap.map(|lap| frames(&bytes, lap).entries).unwrap_or_default())
 }
 
@@ -212,44 +212,34 @@ fn encode(frame: &mut Vec<u8>, (lap, first, before): Chain, entries: &[Entry]) -
     content_sum
 }
 
-/// A valid header that continues a chain.
+/// A valid header.
 struct Head {
+    chain: Chain,
     sum: u32,
     length: usize,
     n_commits: u32,
 }
 
 impl Head {
-    fn of(bytes: &[u8], (lap, first, before): Chain) -> Option<Self> {
-        let bytes = bytes.get(..HEAD)?;
-        let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        let u64_at = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        let chain = (u64_at(24)?, u64_at(32)?, u32_at(40)?);
-        let is_wanted = is_head(bytes) && chain == (lap, first, before);
-        let length = usize::try_from(u32_at(16)?).ok()?;
-        is_wanted.then_some(Self { sum: u32_at(12)?, length, n_commits: u32_at(20)? })
+    fn of(frame: &[u8]) -> Option<Self> {
+        let head = frame.get(..HEAD).filter(|head| head[..8] == MAGIC)?;
+        let u32_at = |at: usize| Some(u32::from_le_bytes(*head.get(at..)?.first_chunk()?));
+        let u64_at = |at: usize| Some(u64::from_le_bytes(*head.get(at..)?.first_chunk()?));
+        if u32_at(8)? != crc32fast::hash(&head[12..]) {
+            return None;
+        }
+        Some(Self {
+            chain: (u64_at(24)?, u64_at(32)?, u32_at(40)?),
+            sum: u32_at(12)?,
+            length: usize::try_from(u32_at(16)?).ok()?,
+            n_commits: u32_at(20)?,
+        })
     }
 
     /// Length of the frame without the sector behind it.
     fn frame_length(&self) -> usize {
         (HEAD + self.length).next_multiple_of(SECTOR)
     }
-}
-
-fn lap_of(frame: &[u8]) -> Option<u64> {
-    let lap = frame.get(24..32).filter(|_| is_head(frame))?;
-    Some(u64::from_le_bytes(*lap.first_chunk()?))
-}
-
-fn first_of(frame: &[u8]) -> Option<u64> {
-    let first = frame.get(32..40).filter(|_| is_head(frame))?;
-    Some(u64::from_le_bytes(*first.first_chunk()?))
-}
-
-/// Whether bytes begin with a valid header, of any lap.
-fn is_head(bytes: &[u8]) -> bool {
-    let head = bytes.get(..HEAD).filter(|head| head[..8] == MAGIC);
-    head.is_some_and(|head| head[8..12] == crc32fast::hash(&head[12..]).to_le_bytes())
 }
 
 /// Reads the frames of the lap that began at a revision.
@@ -263,7 +253,8 @@ fn read(file: &dyn StorageBackend, filed: u64) -> io::Result<Found> {
 fn frames(bytes: &[u8], filed: u64) -> Found {
     let mut found = Found::default();
     let (mut at, mut chain) = (0, (filed, filed + 1, 0));
-    while let Some(head) = bytes.get(at..).and_then(|rest| Head::of(rest, chain)) {
+    let head_at = |at: usize| Head::of(bytes.get(at..)?);
+    while let Some(head) = head_at(at).filter(|head| head.chain == chain) {
         let content = bytes.get(at + HEAD..at + HEAD + head.length);
         let content = content.filter(|content| crc32fast::hash(content) == head.sum);
         let Some(entries) = content.and_then(|content| decode(content, chain.1, head.n_commits))
@@ -276,9 +267,9 @@ fn frames(bytes: &[u8], filed: u64) -> Found {
     }
     // The newest frame may be torn. A frame is written after the one before it was synced, so one
     // that has a successor was whole.
-    let has_successor = |rest: &[u8]| lap_of(rest) == Some(filed) && first_of(rest) > Some(chain.1);
+    let is_successor = |head: Head| head.chain.0 == filed && head.chain.1 > chain.1;
     let mut sectors = bytes.get(at..).unwrap_or_default().chunks(SECTOR);
-    if sectors.any(has_successor) {
+    if sectors.any(|sector| Head::of(sector).is_some_and(is_successor)) {
         let what = format!("the frame at byte {at} does not match its checksum");
         found.damage = Some(what);
     }

@@ -108,7 +108,7 @@ impl Shared {
             published.push(commits);
             published.position = position;
         });
-        self.moved(position);
+        self.wake(position);
     }
 
     /// Publishes the file again, after it was opened again and is as it was.
@@ -141,10 +141,11 @@ impl Shared {
         });
         // Dropped outside the lock: dropping the last reference to a snapshot frees its pages.
         drop(old);
-        self.moved(position);
+        self.wake(position);
     }
 
-    fn moved(&self, position: Position) {
+    /// Wakes the feeds.
+    fn wake(&self, position: Position) {
         let revision = Revision(position.revision);
         self.moved.send_if_modified(|seen| std::mem::replace(seen, revision) != revision);
     }

@@ -439,6 +439,9 @@ impl Salvage {
 
     /// Repeats the commits of the journal. Their revisions are new ones.
     fn write_unfiled(&self, to: &Database, before: Position) -> Result<Revision, Fault> {
+        if self.unfiled.is_empty() {
+            return Ok(Revision(before.revision));
+        }
         let mut transaction = to.begin_write()?;
         transaction.set_quick_repair(true);
         let (mut scratch, mut unpacker) = (Scratch::default(), Unpacker::default());

@@ -54,16 +54,6 @@ impl Unfiled {
         self.entries.extend(entries);
         self.places.extend(places);
     }
-
-    /// Removes the commits up to a revision, which are in the file.
-    pub(super) fn filed(&mut self, revision: u64) {
-        if self.entries.last().is_none_or(|entry| entry.revision <= revision) {
-            *self = Self::default();
-            return;
-        }
-        self.entries.retain(|entry| entry.revision > revision);
-        self.n_records = self.entries.iter().map(|entry| entry.records.len()).sum();
-    }
 }
 
 /// The entries of a batch, and the places of its keys.

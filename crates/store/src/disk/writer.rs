@@ -486,11 +486,16 @@ impl Writer {
         snapshot: ReadTransaction,
         done: Vec<(Arc<[Change]>, Option<Instant>)>,
     ) {
-        self.tables = None;
-        self.unfiled.filed(position.revision);
-        self.is_suspect = false;
-        self.journal.begin(position.revision);
+        self.begin_lap(position.revision);
         self.shared.publish(position, snapshot, done.into_iter());
+    }
+
+    /// Begins a lap of the journal: all its commits are in the file, which is at a revision.
+    fn begin_lap(&mut self, filed: u64) {
+        self.tables = None;
+        self.unfiled = Unfiled::default();
+        self.is_suspect = false;
+        self.journal.begin(filed);
     }
 
     /// Closes the file. Readers see that it has failed.
@@ -543,9 +548,7 @@ impl Writer {
         let now = (self.now, (self.options.now_ms)());
         let View { snapshot, .. } = view;
         self.shared.with(|published| published.restart(expiring, now));
-        self.unfiled.filed(file.revision);
-        self.is_suspect = false;
-        self.journal.begin(file.revision);
+        self.begin_lap(file.revision);
         self.shared.publish_view(file, snapshot, std::iter::empty());
         Ok(())
     }

@@ -133,26 +133,23 @@ fn answer(
     done: &mut Vec<(Arc<[Change]>, Option<Instant>)>,
     pending: &mut Vec<Pending>,
 ) {
-    let (committed, changes, failure) = match outcome {
-        Ok(Applied { committed, changes }) => (Some(committed), changes, None),
-        Err(error) => (None, Arc::default(), Some(error)),
-    };
-    let expires = match &command {
-        Command::Commit { expires, .. } => expires.map(|(at, _)| at),
-        _ => None,
-    };
-    if !changes.is_empty() {
-        done.push((changes, expires));
-    }
-    match (command, committed, failure) {
-        (Command::Commit { answer, .. }, Some(committed), _) => {
+    match (command, outcome) {
+        (Command::Commit { answer, expires, .. }, Ok(Applied { committed, changes })) => {
+            if !changes.is_empty() {
+                done.push((changes, expires.map(|(at, _)| at)));
+            }
             pending.push(Pending::Commit(answer, committed, None));
         }
-        (Command::Expire { answer, .. }, Some(_), _) => {
+        (Command::Expire { answer, .. }, Ok(Applied { changes, .. })) => {
+            if !changes.is_empty() {
+                done.push((changes, None));
+            }
             pending.push(Pending::Unit(answer, Ok(())));
         }
-        (command, _, Some(error)) => command.refuse(error),
+        (command, Err(error)) => command.refuse(error),
         // Others are not journaled.
-        (command, ..) => command.refuse(StoreError::Unknown("the batch ended in between".into())),
+        (command, Ok(_)) => {
+            command.refuse(StoreError::Unknown("the batch ended in between".into()));
+        }
     }
 }
