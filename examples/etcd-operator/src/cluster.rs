@@ -29,7 +29,7 @@ pub const WORKERS: usize = 4;
 const SOON: Duration = Duration::from_millis(200);
 /// The pause between two looks at members while waiting: they send no events.
 const POLL: Duration = Duration::from_secs(2);
-/// The pause while the cluster is as declared.
+/// The pause while the cluster is as declared, or while the cache is behind: an event ends it.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// The reconciler of clusters.
@@ -101,8 +101,10 @@ impl<E: Etcd> Pass<'_, E> {
                 return Ok(Action::await_change());
             };
             let again = decide(&live.state);
+            // What the cache lacks comes as an event; what etcd answered otherwise does not.
+            let is_behind = observed.state.slots != live.state.slots;
+            pause = if is_behind { STEADY } else { SOON };
             observed = live;
-            pause = SOON;
             if again == step {
                 // What the status says is written also if the step fails.
                 let done = match self.waits_for_backup(&observed, &step)? {
@@ -142,7 +144,9 @@ impl<E: Etcd> Pass<'_, E> {
         let hash = hash_of(&apply.body()?["spec"]);
         let apply = apply.annotation(TEMPLATE_ANNOTATION, &*hash);
         let (api, key) = (self.context.client().api::<K>(), apply.key());
-        let cached = api.get(key)?;
+        let Some(cached) = shown(api.get_own_within(key, Duration::ZERO).await)? else {
+            return Ok(());
+        };
         let annotations = cached.as_ref().and_then(|found| found.meta().annotations.as_ref());
         if annotations.and_then(|all| all.get(TEMPLATE_ANNOTATION)) == Some(&hash) {
             return Ok(());
@@ -167,10 +171,13 @@ impl<E: Etcd> Pass<'_, E> {
             let labels = pod.metadata.labels.as_ref();
             if labels.is_none_or(|labels| !labels.contains_key(VOTER_LABEL)) {
                 let key = Request::new(&*self.key.namespace, pod.name_any().as_str());
+                let pods = self.context.client().api::<Pod>();
+                if shown(pods.get_own_within(&key, Duration::ZERO).await)?.is_none() {
+                    continue;
+                }
                 let patch = json!({
                     "metadata": {"uid": pod.metadata.uid, "labels": {VOTER_LABEL: "true"}},
                 });
-                let pods = self.context.client().api::<Pod>();
                 pods.patch(&key, &Patch::Merge(patch)).await?;
             }
         }
@@ -496,6 +503,15 @@ fn describe(step: &Step) -> String {
 
 fn is_for_now(error: &BoxError) -> bool {
     error.downcast_ref::<EtcdError>().is_some_and(EtcdError::is_for_now)
+}
+
+/// What the cache has of an object; `None` if an earlier pass has written it, and the cache does
+/// not show that yet. Its event starts a pass.
+fn shown<T>(read: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match read {
+        Err(ClientError::Behind { .. }) => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 /// Deletes this object only, not a later one of the same name.
