@@ -103,6 +103,20 @@ pub(super) const PROGRAMS: &[Program] = &[
                 &["DisruptionController", "ReplicaSetController"],
             ),
             of(
+                "owners of every kind that are deleted",
+                "storms::owners::what_gone_owners_had_stays_gone_with_every_plan",
+                &[
+                    "DeploymentController",
+                    "ReplicaSetController",
+                    "ReplicationControllerController",
+                    "StatefulSetController",
+                    "DaemonSetController",
+                    "JobController",
+                    "EndpointSliceController",
+                    "EndpointSliceMirroring",
+                ],
+            ),
+            of(
                 "endpoints, endpointslice, endpointslicemirroring",
                 "storms::services::services_have_each_endpoint_once_with_every_plan",
                 &["EndpointsController", "EndpointSliceController", "EndpointSliceMirroring"],

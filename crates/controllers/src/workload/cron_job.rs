@@ -418,8 +418,11 @@ impl Pass<'_> {
     }
 
     /// Creates the Job of a run; it may exist from an earlier pass. Returns its reference; `None`
-    /// if the name belongs to a Job of another owner.
+    /// if the name belongs to a Job of another owner, or the CronJob is gone.
     async fn create(&self, name: &str, at: &str) -> Result<Option<Reference>, BoxError> {
+        if !fresh::is_live(&self.client.api(), self.cron_job).await? {
+            return Ok(None);
+        }
         let template = &self.cron_job.spec.job_template;
         let owner = controller_reference(self.cron_job, &())?;
         let uid = owner.uid.clone();

@@ -179,7 +179,9 @@ impl Daemons {
         let n_collisions = set.status.collision_count.unwrap_or(0);
         let mut history =
             History::read(context, &client, &*set, &selector, HASH_LABEL, n_collisions).await?;
-        let update = history.update(&set.spec.template).await?;
+        let Some(update) = history.update(&set.spec.template).await? else {
+            return Ok(Action::await_change());
+        };
         let hash = update.label(HASH_LABEL).to_owned();
         let sync = Sync::new(context, &client, &set, &pods, &nodes, &hash);
         let done = sync.run(&self.backoffs).await;

@@ -5,7 +5,8 @@
 //! A pass counts the pods that a budget selects, and those of them that are healthy: ready, not
 //! being deleted, and not evicted in the last two minutes. The API server records an eviction in
 //! `status.disruptedPods` before it deletes the pod, so that the next eviction already counts it;
-//! an entry goes with its pod, or after two minutes.
+//! an entry goes with its pod, or after two minutes. After that the pod's own state is asked of the
+//! server: a cache that is behind may still show it healthy when it is gone.
 //!
 //! | limit | expected pods | healthy pods that are needed |
 //! |---|---|---|
@@ -18,12 +19,12 @@
 //! are those of kube-controller-manager's `disruption-controller`, which also ends conditions
 //! `DisruptionTarget` of pods that were not deleted within two minutes.
 
-use super::COMPONENT;
 use super::difference::difference;
 use super::pod::{self, Pod};
 use super::pod_control::rest;
 use super::replica_set::{ReplicaSet, ReplicationController};
 use super::view::view;
+use super::{COMPONENT, fresh};
 use crate::setup::Setup;
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
@@ -55,6 +56,8 @@ const EVENT_SOURCE: &str = "controllermanager";
 /// How long an evicted pod may exist, and a condition `DisruptionTarget` may stay: 2 min, as in
 /// kube-controller-manager.
 const DISRUPTION_MAX: Duration = Duration::from_secs(120);
+/// The pause while the cache shows an evicted pod that is gone. An event ends it.
+const BEHIND_PAUSE: Duration = Duration::from_secs(30);
 /// The condition of a budget.
 const ALLOWED: &str = "DisruptionAllowed";
 /// The condition of a pod that is to be evicted.
@@ -277,12 +280,23 @@ impl Budgets {
             );
             recorder.warning(&reference, "UnmanagedPods", note);
         }
-        let (disrupted, recheck) = disrupted(budget, &pods, now);
-        for pod in pods.iter().filter(|pod| is_overdue(budget, pod, &disrupted)) {
+        let (mut disrupted, mut recheck) = disrupted(budget, &pods, now);
+        let (mut overdue, mut going) = (Vec::new(), BTreeMap::new());
+        for pod in pods.iter().copied().filter(|pod| is_overdue(budget, pod, &disrupted)) {
+            match fresh::is_live(&client.api(), pod).await? {
+                true => overdue.push(pod),
+                false => going.extend(budget.status.disrupted_pods.get_key_value(pod.name())),
+            }
+        }
+        if !going.is_empty() {
+            recheck = recheck.or(Some(BEHIND_PAUSE));
+            disrupted.extend(going.into_iter().map(|(pod, at)| (pod.clone(), at.clone())));
+        }
+        for pod in overdue {
             let name = budget.metadata.name.as_deref().unwrap_or_default();
             let note =
                 format!("Pod was expected by PDB {namespace}/{name} to be deleted but it wasn't");
-            recorder.warning(&ObjectReference::of(*pod), "NotDeleted", note);
+            recorder.warning(&ObjectReference::of(pod), "NotDeleted", note);
         }
         let is_healthy = |pod: &&&Pod| {
             pod.is_ready() && !pod.is_being_deleted() && !disrupted.contains_key(pod.name())

@@ -5,8 +5,8 @@
 //! pod waits, and an event says why. The rules and the texts are those of kube-controller-manager's
 //! `ephemeral-volume-controller`.
 
-use super::COMPONENT;
 use super::view::view;
+use super::{COMPONENT, fresh};
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::{ApiResource, DynamicObject};
@@ -175,10 +175,7 @@ async fn ensure(
         Some(_) => return Err(not_owned().into()),
         None => {}
     }
-    // A cache that is behind may still show a pod whose claim has already been collected.
-    let live = client.api::<Pod>().get_live(key).await?;
-    let is_same = |live: &Pod| live.metadata.uid == pod.metadata.uid;
-    if !live.is_some_and(|live| is_same(&live) && live.metadata.deletion_timestamp.is_none()) {
+    if !fresh::is_live(&client.api(), pod).await? {
         return Ok(());
     }
     let resource = ApiResource::erase::<core::PersistentVolumeClaim>(&());

@@ -13,11 +13,12 @@
 //!
 //! A process that starts knows no writes, and none is under way; its caches begin with lists.
 
+use kube_core::ObjectMeta;
 use kube_core::metadata::PartialObjectMeta;
 use kube_core::params::ListParams;
 use setpoint_informer::{Cacheable, Lister};
 use setpoint_object::resource_version;
-use setpoint_runtime::{Api, BoxError, Client, Context, Request};
+use setpoint_runtime::{Api, BoxError, Client, ClientError, Context, Request};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -52,6 +53,27 @@ pub(crate) async fn lister<K: Cacheable<DynamicType = ()>>(
     }
     api.lister_own().await?;
     Ok(api.lister_of(namespace)?)
+}
+
+/// Whether an object that the cache shows exists and is not being deleted: what it owns may have
+/// been collected because it is gone, and would be created and collected for as long as the cache
+/// shows it.
+///
+/// # Errors
+///
+/// The server cannot be reached.
+pub(crate) async fn is_live<K: Cacheable<DynamicType = ()>>(
+    api: &Api<K>,
+    shown: &K,
+) -> Result<bool, ClientError> {
+    let meta = shown.meta();
+    let key = Request::new(
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default(),
+    );
+    let live = api.get_live(&key).await?;
+    let is_same = |live: &ObjectMeta| live.uid == meta.uid && live.deletion_timestamp.is_none();
+    Ok(meta.deletion_timestamp.is_none() && live.is_some_and(|live| is_same(live.meta())))
 }
 
 /// Waits until the cache shows what the server has now.

@@ -95,11 +95,12 @@ impl<'a, O: Cacheable<DynamicType = ()>> History<'a, O> {
         Ok(Self { client, owner, hash_label, revisions, n_collisions })
     }
 
-    /// The revision of a template, which becomes the newest: an existing one, or a new one.
+    /// The revision of a template, which becomes the newest: an existing one, or a new one. `None`
+    /// if there is none and the owner is gone.
     pub(crate) async fn update(
         &mut self,
         template: &Value,
-    ) -> Result<ControllerRevision, BoxError> {
+    ) -> Result<Option<ControllerRevision>, BoxError> {
         let wanted = comparable(template);
         let next = self.revisions.last().map_or(0, |last| last.revision) + 1;
         let existing =
@@ -114,11 +115,14 @@ impl<'a, O: Cacheable<DynamicType = ()>> History<'a, O> {
                 self.revisions.remove(at);
                 self.revisions.push(renumbered);
             }
-            return Ok(self.revisions.last().cloned().unwrap_or_default());
+            return Ok(self.revisions.last().cloned());
+        }
+        if !super::fresh::is_live(&self.client.api(), self.owner).await? {
+            return Ok(None);
         }
         let created = self.create(template, &wanted, next).await?;
         self.revisions.push(created.clone());
-        Ok(created)
+        Ok(Some(created))
     }
 
     async fn create(

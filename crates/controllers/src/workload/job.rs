@@ -342,6 +342,7 @@ async fn manage(
             numbers.delete(&deleted);
             error.map_or(Ok(None), Err)
         }
+        Plan::Create(_) if !fresh::is_live(&writer.client.api(), writer.job).await? => Ok(None),
         Plan::Create(indexes) => {
             let n_created = Mutex::new(0);
             let created = slow_start(indexes.len(), async |n| {

@@ -292,6 +292,9 @@ async fn manage<O: Replicated>(
     let control = PodControl::new(context, client, &reference);
     if active.len() < wanted {
         let Ok(owner_reference) = controller_reference(owner, &()) else { return Ok(()) };
+        if !fresh::is_live(&client.api(), owner).await? {
+            return Ok(());
+        }
         let namespace = owner.meta().namespace.as_deref().unwrap_or_default();
         let pod = pod_from_template(&owner.spec().template, namespace, &owner_reference);
         let n = (wanted - active.len()).min(BURST_MAX);

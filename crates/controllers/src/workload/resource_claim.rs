@@ -338,9 +338,7 @@ async fn generate(
         return Ok(());
     }
     let claims = fresh::lister::<Claim>(context, client, &request.namespace).await?;
-    // A cache that is behind may still show a pod whose claims have already been collected.
-    let live = client.api::<Pod>().get_live(request).await?;
-    if !live.is_some_and(|live| live.uid() == pod.uid() && !live.is_being_deleted()) {
+    if !fresh::is_live(&client.api(), pod).await? {
         return Ok(());
     }
     for (claim, template) in missing {

@@ -206,7 +206,9 @@ async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> 
     let n_collisions = set.status.collision_count.unwrap_or(0);
     let mut history =
         History::read(context, &client, &*set, &selector, HASH_LABEL, n_collisions).await?;
-    let update = history.update(&set.spec.template).await?;
+    let Some(update) = history.update(&set.spec.template).await? else {
+        return Ok(Action::await_change());
+    };
     let current =
         history.revisions.iter().find(|found| found.name() == set.status.current_revision);
     let current = current.cloned().unwrap_or_else(|| update.clone());

@@ -7,6 +7,7 @@ mod defaults;
 mod leftovers;
 mod nodes;
 pub(crate) mod observer;
+mod owners;
 mod protection;
 mod quotas;
 mod roles;

@@ -3,6 +3,7 @@
 use super::node::{self, Fit, Node};
 use super::{DaemonSet, GENERATION, GENERATION_LABEL, HASH_LABEL};
 use crate::workload::deployment::int_or_percent;
+use crate::workload::fresh;
 use crate::workload::pod::{Pod, next_available};
 use crate::workload::pod_control::{PodControl, pod_from_template, slow_start};
 use parking_lot::Mutex;
@@ -128,6 +129,9 @@ impl<'a> Sync<'a> {
             self.plan_update(&mut plan);
         }
         let control = PodControl::new(self.context, self.client, &self.reference);
+        if !plan.create.is_empty() && !fresh::is_live(&self.client.api(), self.set).await? {
+            plan.create.clear();
+        }
         plan.create.truncate(BURST_MAX);
         plan.delete.truncate(BURST_MAX);
         let deleted = control.delete_all(&plan.delete).await;

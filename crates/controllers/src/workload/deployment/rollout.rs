@@ -6,6 +6,7 @@ use super::revision::{
 };
 use super::status::{DeploymentStatus, PROGRESSING, condition};
 use super::{Deployment, ReplicaSet};
+use crate::workload::fresh;
 use crate::workload::pod::{BY_CONTROLLER, Pod};
 use crate::workload::pod_control::{is_namespace_terminating, message, precondition};
 use k8s_openapi::api::apps::v1 as apps;
@@ -327,6 +328,9 @@ impl<'a> Rollout<'a> {
     /// Creates the new ReplicaSet, as large as the rollout permits.
     async fn create_new_set(&mut self) -> Result<(), BoxError> {
         let deployment = self.deployment.clone();
+        if !fresh::is_live(&self.client.api(), &*deployment).await? {
+            return Ok(());
+        }
         let hash = hash(&comparable(&deployment.spec.template), self.status.collision_count);
         let mut template = deployment.spec.template.clone();
         template["metadata"]["labels"][HASH_LABEL] = json!(hash);

@@ -109,6 +109,9 @@ async fn pass(request: &Request, context: &Context) -> Result<Action, BoxError> 
             let slices = held.remove(&(family.clone(), text)).unwrap_or_default();
             let refs: Vec<&Slice> = slices.iter().map(|slice| &**slice).collect();
             let packed = pack(&refs, wanted, ENDPOINTS_MAX);
+            if !packed.create.is_empty() && !fresh::is_live(&client.api(), &*endpoints).await? {
+                return Ok(Action::await_change());
+            }
             for endpoints in packed.create {
                 let slice = Slice {
                     metadata: ObjectMeta {

@@ -17,7 +17,7 @@ use serde_json::json;
 use setpoint_informer::Object;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
-    Action, Api, BoxError, Client, ClientError, Context, Controller, Manager, Reconciler, Request,
+    Action, BoxError, Client, ClientError, Context, Controller, Manager, Reconciler, Request,
     Watch, controller_reference,
 };
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ impl Slices {
         let trigger = self.triggers.since_last(request, &service, &pods);
         let (wanted, is_node_missing) = wanted(&client, &service, &pods)?;
         let writes = Writes::of(&service, &slices, wanted)?;
-        writes.write(&client.api::<Slice>(), &service, trigger.as_deref()).await?;
+        writes.write(&client, &service, trigger.as_deref()).await?;
         // A pod whose node is not known is left out until it is.
         let action = if is_node_missing { Action::requeue() } else { Action::await_change() };
         Ok(action.rest(rest(pods.len())))
@@ -300,10 +300,11 @@ impl Writes {
 
     async fn write(
         self,
-        api: &Api<Slice>,
+        client: &Client,
         service: &Service,
         trigger: Option<&str>,
     ) -> Result<(), ClientError> {
+        let (api, services) = (client.api::<Slice>(), client.api::<Service>());
         let dated = |mut slice: Slice| {
             let annotations = slice.metadata.annotations.get_or_insert_default();
             match trigger {
@@ -314,7 +315,7 @@ impl Writes {
             }
             slice
         };
-        if service.metadata.deletion_timestamp.is_none() {
+        if !self.create.is_empty() && fresh::is_live(&services, service).await? {
             for slice in self.create {
                 match api.create(&dated(slice)).await {
                     Err(error) if is_namespace_terminating(&error) => return Ok(()),

@@ -3,6 +3,7 @@
 use super::claims::{self, VolumeClaim};
 use super::{REVISION_LABEL, STALE_CLAIM_PAUSE, StatefulSet, StatefulSetStatus, reference};
 use crate::workload::deployment::int_or_percent;
+use crate::workload::fresh;
 use crate::workload::history::ControllerRevision;
 use crate::workload::pod::{Pod, next_available};
 use crate::workload::pod_control::{
@@ -234,8 +235,12 @@ impl<'a> Sync<'a> {
             && pod.is_available(self.set.spec.min_ready_seconds, self.now)
     }
 
-    /// Creates the claims and the pod of an ordinal. False if it has to wait for old claims.
+    /// Creates the claims and the pod of an ordinal. False if it has to wait for old claims, or the
+    /// set is gone.
     async fn create(&self, ordinal: i32) -> Result<bool, BoxError> {
+        if !fresh::is_live(&self.client.api(), self.set).await? {
+            return Ok(false);
+        }
         let name = format!("{}-{ordinal}", self.set.name());
         let existing = self.client.api::<VolumeClaim>();
         for template in &self.set.spec.volume_claim_templates {
